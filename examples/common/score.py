@@ -116,11 +116,7 @@ def text_metrics(lang: str, tokenizer: Optional[str] = None) -> Dict[str, object
         ) from error
     except (KeyError, AssertionError, ValueError):
         raise UsageError(f"--bleu-tokenizer {tokenizer}: sacreBLEU has no such tokeniser") from None
-    return {
-        "sacreBLEU": bleu,
-        "chrF2": CHRF(),
-        "TER": TER(normalized=asian, asian_support=asian),
-    }
+    return {"sacreBLEU": bleu, "chrF2": CHRF(), "TER": TER(normalized=asian, asian_support=asian)}
 
 
 def text_scores(
@@ -185,12 +181,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     add("--lang", required=True, help="target language, two letters")
     add("--reference", required=True, help="raw reference text")
     add("--tokenized-reference", metavar="FILE", help="for tokenized BLEU")
-    add(
-        "--tokenizer",
-        choices=("moses", "none"),
-        default="moses",
-        help="of the text (moses)",
-    )
+    add("--tokenizer", choices=("moses", "none"), default="moses", help="of the text (moses)")
     add("--sentencepiece", metavar="MODEL", help="the hypotheses are pieces of this model")
     add("--compound-split", action="store_true", help="add compound-split BLEU")
     add("--bleu-tokenizer", metavar="NAME", help="of sacreBLEU (by the language)")

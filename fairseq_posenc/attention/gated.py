@@ -25,13 +25,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
-from fairseq_posenc.attention.functional import (
-    attend,
-    drop,
-    dropout_rate,
-    no_autocast,
-    with_terms,
-)
+from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast, with_terms
 from fairseq_posenc.attention.normalisers import DIVISORS, RELU, SOFTMAX, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding

@@ -18,12 +18,7 @@ from fairseq_posenc.attention.cache import (
     updates_in_place,
     writable,
 )
-from fairseq_posenc.attention.functional import (
-    additive_mask,
-    drop,
-    dropout_rate,
-    no_autocast,
-)
+from fairseq_posenc.attention.functional import additive_mask, drop, dropout_rate, no_autocast
 from fairseq_posenc.attention.gated import GatedAttention, length_factor
 from fairseq_posenc.attention.normalisers import squared_relu
 from fairseq_posenc.basics.errors import UsageError

@@ -101,12 +101,7 @@ class GatedFlags:
         needs=_GATED,
     )
     gau_expansion: Optional[int] = setting(
-        2,
-        "e as a multiple of the channels",
-        role="model",
-        at_least=1,
-        at_most=64,
-        needs=_GATED,
+        2, "e as a multiple of the channels", role="model", at_least=1, at_most=64, needs=_GATED
     )
     gau_offsets: Optional[bool] = setting(
         False,

@@ -18,12 +18,7 @@ from fairseq_posenc.attention.base import (
 )
 from fairseq_posenc.attention.blocks import masked_logits
 from fairseq_posenc.attention.cache import STATE, IncrementalState, append_parts
-from fairseq_posenc.attention.functional import (
-    aligned,
-    attend,
-    dropout_rate,
-    no_autocast,
-)
+from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, no_autocast
 from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
@@ -165,12 +160,7 @@ class ReformerAttention(MultiheadKernel):
         return length * length <= rounds * self.hashing.most_chunks(length) * 2 * size * size
 
     def _continued(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        buckets: Tensor,
-        incremental_state: IncrementalState,
+        self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, incremental_state: IncrementalState
     ) -> Tensor:
         """Outputs (B, H, T, D) of tokens after those in the cache."""
         saved = self.get_incremental_state(incremental_state, STATE)

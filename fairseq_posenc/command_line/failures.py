@@ -78,9 +78,7 @@ _KNOWN = (
     ),
     _Known(AssertionError, r"--path required", "--path: required; give a checkpoint"),
     _Known(
-        Exception,
-        r"Missing mandatory value: (\w+)",
-        "{flag}: required by the other flags; give it",
+        Exception, r"Missing mandatory value: (\w+)", "{flag}: required by the other flags; give it"
     ),
     _Known(
         Exception,

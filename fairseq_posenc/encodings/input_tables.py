@@ -37,9 +37,7 @@ class Sinusoidal(InputTable):
 
 
 @register_encoding(
-    "none",
-    paper="Haviv et al. 2022, arXiv 2203.16634",
-    summary="no position information at all",
+    "none", paper="Haviv et al. 2022, arXiv 2203.16634", summary="no position information at all"
 )
 class NoPositions(InputTable):
     """Adds nothing to the embeddings."""

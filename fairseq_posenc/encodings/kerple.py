@@ -32,10 +32,7 @@ class KerpleFlags:
     """The flag of KERPLE."""
 
     kerple_kernel: Optional[str] = setting(
-        "logarithmic",
-        "kernel of KERPLE: {choices}",
-        role="model",
-        choices=("power", "logarithmic"),
+        "logarithmic", "kernel of KERPLE: {choices}", role="model", choices=("power", "logarithmic")
     )
 
 

@@ -65,11 +65,7 @@ class RandomPositionFlags:
 
 
 def register_encoding(
-    name: str,
-    *,
-    paper: str,
-    summary: str,
-    **properties: Any,
+    name: str, *, paper: str, summary: str, **properties: Any
 ) -> Callable[[Hook], Hook]:
     """Class decorator that registers a position encoding, for every model family.
 

@@ -122,12 +122,7 @@ MASKED_LM: Dict[str, Preset] = {
     "roformer_v2_masked_lm_tiny": {**ROFORMER_V2, **RELEASED, **_BERT_TINY},
     "roformer_v2_masked_lm_base": {**ROFORMER_V2, **RELEASED, **_BERT_BASE},
     "roformer_v2_masked_lm_large": {**ROFORMER_V2, **RELEASED, **_BERT_LARGE},
-    "gau_masked_lm_tiny": {
-        **GAU_TINY,
-        **RELEASED,
-        "encoder_embed_dim": 128,
-        "encoder_layers": 4,
-    },
+    "gau_masked_lm_tiny": {**GAU_TINY, **RELEASED, "encoder_embed_dim": 128, "encoder_layers": 4},
     "gau_masked_lm_base": {**GAU, **RELEASED, "encoder_embed_dim": 768, "encoder_layers": 24},
 }
 # ELECTRA Table 6: the fraction of the small, base and large models

@@ -18,14 +18,7 @@ from fairseq_posenc.steps.markers import (
     write_object,
 )
 from fairseq_posenc.steps.processes import say
-from fairseq_posenc.steps.step import (
-    Step,
-    check,
-    finish,
-    inputs_of,
-    plain_words,
-    run_all,
-)
+from fairseq_posenc.steps.step import Step, check, finish, inputs_of, plain_words, run_all
 
 LAST = "checkpoint_last.pt"
 #: Flags that end a training: a larger value goes on with it.

@@ -62,12 +62,7 @@ def tokens_of(data, folder):
 
 @pytest.mark.parametrize(
     "encoding, flags, overrides",
-    [
-        ("learned", [], {}),
-        ("rotary", [], {}),
-        ("rotary", [], YARN),
-        ("t5", ADAPTIVE, {}),
-    ],
+    [("learned", [], {}), ("rotary", [], {}), ("rotary", [], YARN), ("t5", ADAPTIVE, {})],
 )
 def test_a_plain_loop_in_float64(encoding, flags, overrides, corpus, tmp_path):
     train_lm(corpus, tmp_path, MODEL, "--position-encoding", encoding, *flags)

@@ -32,8 +32,7 @@ def test_only_load_differs_in_what_reads_checkpoints(trained):
 
 
 @pytest.mark.parametrize(
-    "kind, says",
-    [("forbidden", "random.Random"), ("flipped", "the checksum of its part data/")],
+    "kind, says", [("forbidden", "random.Random"), ("flipped", "the checksum of its part data/")]
 )
 def test_commands_say_what_is_wrong_with_a_checkpoint(folder, trained, tmp_path, kind, says):
     path = tmp_path / f"{kind}.pt"

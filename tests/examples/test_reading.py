@@ -6,14 +6,7 @@ import math
 import pytest
 from support.commands import TRAINING, USER_DIR, posenc, succeed
 from support.multiple_choice import copa, extracted
-from support.recipes import (
-    EXAMPLES,
-    assert_error,
-    bash,
-    made_up_run,
-    recipe_module,
-    trainings,
-)
+from support.recipes import EXAMPLES, assert_error, bash, made_up_run, recipe_module, trainings
 
 RECIPE = EXAMPLES / "reading"
 PREPARE, FINETUNE = RECIPE / "prepare.sh", RECIPE / "finetune.sh"

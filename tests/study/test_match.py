@@ -46,10 +46,7 @@ def test_the_feed_forward_layers_take_up_a_table_of_positions(read):
     "systems, said",
     [
         ({"rotary": ROTARY, "gau": {"--arch": "gau_tiny"}}, "gau: has no feed-forward layers"),
-        (
-            {"rotary": ROTARY, "wide": {**LEARNED, "--max-source-positions": 99_999}},
-            "wide: has 3,",
-        ),
+        ({"rotary": ROTARY, "wide": {**LEARNED, "--max-source-positions": 99_999}}, "wide: has 3,"),
     ],
 )
 def test_what_cannot_be_matched_is_refused(systems, said, read):

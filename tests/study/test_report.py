@@ -9,14 +9,7 @@ from scipy.stats import ttest_rel
 from support.made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
 
 from fairseq_posenc.study import sentences, statistics
-from fairseq_posenc.study.report import (
-    curves,
-    document,
-    figures,
-    overview,
-    scores,
-    to_html,
-)
+from fairseq_posenc.study.report import curves, document, figures, overview, scores, to_html
 from fairseq_posenc.study.report.document import Report, Section
 
 pytest_plugins = ["support.made_up_studies"]

@@ -107,11 +107,9 @@ def budget(plan: Plan, flags: Flags) -> List[str]:
     """
     ((kind, amount),) = plan.budget.items()
     if kind != "tokens":
-        flag = {
-            "updates": "--max-update",
-            "epochs": "--max-epoch",
-            "hours": "--stop-time-hours",
-        }[kind]
+        flag = {"updates": "--max-update", "epochs": "--max-epoch", "hours": "--stop-time-hours"}[
+            kind
+        ]
         return [flag, str(amount)]
     sizes = ("--batch-size", "--tokens-per-sample")
     if not all(map(flags.get, sizes)):

@@ -157,10 +157,7 @@ def absent_section(study: Study) -> Section:
     parts: List[Any] = []
     for run in study.failed:
         parts.append(
-            Details(
-                f"{run.system}, seed {run.seed}: failed",
-                [Listing(run.error or "no message")],
-            )
+            Details(f"{run.system}, seed {run.seed}: failed", [Listing(run.error or "no message")])
         )
     if study.missing:
         listed = [f"{system}, seed {seed}" for system, seed in study.missing]

@@ -13,13 +13,7 @@ import yaml
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
-from fairseq_posenc.training.sentence_tasks.tasks import (
-    Column,
-    Task,
-    existing,
-    label,
-    present,
-)
+from fairseq_posenc.training.sentence_tasks.tasks import Column, Task, existing, label, present
 
 NO_LABEL = ("", "-")  # label of examples on which the annotators did not agree
 

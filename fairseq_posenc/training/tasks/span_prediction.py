@@ -26,11 +26,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import check_settings
-from fairseq_posenc.training.criterions.logs import (
-    Rows,
-    SummingCriterion,
-    rows_of_all_workers,
-)
+from fairseq_posenc.training.criterions.logs import Rows, SummingCriterion, rows_of_all_workers
 from fairseq_posenc.training.reading.data import Passage, Record, Split, read_settings, read_split
 from fairseq_posenc.training.reading.scores import RULES, scores
 from fairseq_posenc.training.reading.spans import (
