@@ -33,9 +33,6 @@ def loaded(path, text, length=12, count=2):
     return model, analysis.pack(str(text), model, length, count)
 
 
-# --- the figures
-
-
 @pytest.mark.parametrize("rank", [0, 1, 3, 8])
 def test_rank_of_a_product_is_its_inner_size(rank):
     matrix = torch.randn(2, 8, rank).double() @ torch.randn(2, rank, 8).double()
@@ -71,9 +68,6 @@ def test_figures_are_means_over_heads_and_sequences(folder):
             rows = [row.abs() for row in matrix.reshape(-1, 12)]
             want = sum(int((row <= 1e-2 * row.max()).sum()) for row in rows) / matrix.numel()
             assert figures.sparsity[layer, kind].item() == pytest.approx(want)
-
-
-# --- the matrices
 
 
 @pytest.mark.parametrize("make", [masked_lm_file, translation_file])
@@ -159,9 +153,6 @@ def test_nothing_stays_on_the_model(folder):
     assert not any(module._forward_pre_hooks for module in model.encoder.modules())
 
 
-# --- the text
-
-
 def test_sequences_are_cut_from_the_lines(folder):
     (folder / "text").write_text("w0 w1 w2\n\nw3 odd\nw4 w5\nw6\n")
     eos, unk, w = VOCABULARY.eos(), VOCABULARY.unk(), VOCABULARY.index("w0")
@@ -204,9 +195,6 @@ def test_a_checkpoint_older_than_some_flags_is_read(folder):
     torch.save(state, path)
     model, tokens = loaded(path, folder / "text")
     assert len(list(analysis.matrices(model, tokens))) == 2
-
-
-# --- the command
 
 
 @pytest.mark.parametrize("arch", ["gau_masked_lm_tiny", "roformer_v2_masked_lm_tiny"])

@@ -13,9 +13,6 @@ import fairseq_posenc
 pytest_plugins = ["support.packed_models"]
 
 
-# --- translation
-
-
 @torch.no_grad()
 def test_scores_of_translations_are_those_of_a_forward(loaded):
     model = loaded("translation")
@@ -44,8 +41,6 @@ def test_translations_are_those_of_fairseqs_hub(folder_of, loaded, no_network, c
     assert all(expected) and "line 5: the line has 40 tokens" in capsys.readouterr().err
 
 
-# --- every family
-
 CALLS = {
     "translation": lambda model: model.score(SENTENCES, SENTENCES),
     "masked_lm": lambda model: model.fill_mask("the <mask> ."),
@@ -66,9 +61,6 @@ def test_copies_have_the_weights_and_share_none(name, copied, folder_of):
     assert call(twin) == expected != unchanged
     next(twin.model.parameters()).zero_()
     assert call(model) == expected
-
-
-# --- masked language models
 
 
 @torch.no_grad()
@@ -114,9 +106,6 @@ def test_features_are_the_last_states(name, loaded):
     features = model.extract_features(SENTENCES[0])
     assert torch.equal(features, model.model(tokens, features_only=True)[0][0])
     assert features.shape == (len(model.tokens(SENTENCES[0])), 16)
-
-
-# --- language models
 
 
 @torch.no_grad()

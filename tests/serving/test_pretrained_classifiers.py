@@ -15,8 +15,6 @@ from fairseq_posenc.serving.model_folder import read_model_folder
 pytest_plugins = ["support.packed_models"]
 
 
-# --- classifiers
-
 EXAMPLES = [("the cat", "barks ."), ("g", "the cat sleeps . the do@@ g"), ("a cat", "cat")]
 CUT = ("the cat sleeps . " * 4, "barks")
 
@@ -76,9 +74,6 @@ def test_the_folder_describes_the_head(folder_of):
     assert read_model_folder(str(folder_of("masked_lm"))).head is None
     card = (folder_of("pairs") / "README.md").read_text()
     assert "no, yes, maybe" in card and "predict --model packed --columns 1,2" in card
-
-
-# --- the command
 
 
 def test_the_command_writes_what_python_predicts(folder_of, loaded, tmp_path, capsys):

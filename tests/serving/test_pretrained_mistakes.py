@@ -12,8 +12,6 @@ from fairseq_posenc import cli
 pytest_plugins = ["support.packed_models"]
 
 
-# --- the command
-
 WRONG_TABLES = {
     "another family": ("language_modeling", b"", [], "holds a language model; predict needs a cl"),
     "no classifier": ("masked_lm", b"", [], "without a classification head"),
@@ -39,8 +37,6 @@ def test_wrong_tables_are_one_line_and_write_nothing(case, folder_of, tmp_path):
     assert message in str(error.value) and "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
-
-# --- what is refused from Python
 
 WRONG_CALLS = {
     "a text for a list": ("language_modeling", lambda m: m.score("cat"), "takes a list of texts"),

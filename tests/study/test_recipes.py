@@ -20,9 +20,6 @@ pytest_plugins = ["support.toy"]
 LOSS = "Loss (base 2): 3.0000, Perplexity: 8.00"
 
 
-# --- logs
-
-
 def test_an_interrupted_training_counts_once(tmp_path):
     start = "num. shared model params: 1,000 (num. trained: 1,000)\n"
     lines = [
@@ -148,9 +145,6 @@ def test_fine_tuning_takes_the_shape_from_the_checkpoint_where_it_can():
     }
     stock = flags_of_model({"--arch": "roberta", **flags})
     assert stock == {"--arch": "roberta", "--encoder-layers": "2"}
-
-
-# --- by fairseq itself
 
 
 @pytest.fixture

@@ -170,9 +170,6 @@ def test_systems_that_failed_with_every_seed(systems, undrawn, tmp_path):
     assert ("Results" in page) == (systems != SYSTEMS)
 
 
-# --- parts
-
-
 def test_only_flags_that_differ_are_shown():
     flags = {"a": {"--arch": "x", "--lr": 1}, "b": {"--arch": "x", "--lr": 2}, "c": {"--arch": "x"}}
     assert overview.differing(flags) == {"a": {"--lr": 1}, "b": {"--lr": 2}, "c": {}}

@@ -186,8 +186,6 @@ def test_panels_with_different_positions_have_the_ticks_of_all(monkeypatch):
     assert ticks == 4 * [["64", "128", "256"]]
 
 
-# --- languages without spaces
-
 CHINESE = [f"{'狗' * (3 + n)}在公园里。" for n in range(12)]
 
 

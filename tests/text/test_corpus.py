@@ -17,9 +17,6 @@ def lines_of(path):
         return stream.read().split("\n")[:-1]
 
 
-# --- documents
-
-
 def test_blank_lines_separate_documents():
     lines = ["", "a", " b ", "", "\t", "c", "", ""]
     assert list(corpus.by_blank_lines(lines)) == [["a", "b"], ["c"]]
@@ -98,9 +95,6 @@ def test_a_wrong_document_is_one_line_with_its_number(line, message, tmp_path):
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
-# --- long lines
-
-
 def test_folded_lines_are_short_and_whole():
     draw = random.Random(4)
     for _ in range(300):
@@ -133,9 +127,6 @@ def test_lines_break_after_sentences_then_between_words(line, expected):
 def test_words_may_be_marked_where_they_begin():
     lines = ["a Ġb Ġ. Ġc Ġd . Ġe f", "a Ġb Ġc Ġd Ġe f g Ġh"]
     assert corpus.folder(6, "Ġ")(lines) == ["a Ġb Ġ. Ġc Ġd .\nĠe f", "a Ġb Ġc Ġd\nĠe f g Ġh"]
-
-
-# --- pairs
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,6 @@ def some_text(path, lines=300, letters="abcdefgh"):
     return write(path, [" ".join(draw.choices(words, k=8)) for _ in range(lines)])
 
 
-# --- subword-nmt
-
-
 def test_merges_are_joint_reversible_and_independent_of_the_order(tmp_path):
     texts = [
         some_text(tmp_path / name, 50, letters) for name, letters in (("en", "abcß"), ("de", "bcd"))
@@ -112,8 +109,6 @@ def test_a_vocabulary_that_the_text_cannot_give_is_one_line(tmp_path, kind):
         learn(kind, "--vocabulary-size", message.rpartition("no more than ")[2], file, source)
 
 
-# --- SentencePiece
-
 HOSTILE = ["Ein Satz.", "5 € (日本)", "a  b\u00a0c\tüber", "ﬁ <unk> ▁ ⁇", ""]
 
 
@@ -151,8 +146,6 @@ def test_mistakes_with_pieces_are_one_line(tmp_path):
         assert f"{flag} {value}" in wrong
     assert sorted(os.listdir(tmp_path)) == ["empty", "some"]
 
-
-# --- bytes
 
 LEARNED = ["The cats ran, and the cat sat.", "It's the cat's  garden; a gardener's.", ""] * 3
 OTHERS = ["the Gardens", "na\u00efve \u2014 \u4f60\u597d \U0001f600", "tab\there", "</s> 3.5", ""]
@@ -225,9 +218,6 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path):
         files = sorted(os.listdir(tmp_path / name))
         assert files == ["tokenizer.json", "tokenizer_config.json"]
     assert (tmp_path / "link").is_symlink() and not (tmp_path / "empty.part").exists()
-
-
-# --- Chinese words
 
 
 def test_the_vocabulary_is_frequent_characters_and_then_frequent_words():

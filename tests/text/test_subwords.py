@@ -13,8 +13,6 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.text.preparation import Preparation, Text
 from fairseq_posenc.text.subwords import BYTES, KINDS, SUBWORD_FILES, can_be_symbol, in_pieces
 
-# --- Chinese
-
 
 def letters(word):
     """A stand-in for BPE: one piece a letter."""
@@ -84,9 +82,6 @@ def test_real_web_text_keeps_every_character(tmp_path):
         assert plain == "".join(line.lower().split())
 
 
-# --- bytes
-
-
 @pytest.mark.parametrize("kind, size", [("text8", 27), ("enwik8", 256)])
 def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
     symbols = list(BYTES[kind].values())
@@ -110,9 +105,6 @@ def test_symbols_of_bytes_are_readable_and_give_the_text_back(kind, tmp_path):
     main(["apply-subwords", kind, *paths[:2]])
     main(["join-subwords", kind, *paths[1:]])
     assert [join(split(line)) for line in lines] == lines == list(read_lines(paths[2]))
-
-
-# --- what is trained on, and served with
 
 
 def test_every_kind_says_whether_it_has_a_file():

@@ -57,9 +57,6 @@ def test_jieba_separates_words_and_leaves_no_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-# --- commands
-
-
 def test_tokenizing_keeps_order_and_count_for_any_number_of_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "CHUNK", 3)
     source = write(tmp_path / "in", [f"Satz {i},\rdann-mehr." if i % 7 else "" for i in range(60)])

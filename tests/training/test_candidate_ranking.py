@@ -82,9 +82,6 @@ def test_an_example_without_a_wrong_candidate_is_refused():
         CandidateDataset(texts([5]), texts([7]), places, VOCABULARY, 1, "train")
 
 
-# --- the files
-
-
 def record(text, index, pronoun, phrase, label):
     target = {"span2_index": index, "span2_text": pronoun, "span1_index": 0, "span1_text": phrase}
     return json.dumps({"text": text, "target": target, "label": label, "idx": 0})

@@ -18,9 +18,6 @@ pytest.importorskip("scipy", reason="correlations need scipy")
 pytest.importorskip("sklearn", reason="F1 and Matthews correlation need scikit-learn")
 
 
-# --- formulas
-
-
 def by_hand(name, predictions, targets, positive):
     """The scores from their definitions, over pairs counted one by one."""
     pairs = Counter((p == positive, t == positive) for p, t in zip(predictions, targets))
@@ -91,9 +88,6 @@ def test_a_missing_package_is_named(monkeypatch):
     with pytest.raises(UsageError, match="--metrics f1: .*pip install scikit-learn"):
         check("f1", False)
     check("accuracy", False)
-
-
-# --- through fairseq-train
 
 
 LABELS = ("entailment", "not_entailment", "1")

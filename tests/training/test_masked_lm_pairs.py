@@ -28,9 +28,6 @@ pytest_plugins = ["support.text_pairs"]
 PAIRS = [("nsp", "segment"), ("nsp", "sentence"), ("sop", "segment"), ("sop", "sentence")]
 
 
-# --- pairs
-
-
 @pytest.mark.parametrize("separator", [None, END])
 @pytest.mark.parametrize("relation, unit", PAIRS)
 def test_half_of_the_pairs_are_as_in_the_text(relation, unit, separator, data):
@@ -94,9 +91,6 @@ def test_segments_are_those_of_the_unmasked_pairs(data):
     assert found == expected and any(map(any, expected))
 
 
-# --- running text
-
-
 @pytest.mark.parametrize("mode", ["complete", "complete_doc"])
 def test_every_token_is_in_one_sample_and_documents_stay_apart_if_asked(mode, data):
     rows = originals(samples_of(task_of(data, sample_break_mode=mode)))
@@ -124,9 +118,6 @@ def test_running_text_is_that_of_fairseqs_masked_lm(data):
             assert torch.equal(one["net_input"][key], other["net_input"][key])
         assert torch.equal(one["target"], other["target"])
         assert all(one[key] == other[key] for key in ("ntokens", "nsentences"))
-
-
-# --- masks
 
 
 @pytest.mark.parametrize(

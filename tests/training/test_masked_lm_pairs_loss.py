@@ -19,9 +19,6 @@ from tests.models.test_segments import PAIRS as READS_PAIRS
 pytest_plugins = ["support.text_pairs"]
 
 
-# --- the loss
-
-
 def relating():
     torch.manual_seed(2)
     model = tiny("rotary", *READS_PAIRS)
@@ -87,9 +84,6 @@ def test_both_heads_learn_from_one_pass_and_running_text_needs_one():
     assert output["mlm_loss"] == output["loss"] == loss.detach()
 
 
-# --- the head
-
-
 def test_the_head_is_left_out_where_it_is_not_needed():
     state = relating().state_dict()
     names = [name for name in state if "sentence_relation" in name]
@@ -99,8 +93,6 @@ def test_the_head_is_left_out_where_it_is_not_needed():
     plain.load_state_dict(state)  # strictly
     assert not plain.classification_heads
 
-
-# --- by command
 
 PRETRAIN = [
     *("--task", "masked_lm_pairs", "--criterion", "masked_lm_pairs", "--pairs", "nsp"),

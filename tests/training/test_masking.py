@@ -41,9 +41,6 @@ def dictionary_of(symbols):
     return dictionary
 
 
-# --- words and phrases
-
-
 @pytest.mark.parametrize("tool", MARKED)
 def test_words_are_those_that_the_dictionary_marks(tool):
     pieces = MARKED[tool].split()
@@ -85,9 +82,6 @@ def test_phrases_are_read_in_the_symbols_of_the_dictionary(tmp_path):
         read_phrases("nowhere", dictionary)
 
 
-# --- which units
-
-
 def test_lengths_of_spans_are_geometric_up_to_ten_and_the_share_is_exact():
     """SpanBERT section 3.1: Geo(0.2), at most 10, of which the mean is 3.8."""
     expected = np.array([0.2 * 0.8 ** (n - 1) for n in range(1, 11)])
@@ -118,8 +112,6 @@ def test_spans_avoid_what_is_not_maskable_and_shrink_to_fit():
             assert maskable[a:b].all()
     assert choose(np.full(2, True), 0.9, draw) == []
 
-
-# --- samples
 
 PIECES = [f"▁w{n}" for n in range(20)] + [f"x{n}" for n in range(20)]
 
@@ -229,9 +221,6 @@ def test_random_tokens_are_words_of_the_dictionary(data):
 def test_wrong_flags_are_one_line(flags, message, data):
     with pytest.raises(UsageError, match=message):
         task_of(data, **flags).load_dataset("train")
-
-
-# --- without the head of spans
 
 
 def test_models_and_criterions_without_it_are_refused(data, monkeypatch):

@@ -70,9 +70,6 @@ def test_more_streams_than_tokens_are_refused():
         Streams(Corpus(TEXT, EOS, PAD, T), 24)
 
 
-# --- the memory between batches
-
-
 def test_batches_read_again_have_the_memory_of_the_first_time():
     """--amp with --update-freq 2, after an overflow."""
     carried = Carried()
@@ -150,8 +147,6 @@ def test_the_memory_of_all_workers_is_saved_and_shared_out(monkeypatch):
     with pytest.raises(UsageError, match="saved by another task"):
         iterator().load_state_dict({**state, "streams": None})
 
-
-# --- commands
 
 MEMORY = ["--task", "language_modeling_with_memory", "--tokens-per-sample", "4"]
 MODEL = ["--arch", "transformer_xl_lm_small", *SHAPE, "--memory-length", "6"]

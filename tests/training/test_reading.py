@@ -27,9 +27,6 @@ SHAPE = [
 ]
 
 
-# --- a window
-
-
 def nll(scores, allowed, place):
     """Minus the log-probability of a place among those allowed, in float64."""
     return math.log(sum(math.exp(scores[p]) for p in allowed)) - scores[place]
@@ -105,9 +102,6 @@ def test_a_question_longer_than_the_window():
         windows_of(5)
     assert windows_of(5, most=1).cut == 1
     assert [windows_of(6)[n]["target"] for n in range(3)] == [[0, 0]] * 3  # longer than a window
-
-
-# --- choices
 
 
 def ranking(head):
@@ -209,9 +203,6 @@ def test_a_small_model_learns_choices():
         adam.step()
         right.append(int(output["ncorrect"]) / size)
     assert sum(right[:20]) / 20 < 0.6 and sum(right[-20:]) / 20 > 0.9
-
-
-# --- by the commands
 
 
 def words(draw, count):

@@ -16,8 +16,6 @@ from fairseq_posenc.training.reading.scores import RULES, best_threshold, scored
 from fairseq_posenc.training.reading.spans import Answer, Answered, Candidate, answered
 from fairseq_posenc.training.tasks.span_windows import windows
 
-# --- tokens and characters
-
 TEXT = "Über «Zürich»: 3,5 % mehr — sagt Dr. O'Neil… und 東京タワーは333m! \u00a0Ende\n"
 
 
@@ -82,9 +80,6 @@ def test_unknown_and_escaped_tokens():
     assert shown("x", []) == []
     assert shown("ab", ["q"]) == ["ab"]
     assert covering([(0, 1), (3, 4)], 1, 3) is None
-
-
-# --- windows
 
 
 def test_windows_cover_a_passage_and_own_every_token_once():
@@ -198,9 +193,6 @@ def test_the_best_score_is_not_below_the_score():
     for name in ("exact", "f1"):
         assert result[f"best_{name}"] == 100
         assert result[f"best_{name}_thresh"] == pytest.approx(1 / (1 + math.exp(-1)))
-
-
-# --- the published files
 
 
 def squad(folder, *questions, context="The cat sat here."):
