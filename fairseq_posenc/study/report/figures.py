@@ -203,7 +203,9 @@ def dot_plot(
         label: label of the axis, with the unit.
     """
     order = list(reversed(comparison.order))
-    low, high = _limits([value for name in order for value in points[name]], 6.0)
+    limits = _limits([value for name in order for value in points[name]], 6.0)
+    ends = [end for name in order for end in comparison.summaries[name].interval or ()]
+    low, high = _room_for(ends, limits)
 
     def draw(width: float, columns: int) -> str:
         height = 0.7 + 0.24 * len(order) + 0.16 * math.ceil(4 / columns)
@@ -268,6 +270,18 @@ def _dot(
         axes.plot(summary.interval, [row, row], color=color, linewidth=1.2)
     axes.plot(seeds, [row] * len(seeds), "|", color=color, markersize=7, markeredgewidth=0.8)
     axes.plot([summary.mean], [row], marker=marker, color=color, markersize=5)
+
+
+def _room_for(ends: Sequence[float], limits: Tuple[float, float]) -> Tuple[float, float]:
+    """*limits*, moved apart for the ends of intervals; those of long ones stay beyond the edge.
+
+    >>> _room_for([-0.5, 11.0, 40.0], (0.0, 10.0))
+    (-0.65, 11.15)
+    """
+    low, high = limits
+    room, margin = 0.15 * (high - low), 0.015 * (high - low)
+    near = [end for end in ends if low - room <= end <= high + room]
+    return min([low, *(end - margin for end in near)]), max([high, *(end + margin for end in near)])
 
 
 def _limits(values: List[float], reach: float, scale: str = "linear") -> Tuple[float, float]:
