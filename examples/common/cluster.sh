@@ -46,7 +46,11 @@ cluster_flags() {
         GPUS=1 CLUSTER=(--cpu)
     else
         GPUS=${GPUS:-$(visible_gpus)}
-        [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu, or --gpus N for a dry run"
+        if [[ $GPUS == 0 ]] && ((DRY_RUN)); then
+            log "no GPU is visible; the commands are those for 8, as --gpus 8 gives them"
+            GPUS=8
+        fi
+        [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu"
         ((${FP32:-0})) || CLUSTER=(--fp16)
     fi
     # Always pass the address: otherwise fairseq infers it from the variables of Slurm and

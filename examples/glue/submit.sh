@@ -23,12 +23,13 @@ if [[ -z $TASKS ]]; then
         task=${folder%/test} task=${task##*/}
         [[ ! -d $folder || ! -f $MODELS/$task/model/model.json ]] || TASKS+="$task "
     done
-    [[ -n $TASKS ]] || die "$DATA: has no task with a test set and a model folder in $MODELS"
+    [[ -n $TASKS ]] || die "$DATA: has no task with a test set and a model folder in $MODELS; for a dry" \
+        "run without them, give --tasks"
 fi
 for task in $TASKS; do
-    [[ -d $DATA/$task/test ]] || die "--tasks $task: there is no test set in $DATA/$task"
-    [[ -f $MODELS/$task/model/model.json ]] ||
-        die "--tasks $task: there is no model folder $MODELS/$task/model; run finetune.sh"
+    need "$DATA/$task/test" "--tasks $task: there is no test set in $DATA/$task"
+    need "$MODELS/$task/model/model.json" \
+        "--tasks $task: there is no model folder $MODELS/$task/model; run finetune.sh"
 done
 alone "$OUT"
 
@@ -40,7 +41,8 @@ for task in $TASKS; do
     for folder in "$MODELS/$task"/model-*; do
         [[ ! -f $folder/model.json ]] || ensemble+=(--ensemble "$folder")
     done
-    for test in "$DATA/$task/test"/*.tsv; do
+    [[ -d $DATA/$task/test ]] && tests=("$DATA/$task/test"/*.tsv) || tests=("$DATA/$task/test/$task.tsv")
+    for test in "${tests[@]}"; do
         name=$(basename "$test" .tsv)
         run fairseq-posenc predict --model "$MODELS/$task/model" "${ensemble[@]}" "${MORE[@]}" \
             --input "$test" --columns "$columns" --output "$OUT/predictions/$name.tsv"

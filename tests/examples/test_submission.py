@@ -166,6 +166,8 @@ def test_mistakes_and_what_would_run(tmp_path):
     script = RECIPE / "submit.sh"
     (tmp_path / "data" / "MNLI" / "test").mkdir(parents=True)
     chosen = ("data", "runs", "out", "--tasks", "MNLI")
+    planned = commands(bash(script, "no", "data", "out", *chosen[3:], "--dry-run", cwd=tmp_path))
+    assert planned[1][-1].endswith("out/predictions/MNLI.tsv")
     assert_error(bash(script, *chosen, cwd=tmp_path), "runs/MNLI/model; run finetune.sh")
     (tmp_path / "runs" / "MNLI" / "model").mkdir(parents=True)
     (tmp_path / "runs" / "MNLI" / "model" / "model.json").touch()

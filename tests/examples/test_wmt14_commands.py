@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import pytest
+import torch
 from support.recipes import (
     EXAMPLES,
     assert_error,
@@ -183,6 +184,14 @@ def test_models_that_use_all_their_parameters_take_the_default_back_end(train, t
     script, *given = train.split()
     found = trainings(EXAMPLES / script, *given, "data", "--gpus", "8", cwd=tmp_path)
     assert found and not any("--ddp-backend" in flags for flags in found)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("train", TRAININGS, ids=lambda path: path.parent.name)
+def test_a_dry_run_needs_neither_gpus_nor_data(train, tmp_path):
+    model = "rotary" if train.parent.name == "language_model" else "roformer"
+    found = trainings(train, model, "data", cwd=tmp_path)
+    assert found and {flags["--distributed-world-size"] for flags in found} == {"8"}
 
 
 def spooled(tmp_path):
