@@ -8,11 +8,11 @@ when it runs.  Recipes call many commands, so only the group of the command is i
 import argparse
 import importlib
 import sys
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 from fairseq_posenc import __version__
 from fairseq_posenc.basics.standard import printing
-from fairseq_posenc.cli.command import Command, add_commands
+from fairseq_posenc.cli.command import Command, Run, add_commands
 from fairseq_posenc.flags.usage import OneLineParser
 
 GROUPS = {
@@ -53,6 +53,12 @@ def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:
     return parser
 
 
+def parse(words: Sequence[str]) -> Tuple[Run, argparse.Namespace]:
+    """The function of a command, and its arguments, which can be sent to another process."""
+    args = get_parser(words[0] if words else None).parse_args(words)
+    return vars(args).pop("run"), args
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command; returns the exit status.
 
@@ -62,7 +68,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     Raises:
         UsageError: one line saying what the user has to change.
     """
-    words = sys.argv[1:] if argv is None else argv
     with printing():
-        args = get_parser(words[0] if words else None).parse_args(words)
-        return args.run(args) or 0
+        run, args = parse(sys.argv[1:] if argv is None else argv)
+        return run(args) or 0

@@ -2,7 +2,7 @@
 
 from fairseq_posenc.benchmark.models import TranslationSubject
 from fairseq_posenc.benchmark.run import complete
-from fairseq_posenc.cli import get_parser
+from fairseq_posenc.cli import parse
 
 SMALL = [
     *("--size", "tiny", "--layers", "1", "--vocabulary", "50", "--batch", "3"),
@@ -12,7 +12,7 @@ SMALL = [
 
 def completed(*flags):
     """The parsed and completed flags of the command."""
-    args = get_parser().parse_args(["benchmark", *flags])
+    _, args = parse(["benchmark", *flags])
     complete(args)
     return args
 
