@@ -38,7 +38,7 @@ CORE_TESTS=(
     tests/{test_properties,attention/test_attention,checkpoints/test_reading,configuration/test_resolve}.py
     tests/encodings/test_{alibi,content,rotary,t5,tupe}.py tests/basics/test_files.py
     tests/compat/test_{commands,commands_checkpoints,data,repairs,settings}.py
-    tests/models/test_{masked_lm,masked_lm_tupe,language_model}.py
+    tests/models/test_{masked_lm,electra,language_model}.py
     "tests/commands/test_translation.py::$COMMAND_TEST"
 )
 # Slow, and close to others that are run.
