@@ -8,7 +8,7 @@ import sys
 import pytest
 from support.recipes import error_of, write
 
-from fairseq_posenc.basics import progress
+from fairseq_posenc.basics import standard
 from fairseq_posenc.text import parallel
 
 
@@ -49,7 +49,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 
 def test_long_work_reports_its_progress(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(parallel, "CHUNK", 2)
-    monkeypatch.setattr(progress, "REPORT", 0)
+    monkeypatch.setattr(standard, "REPORT", 0)
     source = write(tmp_path / "in", "abcde")
     assert list(parallel.parallel_map(make_killed, (), source, 1)) == list("abcde")
     lines = capsys.readouterr().err.splitlines()
