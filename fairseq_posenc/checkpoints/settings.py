@@ -93,7 +93,8 @@ def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> D
 def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
     groups = checkpoint.get("cfg") or {}
     names = set(groups)
-    for group, settings in groups.items():
+    for group in groups:  # items() of OmegaConf 2.0 fails on the settings of a Namespace
+        settings = groups[group]
         if group != "model" and isinstance(settings, Mapping):
             names.update(set(settings))
     return names
