@@ -45,14 +45,15 @@ def keep_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., Li
 def restart_workers(init: Callable[..., None]) -> Callable[..., None]:
     """Restart the data-loading workers in every epoch.
 
-    Measured, fairseq-fixed 0.12.3.1 with ``--num-workers`` 1 or 2: they live as long as the
-    iterator, with the data set as it was in the first epoch, so that ``--task masked_lm`` repeats
-    its masks in every epoch.  With ``--num-workers 0`` they differ.
+    Measured, fairseq 0.12.2 and fairseq-fixed 0.12.3.1 with ``--num-workers`` 1 or 2: the workers
+    live as long as their loader, with the data set as it was in the first epoch, so that
+    ``--task masked_lm`` repeats its masks in every epoch.  With ``--num-workers 0`` they differ.
     """
 
     def wrapper(iterator: EpochBatchIterator, *args: Any, **kwargs: Any) -> None:
         init(iterator, *args, **kwargs)
-        iterator.persistent_workers = False
+        iterator.persistent_workers = False  # fairseq-fixed
+        iterator.reuse_dataloader = False  # 0.12.2 has no other way
 
     return wrapper
 
