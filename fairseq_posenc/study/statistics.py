@@ -17,6 +17,8 @@ from fairseq_posenc.basics.packages import import_extra
 #: Confidence of the intervals; the tests have the remaining error rate.
 CONFIDENCE = 0.95
 LEVEL = 1 - CONFIDENCE
+#: The part of studies that would find a difference with the number of seeds told.
+POWER = 0.8
 Interval = Optional[Tuple[float, float]]
 Pair = Tuple[str, str]
 #: Scores of one measure: by system, then by seed.
@@ -42,6 +44,9 @@ class Difference(NamedTuple):
     adjusted: Optional[float] = None  # *p* after Holm's correction over all pairs of systems
     # p-value of the paired t-test on these two systems only, not corrected
     alone: Optional[float] = None
+    # standard deviation, over seeds, of the difference of two runs with the same seed, pooled over
+    # all systems; None without a test
+    deviation: Optional[float] = None
 
     @property
     def separable(self) -> bool:
@@ -52,6 +57,17 @@ class Difference(NamedTuple):
     def holds_alone(self) -> bool:
         """Whether the difference is significant without what other systems say of the error."""
         return self.alone is not None and self.alone < LEVEL
+
+    @property
+    def seeds_needed(self) -> Optional[int]:
+        """The number of seeds that would separate the two systems, alone in a study.
+
+        With this many seeds, four of five studies find the difference, if the difference and its
+        deviation are as measured here.  None without a test, or without a difference.
+        """
+        if self.deviation is None or not self.mean:
+            return None
+        return seeds_for(abs(self.mean) / self.deviation) if self.deviation else 2
 
 
 class Comparison(NamedTuple):
@@ -142,6 +158,27 @@ def paired_t(first: Mapping[int, float], second: Mapping[int, float]) -> Optiona
     return 1.0 if np.isnan(p) else p
 
 
+def seeds_for(effect: float) -> int:
+    """The least number of seeds with which a paired t-test at the 5 % level has a power of 80 %.
+
+    Args:
+        effect: the difference, in standard deviations of the difference over seeds, above 0.
+    """
+    stats = import_extra("scipy.stats", "study --report")
+
+    def power(number: int) -> float:
+        """The probability that n seeds give a t beyond the limit, t being noncentral by δ√n."""
+        limit = stats.t.ppf(0.5 + CONFIDENCE / 2, number - 1)
+        return float(stats.nct.sf(limit, number - 1, effect * number**0.5))
+
+    # the normal distribution needs fewer seeds than Student's
+    quantiles = stats.norm.ppf(0.5 + CONFIDENCE / 2) + stats.norm.ppf(POWER)
+    number = max(2, math.floor((quantiles / effect) ** 2))
+    while power(number) < POWER:
+        number += 1
+    return number
+
+
 class _AdditiveModel:
     """Scores as an effect of the system, an effect of the seed and an error, by least squares.
 
@@ -178,7 +215,8 @@ class _AdditiveModel:
         error = self._rounded(deviation * float(np.linalg.norm(contrast @ self._inverse)))
         student = import_extra("scipy.stats", "study --report").t
         p = 2 * student.sf(abs(mean) / error, self._degrees) if error else float(not mean)
-        return Difference(mean, _interval(mean, error, self._degrees), float(p))
+        interval = _interval(mean, error, self._degrees)
+        return Difference(mean, interval, float(p), deviation=self._rounded(2**0.5 * deviation))
 
     def _rounded(self, value: float) -> float:
         return value if abs(value) > self._exact else 0.0

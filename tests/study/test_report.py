@@ -9,7 +9,7 @@ from scipy.stats import ttest_rel
 from support.made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
 
 from fairseq_posenc.study import sentences, statistics
-from fairseq_posenc.study.report import curves, document, figures, overview, scores, to_html
+from fairseq_posenc.study.report import curves, document, figures, overview, sentence_tests, to_html
 from fairseq_posenc.study.report.document import Report, Section
 
 pytest_plugins = ["support.made_up_studies"]
@@ -86,6 +86,36 @@ def test_the_table_of_runs_is_enough_to_recompute_the_tests(whole):
     p = document.p_value(ttest_rel(bleu["t5"], bleu["stock"]).pvalue)
     (shown,) = [line for line in text.splitlines() if re.match(r"\| t5 \| \+", line)][:1]
     assert p in shown
+
+
+def test_the_table_for_latex_has_the_cells_of_the_markdown(whole):
+    folder, _, markdown = whole
+    latex = (folder / "report/results.tex").read_text(encoding="utf-8")
+    top, body = latex.split(r"\midrule")
+    assert r"\begin{tabular}{lrlrlrl}" in top and r"BLEU $\uparrow$ & group &" in top
+    rows = body.split(r"\bottomrule")[0].strip().split("\n")
+    assert [row.split(" & ")[0] for row in rows] == ["rotary", "t5", "stock"]
+    assert all(row.count(" & ") == 6 and row.endswith(r" \\") for row in rows)
+    (best,) = re.findall(r"\\textbf\{(9[\d.]+) \$\\pm\$ [\d.]+\}", rows[0])
+    assert f"**{best} ± " in markdown
+    assert "2 of 3 seeds" in rows[1]
+
+
+LOSSES = {
+    "stock": {"--lr 1e-3": 5.0, "--lr 2e-3": 4.0, "--lr 4e-3": 6.0},
+    "rotary": {"--lr 1e-3": 3.0, "--lr 2e-3": 4.0, "--lr 4e-3": 6.0},
+    "t5": {"--lr 2e-3": 4.5},  # the others diverged
+}
+
+
+def test_the_search_is_shown_and_a_best_value_at_an_edge_is_named(undrawn, tmp_path):
+    search = {"--lr": ["1e-3", "2e-3", "4e-3"]}
+    folder = make(tmp_path / "study", tried=LOSSES, search=search)
+    _, markdown = written(folder)
+    assert "| t5 | – | 4.500 | – | `2e-3` |" in markdown
+    assert "![Validation loss by \\-\\-lr" in markdown or "figures/search.svg" in markdown
+    (told,) = re.findall(r"The best --lr lies at an edge.*?“Search”", markdown)
+    assert "rotary (1e-3)" in told and "stock" not in told and "t5" not in told
 
 
 def test_both_forms_have_every_system_and_what_is_absent(whole):
@@ -193,7 +223,7 @@ def test_each_sentence_is_in_one_bucket():
     ],
 )
 def test_answers_of_a_measure(measure, key):
-    assert scores.answers_key(measure, ["mnli", "cola", "mnli_mm"]) == key
+    assert sentence_tests.answers_key(measure, ["mnli", "cola", "mnli_mm"]) == key
 
 
 @pytest.mark.parametrize(

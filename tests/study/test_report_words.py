@@ -7,7 +7,7 @@ import pytest
 from support.made_up_studies import MEASURES, make, written
 
 from fairseq_posenc.study import statistics
-from fairseq_posenc.study.report import document, figures, measured, overview, scores
+from fairseq_posenc.study.report import document, figures, measured, overview, sentence_tests
 from fairseq_posenc.study.results import Measure, load_results
 
 pytest_plugins = ["support.made_up_studies"]
@@ -111,9 +111,9 @@ def test_what_all_systems_share_is_a_table_of_the_plan(undrawn, tmp_path):
 def test_the_positive_class_is_that_of_the_task():
     task = "fairseq-train --save-dir runs/x/finetune/{}-lr1e-5 --positive-label {}"
     commands = [task.format("mnlimm", "0"), task.format("mnli", "'not so'"), "fairseq-train d"]
-    assert scores.positive_class(commands, "mnli") == "not so"
-    assert scores.positive_class(commands, "mnlimm") == "0"
-    assert scores.positive_class(commands, "rte") is None
+    assert sentence_tests.positive_class(commands, "mnli") == "not so"
+    assert sentence_tests.positive_class(commands, "mnlimm") == "0"
+    assert sentence_tests.positive_class(commands, "rte") is None
 
 
 def test_tests_that_are_left_out_are_named(undrawn, tmp_path):

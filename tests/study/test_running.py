@@ -11,7 +11,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps import markers
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import table
-from fairseq_posenc.study.report.scores import sentence_tests
+from fairseq_posenc.study.report.sentence_tests import sentence_tests
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import digest_of, specs
 

@@ -15,6 +15,7 @@ from fairseq_posenc.study.report.curves import (
 )
 from fairseq_posenc.study.report.document import Figure, Report, verdict
 from fairseq_posenc.study.report.figures import STYLE_SHEET, on_any_page, themed
+from fairseq_posenc.study.report.latex import to_latex
 from fairseq_posenc.study.report.measured import cost_section, speed_section
 from fairseq_posenc.study.report.overview import (
     absent_section,
@@ -22,7 +23,8 @@ from fairseq_posenc.study.report.overview import (
     systems_section,
     warnings,
 )
-from fairseq_posenc.study.report.scores import results_section
+from fairseq_posenc.study.report.scores import overall_table, results_section
+from fairseq_posenc.study.report.search import search_section
 from fairseq_posenc.study.results import Study, load_results, to_csv
 
 #: The folder of the report in the folder of the study.
@@ -32,6 +34,7 @@ _HERE = Path(__file__).resolve().parent
 #: The sections of a report, in order; those without parts are left out.
 SECTIONS = (
     systems_section,
+    search_section,
     results_section,
     learning_section,
     length_section,
@@ -84,6 +87,8 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     _write(files[0], to_html(report))
     _write(files[1], to_markdown(report))
     _write(folder / "results.csv", to_csv(study))
+    if study.scored:
+        _write(folder / "results.tex", to_latex(overall_table(study, intervals=False)))
     return files
 
 

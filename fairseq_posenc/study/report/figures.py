@@ -110,6 +110,7 @@ def small_multiples(
     scales: Tuple[str, str] = ("linear", "linear"),
     settled: float = 0.0,
     note: str = "",
+    front: str = "mean and range over the seeds (blue line and band)",
 ) -> Figure:
     """A panel for each system, with the mean of each other system behind it in grey.
 
@@ -122,10 +123,10 @@ def small_multiples(
         settled: the y axis shows all values after this fraction of the x axis; earlier ones may be
             beyond its edge.
         note: sentences at the end of the caption.
+        front: how the system of a panel is drawn.
     """
     caption = (
-        f"{what}: mean and range over the seeds (blue line and band), the baseline {baseline} "
-        f"(dashed) and all others (thin lines). {note}"
+        f"{what}: {front}, the baseline {baseline} (dashed) and all others (thin lines). {note}"
     ).strip()
     start = settled * max(x for found in curves.values() for x in found.x)
     values = [

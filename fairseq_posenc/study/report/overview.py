@@ -12,9 +12,9 @@ from fairseq_posenc.study.report.document import (
     Section,
     Table,
     names,
-    number,
     plural,
 )
+from fairseq_posenc.study.report.search import edges
 from fairseq_posenc.study.results import Run, Study
 
 ABSENT = "Failed and missing runs"
@@ -123,7 +123,7 @@ def systems_section(study: Study) -> Section:
     common = " ".join(filter(None, [" ".join(map(shlex.quote, base)), *flag_texts(shared)]))
     if common:
         parts.append(Details("Flags of all systems", [Listing(common)]))
-    return Section("What was compared", [*parts, *_search(study)])
+    return Section("What was compared", parts)
 
 
 def _settings(plan: Dict[str, Any]) -> List[Table]:
@@ -132,24 +132,6 @@ def _settings(plan: Dict[str, Any]) -> List[Table]:
     rows = [list(row) for row in flatten(told).items()]
     caption = "The keys of the plan that concern all systems."
     return [Table(caption, ["key", "value"], rows, text=(1,), code=(1,))] if rows else []
-
-
-def _search(study: Study) -> List[Table]:
-    """The validation loss of each value that was tried, with the one chosen."""
-    tried: Dict[str, Dict[str, float]] = study.plan.get("tried") or {}
-    values = list(dict.fromkeys(value for losses in tried.values() for value in losses))
-    if not values:
-        return []
-    rows = []
-    for name, losses in tried.items():
-        best = min(losses, key=lambda value: losses[value], default="")
-        rows.append([name, *(number(losses.get(value)) for value in values), best])
-    caption = (
-        "Search before the runs: validation loss of every value with the first seed; the same "
-        "values for every system."
-    )
-    chosen = len(values) + 1
-    return [Table(caption, ["system", *values, "chosen"], rows, text=(chosen,), code=(chosen,))]
 
 
 def absent_section(study: Study) -> Section:
@@ -186,6 +168,7 @@ def warnings(study: Study) -> List[str]:
             f"{_percent(relative[far])} of parameters against the baseline, {study.baseline}; see "
             "“What was compared”. With “match: parameters” in the plan, all have the same."
         )
+    told += edges(study)
     for name in _SOFTWARE:
         environments = [run.environment for run in study.runs if run.done]
         versions = dict.fromkeys(str(one[name]) for one in environments if name in one)

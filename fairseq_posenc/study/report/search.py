@@ -1,0 +1,92 @@
+"""The search before the runs: what was tried, what was chosen, and what lies at an edge."""
+
+from typing import Any, Dict, List, Optional
+
+from fairseq_posenc.study.report.document import Section, Table, names, number
+from fairseq_posenc.study.report.figures import Curve, small_multiples
+from fairseq_posenc.study.results import Study
+
+TITLE = "Search"
+
+
+def search_section(study: Study) -> Section:
+    """The validation loss of each value that was tried, with the one chosen."""
+    tried = _tried(study)
+    if not any(tried.values()):
+        return Section(TITLE, [])
+    flag, values = next(iter(study.plan["search"].items()))
+    rows, chosen = [], len(values) + 1
+    for name, losses in tried.items():
+        rows.append([name, *(number(losses.get(value)) for value in values), _best(losses) or ""])
+    caption = (
+        f"Validation loss by the value of {flag}, with the first seed; the same values for every "
+        "system. All runs have the value chosen."
+    )
+    header = ["system", *(f"{flag} {value}" for value in values), "chosen"]
+    parts: List[Any] = [Table(caption, header, rows, text=(chosen,), code=(chosen,))]
+    curves = {name: line for name, line in zip(tried, map(_curve, tried.values())) if line}
+    if curves:
+        what, labels = f"Validation loss by {flag}", (flag, "validation loss (bits per token)")
+        parts.append(
+            small_multiples(
+                "search", what, curves, study.baseline, labels, ("log", "linear"),
+                front="one seed (blue line)",
+                note="Losses far above all others are beyond the edge.",
+            )
+        )  # fmt: skip
+    return Section(TITLE, parts)
+
+
+def edges(study: Study) -> List[str]:
+    """A sentence on the systems whose best value is the smallest or the largest that was tried."""
+    search: Dict[str, List[str]] = study.plan.get("search") or {}
+    numbers = [_float(value) for values in search.values() for value in values]
+    known = sorted(value for value in numbers if value is not None)
+    if len(known) < max(2, len(numbers)):  # one value has no edge, and words have no order
+        return []
+    best = {name: _best(losses) for name, losses in _tried(study).items()}
+    at_edge = [
+        f"{name} ({value})"
+        for name, value in best.items()
+        if value and _float(value) in (known[0], known[-1])
+    ]
+    if not at_edge:
+        return []
+    return [
+        f"The best {next(iter(search))} lies at an edge of the values tried for {names(at_edge)}: "
+        f"a better one may lie beyond; see “{TITLE}”."
+    ]
+
+
+def _tried(study: Study) -> Dict[str, Dict[str, float]]:
+    """Losses by system and by value."""
+    tried: Dict[str, Dict[str, float]] = study.plan.get("tried") or {}
+    return {
+        name: {setting.partition(" ")[2]: loss for setting, loss in losses.items()}
+        for name, losses in tried.items()
+    }
+
+
+def _best(losses: Dict[str, float]) -> Optional[str]:
+    return min(losses, key=lambda value: losses[value], default=None)
+
+
+def _curve(losses: Dict[str, float]) -> Optional[Curve]:
+    """The losses by increasing value; None with fewer than two values above 0."""
+    points = sorted((value, loss) for value, loss in _numbers(losses) if value > 0)
+    if len(points) < 2:
+        return None
+    x, loss = zip(*points)
+    return Curve(x, loss, loss, loss)
+
+
+def _numbers(losses: Dict[str, float]) -> List[Any]:
+    known = [(_float(value), loss) for value, loss in losses.items()]
+    return [(value, loss) for value, loss in known if value is not None]
+
+
+def _float(value: str) -> Optional[float]:
+    try:
+        return float(value)
+    except ValueError:
+        return None
