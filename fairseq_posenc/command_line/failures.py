@@ -5,7 +5,10 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
 
+from fairseq.registry import REGISTRIES
+
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.usage import near
 
 _FOLDER = "give a folder written by fairseq-preprocess"
 
@@ -208,6 +211,8 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
         if isinstance(error, known.kind) and match and (not known.given or flags.get(known.given)):
             found = match.group(match.re.groups)
             return known.line.format_map(_Flags(flags, found=found, flag=flag_of(found)))
+    if isinstance(error, KeyError) and error.args:
+        return _no_such_name(error.args[0], flags)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         name = os.fspath(error.filename)
         folder, file = os.path.split(str(name))
@@ -218,6 +223,19 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
             )
         advice = f"; {_FOLDER}" if _is_data(str(name), flags) else ""
         return f"{name}: {error.strerror}{advice}"
+    return None
+
+
+def _no_such_name(name: str, flags: Mapping[str, Any]) -> Optional[str]:
+    """The line for a flag whose value fairseq looks up without a word if there is none, or None."""
+    if name == flags.get("best_checkpoint_metric"):
+        return (
+            f"--best-checkpoint-metric {name}: the validation has no such value; give one that its "
+            "line in the log shows after valid_, such as loss"
+        )
+    if name == flags.get("eval_bleu_detok"):
+        known = REGISTRIES["tokenizer"]["registry"]
+        return f"--eval-bleu-detok {name}: unknown{near(name, list(known))}"
     return None
 
 
