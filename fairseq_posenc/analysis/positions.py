@@ -16,7 +16,7 @@ from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.bert_ad import UntiedProjections
-from fairseq_posenc.encodings.rotary import Rotary, frequencies
+from fairseq_posenc.encodings.rotary import Rotary
 from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
@@ -241,7 +241,7 @@ def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
 def partial_sums(rotary: Rotary, length: int) -> Tensor:
     """|S_i| of RoFormer Eq. 28 for distances 0 … *length* - 1 and i = 1 … d/2."""
     distances = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    angles = distances * frequencies(rotary.dim, rotary.base, scaling=rotary.scaling)
+    angles = distances * rotary.frequencies()
     return torch.polar(torch.ones_like(angles), angles).cumsum(dim=1).abs()
 
 

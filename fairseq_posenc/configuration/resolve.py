@@ -124,6 +124,9 @@ def configure(
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:
     """Replace former names and values of flags in *cfg* by the present ones, in place.
 
+    Files become what checkpoints keep of them (``stored`` of
+    :func:`~fairseq_posenc.flags.settings.setting`).
+
     Args:
         cfg: flat configuration that accepts new entries.
         notice: log a line for each; for command lines.
@@ -135,6 +138,10 @@ def modernise(cfg: Options, family: type, notice: bool = False) -> None:
         setattr(cfg, name, value)
         if notice and value is not None:
             logger.warning("%s %s: renamed; the former spelling still works", flag_of(name), value)
+    for field in dataclasses.fields(family):
+        value, stored = option(cfg, field.name), field.metadata.get("stored")
+        if stored is not None and value is not None:
+            setattr(cfg, field.name, stored(value))
 
 
 def _sides(fields: Mapping[str, Any]) -> List[str]:

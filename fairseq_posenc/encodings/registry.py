@@ -5,17 +5,16 @@ that repeats over the layers of a stack: here every fourth layer has no position
 """
 
 import dataclasses
-import re
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, TypeVar, cast
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
 
 FLAG = "--position-encoding"
-_LONGEST = 10_000  # layers of a stack
 #: fairseq's tables of vectors that are added to the embeddings.
 TABLES = ("learned", "sinusoidal")
 ENCODINGS: Registry[Encoding] = Registry(FLAG)
@@ -167,16 +166,9 @@ def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
         UsageError: a composition is unknown, a count is not a positive integer, or an encoding of
             the input is restricted to some of the layers.
     """
-    period: List[str] = []
-    for item in value.split(","):
-        names, star, count = (part.strip() for part in item.partition("*"))
-        if star and not (re.fullmatch(r"[0-9]{1,5}", count) and 1 <= int(count) <= _LONGEST):
-            raise UsageError(
-                f"{flag} {value}: {item.strip()!r} is not NAME*N with N of at least 1 and at most "
-                f"{_LONGEST}; for example rotary*3,none"
-            )
-        composition = "+".join(encoding.name for encoding in parse_encodings(names, flag))
-        period += [composition] * (int(count) if star else 1)
+    items = split_pattern(value, flag, "rotary*3,none")
+    found = {item: parse_encodings(item, flag) for item in dict.fromkeys(items)}
+    period = ["+".join(encoding.name for encoding in found[item]) for item in items]
     if len(set(period)) > 1:
         for encoding in all_encodings(value):
             if encoding.input is not None:

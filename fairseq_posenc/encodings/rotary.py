@@ -14,7 +14,6 @@ operators, have the same in real ones (Eq. 26): (a, b) at an angle φ becomes
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Optional, Sequence, Tuple
 
 import torch
@@ -23,10 +22,14 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.encodings.rotary_frequencies import (
+    check_kept,
+    frequencies,
+    kept_pairs,
+    rotated_channels,
+)
 from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
-    UNSCALED,
-    Scaling,
     ScalingFlags,
     check_scaling,
     read_scaling,
@@ -57,6 +60,14 @@ class RotaryFlags(ScalingFlags):
         above=0,
         at_most=1,
     )
+    rotary_kept: Optional[float] = setting(
+        1.0,
+        "share p of the rotary frequencies that is kept, the highest; the pairs of the others are "
+        "not rotated (p-RoPE), above 0 and up to 1",
+        role="model",
+        above=0,
+        at_most=1,
+    )
     rotary_pairing: Optional[str] = setting(
         "interleaved",
         "which channels form a pair: interleaved (1,2)(3,4)… as in RoFormer Eq. 26, or half "
@@ -70,29 +81,6 @@ class RotaryFlags(ScalingFlags):
         "relative",
         role="model",
     )
-
-
-def rotated_channels(options: Options, stack: Stack) -> int:
-    """d, the number of channels of each head that are rotated."""
-    return 2 * round(stack.head_dim * float(options.rotary_fraction) / 2)
-
-
-@lru_cache(maxsize=None)  # constant; recomputing it would dominate a decoding step
-def frequencies(
-    dim: int, base: float, device: Optional[torch.device] = None, scaling: Scaling = UNSCALED
-) -> Tensor:
-    """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,).
-
-    >>> frequencies(4, 10000.0)
-    tensor([1.0000, 0.0100], dtype=torch.float64)
-
-    Args:
-        dim: number of rotated channels.
-        base: 10000 in the paper.
-        device: device of the result.
-        scaling: lowers the frequencies for sequences longer than in training.
-    """
-    return scaling.frequencies(dim, base).to(device)
 
 
 def real_table(angles: Tensor, length: float) -> Tensor:
@@ -205,8 +193,8 @@ class Rotary(QKVTransform):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
     Args:
-        options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_pairing``,
-            ``rotary_value`` and the flags of :class:`ScalingFlags`.
+        options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_kept``,
+            ``rotary_pairing``, ``rotary_value`` and the flags of :class:`ScalingFlags`.
         stack: head size and, unless a flag gives it, the length in training.
     """
 
@@ -220,6 +208,7 @@ class Rotary(QKVTransform):
         #: rotate in real numbers, for graphs in which complex ones have no operators
         self.real_valued = bool(option(options, "compile_layers", False))
         self.dim = rotated_channels(options, stack)
+        self.kept = kept_pairs(options, self.dim)
         self.scaling = read_scaling(options, stack.max_positions)
         self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
 
@@ -238,6 +227,7 @@ class Rotary(QKVTransform):
                 f"--rotary-fraction {options.rotary_fraction:g}: leaves no pair of channels of "
                 f"{size}; the smallest that works is {2 / stack.head_dim:g}"
             )
+        check_kept(options, stack)
         check_scaling(options, dim, stack.max_positions)
 
     @classmethod
@@ -267,6 +257,10 @@ class Rotary(QKVTransform):
         if not self.training:
             warn_of_length(self.scaling)
 
+    def frequencies(self, device: Optional[torch.device] = None) -> Tensor:
+        """θ_i of the rotated pairs, (d/2,), float64."""
+        return frequencies(self.dim, self.base, device, self.scaling, self.kept)
+
     def table(self, positions: Tensor) -> Tensor:
         """e^{i m θ}, times the temperature, for every position m and frequency θ.
 
@@ -280,7 +274,7 @@ class Rotary(QKVTransform):
             (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
             cosines before sines, (1|B, T, 1, d), float32.
         """
-        theta = frequencies(self.dim, self.base, positions.device, self.scaling)
+        theta = self.frequencies(positions.device)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
         if self.real_valued or torch.jit.is_tracing():
             return real_table(angles, self.temperature).unsqueeze(2)

@@ -22,7 +22,8 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags, rotated_channels
+from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags
+from fairseq_posenc.encodings.rotary_frequencies import rotated_channels
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 

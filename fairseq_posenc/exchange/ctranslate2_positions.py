@@ -23,7 +23,7 @@ import torch
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import DistanceBias
-from fairseq_posenc.encodings.rotary import frequencies
+from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.encodings.rotary_scaling import Scaling
 from fairseq_posenc.flags.options import Layer
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.rotary import frequencies
+from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.formats import Logits

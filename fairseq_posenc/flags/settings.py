@@ -16,9 +16,10 @@ role           examples                                        consequence
 
 import dataclasses
 import math
-from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import Registry
 
@@ -46,6 +47,8 @@ def setting(
     needs: Optional[Needs] = None,
     formerly: Optional[str] = None,
     former_values: Union[Mapping[str, str], Callable[[str], str], None] = None,
+    by_layer: bool = False,
+    stored: Optional[Callable[[Any], Any]] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given.
 
@@ -74,6 +77,9 @@ def setting(
         formerly: former name of the flag, in command lines and checkpoints.
         former_values: present names by former names of its values, or a function from any value to
             its present spelling.
+        by_layer: the value is a number, or a pattern of numbers over the layers such as ``9*2,4``;
+            the range holds for each of them.
+        stored: maps a value to what a checkpoint keeps of it, such as the content of a file.
     """
     assert role in ROLES, role
     metadata = {
@@ -90,6 +96,8 @@ def setting(
         "needs": needs,
         "formerly": formerly,
         "former_values": former_values or {},
+        "by_layer": by_layer,
+        "stored": number_or_pattern if by_layer else stored,
     }
     return dataclasses.field(default=None, metadata=metadata)
 
@@ -147,15 +155,23 @@ def check_value(
     bounds = _bounds(metadata)
     if not bounds:
         return
+    limits = {key: _limit(bound, options) for key, bound in bounds.items()}
+    for number in _numbers(name, value, metadata):
+        finite = math.isfinite(number)
+        if not (finite and all(_COMPARE[k](number, b) for k, (b, _) in limits.items())):
+            wanted = " and ".join(f"{_WORDS[key]} {text}" for key, (_, text) in limits.items())
+            what = wanted if finite else f"a finite number, {wanted}"
+            raise UsageError(f"{flag_of(name)} {value}: must be {what}")
+
+
+def _numbers(name: str, value: Any, metadata: Mapping[str, Any]) -> List[float]:
+    """The number that *value* is, or those of a pattern over the layers."""
+    if metadata.get("by_layer"):
+        return numbers_by_layer(name, value)
     try:
-        number = float(value)
+        return [float(value)]
     except (TypeError, ValueError) as error:
         raise UsageError(f"{flag_of(name)} {value}: must be a number") from error
-    limits = {key: _limit(bound, options) for key, bound in bounds.items()}
-    if not (math.isfinite(number) and all(_COMPARE[k](number, b) for k, (b, _) in limits.items())):
-        wanted = " and ".join(f"{_WORDS[key]} {text}" for key, (_, text) in limits.items())
-        finite = "" if math.isfinite(number) else "a finite number, "
-        raise UsageError(f"{flag_of(name)} {value}: must be {finite}{wanted}")
 
 
 def refuse_empty(name: str, value: object) -> None:

@@ -37,6 +37,21 @@ def test_fraction_rotates_the_leading_channels_only():
         torch.testing.assert_close(got[0, 0, t, :8].double(), want, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("share, kept", [(1.0, 8), (0.75, 6), (0.7, 5), (0.125, 1)])
+def test_p_rope_turns_the_pairs_of_the_highest_frequencies_only(share, kept):
+    """Barbero et al. 2410.06205: the frequencies that are kept are those of all pairs."""
+    x = torch.randn(1, 1, 3, 16)
+    got = rotated(x, torch.tensor([[3, 400, 5000]]), rotary_kept=share)
+    assert torch.equal(got[..., 2 * kept :], x[..., 2 * kept :])
+    for t, m in enumerate((3, 400, 5000)):
+        want = rotation_matrix(m, 16)[: 2 * kept, : 2 * kept] @ x[0, 0, t, : 2 * kept].double()
+        torch.testing.assert_close(got[0, 0, t, : 2 * kept].double(), want, atol=1e-6, rtol=1e-6)
+
+
+def test_a_share_of_a_share_of_the_channels():
+    assert rotary(rotary_fraction=0.5, rotary_kept=0.5).frequencies().tolist() == [1, 0.1, 0, 0]
+
+
 def test_products_depend_on_the_distance_only():
     q, k = torch.randn(1, 2, 6, 16), torch.randn(1, 2, 6, 16)
     positions = torch.arange(6)[None]

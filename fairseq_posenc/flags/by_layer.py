@@ -1,0 +1,70 @@
+"""Patterns over the layers of a stack: ``A*3,B`` stands for A, A, A, B, A, A, A, B and so on."""
+
+import re
+from typing import Any, List
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+
+_LONGEST = 10_000  # layers of a stack
+
+
+def split_pattern(value: str, flag: str, example: str) -> List[str]:
+    """One period of a pattern over layers.
+
+    >>> split_pattern("rotary*3, none", "--position-encoding", "rotary*3,none")
+    ['rotary', 'rotary', 'rotary', 'none']
+
+    Args:
+        value: items separated by commas, each optionally repeated by ``*`` and a number.
+        flag: the flag that *value* was given by.
+        example: a pattern of that flag, for the error message.
+
+    Raises:
+        UsageError: a count is not a positive integer.
+    """
+    period: List[str] = []
+    for item in value.split(","):
+        name, star, count = (part.strip() for part in item.partition("*"))
+        if star and not (re.fullmatch(r"[0-9]{1,5}", count) and 1 <= int(count) <= _LONGEST):
+            raise UsageError(
+                f"{flag} {value}: {item.strip()!r} is not NAME*N with N of at least 1 and at most "
+                f"{_LONGEST}; for example {example}"
+            )
+        period += [name] * (int(count) if star else 1)
+    return period
+
+
+def numbers_by_layer(name: str, value: Any) -> List[float]:
+    """One period of a number, or of a pattern of numbers, over layers.
+
+    >>> numbers_by_layer("rotary_base", "160000*2,10000")
+    [160000.0, 160000.0, 10000.0]
+
+    Args:
+        name: the setting that has *value*, for the error message.
+        value: a number, or text.
+
+    Raises:
+        UsageError: a part of *value* is no number.
+    """
+    flag = flag_of(name)
+    period = split_pattern(str(value), flag, "160000*2,10000")
+    try:
+        return [float(part) for part in period]
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} {value}: must be a number, or a pattern of numbers over the layers such as "
+            "160000*2,10000"
+        ) from error
+
+
+def number_or_pattern(value: Any) -> Any:
+    """The number that *value* stands for, or *value* if it is a pattern, or no number at all.
+
+    >>> number_or_pattern("500"), number_or_pattern("500,10000")
+    (500.0, '500,10000')
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value
