@@ -238,10 +238,10 @@ def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
     return [Row(title, part, first, columns) for first, part in parts]
 
 
-def partial_sums(rotary: Rotary, length: int) -> Tensor:
+def partial_sums(rotary: Rotary, base: float, length: int) -> Tensor:
     """|S_i| of RoFormer Eq. 28 for distances 0 … *length* - 1 and i = 1 … d/2."""
     distances = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    angles = distances * rotary.frequencies()
+    angles = distances * rotary.frequencies(base)
     return torch.polar(torch.ones_like(angles), angles).cumsum(dim=1).abs()
 
 
@@ -269,12 +269,15 @@ def decay(side: Side, length: int) -> Optional[Decay]:
     # a subclass has other products
     if type(rotary) is not Rotary or cfg.attention != "softmax" or cfg.layer == "gated":
         return None
-    sums = partial_sums(rotary, length)
+    by_base = {base: partial_sums(rotary, base, length) for base in rotary.bases}
     curves = []
     for layer in side.layers:
+        sums = by_base[rotary.variant(layer)]
         h = expected_products(side, rotary, layer)
         steps = torch.cat((h, torch.zeros_like(h[:, :1])), dim=1).diff(dim=1).abs()  # (H, d/2)
         bound = steps @ sums.t()  # (H, distances)
         curves.append((bound / bound[:, :1]).mean(dim=0))
-    title = f"{side.stack.side}: rotary, d = {rotary.dim}, base {rotary.base:g}"
-    return Decay(title, sums.mean(dim=1), torch.stack(curves), side.layers)
+    base = ", ".join(f"{base:g}" for base in by_base)
+    title = f"{side.stack.side}: rotary, d = {rotary.dim}, base {base}"
+    formula = by_base[rotary.bases[0]].mean(dim=1)
+    return Decay(title, formula, torch.stack(curves), side.layers)

@@ -160,6 +160,20 @@ class Abilities:
         return encoding.acts.hook in ("input", *self.hooks)
 
 
+class Kind(NamedTuple):
+    """What the layers that share all their positions and masks have in common.
+
+    Args:
+        encoding: name of the composition.
+        pattern: the pattern of the attention, or None.
+        variant: which of the transform's tables they need, or None.
+    """
+
+    encoding: str
+    pattern: Optional[Hashable] = None
+    variant: Optional[Hashable] = None
+
+
 class HeadSizes(NamedTuple):
     """The heads of a kernel, as position encodings see them.
 
@@ -189,6 +203,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     #: The pattern of keys that a query sees, if not all: layers of equal patterns share the
     #: positions that :meth:`sparse_positions` returns.  :meth:`place` sets the pattern.
     pattern: Optional[Hashable] = None
+    #: Layers of one kind share all their positions; the stack sets it.
+    kind: Kind
     #: The position encoding of the layer.
     encoding: PositionEncoding
     #: H and D; fairseq's decoder reads them.

@@ -29,6 +29,7 @@ from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -47,13 +48,14 @@ class LocalFlags(QKNormFlags):
     local_window: Optional[str] = setting(
         "512",
         "tokens beside its own that a query of --attention local sees: half of them on each side, "
-        "in causal attention all before; an even number, or one a layer, such as 32,64,128, "
-        "repeated over the layers",
+        "in causal attention all before; an even number, or a pattern over the layers, such as "
+        "32,64,128 or 64*3,1024",
         role="model",
     )
     local_dilation: Optional[str] = setting(
         "1",
-        "distance between tokens of the window: a number, or one a layer, such as 1,1,2,4",
+        "distance between tokens of the window: a number, or a pattern over the layers, such as "
+        "1,1,2,4",
         role="model",
     )
     local_global_tokens: Optional[int] = setting(
@@ -76,15 +78,15 @@ class LocalFlags(QKNormFlags):
 
 
 def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
-    """The numbers in a comma-separated *value* of *flag*.
+    """The numbers in a *value* of *flag*, a pattern over layers.
 
-    >>> numbers("--local-window", "32,64", 2, even=True)
-    [32, 64]
+    >>> numbers("--local-window", "32*2,64", 2, even=True)
+    [32, 32, 64]
 
     Raises:
         UsageError: it is no such list.
     """
-    found = [part.strip() for part in str(value).split(",")]
+    found = split_pattern(str(value), flag, "32*3,64")
     for part in found:
         valid = part.isdecimal() and least <= int(part) < 2**31
         if not valid or (even and int(part) % 2):

@@ -85,8 +85,15 @@ class QKVTransform(Hook, nn.Module):
             length: S, in tokens.
         """
 
+    def variant(self, layer: int) -> Any:
+        """Which of several tables *layer* needs, a constant; None if all layers have one table."""
+        return None
+
     def table(self, positions: Tensor) -> Tensor:
-        """Precompute, once per forward pass, what :meth:`forward` needs for positions (1|B, T)."""
+        """Precompute, once per forward pass, what :meth:`forward` needs for positions (1|B, T).
+
+        A class with :meth:`variant` takes the variant as a second argument.
+        """
         raise NotImplementedError
 
     def forward(

@@ -35,6 +35,7 @@ from fairseq_posenc.encodings.rotary_scaling import (
     read_scaling,
     warn_of_length,
 )
+from fairseq_posenc.flags.by_layer import numbers_by_layer
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -45,12 +46,14 @@ PAIRINGS = ("interleaved", "half")
 class RotaryFlags(ScalingFlags):
     """Flags of the rotary encoding."""
 
-    rotary_base: Optional[float] = setting(
+    rotary_base: Any = setting(
         10000.0,
-        "base of the rotary frequencies θ_i = base^(-2i/d)",
+        "base of the rotary frequencies θ_i = base^(-2i/d), or a pattern of bases over the layers "
+        "such as 160000*2,10000",
         role="model",
         above=1,
         at_most=1e12,
+        by_layer=True,
     )
     rotary_fraction: Optional[float] = setting(
         1.0,
@@ -202,7 +205,8 @@ class Rotary(QKVTransform):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.base = float(options.rotary_base)
+        #: the bases of the layers, repeated from the first layer on
+        self.bases = numbers_by_layer("rotary_base", options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
         #: rotate in real numbers, for graphs in which complex ones have no operators
@@ -257,11 +261,15 @@ class Rotary(QKVTransform):
         if not self.training:
             warn_of_length(self.scaling)
 
-    def frequencies(self, device: Optional[torch.device] = None) -> Tensor:
-        """θ_i of the rotated pairs, (d/2,), float64."""
-        return frequencies(self.dim, self.base, device, self.scaling, self.kept)
+    def variant(self, layer: int) -> float:
+        """The base of *layer*: layers of equal bases share a table."""
+        return self.bases[layer % len(self.bases)]
 
-    def table(self, positions: Tensor) -> Tensor:
+    def frequencies(self, base: float) -> Tensor:
+        """θ_i of the rotated pairs for a base, (d/2,), float64."""
+        return frequencies(self.dim, base, None, self.scaling, self.kept)
+
+    def table(self, positions: Tensor, variant: Optional[float] = None) -> Tensor:
         """e^{i m θ}, times the temperature, for every position m and frequency θ.
 
         Angles are float64: in float32 an angle of 4,096 radians is already off by 2e-4, in half
@@ -269,12 +277,14 @@ class Rotary(QKVTransform):
 
         Args:
             positions: (1|B, T), integers.
+            variant: the base, by default that of the first layer.
 
         Returns:
             (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
             cosines before sines, (1|B, T, 1, d), float32.
         """
-        theta = self.frequencies(positions.device)
+        base = variant or self.bases[0]
+        theta = frequencies(self.dim, base, positions.device, self.scaling, self.kept)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
         if self.real_valued or torch.jit.is_tracing():
             return real_table(angles, self.temperature).unsqueeze(2)

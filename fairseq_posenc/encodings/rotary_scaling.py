@@ -9,25 +9,28 @@ cache of a decoder):
     ntk      (base · s^{d/(d-2)})^{-2(i-1)/d}     θ_1 is unchanged, the last one divided by s
     yarn     γ_i · θ_i / s + (1 - γ_i) · θ_i      γ_i = 0 for pairs that rotate often in L tokens
     llama3   likewise, with another γ_i
+    longrope θ_i / λ_i                            a factor for each pair, found by a search
 
 Chen et al. 2023, arXiv 2306.15595; bloc97 2023, in Peng et al. 2023, arXiv 2309.00071, section 3.1;
 Peng et al., section 3.2, with the ramp and the temperature as in their released code; Llama 3.1,
-arXiv 2407.21783.  The γ of Peng et al. is 1 - γ here.  In ``yarn`` the ramp of γ is linear in the
-number i of the pair and starts and ends at whole pairs, in ``yarn_untruncated`` it starts and ends
-exactly where pairs turn 32 times and once; in ``llama3`` it is linear in the number of turns, from
-4 to 1, and there is no temperature.
+arXiv 2407.21783; LongRoPE, Ding et al., arXiv 2402.13753, for all positions (the paper may leave
+the first n̂ as they are), with the temperature of the released code.  The γ of Peng et al. is 1 - γ
+here.  In ``yarn`` the ramp of γ is linear in the number i of the pair and starts and ends at whole
+pairs, in ``yarn_untruncated`` it starts and ends exactly where pairs turn 32 times and once; in
+``llama3`` it is linear in the number of turns, from 4 to 1, and there is no temperature.
 """
 
 import logging
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -39,7 +42,7 @@ MANY_TURNS, FEW_TURNS = 32, 1
 # the same bounds in Llama 3.1
 LLAMA3_MANY_TURNS, LLAMA3_FEW_TURNS = 4, 1
 #: rules whose temperature scales the logits
-TEMPERED = ("yarn", "yarn_untruncated")
+TEMPERED = ("yarn", "yarn_untruncated", "longrope")
 
 
 class Scaling(NamedTuple):
@@ -49,11 +52,13 @@ class Scaling(NamedTuple):
         rule: a key of :data:`RULES`.
         factor: s.
         length: L, in tokens.
+        factors: λ_i of the dim/2 pairs, for ``longrope``.
     """
 
     rule: str
     factor: float
     length: int
+    factors: Tuple[float, ...] = ()
 
     def frequencies(self, dim: int, base: float) -> Tensor:
         """Frequencies of the dim/2 pairs, float64, on the CPU."""
@@ -61,7 +66,9 @@ class Scaling(NamedTuple):
 
     @property
     def temperature(self) -> float:
-        """Factor on rotated queries and on rotated keys (Peng et al. section 3.4)."""
+        """Factor on rotated queries and on rotated keys (Peng et al. section 3.4; LongRoPE's)."""
+        if self.rule == "longrope":
+            return math.sqrt(1.0 + math.log(self.factor) / math.log(max(self.length, 2)))
         return 0.1 * math.log(self.factor) + 1.0 if self.rule in TEMPERED else 1.0
 
     @property
@@ -115,6 +122,10 @@ def _llama3(dim: int, base: float, scaling: Scaling) -> Tensor:
     return _interpolated(ramp.clamp(0, 1), dim, base, scaling)
 
 
+def _longrope(dim: int, base: float, scaling: Scaling) -> Tensor:
+    return _none(dim, base, scaling) / torch.tensor(scaling.factors, dtype=torch.float64)
+
+
 def _interpolated(ramp: Tensor, dim: int, base: float, scaling: Scaling) -> Tensor:
     """Frequencies divided by the factor as far as *ramp*, γ, says."""
     return _linear(dim, base, scaling) * ramp + _none(dim, base, scaling) * (1 - ramp)
@@ -127,7 +138,42 @@ RULES: Dict[str, Callable[[int, float, Scaling], Tensor]] = {
     "yarn": _yarn,
     "yarn_untruncated": _yarn_untruncated,
     "llama3": _llama3,
+    "longrope": _longrope,
 }
+
+
+def read_factors(value: str) -> str:
+    """The numbers of ``--rotary-factors``, which checkpoints keep: files do not travel with them.
+
+    >>> read_factors("1, 1.5 4")
+    '1.0,1.5,4.0'
+
+    Args:
+        value: name of a file, or numbers; separated by commas, spaces or line ends.
+
+    Raises:
+        UsageError: the file cannot be read, or has something else than numbers above 0.
+    """
+    factors = _numbers(value)
+    if factors is None:
+        text = " ".join(read_lines(value, f"--rotary-factors {value}"))
+        factors = _numbers(text)
+    if not factors or not all(0 < factor < math.inf for factor in factors):
+        wrong = [factor for factor in factors or () if not 0 < factor < math.inf]
+        what = f"{wrong[0]:g} is no factor" if wrong else "is no list of numbers"
+        raise UsageError(
+            f"--rotary-factors {value}: {what}; give a file with one number above 0 for each "
+            "rotated pair of channels"
+        )
+    return ",".join(map(repr, factors))
+
+
+def _numbers(text: str) -> Optional[List[float]]:
+    """The numbers in *text*, or None if there is something else in it."""
+    try:
+        return [float(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        return None
 
 
 @dataclass
@@ -138,7 +184,7 @@ class ScalingFlags:
         "none",
         "scaling of the frequencies for sequences longer than in training: none, linear (position "
         "interpolation), ntk (a larger base), yarn, yarn_untruncated (its ramp between exact "
-        "ends), llama3",
+        "ends), llama3, longrope (a factor for each pair)",
         role="free",
         choices=RULES,
         refused={
@@ -152,6 +198,14 @@ class ScalingFlags:
         role="free",
         at_least=1,
         at_most=1e6,
+    )
+    rotary_factors: Optional[str] = setting(
+        None,
+        "file with one factor for each rotated pair of channels, by which --rotary-scaling "
+        "longrope divides their frequencies; checkpoints keep the numbers",
+        role="free",
+        stored=read_factors,
+        needs={"rotary_scaling": ("longrope",)},
     )
     rotary_original_length: Optional[int] = setting(
         None,
@@ -173,8 +227,10 @@ def read_scaling(options: Options, longest: int) -> Scaling:
         options: reads the flags of :class:`ScalingFlags`.
         longest: length in training, in tokens, unless ``rotary_original_length`` gives it.
     """
+    rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
     length = int(options.rotary_original_length or longest)
-    return Scaling(str(options.rotary_scaling), float(options.rotary_scaling_factor), length)
+    factors = _numbers(options.rotary_factors or "") if rule == "longrope" else None
+    return Scaling(rule, factor, length, tuple(factors or ()))
 
 
 def check_scaling(options: Options, dim: int, longest: int) -> None:
@@ -188,7 +244,7 @@ def check_scaling(options: Options, dim: int, longest: int) -> None:
     Raises:
         UsageError: naming the flag.
     """
-    rule, factor, length = read_scaling(options, longest)
+    rule, factor, length, factors = read_scaling(options, longest)
     if rule == "none" and factor != 1:
         raise UsageError(
             f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
@@ -198,6 +254,12 @@ def check_scaling(options: Options, dim: int, longest: int) -> None:
         raise UsageError(
             f"--rotary-scaling {rule}: also give --rotary-scaling-factor, the longest sequence to "
             f"process divided by the {length} tokens of training"
+        )
+    if rule == "longrope" and len(factors) != dim // 2:
+        given = f"has {len(factors)}" if factors else "is not given"
+        raise UsageError(
+            f"--rotary-factors: {given}, and heads have {dim // 2} rotated pairs; give a file with "
+            "one factor a pair"
         )
     if rule == "ntk" and dim == 2:
         raise UsageError(

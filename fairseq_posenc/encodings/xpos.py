@@ -129,16 +129,17 @@ class Xpos(Rotary):
     def exceeded(self, length: int) -> None:
         """Longer sequences than in training are what xPos is for: no warning."""
 
-    def table(self, positions: Tensor) -> Tensor:
+    def table(self, positions: Tensor, variant: Optional[float] = None) -> Tensor:
         """ζ^{n/B} e^{i n θ} for queries and ζ^{-n/B} e^{i n θ} for keys.
 
         Args:
             positions: (1|B, T), integers.
+            variant: the base, as in :class:`Rotary`.
 
         Returns:
             (2, 1|B, T, 1, d/2), complex64; or (2, 1|B, T, 1, d), as in :class:`Rotary`.
         """
-        rotations = super().table(positions)  # (1|B, T, 1, d/2)
+        rotations = super().table(positions, variant)  # (1|B, T, 1, d/2)
         decays = log_decays(self.dim, self.gamma, positions.device) / self.scale_base
         steps = positions.to(torch.float64) - self.longest // 2
         scales = (steps[..., None, None] * decays).exp()  # (1|B, T, 1, d/2)

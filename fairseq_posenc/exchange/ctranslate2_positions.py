@@ -105,7 +105,7 @@ def no_positions(attention: Layer) -> Positions:
     acts="rotation",
     flags=(
         *("rotary_base", "rotary_fraction", "rotary_pairing"),
-        *("rotary_scaling", "rotary_scaling_factor", "rotary_original_length"),
+        *("rotary_scaling", "rotary_scaling_factor", "rotary_factors", "rotary_original_length"),
     ),
 )
 def rotary(attention: Layer) -> Positions:
@@ -117,7 +117,7 @@ def rotary(attention: Layer) -> Positions:
     module = attention.encoding.transform
     if module.rotate_values:
         raise UsageError("--rotary-value: CTranslate2 rotates queries and keys, not values")
-    scaling, dim, base = module.scaling, module.dim, module.base
+    scaling, dim, base = module.scaling, module.dim, attention.kind.variant
     rule, base, more, tensors = _scaled(scaling, dim, base)
     found = _rotations(dim, module.pairing, base, rule, more)
     return found._replace(tensors=tensors, temperature=module.temperature, rotated=dim)
@@ -143,7 +143,10 @@ def _scaled(
     """The engine's rule of a scaling, the base, and arguments and tensors of the specification."""
     if scaling.rule == "linear":
         return "Linear", base, {"rotary_scaling_factor": scaling.factor}, {}
-    if scaling.rule == "yarn":  # a divisor for every frequency, in two lists, by the length
+    if scaling.rule in (
+        "yarn",
+        "longrope",
+    ):  # a divisor for every frequency, in two lists, by the length
         divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
         names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
         return "Su", base, {}, {name: divisors.float().numpy().copy() for name in names}

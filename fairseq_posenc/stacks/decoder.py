@@ -18,10 +18,10 @@ from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
+from fairseq_posenc.stacks.positioned import PositionedStack
 from fairseq_posenc.stacks.positions import (
     Keys,
     Padding,
-    PositionedStack,
     find_padding,
     positions_of,
 )

@@ -13,10 +13,10 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
+from fairseq_posenc.stacks.positioned import PositionedStack
 from fairseq_posenc.stacks.positions import (
     Keys,
     Padding,
-    PositionedStack,
     find_padding,
     positions_of,
 )

@@ -1,29 +1,20 @@
-"""The padding of a batch, what layers know of positions, and the stacks that work it out.
+"""The padding of a batch, and what layers know of positions, worked out once a forward pass."""
 
-All of it is worked out once a forward pass.
-"""
-
-import copy
 import math
-from typing import Any, Callable, Dict, Hashable, Iterator, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
-from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.attention.base import Kind, Tokens
 from fairseq_posenc.attention.functional import add_terms, additive_mask, aligned, product_dtype
 from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.encodings.random_positions import sample_positions
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
-
-#: Name of the composition, and pattern of the attention, of the layers that share their positions.
-Kind = Tuple[str, Optional[Hashable]]
 
 
 class Padding(NamedTuple):
@@ -147,7 +138,8 @@ class StackPositions:
         self.longest: float = math.inf if name is None else option(cfg, name)
         self.causal, self.untie_cls = stack.causal, cfg.untie_cls
         self.sample_from: Optional[int] = cfg.random_positions
-        self.kinds: Dict[Kind, Optional[AttentionKernel]] = {}
+        #: the kernels of all kinds that differ in the tables of their transforms alone
+        self.families: Dict[Tuple[str, Any], List[AttentionKernel]] = {}
 
     def number(self, kernels: List[AttentionKernel]) -> None:
         """Tell the kernels of the layers their index, and find those that share positions.
@@ -158,9 +150,12 @@ class StackPositions:
         for index, kernel in enumerate(kernels):
             layer = self.kept[index] if len(kernels) == len(self.kept) else index
             kernel.place(layer, kernels[0])
-        # one kernel of each pattern; it is no module of this object
-        self.kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}
-        self.kinds = self.kinds or {(name, None): None for name in self.encodings}
+            transform = kernel.encoding.transform
+            variant = None if transform is None else transform.variant(layer)
+            kernel.kind = Kind(kernel.encoding.name, kernel.pattern, variant)
+        # one kernel of each kind; it is no module of this object
+        for one in {kernel.kind: kernel for kernel in kernels}.values():
+            self.families.setdefault(one.kind[:2], []).append(one)
 
     def check_length(self, length: int) -> None:
         """Refuse sequences that are longer than a table of positions or of the kernel.
@@ -193,20 +188,24 @@ class StackPositions:
         sampled = None  # positions (S) for --random-positions, the same in all layers
         if training and self.sample_from is not None:
             sampled = sample_positions(keys.length, self.sample_from, self.untie_cls, x.device)
-        bundles = {}
-        for kind, kernel in self.kinds.items():
-            bundles[kind] = self._bundle(self.encodings[kind[0]], kernel, x, keys, sampled)
+        bundles: Dict[Kind, Positions] = {}
+        for (name, pattern), kernels in self.families.items():
+            kernel = kernels[0] if pattern is not None else None
+            bundle, tables = self._bundle(self.encodings[name], kernel, kernels, x, keys, sampled)
+            for each, table in zip(kernels, tables):
+                bundles[each.kind] = cast(Positions, {**bundle, **table})
         return bundles
 
     def _bundle(
         self,
         encoding: PositionEncoding,
         kernel: Optional[AttentionKernel],
+        kernels: List[AttentionKernel],
         x: Tensor,
         keys: Keys,
         sampled: Optional[Tensor],
-    ) -> Positions:
-        """Masks and logits, tables of the transform, and what content-dependent terms read."""
+    ) -> Tuple[Positions, List[Dict[str, Tensor]]]:
+        """Masks, logits, and what content-dependent terms read; and tables of the transform."""
         padding, causal, abilities = keys.padding, keys.causal, self.abilities
         sizes, pooled = (x.size(1), keys.length), keys.unit * keys.step > 1
         if pooled:
@@ -249,11 +248,15 @@ class StackPositions:
             if encoding.vectors is not None:
                 distances = (keys.unit, keys.step)
                 bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x, *distances)
-        if encoding.transform is not None:
-            bundle["table"] = encoding.transform.table(of_queries)
-            if keys.remembered or keys.step > 1:
-                bundle["key_table"] = encoding.transform.table(of_keys)
-        return bundle
+        tables: List[Dict[str, Tensor]] = []
+        for one in kernels:
+            tables.append({})
+            if encoding.transform is not None:
+                variant = () if one.kind.variant is None else (one.kind.variant,)
+                tables[-1]["table"] = encoding.transform.table(of_queries, *variant)
+                if keys.remembered or keys.step > 1:
+                    tables[-1]["key_table"] = encoding.transform.table(of_keys, *variant)
+        return bundle, tables
 
     def _sparse(
         self,
@@ -281,62 +284,4 @@ class StackPositions:
 
 def positions_of(layer: Layer, bundles: Dict[Kind, Positions]) -> Positions:
     """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
-    encoding = getattr(layer, "encoding", None)
-    return {} if encoding is None else bundles[encoding.name, layer.self_attn.pattern]
-
-
-class PositionedStack:
-    """Mixin that adds position encodings to fairseq's encoder and decoder.
-
-    :meth:`compose` runs before fairseq's constructor, which builds the layers, and
-    :meth:`own_positions` after it.
-    """
-
-    #: True if a checkpoint's position state must match; *strict_advice* ends the error message
-    strict_positions = False
-    strict_advice = ""
-
-    positions: StackPositions
-    add_module: Callable[[str, Optional[nn.Module]], None]
-    modules: Callable[[], Iterator[nn.Module]]
-    layers: Any
-
-    def compose(self, cfg: Options, stack: Stack) -> Options:
-        """Build the position encodings of the layers.
-
-        Args:
-            cfg: fairseq's nested Transformer configuration with the encodings' flags.
-            stack: the properties that encodings depend on.
-
-        Returns:
-            the configuration for fairseq's constructor, with this side's choice of input table.
-        """
-        self.positions = StackPositions(cfg, stack)
-        cfg = copy.copy(cfg)  # the other side may have another encoding
-        cfg.no_token_positional_embeddings = self.encoding.input is None
-        return cfg
-
-    def own_positions(self, cfg: Options) -> None:
-        """Register the encodings' modules, number the attention layers and apply the norms."""
-        for encoding in self.encodings.values():
-            for name, module in encoding.modules.items():
-                self.add_module(name, module)
-        self.positions.number([m for m in self.modules() if isinstance(m, AttentionKernel)])
-        apply_norms_and_biases(cast(nn.Module, self), cfg)
-        share_layers(self.layers.children(), cfg)  # iterating with LayerDrop would leave some out
-
-    @property
-    def encodings(self) -> Dict[str, PositionEncoding]:
-        """The compositions of the layers, by name."""
-        return self.positions.encodings
-
-    @property
-    def encoding(self) -> PositionEncoding:
-        """The composition of the first layer, the only one unless there is a pattern."""
-        return next(iter(self.positions.encodings.values()))
-
-    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
-        super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
-        adapt_positions(self, state_dict, name)
-        return state_dict
+    return bundles[layer.self_attn.kind] if hasattr(layer, "encoding") else {}

@@ -3,7 +3,10 @@
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import encoding_of
+from support.helpers import encoding_of, sentences, tiny
+
+from fairseq_posenc.encodings.rotary import Rotary
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 
 def rotary(head_dim=16, **flags):
@@ -49,7 +52,37 @@ def test_p_rope_turns_the_pairs_of_the_highest_frequencies_only(share, kept):
 
 
 def test_a_share_of_a_share_of_the_channels():
-    assert rotary(rotary_fraction=0.5, rotary_kept=0.5).frequencies().tolist() == [1, 0.1, 0, 0]
+    assert rotary(rotary_fraction=0.5, rotary_kept=0.5).frequencies(1e4).tolist() == [1, 0.1, 0, 0]
+
+
+def test_layers_have_bases_by_a_pattern_and_equal_ones_share_a_table(monkeypatch):
+    calls, plain = [], Rotary.table
+    monkeypatch.setattr(
+        Rotary, "table", lambda self, at, base=None: calls.append(base) or plain(self, at, base)
+    )
+    flags = ["--rotary-base", "160000*2,10000", "--encoder-layers", "4", "--decoder-layers", "4"]
+    encoder = tiny("rotary", *flags).encoder
+    x = torch.zeros(1, 5, encoder.layers[0].embed_dim)
+    bundles = encoder.positions.of_layers(x, Keys(5, Padding()), False)
+    assert calls == [160000.0, 10000.0]
+    tables = [positions_of(layer, bundles)["table"] for layer in encoder.layers]
+    assert tables[0] is tables[1] is tables[3]
+    for table, base in zip(tables, (160000.0, 160000.0, 10000.0)):
+        want = encoding_of("rotary", 4, 8, rotary_base=base).transform.table(torch.arange(5)[None])
+        assert torch.equal(table, want)
+
+
+@torch.no_grad()
+def test_a_base_by_layer_is_the_base_of_that_layer():
+    source, target = sentences(2, 7), sentences(2, 9, seed=1)
+    plain, same = tiny("rotary", "--rotary-base", "500"), tiny("rotary", "--rotary-base", "500*2")
+    other = tiny("rotary", "--rotary-base", "500,10000")
+    assert plain.cfg.rotary_base == 500.0 and other.cfg.rotary_base == "500,10000"
+    for model in (same, other):
+        model.load_state_dict(plain.state_dict())
+    want = plain(source, None, target)[0]
+    assert torch.equal(same(source, None, target)[0], want)
+    assert (other(source, None, target)[0] - want).abs().max() > 1e-3
 
 
 def test_products_depend_on_the_distance_only():

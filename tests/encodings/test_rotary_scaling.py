@@ -21,6 +21,11 @@ def scaled(rule, factor=4.0, **flags):
     return rotary(rotary_scaling=rule, rotary_scaling_factor=factor, **flags)
 
 
+def factors_of(rule, pairs):
+    """λ of longrope, from 1 for the pair that turns fastest."""
+    return tuple(1.0 + i / 2 for i in range(pairs)) if rule == "longrope" else ()
+
+
 def test_linear_reads_position_m_as_m_over_the_factor():
     positions = torch.tensor([[0, 1, 7, 255]])
     got = scaled("linear").table(positions)
@@ -72,6 +77,71 @@ def test_llama3_by_hand():
         assert got[i].item() == pytest.approx(frequency * (kept + (1 - kept) / 8))
 
 
+def test_longrope_by_hand():
+    """Each pair has a factor of its own, and the temperature is that of the released code."""
+    factors = factors_of("longrope", 8)
+    rotation = scaled("longrope", rotary_factors=" ".join(map(str, factors)))
+    plain = UNSCALED.frequencies(16, 10000.0).tolist()
+    want = [frequency / factor for frequency, factor in zip(plain, factors)]
+    assert rotation.frequencies(10000.0).tolist() == pytest.approx(want)
+    assert rotation.temperature == pytest.approx(math.sqrt(1 + math.log(4) / math.log(64)))
+
+
+def test_longrope_equals_that_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    init = getattr(transformers.modeling_rope_utils, "ROPE_INIT_FUNCTIONS", {}).get("longrope")
+    factors = list(factors_of("longrope", 32))
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        num_attention_heads=1,
+        max_position_embeddings=2048,
+        rope_parameters={
+            **{"rope_type": "longrope", "rope_theta": 10000.0, "factor": 8.0},
+            **{"short_factor": factors, "long_factor": factors},
+            "original_max_position_embeddings": 256,
+        },
+    )
+    if init is None or not hasattr(config, "rope_parameters"):
+        pytest.skip("another interface in this version of transformers")
+    wanted, temperature = init(config, "cpu", seq_len=2048)
+    scaling = Scaling("longrope", 8.0, 256, tuple(factors))
+    got = scaling.frequencies(64, 10000.0)
+    torch.testing.assert_close(got, wanted.double(), atol=0, rtol=1e-6)
+    assert scaling.temperature == pytest.approx(temperature, abs=1e-12)
+
+
+def test_checkpoints_keep_the_factors_and_not_the_name_of_their_file(tmp_path):
+    path = tmp_path / "factors.txt"
+    path.write_text("1\n1.5, 2\n4e0\n", encoding="utf-8")
+    flags = ["--rotary-scaling", "longrope", "--rotary-scaling-factor", "4"]
+    model = tiny("rotary", *flags, "--rotary-factors", str(path))
+    path.unlink()
+    assert model.cfg.rotary_factors == "1.0,1.5,2.0,4.0"
+    assert model.decoder.position_map.scaling.factors == (1.0, 1.5, 2.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("1 2 3", "--rotary-factors: has 3, and heads have 4 rotated pairs"),
+        ("1 2 0 3", "factors.txt: 0 is no factor; give a file with one number above 0"),
+        ("1 2 nan 3", "factors.txt: nan is no factor"),
+        ("1 2 -3 inf", "factors.txt: -3 is no factor"),
+        ("one two", "factors.txt: is no list of numbers"),
+        ("", "factors.txt: is no list of numbers"),
+        (b"\xff\xfe", "factors.txt.*UTF-8"),
+        (None, "--rotary-factors .*factors.txt: cannot be read"),
+    ],
+)
+def test_files_of_other_factors_are_refused(content, message, tmp_path):
+    path = tmp_path / "factors.txt"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    flags = ["--rotary-scaling", "longrope", "--rotary-scaling-factor", "4"]
+    with pytest.raises(UsageError, match=message):
+        tiny("rotary", *flags, "--rotary-factors", str(path))
+
+
 @pytest.mark.parametrize(
     "rule, factor",
     [
@@ -90,7 +160,7 @@ def test_the_temperature_scales_queries_and_keys_but_no_values(rule, factor):
 
 def test_the_factor_1_of_each_rule_is_no_scaling():
     for rule in SCALED:
-        scaling = Scaling(rule, 1.0, 64)
+        scaling = Scaling(rule, 1.0, 64, (1.0,) * 8)
         torch.testing.assert_close(scaling.frequencies(16, 1e4), UNSCALED.frequencies(16, 1e4))
         assert scaling.temperature == 1
 
@@ -126,6 +196,8 @@ def same_parameters(*flags):
 @torch.no_grad()
 def test_a_scaled_model_decodes_with_a_cache_what_it_computes_at_once(rule):
     flags = ["--rotary-scaling", rule, "--rotary-scaling-factor", "3"]
+    factors = factors_of(rule, 4)
+    flags += ["--rotary-factors", ",".join(map(str, factors))] if factors else []
     plain, model = same_parameters(*flags, "--rotary-original-length", "8")
     source, target = sentences(2, 20), sentences(2, 18, seed=1)
     full, _ = model(source, None, target)

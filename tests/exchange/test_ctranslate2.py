@@ -83,6 +83,11 @@ EXPRESSED = {
         ]
         for scaling in ("linear", "ntk", "yarn")
     },
+    "bases": ["--position-encoding", "rotary", "--rotary-base", "500,10000"],
+    "longrope": [
+        *("--position-encoding", "rotary", "--rotary-scaling", "longrope"),
+        *("--rotary-scaling-factor", "4", "--rotary-factors", "1,1.5,2,4"),
+    ],
     "shaw": ["--position-encoding", "shaw", "--shaw-max-distance", "5"],
     "shaw values": ["--position-encoding", "shaw", "--shaw-max-distance", "7", "--shaw-values"],
     "t5": ["--position-encoding", "t5"],

@@ -176,6 +176,7 @@ LAYERS = {
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
     "scaled": ["--log-length-scale", "6", "--qk-norm"],
     "kept": ["--rotary-kept", "0.5"],
+    "bases": ["--rotary-base", "160000,100"],
     "power": ["--kerple-kernel", "power"],
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
     # every registered attention, norm and feed-forward
@@ -203,6 +204,7 @@ OTHER_LAYERS += [
     "gated:learned+deberta",
 ]
 OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope", "kept:rotary"]
+OTHER_LAYERS += ["bases:rotary+t5"]
 OTHER_LAYERS += ["local:rotary", "local:alibi", "local:sinusoidal", "bigbird:t5", "bigbird:learned"]
 OTHER_LAYERS += [
     f"{name}:{e}"

@@ -1,0 +1,70 @@
+"""What fairseq's encoder and decoder gain by position encodings: the mixin of both."""
+
+import copy
+from typing import Any, Callable, Dict, Iterator, Optional, cast
+
+from torch import nn
+
+from fairseq_posenc.attention import AttentionKernel
+from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
+from fairseq_posenc.encodings import PositionEncoding, Stack
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
+from fairseq_posenc.stacks.positions import StackPositions
+
+
+class PositionedStack:
+    """Mixin that adds position encodings to fairseq's encoder and decoder.
+
+    :meth:`compose` runs before fairseq's constructor, which builds the layers, and
+    :meth:`own_positions` after it.
+    """
+
+    #: True if a checkpoint's position state must match; *strict_advice* ends the error message
+    strict_positions = False
+    strict_advice = ""
+
+    positions: StackPositions
+    add_module: Callable[[str, Optional[nn.Module]], None]
+    modules: Callable[[], Iterator[nn.Module]]
+    layers: Any
+
+    def compose(self, cfg: Options, stack: Stack) -> Options:
+        """Build the position encodings of the layers.
+
+        Args:
+            cfg: fairseq's nested Transformer configuration with the encodings' flags.
+            stack: the properties that encodings depend on.
+
+        Returns:
+            the configuration for fairseq's constructor, with this side's choice of input table.
+        """
+        self.positions = StackPositions(cfg, stack)
+        cfg = copy.copy(cfg)  # the other side may have another encoding
+        cfg.no_token_positional_embeddings = self.encoding.input is None
+        return cfg
+
+    def own_positions(self, cfg: Options) -> None:
+        """Register the encodings' modules, number the attention layers and apply the norms."""
+        for encoding in self.encodings.values():
+            for name, module in encoding.modules.items():
+                self.add_module(name, module)
+        self.positions.number([m for m in self.modules() if isinstance(m, AttentionKernel)])
+        apply_norms_and_biases(cast(nn.Module, self), cfg)
+        share_layers(self.layers.children(), cfg)  # iterating with LayerDrop would leave some out
+
+    @property
+    def encodings(self) -> Dict[str, PositionEncoding]:
+        """The compositions of the layers, by name."""
+        return self.positions.encodings
+
+    @property
+    def encoding(self) -> PositionEncoding:
+        """The composition of the first layer, the only one unless there is a pattern."""
+        return next(iter(self.positions.encodings.values()))
+
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
+        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
+        super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
+        adapt_positions(self, state_dict, name)
+        return state_dict
