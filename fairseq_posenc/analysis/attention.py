@@ -182,7 +182,8 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
         if attention.position_terms is not None:
             queries, keys = given["query_positions"], given["key_positions"]
             assert queries is not None and keys is not None  # a stack with such terms has them
-            content = Content(x, content_q, content_k, layer.encoding.scale, queries, keys)
+            of_keys, scale = attention.position_terms.of_keys(x), layer.encoding.scale
+            content = Content(x, content_q, content_k, scale, queries, keys, of_keys=of_keys)
             vectors = given.get("distance_vectors")
             added = add_terms(added, content_logits(attention, content, vectors, None))
         products = torch.matmul(q.double(), k.double().transpose(-2, -1))

@@ -210,13 +210,14 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     found = filter(None, map(_TERMS.match, side.state))
     prefixes = {int(match.group(1)): match.group() for match in found}
     zeros = torch.zeros(1, stack.num_heads, length, stack.head_dim)
-    x = zeros.transpose(1, 2).flatten(2)
+    x = torch.zeros(1, length, stack.width)
     positions = torch.arange(length).unsqueeze(0)
     rows: List[Row] = []
     for layer in dict.fromkeys((side.layers[0], side.layers[-1])):
         if layer in prefixes:  # NEZHA's term has no parameters
             load(terms, prefixes[layer], side)
-        content = Content(x, zeros, zeros, encoding.scale, positions, positions)
+        at = (positions, positions)
+        content = Content(x, zeros, zeros, encoding.scale, *at, of_keys=terms.of_keys(x))
         (maps,) = terms(content, encoding.distance_vectors(length, length, zeros), {})
         if maps.any():
             title = f"{stack.side}, layer {layer + 1}: {encoding.name} without content"

@@ -6,7 +6,7 @@ Whatever else replaces these tensors may do so: they are copied into memory of t
 token.
 """
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple, cast
 
 import torch
 from torch import Tensor
@@ -141,6 +141,7 @@ def append_to_cache(
     incremental_state: IncrementalState,
     keep: Optional[int] = None,
     content_k: Optional[Tensor] = None,
+    of_keys: Optional[Parts] = None,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
 
@@ -154,11 +155,15 @@ def append_to_cache(
         keep: number of tokens to keep before the new ones, or None for all.
         content_k: keys before the position transform, (B, H, T, D), if content-dependent terms need
             them in addition to the transformed ones.
+        of_keys: what these terms need of the new tokens, (B, H, T, …) each; replaced in place by
+            that of all tokens.
     """
-    new = {"prev_key": k, "prev_value": v}
+    new = {"prev_key": k, "prev_value": v, **(of_keys or {})}
     if content_k is not None:
         new["prev_content_key"] = content_k
     cached = append_parts(layer, new, incremental_state, keep)
+    for name in of_keys or ():
+        cast(Parts, of_keys)[name] = cached[name]
     key = cached["prev_key"]
     return key, cached["prev_value"], cached.get("prev_content_key", key)
 

@@ -136,13 +136,17 @@ class GatedAttention(AttentionKernel):
     ) -> Tensor:
         """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
         q, k, v, content_q, content_k, u = self.project(x, table)
+        of_keys = None if self.position_terms is None else self.position_terms.of_keys(x)
         if incremental_state is not None:
             kept = content_k if self.keeps_both else None
-            k, v, content_k = append_to_cache(self, k, v, incremental_state, content_k=kept)
+            k, v, content_k = append_to_cache(
+                self, k, v, incremental_state, content_k=kept, of_keys=of_keys
+            )
         terms = None
         if self.position_terms is not None:
             positions = (query_positions, key_positions, padding_mask)
-            content = Content(x, content_q, content_k, self.encoding.scale, *positions)
+            scale = self.encoding.scale
+            content = Content(x, content_q, content_k, scale, *positions, of_keys=of_keys)
             terms = content_logits(self, content, distance_vectors, incremental_state)
         if self.normaliser in SOFTMAX:
             q, bias = with_terms(q, bias, terms, length_factor)

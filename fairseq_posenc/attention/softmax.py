@@ -109,14 +109,21 @@ class MultiheadAttention(MultiheadKernel):
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
         q, k, v, content_q, content_k = self.project(x, table, keys=keys, key_table=key_table)
+        of_keys = None
+        if self.position_terms is not None:
+            of_keys = self.position_terms.of_keys(x if keys is None else keys)
         if incremental_state is not None:
             kept = content_k if self.keeps_both else None
-            k, v, content_k = append_to_cache(self, k, v, incremental_state, content_k=kept)
+            k, v, content_k = append_to_cache(
+                self, k, v, incremental_state, content_k=kept, of_keys=of_keys
+            )
         terms, relative_values = None, None
         if self.position_terms is not None:
             positions = (query_positions, key_positions)
             scale = self.encoding.scale
-            content = Content(x, content_q, content_k, scale, *positions, padding_mask, step)
+            content = Content(
+                x, content_q, content_k, scale, *positions, padding_mask, step, of_keys
+            )
             terms = content_logits(self, content, distance_vectors, incremental_state)
             if self.position_terms.needs_weights:
                 relative_values = partial(self.position_terms.relative_values, content)

@@ -27,7 +27,8 @@ def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cl
     kernel = kernel_of(cfg)
     heads, size, flags = kernel.head_sizes(cfg, side)
     relative = kernel.abilities_for(cfg).relative_after_rotation
-    return Stack(side, heads, size, causal, max_positions, has_cls, relative, flags)
+    channels = option(cfg, f"{side}_embed_dim")
+    return Stack(side, heads, size, causal, max_positions, has_cls, relative, flags, channels)
 
 
 def stack_of(cfg: Options, side: str) -> Stack:

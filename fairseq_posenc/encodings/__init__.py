@@ -10,6 +10,7 @@ from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding reg
     cope,
     deberta,
     fire,
+    fox,
     input_tables,
     kerple,
     nezha,

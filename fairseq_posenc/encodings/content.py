@@ -38,6 +38,7 @@ class Content:
         key_positions: (1|B, S).
         padding_mask: (B, S), True at padding, or None if there is none.
         step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
+        of_keys: result of :meth:`ContentBias.of_keys` for all keys, (B, H, S, …) each.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Content:
         key_positions: Optional[Tensor],
         padding_mask: Optional[Tensor] = None,
         step: int = 1,
+        of_keys: Optional[Dict[str, Tensor]] = None,
     ) -> None:
+        self.of_keys = of_keys or {}
         self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
         self.query_positions = cast(Tensor, query_positions)
         self.key_positions = cast(Tensor, key_positions)
@@ -87,6 +90,19 @@ class ContentBias(Hook, nn.Module):
         """
         defined = cls.relative_values is not ContentBias.relative_values
         return "--position-encoding" if defined else None
+
+    def of_keys(self, x: Tensor) -> Dict[str, Tensor]:
+        """What :meth:`forward` needs of the keys beside their projections; by default nothing.
+
+        It is cached with the keys, and given back as :attr:`Content.of_keys`.
+
+        Args:
+            x: input of the attention for keys, (B, T, C).
+
+        Returns:
+            tensors (B, H, T, …), by names that no other encoding has.
+        """
+        return {}
 
     def project(self, vectors: Tensor) -> Tensor:
         """Project the encoding's distance vectors for :meth:`forward`; by default the identity.
@@ -136,6 +152,11 @@ class ContentBiasSum(nn.ModuleDict):
         super().__init__(terms)
         self.with_vectors = with_vectors
         self.needs_weights = any(term.needs_weights for term in terms.values())
+
+    def of_keys(self, x: Tensor) -> Dict[str, Tensor]:
+        """What the terms need of keys, for their input x (B, T, C); (B, H, T, …) each."""
+        terms = cast(Iterable[ContentBias], self.values())
+        return {name: part for term in terms for name, part in term.of_keys(x).items()}
 
     def forward(
         self, content: Content, vectors: Optional[Tensor], projected: Dict[str, Tensor]

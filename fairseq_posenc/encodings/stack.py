@@ -1,6 +1,7 @@
 """What an encoding is made for, an encoder or decoder, and what the classes of all hooks share."""
 
 from dataclasses import dataclass
+from typing import Optional
 
 from fairseq_posenc.flags.options import Options
 
@@ -22,6 +23,7 @@ class Stack:
         relative_after_rotation: whether rotating q and k keeps the product a function of distance;
             false if a feature map is applied after the rotation.
         size_flags: the flags that set *head_dim*, for error messages.
+        channels: C, the size of the layers' input, if it is not H·D.
     """
 
     side: str
@@ -32,6 +34,12 @@ class Stack:
     has_cls: bool = False
     relative_after_rotation: bool = True
     size_flags: str = "the number of heads"
+    channels: Optional[int] = None
+
+    @property
+    def width(self) -> int:
+        """C, the size of the layers' input."""
+        return self.channels or self.num_heads * self.head_dim
 
 
 class Hook:

@@ -155,6 +155,11 @@ def _gpt(channels: int, heads: int, layers: int) -> Dict[str, Any]:
 # Brown et al., arXiv 2005.14165, Table 2.1.  It lists 24 heads of 128 for the larger one, which do
 # not fit 2,048 channels; 16 do.
 _GPT_TINY, _GPT_SMALL, _GPT_MEDIUM = _gpt(128, 4, 2), _gpt(768, 12, 12), _gpt(2048, 16, 24)
+# FoX, the variant of LLaMA's architecture without RoPE (Lin et al., arXiv 2503.02130, section 4.1):
+# norms first, RMS norms, SwiGLU, no biases but those of the gates.  What its Pro block adds is not
+# here: output gates and their norm, and keys and values mixed with those of the token before; its
+# norm of queries and keys is --qk-norm.
+_LLAMA = {"norm": "rms", "no_bias": True, "feed_forward": "swiglu", "decoder_ffn_embed_dim": 2048}
 LANGUAGE_MODEL: Dict[str, Preset] = {
     "roformer_lm_tiny": {**ROTARY, **_GPT_TINY},
     "roformer_lm_small": {**ROTARY, **_GPT_SMALL},
@@ -165,6 +170,16 @@ LANGUAGE_MODEL: Dict[str, Preset] = {
     "alibi_lm_small": {"position_encoding": "alibi", **_GPT_SMALL},
     "shaw_lm_small": {"position_encoding": "shaw", **_GPT_SMALL},
     "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **_GPT_SMALL},
+    "fox_lm": {**_GPT_SMALL, **_LLAMA, "position_encoding": "fox"},
+    # Yang et al., arXiv 2501.18795: three layers of four have rotary and a sliding window, the
+    # fourth has no positions and, up to 65,536 tokens, sees all before
+    "rnope_swa_lm": {
+        **_GPT_SMALL,
+        **_LLAMA,
+        "position_encoding": "rotary*3,none",
+        "attention": "local",
+        "local_window": "512*3,65536",
+    },
     # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; its baseline without rotary is
     # --position-encoding learned, as in the code it cites
     "performer_lm_enwik8": {**PERFORMER, **_GPT_SMALL},

@@ -140,7 +140,7 @@ def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
     encoding, length = encoding_of(name, 2, 16, causal_only(name), nezha_max_distance=16), 64
     terms = encoding.build_content_bias()
     q, k = (torch.randn(3, 2, length, 16, requires_grad=True) for _ in "qk")
-    sizes = []
+    x, sizes = torch.randn(3, length, 32), []
 
     def note(tensor):
         sizes.append(tensor.untyped_storage().nbytes() // tensor.element_size())
@@ -148,7 +148,8 @@ def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         vectors = encoding.distance_vectors(length, length, q)
-        out = terms(Content(None, q, k, 1.0, None, None), vectors, {})
+        content = Content(x, q, k, 1.0, None, None, of_keys=terms.of_keys(x))
+        out = terms(content, vectors, {})
     assert out.shape == (3, 2, length, length)
     assert sizes and max(sizes) <= 2 * out.numel()
 

@@ -1,0 +1,62 @@
+"""FoX: keys are forgotten by gates, which depend on what the tokens between say.
+
+Forgetting Transformer, Lin, Nikishin, He, Courville, arXiv 2503.02130, Eq. 5 to 8.  Every head has
+a gate for each token, and a query sees a key through the gates of all tokens after it:
+
+    f_t = σ(w · x_t + b)
+    D_ij = Σ_{l=j+1}^{i} log f_l = c_i - c_j,    c_t = Σ_{l≤t} log f_l
+    α_ij = 1/√D · q_i · k_j + D_ij
+
+x_t is the input of the layer.  A cache keeps log f_t of all tokens beside their keys.  The bias is
+one fused call's; no product of queries and keys is made for it.  Gates look back from a query, so
+an encoder has none: the paper defines no gate for later keys.
+"""
+
+from typing import Dict, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import Content, ContentBias, Stack
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.flags.options import Options
+
+_LOG_GATES = "fox_log_gates"
+
+
+@register_encoding(
+    "fox",
+    paper="Lin et al. 2025, arXiv 2503.02130",
+    summary="a gate of each token lets queries after it forget the keys before it (FoX)",
+    causal_only="gates forget what is before a query",
+)
+class ForgetGates(ContentBias):
+    """c_i - c_j, a function of the gates between a key and a query.
+
+    Later keys that are visible nevertheless have 0: nothing is forgotten of them.
+
+    Args:
+        options: not read.
+        stack: number of heads and size of the layers' input.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        # no projection of fairseq's: --no-bias keeps the gates' bias, as the released code does
+        self.weight = nn.Parameter(torch.empty(stack.num_heads, stack.width))
+        self.bias = nn.Parameter(torch.zeros(stack.num_heads))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def of_keys(self, x: Tensor) -> Dict[str, Tensor]:
+        """log f of tokens x (B, T, C), (B, H, T, 1), float32 or wider."""
+        gates = F.linear(x, self.weight, self.bias)  # (B, T, H)
+        gates = gates.to(torch.promote_types(gates.dtype, torch.float32))
+        return {_LOG_GATES: F.logsigmoid(gates).transpose(1, 2).unsqueeze(-1)}
+
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, H, T, S), float32 or wider; arguments as in :class:`ContentBias`."""
+        sums = content.of_keys[_LOG_GATES].squeeze(-1).cumsum(dim=-1)  # c, (B, H, S)
+        length = content.q.size(2)
+        of_queries = sums[..., sums.size(-1) - length :].unsqueeze(-1)
+        return (of_queries - sums.unsqueeze(-2)).clamp(max=0.0)  # above 0 for later keys alone
