@@ -249,3 +249,11 @@ def test_prompts_padded_on_either_side_are_continued_as_alone(name):
 def test_the_family_is_registered():
     assert MODEL in MODEL_REGISTRY
     assert MODEL_REGISTRY[MODEL].hub_models() == {}
+
+
+def test_layers_of_rnope_swa_alternate_between_rotary_in_a_window_and_no_positions():
+    """Yang et al. 2501.18795; the window without positions is longer than what the model takes."""
+    model = build("rnope_swa_lm", *SMALL, "--decoder-layers", "8")
+    layers = model.decoder.layers
+    assert [layer.encoding.name for layer in layers] == (["rotary"] * 3 + ["none"]) * 2
+    assert [layer.self_attn.before for layer in layers] == ([512] * 3 + [65536]) * 2
