@@ -1,6 +1,7 @@
 """Flags, defaults and presets: as in fairseq where fairseq has them, and never silently lost."""
 
 import argparse
+import dataclasses
 from argparse import Namespace
 
 import pytest
@@ -20,7 +21,7 @@ from support.helpers import (
 )
 
 from fairseq_posenc.configuration.resolve import configure, nested
-from fairseq_posenc.encodings import parse_encodings
+from fairseq_posenc.encodings.registry import parse_pattern
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
@@ -86,7 +87,9 @@ def test_every_architecture_is_registered_and_completes_its_configuration(arch):
     assert cfg._name == arch
     for name, value in PRESETS[arch].items():
         assert cfg[name] == value
-    unset = {name for name in cfg if cfg[name] is None}
+    settings = {f.name: f.metadata for f in dataclasses.fields(TRANSLATION.dataclass)}
+    files = {n for n, m in settings.items() if m.get("stored") and m["default"] is None}
+    unset = {name for name in cfg if cfg[name] is None} - files
     assert not {n for n in unset if n.startswith(("rotary", "position")) or n.endswith("_dim")}
 
 
@@ -156,7 +159,7 @@ def test_models_say_what_they_are():
 def test_presets_name_known_fields_and_encodings():
     for presets in (family.presets for family in FAMILIES.values()):
         for preset in presets.values():
-            parse_encodings(preset.get("position_encoding", "none"))
+            parse_pattern(preset.get("position_encoding", "none"))
     fields = set(TRANSLATION.dataclass.__dataclass_fields__)
     assert all(set(preset) <= fields for preset in PRESETS.values())
     assert len(VOCABULARY) == 64
