@@ -12,7 +12,13 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_posenc.basics.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS
+from fairseq_posenc.attention.grouped import by_key_head, repeat_heads
+from fairseq_posenc.basics.versions import (
+    HAS_SDPA,
+    SDPA_HAS_GROUPS,
+    SDPA_HAS_SCALE,
+    SDPA_SAFE_MASKS,
+)
 
 #: Widest heads of PyTorch's fused kernels on a GPU.  Wider values, as in gated attention units, get
 #: one that accumulates its output in global memory, at every block of keys.
@@ -149,8 +155,8 @@ def attend(
 
     Args:
         q: queries (B, H, T, D).
-        k: keys (B, H, S, D).
-        v: values (B, H, S, D).
+        k: keys (B, G, S, D); head h of the queries reads key head ⌊h·G / H⌋.
+        v: values (B, G, S, D).
         scale: factor on q·k.
         bias: additive term (1|B, 1|H, 1|T, S), -inf at hidden keys.
         causal: hide later keys; needs T = S and no *bias*.
@@ -166,13 +172,24 @@ def attend(
     fused = v.size(-1) <= WIDEST_FUSED if q.is_cuda else on_cpu
     if not (HAS_SDPA and fused) or torch.jit.is_tracing():
         return attend_with_weights(q, k, v, scale, bias, causal, dropout, empty_rows)[0]
+    heads, groups = q.size(1), {}
+    if k.size(1) != heads:
+        if not causal and (bias is None or bias.size(1) == bias.size(2) == 1):
+            # all queries of a key head see the same keys: they are one long query, without copies
+            out = attend(by_key_head(q, k.size(1)), k, v, scale, bias, False, dropout, empty_rows)
+            return out.reshape(q.shape[:3] + v.shape[3:])
+        # on a GPU, only the kernel of half precision without a bias takes groups as they are
+        if SDPA_HAS_GROUPS and not (q.is_cuda and (bias is not None or q.element_size() > 2)):
+            groups = {"enable_gqa": True}
+        else:
+            k, v = repeat_heads(k, heads), repeat_heads(v, heads)
     masked = None
     if bias is not None:
         bias = bias.to(q.dtype)
         if empty_rows and not SDPA_SAFE_MASKS:
             bias, masked = _without_empty_rows(bias)
     if SDPA_HAS_SCALE:
-        out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale)
+        out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale, **groups)
     else:
         q = q * (scale * q.size(-1) ** 0.5)
         out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal)
@@ -216,7 +233,12 @@ def attend_with_weights(
     masked = None
     if bias is not None and empty_rows and not causal:
         bias, masked = _without_empty_rows(bias)
+    heads, kv_heads = q.size(1), k.size(1)
+    if kv_heads != heads:
+        q = by_key_head(q, kv_heads)
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
+    if kv_heads != heads:
+        logits = logits.view(len(q), heads, -1, k.size(2))
     logits = logits.to(torch.promote_types(q.dtype, torch.float32))
     if bias is not None:
         if q.dtype == torch.float16:  # a product with a hidden key may be inf, and inf - inf NaN
@@ -227,5 +249,8 @@ def attend_with_weights(
         weights = weights.masked_fill(masked, 0.0)
     weights = weights.type_as(q)
     dropped = F.dropout(weights, dropout) if dropout > 0 else weights
-    out = torch.matmul(dropped, v)
+    if kv_heads == heads:
+        out = torch.matmul(dropped, v)
+    else:
+        out = torch.matmul(by_key_head(dropped, kv_heads), v).view(*weights.shape[:3], v.size(-1))
     return (out if relative_values is None else out + relative_values(dropped)), weights

@@ -3,12 +3,17 @@
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import Abilities, MultiheadKernel, register_attention
+from fairseq_posenc.attention.base import (
+    Abilities,
+    HeadSizes,
+    MultiheadKernel,
+    register_attention,
+)
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.attention.functional import (
     attend,
@@ -16,9 +21,16 @@ from fairseq_posenc.attention.functional import (
     dropout_rate,
     with_terms,
 )
+from fairseq_posenc.attention.grouped import (
+    KVHeadsFlags,
+    check_groups,
+    keep_heads,
+    kv_heads_of,
+    repeat_heads,
+)
 from fairseq_posenc.attention.joint import JointProjection, can_join
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -36,7 +48,7 @@ class QKNormFlags:
 
 
 @dataclass
-class SoftmaxFlags(QKNormFlags):
+class SoftmaxFlags(QKNormFlags, KVHeadsFlags):
     """Flags of softmax attention."""
 
     log_length_scale: Optional[int] = setting(
@@ -73,6 +85,11 @@ class MultiheadAttention(MultiheadKernel):
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
         super().__init__(embed_dim, num_heads, encoding, **kwargs)
+        #: G, the number of heads of keys and values
+        self.kv_heads = kv_heads_of(encoding.options, encoding.stack.side, num_heads)
+        if self.kv_heads < num_heads:
+            keep_heads(self.k_proj, self.kv_heads * self.head_dim)
+            keep_heads(self.v_proj, self.kv_heads * self.head_dim)
         self.joint: Optional[JointProjection] = None
         self.position_terms = encoding.build_content_bias()
         #: the cache has keys before and after the transform
@@ -81,6 +98,18 @@ class MultiheadAttention(MultiheadKernel):
         # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
         self.q_norm = nn.LayerNorm(self.head_dim) if normed else None
         self.k_norm = nn.LayerNorm(self.head_dim) if normed else None
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+        """Refuse encodings whose keys heads cannot share, under ``--kv-heads``."""
+        check_groups(options, encodings)
+
+    @classmethod
+    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
+        """The heads of queries; refuses a number of key heads that does not divide them."""
+        sizes = super().head_sizes(options, side)
+        kv_heads_of(options, side, sizes.number)
+        return sizes
 
     @classmethod
     def abilities_for(cls, options: Options) -> Abilities:
@@ -121,6 +150,7 @@ class MultiheadAttention(MultiheadKernel):
         if self.position_terms is not None:
             positions = (query_positions, key_positions)
             scale = self.encoding.scale
+            content_k = repeat_heads(content_k, self.num_heads)
             content = Content(
                 x, content_q, content_k, scale, *positions, padding_mask, step, of_keys
             )
@@ -155,7 +185,7 @@ class MultiheadAttention(MultiheadKernel):
             key_table: its table of the position transform.
 
         Returns:
-            q (B, H, T, D), k and v (B, H, S, D), then q and k before they are transformed.
+            q (B, H, T, D), k and v (B, G, S, D), then q and k before they are transformed.
         """
         if projections is not None:
             q, k, v = (projection(x) for projection in projections)
@@ -165,9 +195,10 @@ class MultiheadAttention(MultiheadKernel):
             q, k, v = self.joint(x)
         else:
             q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        by_head = (x.size(0), -1, self.num_heads, self.head_dim)
-        # (B, T, C) -> (B, T, H, D)
-        q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
+        # (B, T, H·D) -> (B, T, H, D), and (B, S, G·D) -> (B, S, G, D)
+        by_head = (*q.shape[:2], -1, self.head_dim)
+        by_key_head = (*k.shape[:2], -1, self.head_dim)
+        q, k, v = q.view(by_head), k.view(by_key_head), v.view(by_key_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         before = (q.transpose(1, 2), k.transpose(1, 2))
@@ -177,7 +208,7 @@ class MultiheadAttention(MultiheadKernel):
             else:
                 q = self.encoding.transform(q, q, q, table)[0]
                 _, k, v = self.encoding.transform(k, k, v, key_table)
-        # (B, T, H, D) -> (B, H, T, D)
+        # (B, T, H, D) -> (B, H, T, D), and (B, S, G, D) -> (B, G, S, D)
         return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
 
     def make_generation_fast_(self, **kwargs: Any) -> None:
@@ -205,11 +236,16 @@ class CrossAttention(StockMultiheadAttention):
     Args:
         embed_dim: C of the decoder.
         num_heads: H.
+        kv_heads: G, the number of heads of keys and values, a divisor of H.
         kwargs: passed to fairseq's attention (kdim, vdim, dropout, quantisation noise).
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, **kwargs: object) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, kv_heads: int, **kwargs: object) -> None:
         super().__init__(embed_dim, num_heads, encoder_decoder_attention=True, **kwargs)
+        self.kv_heads = kv_heads
+        if kv_heads < num_heads:
+            keep_heads(self.k_proj, kv_heads * self.head_dim)
+            keep_heads(self.v_proj, kv_heads * self.head_dim)
 
     def forward(
         self,
@@ -252,15 +288,15 @@ class CrossAttention(StockMultiheadAttention):
     def _source(
         self, encoder_out: Tensor, incremental_state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
-        """Keys and values of the source, (B or B/beam, H, S, D), cached if there is a cache."""
+        """Keys and values of the source, (B or B/beam, G, S, D), cached if there is a cache."""
         if incremental_state is not None:
             saved = self._get_input_buffer(incremental_state)
             if saved.get("prev_key") is not None:
                 return saved["prev_key"], saved["prev_value"]
             # equal rows for the hypotheses of one sentence: project and keep only one of them
             encoder_out = encoder_out[:: getattr(self, "beam_size", 1)]
-        by_head = (*encoder_out.shape[:2], self.num_heads, self.head_dim)
-        # (B, S, C) -> (B, S, H, D) -> (B, H, S, D)
+        by_head = (*encoder_out.shape[:2], self.kv_heads, self.head_dim)
+        # (B, S, G·D) -> (B, S, G, D) -> (B, G, S, D)
         k = self.k_proj(encoder_out).view(by_head).transpose(1, 2)
         v = self.v_proj(encoder_out).view(by_head).transpose(1, 2)
         if incremental_state is not None:

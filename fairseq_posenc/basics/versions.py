@@ -36,6 +36,9 @@ HAS_FUSED_RMS_NORM = hasattr(torch.ops.aten, "_fused_rms_norm")
 #: Fully masked rows give zeros (PyTorch 2.5); earlier versions give NaN.
 SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
+#: It takes fewer heads of keys than of queries, with ``enable_gqa=`` (PyTorch 2.5).
+SDPA_HAS_GROUPS = HAS_SDPA and TORCH_VERSION >= (2, 5)
+
 
 def _never() -> bool:
     return False

@@ -69,7 +69,7 @@ class EncodingFlags:
 
 @dataclass
 class SideFlags:
-    """The flags that select the position encoding of one side of an encoder-decoder."""
+    """The flags that select the encoding and the key heads of one side of an encoder-decoder."""
 
     encoder_position_encoding: Optional[str] = setting(
         None,
@@ -82,6 +82,20 @@ class SideFlags:
         "position encoding of the decoder (default: --position-encoding)",
         role="model",
         former_values=modern_name,
+    )
+    encoder_kv_heads: Optional[int] = setting(
+        None,
+        "number of heads of keys and values in the encoder (default: --kv-heads)",
+        role="model",
+        at_least=1,
+        needs={"attention": ("softmax",)},
+    )
+    decoder_kv_heads: Optional[int] = setting(
+        None,
+        "number of heads of keys and values in the decoder (default: --kv-heads)",
+        role="model",
+        at_least=1,
+        needs={"attention": ("softmax",)},
     )
 
 

@@ -62,6 +62,8 @@ class QKVTransform(Hook, nn.Module):
     hook = "transform"
     #: True for a linear map of single vectors, which linear attention can apply to features
     applies_to_features = False
+    #: True if the keys of each head are changed differently, so that heads cannot share keys
+    differs_by_head = False
     #: the longest sequence that the transform takes without a word, in tokens
     reach: float = math.inf
 

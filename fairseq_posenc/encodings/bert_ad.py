@@ -37,6 +37,8 @@ class UntiedProjections(QKVTransform):
         stack: heads, head size, and the longest sequence, which is the size of the table.
     """
 
+    differs_by_head = True
+
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.head_dim = stack.head_dim

@@ -137,8 +137,11 @@ def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Te
             product = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * table
             products.append(torch.view_as_real(product).flatten(-2).type_as(x))
         return tuple(products)
+    if len({x.shape for x in tensors}) > 1:  # several query heads share one of keys
+        return tuple(multiply((x,), table, pairing)[0] for x in tensors)
     # few and large operations: on a GPU the host takes longer than the device for small ones
-    numbers = torch.stack([pairs_of(x, pairing) for x in tensors]).to(wide)
+    numbers = torch.stack([pairs_of(x, pairing) for x in tensors])
+    numbers = numbers.to(wide, memory_format=torch.contiguous_format)
     torch.view_as_complex(numbers).mul_(table)
     numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
     return numbers.to(first.dtype, memory_format=torch.contiguous_format).flatten(-2).unbind()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention import AttentionKernel, kernel_of
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import drop
+from fairseq_posenc.attention.grouped import kv_heads_of
 from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.encodings import PositionEncoding
@@ -68,9 +69,11 @@ def self_attention(
 
 def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
     """The attention of a decoder layer of *embed_dim* channels to the encoder's output."""
+    heads = cfg.decoder.attention_heads
     return CrossAttention(
         embed_dim,
-        cfg.decoder.attention_heads,
+        heads,
+        kv_heads_of(cfg, "decoder", heads),
         kdim=cfg.encoder.embed_dim,
         vdim=cfg.encoder.embed_dim,
         dropout=cfg.attention_dropout,

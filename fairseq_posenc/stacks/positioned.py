@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, cast
 from torch import nn
 
 from fairseq_posenc.attention import AttentionKernel
+from fairseq_posenc.checkpoints.grouped_heads import adapt_heads
 from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
@@ -67,4 +68,5 @@ class PositionedStack:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
         super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
         adapt_positions(self, state_dict, name)
+        adapt_heads(self, state_dict, name)
         return state_dict

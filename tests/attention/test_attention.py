@@ -147,7 +147,7 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
 
 def test_cross_attention_shares_keys_between_hypotheses():
     """With a beam, source keys are kept once per sentence and the outputs are the same."""
-    layer = CrossAttention(16, 2).eval()
+    layer = CrossAttention(16, 2, 2).eval()
     source = torch.randn(2, 6, 16).repeat_interleave(3, dim=0)  # two sentences, beam 3
     padding = torch.tensor([[True, False, False, False, False, False], [False] * 6])
     mask = additive_mask(1, 6, False, padding.repeat_interleave(3, dim=0), source)

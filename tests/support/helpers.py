@@ -175,6 +175,7 @@ LAYERS = {
     "shaw_values": ["--shaw-values"],
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
     "scaled": ["--log-length-scale", "6", "--qk-norm"],
+    "grouped": ["--kv-heads", "1"],
     "kept": ["--rotary-kept", "0.5"],
     "bases": ["--rotary-base", "160000,100"],
     "power": ["--kerple-kernel", "power"],
@@ -204,7 +205,7 @@ OTHER_LAYERS += [
     "gated:learned+deberta",
 ]
 OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope", "kept:rotary"]
-OTHER_LAYERS += ["bases:rotary+t5"]
+OTHER_LAYERS += ["bases:rotary+t5", "grouped:rotary+deberta"]
 OTHER_LAYERS += ["local:rotary", "local:alibi", "local:sinusoidal", "bigbird:t5", "bigbird:learned"]
 OTHER_LAYERS += [
     f"{name}:{e}"

@@ -1,0 +1,97 @@
+"""Grouped-query attention: several heads of queries share one head of keys and values.
+
+Ainslie et al. 2023, arXiv 2305.13245, section 2.2, with G heads of keys and values for H heads of
+queries: query head h reads key head ⌊h·G / H⌋.  G = 1 is multi-query attention (Shazeer 2019, arXiv
+1911.02150).  The cache of a decoder has G / H of its size.
+"""
+
+from dataclasses import dataclass
+from typing import Any, List, Optional
+
+from torch import Tensor, nn
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import setting
+
+
+@dataclass
+class KVHeadsFlags:
+    """The flag of grouped queries."""
+
+    kv_heads: Optional[int] = setting(
+        None,
+        "number of heads of keys and values, each shared by as many query heads; attention to the "
+        "source has those of the decoder (default: the number of attention heads)",
+        role="model",
+        at_least=1,
+    )
+
+
+def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
+    """G, the number of heads of keys and values of one *side*.
+
+    Args:
+        options: the model configuration.
+        side: encoder or decoder.
+        num_heads: H, the number of heads of queries.
+
+    Raises:
+        UsageError: H is not a multiple of G.
+    """
+    own = f"{side}_kv_heads"
+    name = own if option(options, own) else "kv_heads"
+    heads = int(option(options, name) or num_heads)
+    if heads < 1 or num_heads % heads:
+        divisors = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
+        raise UsageError(
+            f"{flag_of(name)} {heads}: must divide --{side}-attention-heads {num_heads}; "
+            f"possible are {divisors}"
+        )
+    return heads
+
+
+def check_groups(options: Options, encodings: List[Encoding]) -> None:
+    """Refuse encodings that change the keys of each head differently, where heads share keys.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    names = ("kv_heads", "encoder_kv_heads", "decoder_kv_heads")
+    given = [name for name in names if option(options, name)]
+    for encoding in encodings:
+        if given and encoding.transform is not None and encoding.transform.differs_by_head:
+            raise UsageError(
+                f"{flag_of(given[0])} {option(options, given[0])}: --position-encoding "
+                f"{encoding.name} changes the keys of each head differently, so heads cannot share "
+                "keys; drop the flag, or give another encoding"
+            )
+
+
+def keep_heads(projection: Any, channels: int) -> None:
+    """Reduce a projection to its first output *channels*, in place.
+
+    The rows that remain are distributed as without groups.
+
+    Args:
+        projection: a linear layer, that of keys or values.
+        channels: G·D.
+    """
+    projection.weight = nn.Parameter(projection.weight.detach()[:channels].clone())
+    if projection.bias is not None:
+        projection.bias = nn.Parameter(projection.bias.detach()[:channels].clone())
+    projection.out_features = channels
+
+
+def by_key_head(x: Tensor, kv_heads: int) -> Tensor:
+    """All rows that meet one key head: (B, H, T, D) as (B, G, H/G·T, D)."""
+    return x.reshape(x.size(0), kv_heads, -1, x.size(-1))
+
+
+def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
+    """Keys or values repeated for every head of queries: (B, G, S, D) as (B, H, S, D)."""
+    groups = num_heads // x.size(1)
+    if groups == 1:
+        return x
+    return x.unsqueeze(2).expand(-1, -1, groups, -1, -1).flatten(1, 2)

@@ -1,0 +1,155 @@
+"""Grouped queries: a model of fewer key heads is a full one whose key heads are equal in groups."""
+
+import logging
+
+import pytest
+import torch
+from support.helpers import (
+    EVERY_ENCODING,
+    build,
+    decode_in_steps,
+    encoding_of_sides,
+    padded_batch,
+    sentences,
+    tiny,
+)
+
+from fairseq_posenc.attention import functional
+from fairseq_posenc.attention.functional import attend, attend_with_weights
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import parse_encodings
+
+H, D = 4, 8
+
+
+def repeated(state, kv_heads):
+    """The parameters of the full model that computes the same."""
+
+    def rows(name, x):
+        if not name.rpartition(".")[0].endswith(("attn.k_proj", "attn.v_proj")):
+            return x
+        heads = x.view(kv_heads, -1, *x.shape[1:])
+        return heads.repeat_interleave(H // kv_heads, dim=0).flatten(0, 1)
+
+    return {name: rows(name, x) for name, x in state.items()}
+
+
+def pair_of_models(name, kv_heads=2, *flags):
+    grouped = tiny(name, "--kv-heads", str(kv_heads), *flags)
+    full = tiny(name, *flags)
+    full.load_state_dict(repeated(grouped.state_dict(), kv_heads))
+    return grouped, full
+
+
+SHARING = [
+    name
+    for name in EVERY_ENCODING
+    if not any(e.transform and e.transform.differs_by_head for e in parse_encodings(name))
+]
+
+
+@pytest.mark.parametrize("name", SHARING)
+@torch.no_grad()
+def test_grouped_queries_equal_repeated_keys(name):
+    grouped, full = pair_of_models(name)
+    source, target = padded_batch()
+    want, _ = full(source, None, target)
+    got, _ = grouped(source, None, target)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+    source, target = sentences(3, 7), sentences(3, 9, seed=1)
+    want, _ = full(source, None, target)
+    cached = decode_in_steps(grouped, source, target, [3, 1, 1, 2, 1, 1])
+    torch.testing.assert_close(cached, want, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["rotary", "shaw"])
+def test_gradients_equal_those_of_repeated_keys(name):
+    """The gradient of a shared head is the sum over the heads of queries that read it."""
+    grouped, full = pair_of_models(name, 1)
+    source, target = padded_batch()
+    for model in (grouped, full):
+        model(source, None, target)[0].square().sum().backward()
+    for side in ("encoder", "decoder"):
+        ours, theirs = (getattr(m, side).layers[0].self_attn.k_proj for m in (grouped, full))
+        summed = theirs.weight.grad.view(H, D, -1).sum(dim=0)
+        torch.testing.assert_close(ours.weight.grad, summed, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("groups_in_kernel", [True, False])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("t, s", [(1, 6), (3, 6), (6, 6)])
+@pytest.mark.parametrize("mask", ["none", "causal", "padding", "heads", "rows"])
+def test_every_way_through_the_kernels_is_the_same(
+    t, s, mask, kv_heads, groups_in_kernel, monkeypatch
+):
+    if not groups_in_kernel:
+        monkeypatch.setattr(functional, "SDPA_HAS_GROUPS", False)
+    if mask == "causal" and t != s:
+        pytest.skip("causal kernels need as many queries as keys")
+    q = torch.randn(2, H, t, D)
+    k, v = torch.randn(2, 2, kv_heads, s, D)
+    shape = {"padding": (2, 1, 1, s), "heads": (1, H, 1, s), "rows": (2, H, t, s)}.get(mask)
+    bias = None
+    if shape is not None:
+        bias = torch.randn(shape)
+        bias[..., 0] = float("-inf")
+    full = [x.repeat_interleave(H // kv_heads, dim=1) for x in (k, v)]
+    want, want_weights = attend_with_weights(q, *full, 0.3, bias, mask == "causal")
+    got, weights = attend_with_weights(q, k, v, 0.3, bias, mask == "causal")
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(weights, want_weights)
+    torch.testing.assert_close(attend(q, k, v, 0.3, bias, mask == "causal"), want)
+
+
+@torch.no_grad()
+def test_caches_have_the_key_heads_only():
+    model = tiny("rotary", "--decoder-kv-heads", "1")
+    source, target = sentences(3, 7), sentences(3, 1, seed=1)
+    assert model.encoder.layers[0].self_attn.k_proj.weight.size(0) == H * D
+    state = {}
+    model.decoder(target, encoder_out=model.encoder(source), incremental_state=state)
+    layer = model.decoder.layers[0]
+    for attention in (layer.self_attn, layer.encoder_attn):
+        kept = attention._get_input_buffer(state)
+        assert kept["prev_key"].shape[:2] == kept["prev_value"].shape[:2] == (3, 1)
+
+
+@torch.no_grad()
+def test_a_full_model_continues_with_the_means_of_its_heads_and_a_grouped_one_with_copies(caplog):
+    grouped, full = pair_of_models("rotary")
+    want = {name: x.clone() for name, x in grouped.state_dict().items()}
+    other = tiny("rotary", "--kv-heads", "2")
+    with caplog.at_level(logging.WARNING, logger="fairseq_posenc"):
+        other.load_state_dict(full.state_dict())  # heads that are equal in groups
+    for name, x in other.state_dict().items():
+        torch.testing.assert_close(x, want[name], atol=1e-6, rtol=0)
+    assert "encoder has 2 heads of keys and values for the 4 of" in caplog.text
+    source, target = padded_batch()
+    again = tiny("rotary")
+    again.load_state_dict(want)
+    torch.testing.assert_close(again(source, None, target)[0], grouped(source, None, target)[0])
+    other.decoder.strict_positions = True
+    with pytest.raises(UsageError, match="--kv-heads 2: the checkpoint has 4 heads of keys in dec"):
+        other.load_state_dict(full.state_dict())
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (
+            ["--kv-heads", "3"],
+            "--kv-heads 3: must divide --encoder-attention-heads 8; possible are 1, 2, 4, 8",
+        ),
+        (
+            ["--decoder-kv-heads", "3"],
+            "--decoder-kv-heads 3: must divide --decoder-attention-heads 8",
+        ),
+        (["--kv-heads", "0"], "--kv-heads 0: must be at least 1"),
+        (["--kv-heads", "2", "--attention", "favor"], "--kv-heads 2: has no effect"),
+        (["--kv-heads", "2", "--position-encoding", "bert_ad"], "--position-encoding bert_ad"),
+        (["--kv-heads", "2", "--layer", "gated"], "--kv-heads 2: has no effect"),
+    ],
+)
+def test_what_cannot_be_grouped_is_refused(flags, words):
+    with pytest.raises(UsageError, match=words):
+        build("posenc_transformer", *encoding_of_sides("rotary"), *flags)
