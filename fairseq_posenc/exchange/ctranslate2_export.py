@@ -52,14 +52,14 @@ from fairseq_posenc.version import __version__
 NAME = "ctranslate2"
 #: Settings whose effect is read from the modules and parameters of the built model.
 _READ = (
-    *("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before"),
+    *("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "kv_heads", "normalize_before"),
     *("learned_pos", "input_dim", "output_dim"),
 )
 _READ_FROM_THE_MODEL = (
     *(f"{side}_{name}" for side in SIDES for name in _READ),
     *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
     *("no_token_positional_embeddings", "layernorm_embedding", "no_scale_embedding"),
-    *("no_decoder_final_norm", "layer_norm_eps", "no_bias", "num_positions"),
+    *("no_decoder_final_norm", "layer_norm_eps", "no_bias", "num_positions", "kv_heads", "qk_norm"),
     # refuse_encodings checks the encodings
     *("position_encoding", "encoder_position_encoding", "decoder_position_encoding"),
 )

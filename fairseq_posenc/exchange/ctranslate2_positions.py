@@ -11,8 +11,8 @@ embeddings.  Other encodings are expressed through them:
 * a bias of any relative encoding becomes a table with a bucket for every distance (ALiBi in an
   encoder, and T5, whose own buckets the engine would round in float32);
 * no positions are rotations by an angle of zero;
-* YaRN is a divisor for every frequency, its temperature a factor on the projections of queries and
-  keys.
+* a scaling of rotary frequencies, such as YaRN, is a divisor for every frequency, its temperature a
+  factor on the projections of queries and keys.
 """
 
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, cast
@@ -24,7 +24,6 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
-from fairseq_posenc.encodings.rotary_scaling import Scaling
 from fairseq_posenc.flags.options import Layer
 
 #: Divides positions, so that every angle of a rotation is zero in float32.
@@ -118,8 +117,12 @@ def rotary(attention: Layer) -> Positions:
     if module.rotate_values:
         raise UsageError("--rotary-value: CTranslate2 rotates queries and keys, not values")
     scaling, dim, base = module.scaling, module.dim, attention.kind.variant
-    rule, base, more, tensors = _scaled(scaling, dim, base)
-    found = _rotations(dim, module.pairing, base, rule, more)
+    rule, tensors = None, {}
+    if scaling.rule != "none":  # a divisor for every frequency, in two lists, by the length
+        divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
+        names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
+        rule, tensors = "Su", {name: divisors.float().numpy().copy() for name in names}
+    found = _rotations(dim, module.pairing, base, rule, {})
     return found._replace(tensors=tensors, temperature=module.temperature, rotated=dim)
 
 
@@ -135,26 +138,6 @@ def _rotations(
         "rotary_scaling_type": RotaryScalingType[rule] if rule else None,
     }
     return Positions({**arguments, **more})
-
-
-def _scaled(
-    scaling: Scaling, dim: int, base: float
-) -> Tuple[Optional[str], float, Dict[str, Any], Dict[str, Any]]:
-    """The engine's rule of a scaling, the base, and arguments and tensors of the specification."""
-    if scaling.rule == "linear":
-        return "Linear", base, {"rotary_scaling_factor": scaling.factor}, {}
-    if scaling.rule in (
-        "yarn",
-        "longrope",
-    ):  # a divisor for every frequency, in two lists, by the length
-        divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
-        names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
-        return "Su", base, {}, {name: divisors.float().numpy().copy() for name in names}
-    if scaling.rule == "ntk":
-        base = base * scaling.factor ** (dim / (dim - 2))
-    elif scaling.rule != "none":
-        raise UsageError(f"--rotary-scaling {scaling.rule}: CTranslate2 has no such rule")
-    return None, base, {}, {}
 
 
 @expresses("shaw", flags=("shaw_max_distance", "shaw_values"))

@@ -129,6 +129,7 @@ def _shape(module: Layer, activation: str) -> Any:
     return {
         "num_layers": len(module.layers),
         "num_heads": first.self_attn.num_heads,
+        "num_heads_kv": _kv_heads(first.self_attn),
         "pre_norm": first.normalize_before,
         "no_final_norm": module.layer_norm is None,
         "activation": _common().Activation[ACTIVATIONS[activation]],
@@ -136,6 +137,12 @@ def _shape(module: Layer, activation: str) -> Any:
         "ffn_glu": hasattr(first, "fc_gate"),
         "rms_norm": _is_rms(module),
     }
+
+
+def _kv_heads(attention: Layer) -> Optional[int]:
+    """The number of key heads if several heads of queries share one, else None."""
+    heads = getattr(attention, "kv_heads", attention.num_heads)  # fairseq's has no such attribute
+    return None if heads == attention.num_heads else int(heads)
 
 
 def _is_rms(module: Layer) -> bool:
@@ -194,8 +201,15 @@ def _self_attention(
     """The specification of a self-attention, filled but for its norm."""
     from ctranslate2.specs import attention_spec
 
+    norms: List[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
+    normed = norms[0] is not None
     spec = attention_spec.MultiHeadAttentionSpec(
-        self_attention=True, rms_norm=rms, **positions.arguments
+        self_attention=True,
+        rms_norm=rms,
+        num_heads_kv=_kv_heads(attention),
+        qk_norm=normed,
+        qk_norm_rms=rms,
+        **positions.arguments,
     )
     for name, tensor in positions.tensors.items():
         setattr(spec, name, tensor)
@@ -203,16 +217,25 @@ def _self_attention(
         parameters.count(*attention.position_terms.parameters())
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     _fill_linear(spec.linear[0], projections, parameters)
-    if positions.temperature != 1.0:
-        heads, size = attention.num_heads, attention.head_dim
-        factors = np.ones((2, heads, size), np.float32)
-        factors[:, :, : positions.rotated] = positions.temperature
-        count = factors.size  # rows of queries and keys
-        spec.linear[0].weight[:count] *= factors.reshape(-1, 1)
-        if spec.linear[0].has_bias():
-            spec.linear[0].bias[:count] *= factors.reshape(-1)
+    factors = np.ones(attention.head_dim, np.float32)
+    factors[: positions.rotated] = positions.temperature
+    if normed:
+        for each, norm in zip((spec.q_norm, spec.k_norm), norms):
+            fill_norm(each, norm, attention.head_dim, parameters)
+            _scale(each, ("gamma", "beta"), factors)
+    else:
+        rows = len(attention.q_proj.weight) + len(attention.k_proj.weight)
+        _scale(spec.linear[0], ("weight", "bias"), np.tile(factors, rows // len(factors)))
     _fill_linear(spec.linear[1], [attention.out_proj], parameters)
     return spec
+
+
+def _scale(spec: "LayerSpec", names: Tuple[str, ...], factors: np.ndarray) -> None:
+    """Multiply the first rows of the arrays of a specification by *factors*, in place."""
+    for name in names:
+        array = getattr(spec, name, None)
+        if isinstance(array, np.ndarray):  # an absent bias is a mark of the engine's
+            array[: len(factors)] *= factors.reshape(-1, *[1] * (array.ndim - 1))
 
 
 def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Parameters) -> None:

@@ -81,7 +81,7 @@ EXPRESSED = {
             *("--rotary-scaling-factor", "4", "--rotary-original-length", "30"),
             *("--rotary-fraction", "0.5" if scaling == "yarn" else "1"),
         ]
-        for scaling in ("linear", "ntk", "yarn")
+        for scaling in ("linear", "ntk", "yarn", "yarn_untruncated", "llama3")
     },
     "bases": ["--position-encoding", "rotary", "--rotary-base", "500,10000"],
     "longrope": [
@@ -103,6 +103,16 @@ EXPRESSED = {
     "epsilon": ["--position-encoding", "rotary", "--layer-norm-eps", "1e-3"],
     "gated": ["--position-encoding", "rotary", "--feed-forward", "glu", "--activation-fn", "gelu"],
     "tanh": ["--position-encoding", "rotary", "--activation-fn", "gelu_accurate"],
+    "grouped": ["--position-encoding", "rotary", "--kv-heads", "2"],
+    "grouped t5": ["--position-encoding", "t5", "--kv-heads", "2", "--norm", "rms", "--no-bias"],
+    "one key head": ["--position-encoding", "alibi", "--kv-heads", "1"],
+    "sides of keys": ["--position-encoding", "shaw", "--decoder-kv-heads", "2"],
+    "norms of heads": ["--position-encoding", "rotary", "--qk-norm"],
+    "yarn of norms": [
+        *("--position-encoding", "rotary", "--rotary-scaling", "yarn", "--qk-norm"),
+        *("--rotary-scaling-factor", "4", "--rotary-original-length", "30"),
+    ],
+    "rms of heads": ["--position-encoding", "t5", "--qk-norm", "--norm", "rms", "--no-bias"],
     "embedding norm": ["--position-encoding", "learned", "--layernorm-embedding"],
 }
 
@@ -135,7 +145,17 @@ def test_t5_reaches_its_maximal_distance_in_short_models(longest):
     assert torch.equal(table[64:128], bias.by_distance(torch.tensor([-1000])).t().expand(64, -1))
 
 
-OF_DECODERS = ["yarn", "shaw values", "t5", "alibi", "learned", "none", "pattern"]
+OF_DECODERS = [
+    "grouped",
+    "norms of heads",
+    "yarn",
+    "shaw values",
+    "t5",
+    "alibi",
+    "learned",
+    "none",
+    "pattern",
+]
 
 
 @pytest.mark.parametrize("name", OF_DECODERS)
@@ -144,7 +164,7 @@ def test_language_model(name, tmp_path):
     assert difference(LANGUAGE_MODEL, tmp_path, "posenc_lm", *flags).difference < 1e-4
 
 
-@pytest.mark.parametrize("name", ["yarn", "shaw", "t5", "alibi", "learned", "rms"])
+@pytest.mark.parametrize("name", ["yarn", "shaw", "t5", "alibi", "learned", "rms", "grouped"])
 def test_encoder(name, tmp_path):
     flags = [*EXPRESSED[name], "--num-segments", "2"]
     assert difference(ENCODER, tmp_path, "posenc_masked_lm", *flags).difference < 1e-4
