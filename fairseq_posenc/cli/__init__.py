@@ -33,6 +33,7 @@ GROUPS = {
     "tasks": ("reading", "sentence-task"),
     "analysis": ("plot", "analyse"),
     "benchmark": ("benchmark",),
+    "generated": ("generate-task",),
     "study": ("study",),
     "step": ("step", "alone", "stale", "script"),
 }

@@ -32,6 +32,7 @@ def catalogue() -> str:
     from fairseq_posenc.attention.base import ATTENTIONS
     from fairseq_posenc.encodings import ENCODINGS
     from fairseq_posenc.exchange import FORMATS
+    from fairseq_posenc.generated import GENERATED_TASKS
     from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
     from fairseq_posenc.layers.norms import NORMS
     from fairseq_posenc.models import FAMILIES
@@ -42,6 +43,7 @@ def catalogue() -> str:
         ("attentions", ATTENTIONS),
         ("norms", NORMS),
         ("feed-forwards", FEED_FORWARDS),
+        ("data of any length, with one right output to every input", GENERATED_TASKS),
     ):
         lines += [f"{registry.flag}: {title}", *_entries(registry), ""]
     lines.append("import and export: formats")
@@ -54,7 +56,8 @@ def catalogue() -> str:
 
 
 def _entries(registry: "Registry[Any]") -> List[str]:
-    return [f"  {name:<16} {entry.summary}; {entry.paper}" for name, entry in registry.items()]
+    width = max(16, *map(len, registry))
+    return [f"  {name:<{width}} {entry.summary}; {entry.paper}" for name, entry in registry.items()]
 
 
 def _architecture(family: "Family", name: str) -> str:

@@ -1,0 +1,119 @@
+"""The registry of generated tasks."""
+
+from random import Random
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.registry import Registry
+
+#: The families of models, by the names of fairseq's tasks.
+TRANSLATION, LANGUAGE_MODELING, MASKED_LM = "translation", "language_modeling", "masked_lm"
+FAMILIES = (TRANSLATION, LANGUAGE_MODELING, MASKED_LM)
+#: The families that find the end of an output by themselves.
+WRITERS = (TRANSLATION, LANGUAGE_MODELING)
+#: The symbol between input and output, where both are one text.
+ANSWER = "<answer>"
+
+Symbols = Sequence[str]
+Draw = Callable[[int, Random], Tuple[Symbols, Symbols]]
+
+
+class GeneratedTask(NamedTuple):
+    """A task whose data are generated.
+
+    Args:
+        name: made of letters, digits and underscores.
+        paper: authors, year and arXiv number of the definition.
+        summary: what the output is.
+        unit: what the length counts.
+        symbols: all symbols of inputs and outputs, without white space.
+        draw: makes an input and its output of a length, with random numbers of the given generator
+            alone.
+        families: the families of models for which the task makes sense.
+        least: the smallest length.
+        step: lengths are *least* plus a multiple of this number.
+        most: the largest length, if there is one.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    unit: str
+    symbols: Tuple[str, ...]
+    draw: Draw
+    families: Tuple[str, ...] = FAMILIES
+    least: int = 1
+    step: int = 1
+    most: Optional[int] = None
+    flags: Optional[type] = None  # as other registries have; generated tasks have none
+
+    def sample(self, length: int, random: Random) -> Tuple[List[str], List[str]]:
+        """An input and its output."""
+        given, answer = self.draw(length, random)
+        return list(given), list(answer)
+
+    def check_lengths(self, lengths: Iterable[int], flag: str) -> None:
+        """Refuse lengths that the task does not have.
+
+        Args:
+            flag: what gave the lengths, for messages.
+
+        Raises:
+            UsageError: naming the first such length, and those that there are.
+        """
+        for length in lengths:
+            beyond = self.most is not None and length > self.most
+            if length < self.least or (length - self.least) % self.step or beyond:
+                raise UsageError(f"{flag} {length}: {self.name} has {self._lengths()}")
+
+    def check_family(self, family: str, flag: str) -> None:
+        """Refuse a family of models for which the task makes no sense.
+
+        Raises:
+            UsageError: naming those for which the task does.
+        """
+        if family not in self.families:
+            raise UsageError(f"{flag} {family}: {self.name} is for {' and '.join(self.families)}")
+
+    def _lengths(self) -> str:
+        end = "" if self.most is None else f", at most {self.most}"
+        first, second = self.least, self.least + self.step
+        return f"the lengths {first}, {second}, {second + self.step}, …{end} ({self.unit})"
+
+
+#: Every task by name.
+GENERATED_TASKS: Registry[GeneratedTask] = Registry("generate-task")
+
+
+def register_generated_task(
+    name: str,
+    *,
+    paper: str,
+    summary: str,
+    unit: str,
+    symbols: Iterable[str],
+    families: Tuple[str, ...] = FAMILIES,
+    least: int = 1,
+    step: int = 1,
+    most: Optional[int] = None,
+) -> Callable[[Draw], Draw]:
+    """Decorator that registers a function from a length and a ``random.Random`` as a task.
+
+    The arguments are those of :class:`GeneratedTask`.
+
+    Raises:
+        UsageError: the name is taken, or a symbol cannot be one.
+    """
+    known = tuple(dict.fromkeys(symbols))
+    for symbol in known:
+        if symbol == ANSWER or not symbol or symbol.split() != [symbol]:
+            raise UsageError(
+                f"generate-task {name}: {symbol!r}: a symbol has no white space and is not {ANSWER}"
+            )
+
+    def add(draw: Draw) -> Draw:
+        task = GeneratedTask(name, paper, summary, unit, known, draw, families, least, step, most)
+        GENERATED_TASKS.add(name, task)
+        return draw
+
+    return add

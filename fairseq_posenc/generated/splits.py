@@ -1,0 +1,83 @@
+"""The samples of a task: training, validation and test data that have no input in common."""
+
+from random import Random
+from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+
+from fairseq_posenc.generated.registry import GeneratedTask
+from fairseq_posenc.generated.settings import Settings
+
+Sample = Tuple[List[str], List[str]]  # an input and its output
+_FEW = 8  # different inputs of a length, so few that none can be kept from the training
+_POOL = 4  # so many times as many inputs are drawn as are held out, to know how many there are
+
+
+class Splits(NamedTuple):
+    """The samples of a task."""
+
+    train: List[Sample]
+    valid: List[Sample]
+    test: Dict[int, List[Sample]]  # by length
+    # lengths with so few inputs that those of the tests are in the training data, too
+    shared: List[int]
+
+
+def split(task: GeneratedTask, settings: Settings) -> Splits:
+    """Draw the samples of a task; the same arguments give the same samples.
+
+    Each length of the training has equally many samples, but for one.  Test and validation sets
+    have no input twice, and none that is in the training data, unless a length has less than eight
+    inputs.  Where a length has few, its sets are smaller: no more than a quarter of the inputs
+    found is held out.
+    """
+    found = Splits([], [], {}, [])
+    lengths, seed = settings.lengths, settings.seed
+    for length in sorted({*lengths, *settings.test_lengths}):
+        trained, tested = length in lengths, length in settings.test_lengths
+        tests = settings.test_samples * tested
+        wanted = tests + settings.valid_samples * trained
+        pool = _different(_drawing(task, length, "held out", seed), _POOL * wanted)
+        few = trained and len(pool) < _FEW
+        held = pool if few or not trained else pool[: max(1, min(wanted, len(pool) // _POOL))]
+        for_test = round(len(held) * tests / wanted)
+        valid = held if few else held[for_test:]
+        if tested:
+            found.test[length] = (held if few else held[:for_test])[: settings.test_samples]
+        if trained:
+            found.valid.extend(valid[: settings.valid_samples])
+            found.shared.extend([length] * few)
+            number = _share(settings.samples, lengths, length)
+            avoided: Set[Tuple[str, ...]] = set() if few else {tuple(one) for one, _ in held}
+            draw = _drawing(task, length, "train", seed)
+            found.train.extend(_without(draw, avoided, number))
+    return found
+
+
+def _drawing(task: GeneratedTask, length: int, what: str, seed: int) -> Callable[[], Sample]:
+    random = Random(f"{task.name} {length} {what} {seed}")  # the text decides, on every machine
+    return lambda: task.sample(length, random)
+
+
+def _different(draw: Callable[[], Sample], number: int) -> List[Sample]:
+    """Of so many samples, those whose input was not there before."""
+    found: Dict[Tuple[str, ...], Sample] = {}
+    for _ in range(number):
+        sample = draw()
+        found.setdefault(tuple(sample[0]), sample)
+    return list(found.values())
+
+
+def _without(
+    draw: Callable[[], Sample], avoided: Set[Tuple[str, ...]], number: int
+) -> Iterator[Sample]:
+    """So many samples whose inputs are not to be avoided."""
+    while number:
+        sample = draw()
+        if tuple(sample[0]) not in avoided:
+            number -= 1
+            yield sample
+
+
+def _share(number: int, lengths: Sequence[int], length: int) -> int:
+    """The part of a number that a length has, where they have equal parts but for one."""
+    place = sorted(lengths).index(length)
+    return number * (place + 1) // len(lengths) - number * place // len(lengths)

@@ -1,0 +1,119 @@
+"""The loss of an answer alone, and how often the whole answer is right.
+
+For data with one right answer to every input, such as those of ``fairseq-posenc generate-task``.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.generated.registry import ANSWER
+from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
+
+_NAME = "--criterion answer_cross_entropy"
+
+
+class _Predicted(NamedTuple):
+    """What a model says of the answers of B samples."""
+
+    log_probs: Tensor  # (N, V) of the N tokens of all answers
+    targets: Tensor  # (B, T) tokens of the samples
+    asked: Tensor  # (B, T) whether a token is of the answer; N are
+
+
+@register_criterion("answer_cross_entropy", dataclass=FairseqDataclass)
+class AnswerCrossEntropyCriterion(SummingCriterion):
+    """Cross-entropy of the tokens of the answer, in all families of models.
+
+    In a translation the answer is the target.  In a language model it is what follows the symbol
+    ``<answer>``, to the end of the sentence.  In a masked language model it is the same without the
+    end: all of its tokens are masked, and nothing else is, so the model is told its length.
+
+    Logged are ``loss`` in bits per token, ``accuracy``, the percentage of tokens predicted right,
+    and ``exact_match``, the percentage of answers with all tokens right.  Where a model writes
+    token by token, the most probable token after the right ones is right everywhere if and only if
+    greedy search gives the right answer, so nothing has to be generated.
+
+    Raises:
+        UsageError: the data have no such symbol, or several samples in one text.
+    """
+
+    def __init__(self, cfg: FairseqDataclass, task: FairseqTask) -> None:
+        super().__init__(task)
+        self.answer = task.target_dictionary.index(ANSWER)
+        self.mask: Any = getattr(task, "mask_idx", None)
+        self.end = task.target_dictionary.eos()
+        mode = getattr(task.cfg, "sample_break_mode", None)
+        if mode is None:  # a translation
+            return
+        if str(getattr(mode, "value", mode)) != "eos":
+            raise UsageError(
+                f"{_NAME}: needs samples of one line each; give --sample-break-mode eos"
+            )
+        if self.answer == task.target_dictionary.unk():
+            raise UsageError(
+                f"{_NAME}: {task.cfg.data}: its dictionary has no symbol {ANSWER}; give a "
+                "folder that fairseq-posenc generate-task wrote"
+            )
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Compute the loss of a batch of B samples.
+
+        Returns:
+            the loss summed over the tokens of the answers, their number, and the logging output.
+        """
+        found = (self._written if self.mask is None else self._masked)(model, sample)
+        expected = found.targets[found.asked]
+        loss = F.nll_loss(found.log_probs, expected, reduction="sum")
+        right = found.log_probs.detach().argmax(dim=-1).eq(expected)
+        wrong = torch.zeros_like(found.asked)
+        wrong[found.asked] = ~right
+        output = {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": len(found.targets),
+            "sample_size": len(expected),
+            "ncorrect": right.sum(),
+            "nexact": (~wrong.any(dim=1)).sum(),
+        }
+        return loss, len(expected), output
+
+    def _written(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> _Predicted:
+        """Answers that are written token by token, with their end."""
+        targets = sample["target"]
+        asked = targets.ne(self.padding_idx)
+        if "prev_output_tokens" not in sample["net_input"]:
+            asked &= self._after(targets)
+        log_probs = model.get_normalized_probs(model(**sample["net_input"]), log_probs=True)
+        return _Predicted(log_probs[asked], targets, asked)
+
+    def _masked(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> _Predicted:
+        """Answers of which all tokens are masked, and predicted at once."""
+        given, hidden = sample["net_input"]["src_tokens"], sample["target"]
+        tokens = torch.where(hidden.eq(self.padding_idx), given, hidden)  # before fairseq's masks
+        asked = self._after(tokens) & tokens.ne(self.padding_idx) & tokens.ne(self.end)
+        inputs = {**sample["net_input"], "src_tokens": tokens.masked_fill(asked, self.mask)}
+        logits = model(**inputs, masked_tokens=asked)[0]
+        return _Predicted(F.log_softmax(logits.float(), dim=-1), tokens, asked)
+
+    def _after(self, tokens: Tensor) -> Tensor:
+        """Which tokens (B, T) follow the symbol before the answer."""
+        begins = tokens.eq(self.answer)
+        return begins.cumsum(dim=1).gt(0) & ~begins
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the loss, the accuracy of tokens and the part of answers that are right."""
+        sums = Sums(logging_outputs)
+        sums.log_bits("loss", sums["sample_size"])
+        sums.log_percentage("accuracy", "ncorrect", sums["sample_size"])
+        sums.log_percentage("exact_match", "nexact", sums["nsentences"])
