@@ -29,7 +29,8 @@ from fairseq_posenc.checkpoints.loader import (
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
+from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Keys, positions_of
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
 MATRICES = ("q·k", "softmax", "ReLU²")
@@ -173,7 +174,7 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
         attention, causal = layer.self_attn, encoder.encoding.stack.causal
-        bundles = encoder.positions.of_layers(x, Keys(length, Padding(), causal), encoder.training)
+        bundles = encoder.positions.of_layers(x, Keys(length, Padding(), causal))
         given = positions_of(layer, bundles)
         q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
         added = given["bias"]

@@ -59,6 +59,7 @@ class Positions(TypedDict, total=False):
         key_positions: (1|B, S), for the same.
         padding_mask: (B, S), True at padding, for the same; None without padding.
         distance_vectors: (N, L, H·D) for N content-dependent terms and L distances, or None.
+        uneven: True, for content-dependent terms, if positions differ otherwise than indices.
         global_bias: for kernels with global tokens, the bias of these as queries, (1|B, 1|H, G, S).
         global_rows: True at global ones where sequences differ, (B, 1, G, 1), or None.
         starts: for kernels with a pattern, the number of padding tokens that a sequence begins
@@ -78,6 +79,7 @@ class Positions(TypedDict, total=False):
     key_positions: Optional[Tensor]
     padding_mask: Optional[Tensor]
     distance_vectors: Optional[Tensor]
+    uneven: bool
     global_bias: Optional[Tensor]
     global_rows: Optional[Tensor]
     starts: Optional[Tensor]
@@ -94,6 +96,7 @@ class Tokens(NamedTuple):
         padding_mask: (B, S), True at padding, or None.
         left: whether a sequence begins with padding.
         positions: the positions of a sequence without such padding, (S), int64.
+        reach: a number above all of them; S if they are 0, 1, 2 and so on.
         logits: the content-free logits of the encoding, or None.
         like: input of the first layer for the new tokens, (B, T, C).
         first_text: length of the first text of each pair, (B, 1), if it is global.
@@ -105,6 +108,7 @@ class Tokens(NamedTuple):
     padding_mask: Optional[Tensor]
     left: bool
     positions: Tensor
+    reach: int
     logits: Optional[SharedBiasSum]
     like: Tensor
     first_text: Optional[Tensor] = None
@@ -123,6 +127,7 @@ class Abilities:
         changes_values: True if transforms, and content-dependent terms, may change the values, too.
         takes_keys: True if ``forward`` takes *keys* other than its queries.
         needs_positions: True if ``forward`` reads query_positions and key_positions.
+        takes_positions: True if each sequence may have positions of its own, in any order.
         traceable: True if a traced graph serves texts of every length, so that ONNX can have it.
         bidirectional_only: why it is not for stacks that hide later keys, or None if it is.
         causal_apart: True if ``forward`` hides later keys by itself where *causal* is True, so that
@@ -142,6 +147,7 @@ class Abilities:
     changes_values: bool = False
     takes_keys: bool = False
     needs_positions: bool = False
+    takes_positions: bool = False
     traceable: bool = False
     bidirectional_only: Optional[str] = None
     causal_apart: bool = False

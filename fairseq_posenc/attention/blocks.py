@@ -129,7 +129,7 @@ def pair_bias(tokens: Tokens, queries: Tensor, keys: Tensor, visible: Tensor) ->
     logits = None
     if tokens.logits is not None:
         at = (queries.clamp(min=0), keys.clamp(min=0))
-        logits = tokens.logits.at_pairs(*at, tokens.key_length)
+        logits = tokens.logits.at_pairs(*at, tokens.reach)
     return aligned(masked_logits(visible.unsqueeze(1), logits, product_dtype(tokens.like)))
 
 
@@ -168,7 +168,7 @@ class BlockBias:
             return None
         outer = max(queries.shape[:3], keys.shape[:3])
         queries, keys = (x.expand(*outer, -1).flatten(0, 2) for x in (queries, keys))
-        found = self.tokens.logits.at_pairs(queries, keys, self.tokens.key_length)
+        found = self.tokens.logits.at_pairs(queries, keys, self.tokens.reach)
         return found.unflatten(0, outer)
 
     def to_first(self, number: int, is_global: Tensor) -> Tensor:
@@ -190,7 +190,8 @@ class BlockBias:
     def to_window(self, band: Tensor, is_global: Tensor) -> Tensor:
         """The bias of the keys in the *band* (L, K) that are not global, (1|B, S)."""
         visible = self._around(self.visible & ~is_global).unsqueeze(3) & band
-        if self.tokens.logits is None or not self.tokens.logits.distance_alone:
+        counted = self.tokens.reach == self.tokens.key_length
+        if self.tokens.logits is None or not (counted and self.tokens.logits.distance_alone):
             return self._bias(
                 visible, self._at(self._split(self.places), self._around(self.places))
             )

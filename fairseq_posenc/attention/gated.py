@@ -61,7 +61,9 @@ class GatedAttention(AttentionKernel):
         qn_block_size: its block size.
     """
 
-    abilities = Abilities(hooks=("transform", "shared", "content"), traceable=True)
+    abilities = Abilities(
+        hooks=("transform", "shared", "content"), takes_positions=True, traceable=True
+    )
 
     def __init__(
         self,
@@ -132,6 +134,7 @@ class GatedAttention(AttentionKernel):
         distance_vectors: Optional[Tensor] = None,
         empty_rows: bool = True,
         length_factor: Optional[Tensor] = None,
+        uneven: bool = False,
         incremental_state: IncrementalState = None,
     ) -> Tensor:
         """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
@@ -146,7 +149,9 @@ class GatedAttention(AttentionKernel):
         if self.position_terms is not None:
             positions = (query_positions, key_positions, padding_mask)
             scale = self.encoding.scale
-            content = Content(x, content_q, content_k, scale, *positions, of_keys=of_keys)
+            content = Content(
+                x, content_q, content_k, scale, *positions, of_keys=of_keys, uneven=uneven
+            )
             terms = content_logits(self, content, distance_vectors, incremental_state)
         if self.normaliser in SOFTMAX:
             q, bias = with_terms(q, bias, terms, length_factor)

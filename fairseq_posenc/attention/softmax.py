@@ -78,6 +78,7 @@ class MultiheadAttention(MultiheadKernel):
         hooks=("transform", "shared", "content"),
         changes_values=True,
         takes_keys=True,
+        takes_positions=True,
         traceable=True,
     )
 
@@ -134,6 +135,7 @@ class MultiheadAttention(MultiheadKernel):
         key_table: Optional[Tensor] = None,
         keys: Optional[Tensor] = None,
         step: int = 1,
+        uneven: bool = False,
         incremental_state: IncrementalState = None,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
@@ -152,7 +154,7 @@ class MultiheadAttention(MultiheadKernel):
             scale = self.encoding.scale
             content_k = repeat_heads(content_k, self.num_heads)
             content = Content(
-                x, content_q, content_k, scale, *positions, padding_mask, step, of_keys
+                x, content_q, content_k, scale, *positions, padding_mask, step, of_keys, uneven
             )
             terms = content_logits(self, content, distance_vectors, incremental_state)
             if self.position_terms.needs_weights:

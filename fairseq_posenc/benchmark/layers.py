@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.models import MaskedLMSubject, Run, Subject, TranslationSubject
-from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
+from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Keys, positions_of
 
 
 class Layer(NamedTuple):
@@ -59,7 +60,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
     keys = Keys(length, Padding(), causal)
-    given = positions_of(layer, stack.positions.of_layers(x, keys, stack.training))
+    given = positions_of(layer, stack.positions.of_layers(x, keys))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given), layer.embed_dim)
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import toeplitz
 from fairseq_posenc.encodings.stack import Hook, Stack
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import Options
 
 __all__ = [
     "Content",
@@ -48,6 +48,7 @@ class InputTable(Hook):
     """Vectors added to the embeddings: one of the two tables of fairseq's ``embed_positions``."""
 
     hook = "input"
+    takes_positions = True
     #: learned, sinusoidal, or None for no vectors at all
     table: Optional[str] = None
 
@@ -60,6 +61,7 @@ class QKVTransform(Hook, nn.Module):
     """
 
     hook = "transform"
+    takes_positions = True
     #: True for a linear map of single vectors, which linear attention can apply to features
     applies_to_features = False
     #: True if the keys of each head are changed differently, so that heads cannot share keys
@@ -116,6 +118,7 @@ class SharedBias(Hook, nn.Module):
     """
 
     hook = "shared"
+    takes_positions = True
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, 1|H, T, S) for positions (1|B, T) and (1|B, S), added to q·k unscaled."""
@@ -123,15 +126,15 @@ class SharedBias(Hook, nn.Module):
 
     @property
     def distance_alone(self) -> bool:
-        """True if the logits are now a function of the distance between indices."""
+        """True if the logits are a function of the distance alone."""
         return False
 
     def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
-        """Logits of some queries and keys of a text, for attention to a part of the keys.
+        """Logits of any positions: those of a part of the keys, or such as are not just counted.
 
         Args:
-            query_positions: (N, T), any.
-            key_positions: (N, S), any.
+            query_positions: (N, T).
+            key_positions: (N, S).
             reach: above the length of every distance.
 
         Returns:
@@ -148,15 +151,8 @@ class DistanceBias(SharedBias):
     """Content-free logits that are a function of the distance alone.
 
     They are computed for the S + T - 1 distances of a sequence, instead of for T·S pairs.
-
-    Args:
-        options: reads ``random_positions``.
-        stack: the encoder or decoder.
+    Arguments are those of :class:`.Hook`.
     """
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__(options, stack)
-        self.sampled_from = int(option(options, "random_positions") or 0)
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N) of *distances* (N), int64, key minus query, in tokens."""
@@ -166,25 +162,22 @@ class DistanceBias(SharedBias):
         """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
 
         All sequences share them, whatever their padding: positions differ as indices do (see
-        :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
+        :mod:`~fairseq_posenc.encodings.distance`).  Others are for :meth:`at_pairs`.
         """
-        if not self.distance_alone:
-            return self.at_pairs(query_positions, key_positions, self.sampled_from)
         queries, keys = query_positions.size(1), key_positions.size(1)
         distances = torch.arange(1 - keys, queries, device=key_positions.device)
         return toeplitz(self.by_distance(distances), keys).unsqueeze(0)
 
     @property
     def distance_alone(self) -> bool:
-        """True unless training samples positions."""
-        return not (self.sampled_from and self.training)
+        """True."""
+        return True
 
     def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
         """Logits (N, H, T, S) for positions (N, T) and (N, S); see :class:`SharedBias`.
 
         They are computed for each pair, or, if those are fewer, for each distance.
         """
-        reach = max(reach, self.sampled_from if self.training else 0)
         distances = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)
         if distances.numel() < 2 * reach:
             found = self.by_distance(distances.flatten()).contiguous()
@@ -232,8 +225,8 @@ class Encoding:
 
     @property
     def takes_positions(self) -> bool:
-        """True if it is given positions, rather than distances between indices or a table row."""
-        return self.acts.hook in ("transform", "shared")
+        """True if it goes by the positions that it is given."""
+        return self.acts.takes_positions
 
     def _at(self, hook: str) -> Any:
         """The class of the hook if it is this one, or None."""

@@ -61,7 +61,7 @@ class SharedBiasSum(nn.ModuleDict):
 
     @property
     def distance_alone(self) -> bool:
-        """True if all logits are now a function of the distance between indices."""
+        """True if all logits are a function of the distance alone."""
         terms = cast(Iterable[SharedBias], self.values())
         return not self.untie_cls and all(term.distance_alone for term in terms)
 
@@ -235,7 +235,7 @@ def check_composition(encodings: List[Encoding], options: Options, stack: Stack)
                 f"{encoding.causal_only}, and this {stack.side} sees later keys; give it another "
                 f"one (in translation by --{stack.side}-position-encoding)"
             )
-    check_random_positions(options.random_positions, name, encodings, stack)
+    check_random_positions(options, name, encodings, stack)
     if options.untie_cls:
         _check_cls(encodings, name, stack)
     for encoding in encodings:

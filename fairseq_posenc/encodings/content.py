@@ -39,6 +39,7 @@ class Content:
         padding_mask: (B, S), True at padding, or None if there is none.
         step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
         of_keys: result of :meth:`ContentBias.of_keys` for all keys, (B, H, S, …) each.
+        uneven: whether positions differ otherwise than the indices of tokens.
     """
 
     def __init__(
@@ -52,13 +53,21 @@ class Content:
         padding_mask: Optional[Tensor] = None,
         step: int = 1,
         of_keys: Optional[Dict[str, Tensor]] = None,
+        uneven: bool = False,
     ) -> None:
-        self.of_keys = of_keys or {}
+        self.of_keys, self.uneven = of_keys or {}, uneven
         self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
         self.query_positions = cast(Tensor, query_positions)
         self.key_positions = cast(Tensor, key_positions)
         self.padding_mask = padding_mask
         self._products: Optional[Tensor] = None
+
+    @property
+    def distances(self) -> Optional[Tensor]:
+        """Key minus query position, (1|B, 1, T, S), or None if indices have the same distances."""
+        if not self.uneven:
+            return None
+        return (self.key_positions.unsqueeze(1) - self.query_positions.unsqueeze(2)).unsqueeze(1)
 
     @property
     def products(self) -> Tensor:
@@ -123,7 +132,8 @@ class ContentBias(Hook, nn.Module):
         Args:
             content: queries, keys, positions and the other inputs.
             vectors: result of :meth:`project` for all distances from -n to n, with some
-                n ≥ S - 1; None if the encoding has no :class:`DistanceVectors`.
+                n ≥ S - 1 and not below any distance of positions; None if the encoding has no
+                :class:`DistanceVectors`.
         """
         raise NotImplementedError
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
-from fairseq_posenc.encodings.distance import align, products, within_reach
+from fairseq_posenc.encodings.distance import align, by_pair, products, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -80,6 +80,8 @@ class DebertaBias(ContentBias):
         stack: number and size of the heads.
     """
 
+    takes_positions = True
+
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.head_dim = stack.head_dim
@@ -101,6 +103,10 @@ class DebertaBias(ContentBias):
         q, k, scale = content.q, content.k, content.scale
         length, keys = q.size(2), k.size(2)
         for_q, for_k = cast(Tensor, vectors)
+        distances = content.distances
+        if distances is not None:
+            to_content = by_pair(products(k * scale, for_k), -distances.transpose(-2, -1))
+            return by_pair(products(q * scale, for_q), distances) + to_content.transpose(-2, -1)
         k_r = within_reach(for_q, length, keys)  # (H, S + T - 1, D)
         q_r = within_reach(for_k, keys, length)  # seen from the keys, T and S swap
         to_position = align(products(q * scale, k_r), keys)

@@ -2,7 +2,8 @@
 
 A distance is key minus query, in tokens.  It is a difference of indices, not of positions.  The two
 agree for real tokens, because padding is only at the ends and queries are the last T of S tokens;
-all sentences of a batch can therefore share one table, whatever their padding.
+all sentences of a batch can therefore share one table, whatever their padding.  Positions that are
+given or drawn may differ otherwise; their products are found by :func:`by_pair`.
 """
 
 from typing import Any
@@ -145,6 +146,23 @@ def align(products: Tensor, key_length: int, step: int = 1) -> Tensor:
         (*outer, between_rows - step, 1),
         products.storage_offset() + step * (rows - 1),
     )
+
+
+def by_pair(products: Tensor, distances: Tensor) -> Tensor:
+    """Index products by key instead of by distance, for any distances.
+
+    >>> by_pair(torch.tensor([[[[7, 8, 9]]]]), torch.tensor([[[[1, -1]]]]))
+    tensor([[[[9, 7]]]])
+
+    Args:
+        products: (B, H, T, 2n + 1), by distance from -n to n.
+        distances: (1|B, 1, T, S), each from -n to n.
+
+    Returns:
+        (B, H, T, S).
+    """
+    columns = distances + products.size(-1) // 2
+    return products.gather(-1, columns.expand(*products.shape[:2], -1, -1))
 
 
 def _in_graph() -> bool:

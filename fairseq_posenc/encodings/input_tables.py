@@ -41,3 +41,5 @@ class Sinusoidal(InputTable):
 )
 class NoPositions(InputTable):
     """Adds nothing to the embeddings."""
+
+    takes_positions = False

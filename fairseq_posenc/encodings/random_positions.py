@@ -1,28 +1,130 @@
-"""Randomised positions: in training, an ordered random subset of the positions of longer texts.
+"""Random positions in training, in place of 0, 1, 2 and so on: ``--random-positions``.
 
-Ruoss et al., arXiv 2305.16843, section 3: a training sequence of n tokens takes the n positions of
-a subset of 0 … L - 1, drawn without replacement and sorted, so all positions up to L are seen in
-training.  All sequences of a batch share one subset, and so do all layers of a stack.  In
-evaluation positions are 0, 1, …: the paper draws them there, too, which a decoder with a cache
-cannot do, because a longer text would change the positions of its cached keys.
+    ordered    a sorted random subset of the positions of longer texts: Ruoss et al., arXiv
+               2305.16843, section 3, "randomised positional encodings"
+    shift      all positions of a sequence moved by one random number: SHAPE, Kiyono et al., arXiv
+               2109.05644, section 3
+
+In evaluation positions are 0, 1, …, as in SHAPE.  Ruoss et al. draw them there, too, which a
+decoder with a cache cannot do, because a longer text would change the positions of cached keys.
 """
 
-from typing import Iterable, Optional
+from typing import Any, Iterable, Optional
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.registry import ClassRegistry
+
+SAMPLERS = ClassRegistry("--position-sampler")
+#: Decorates a subclass of :class:`Sampler`.
+register_sampler = SAMPLERS.register
+
+
+class Sampler:
+    """Draws new positions for those that a training batch has.
+
+    Args:
+        options: the model configuration, complete.
+    """
+
+    #: True if positions differ as before, so that relative encodings notice nothing
+    keeps_distances = False
+    #: True if all sequences of a batch get the same positions
+    same_rows = True
+
+    def __init__(self, options: Options) -> None:
+        self.number = int(options.random_positions)  # N
+
+    def limit(self, length: int) -> int:
+        """A number above all positions that :meth:`draw` returns."""
+        raise NotImplementedError
+
+    def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
+        """New positions, in ascending order, for 0, 1, …, *length* - 1.
+
+        Args:
+            length: number of positions.
+            rows: B.
+            device: device of the result.
+
+        Returns:
+            (1|B, *length*), int64.
+        """
+        raise NotImplementedError
+
+
+@register_sampler(
+    "ordered",
+    paper="Ruoss et al. 2023, arXiv 2305.16843",
+    summary="a sorted sample of 0 … N-1 without replacement, the same for all sequences",
+)
+class Ordered(Sampler):
+    """A sorted random sample of 0 … N - 1.
+
+    >>> from argparse import Namespace
+    >>> _ = torch.manual_seed(1)
+    >>> Ordered(Namespace(random_positions=100)).draw(4, 2, torch.device("cpu"))
+    tensor([[15, 32, 45, 90]])
+    """
+
+    def limit(self, length: int) -> int:
+        """N.
+
+        Raises:
+            UsageError: the sample would be larger than N.
+        """
+        if length > self.number:
+            raise UsageError(
+                f"--random-positions {self.number}: a training sequence has {length} tokens; give "
+                "at least the longest, or shorten it"
+            )
+        return self.number
+
+    def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
+        """See :class:`Sampler`."""
+        return torch.randperm(self.number, device=device)[:length].sort().values.unsqueeze(0)
+
+
+@register_sampler(
+    "shift",
+    paper="Kiyono et al. 2021, arXiv 2109.05644",
+    summary="all positions of a sequence moved by one random number from 0 to N (SHAPE)",
+)
+class Shift(Sampler):
+    """p + k, with one k from 0 to N for each sequence."""
+
+    keeps_distances = True
+    same_rows = False
+
+    def limit(self, length: int) -> int:
+        """*length* + N."""
+        return length + self.number
+
+    def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
+        """See :class:`Sampler`."""
+        shifts = torch.randint(self.number + 1, (rows, 1), device=device)
+        return torch.arange(length, device=device) + shifts
+
+
+def sampler_of(options: Options) -> Optional[Sampler]:
+    """The sampler that the flags select, or None without ``--random-positions``."""
+    if options.random_positions is None:
+        return None
+    chosen: Any = SAMPLERS.find(options.position_sampler).thing
+    return chosen(options)
 
 
 def check_random_positions(
-    number: Optional[int], name: str, encodings: Iterable[Encoding], stack: Stack
+    options: Options, name: str, encodings: Iterable[Encoding], stack: Stack
 ) -> None:
-    """Refuse randomised positions where the encodings are not given positions.
+    """Refuse random positions where the encodings are not given positions, or do not notice.
 
     Args:
-        number: value of ``--random-positions``, or None.
+        options: the model configuration, complete.
         name: value of ``--position-encoding``.
         encodings: its encodings.
         stack: the longest sequence, and the side.
@@ -30,15 +132,20 @@ def check_random_positions(
     Raises:
         UsageError: naming the encoding or the length.
     """
-    if number is None:
+    sampler = sampler_of(options)
+    if sampler is None:
         return
-    for encoding in encodings:
-        if encoding.input or encoding.content:
-            raise UsageError(
-                f"--random-positions {number}: {encoding.name} in --position-encoding {name} is "
-                "not given positions: it counts tokens; drop the flag, or give an encoding such as "
-                "rotary, alibi or t5"
-            )
+    number, encodings = sampler.number, list(encodings)
+    refuse_uncounted(f"--random-positions {number}", name, encodings)
+    relative = stack.relative_after_rotation and all(e.relative for e in encodings)
+    values = [e.transform.changes_values(options) for e in encodings if e.transform]
+    taking = any(e.takes_positions for e in encodings)
+    if sampler.keeps_distances and taking and relative and not any(values):
+        raise UsageError(
+            f"--position-sampler {options.position_sampler}: moving all positions changes nothing "
+            f"in --position-encoding {name}, which sees distances alone; drop --random-positions, "
+            "or give --position-sampler ordered, or an encoding such as sinusoidal or learned"
+        )
     if number > stack.max_positions:
         raise UsageError(
             f"--random-positions {number}: must be at most the {stack.max_positions} positions of "
@@ -46,31 +153,21 @@ def check_random_positions(
         )
 
 
-def sample_positions(length: int, number: int, keep_first: bool, device: torch.device) -> Tensor:
-    """A sorted random sample of 0 … *number* - 1.
-
-    >>> _ = torch.manual_seed(1)
-    >>> sample_positions(4, 100, False, torch.device("cpu"))
-    tensor([15, 32, 45, 90])
+def refuse_uncounted(given: str, name: str, encodings: Iterable[Encoding]) -> None:
+    """Refuse encodings that know where tokens are without being given positions.
 
     Args:
-        length: S, the size of the sample.
-        number: L.
-        keep_first: let position 0, where an untied [CLS] is, be in the sample.
-        device: device of the result.
-
-    Returns:
-        (S), int64.
+        given: the flag that gives positions, and its value.
+        name: value of ``--position-encoding``.
+        encodings: its encodings.
 
     Raises:
-        UsageError: *length* is more than *number*.
+        UsageError: naming the first of them.
     """
-    if length > number:
-        raise UsageError(
-            f"--random-positions {number}: a training sequence has {length} tokens; give at least "
-            "the longest, or shorten it"
-        )
-    sample = torch.randperm(number, device=device)[:length].sort().values
-    if keep_first:
-        sample[:1] = 0
-    return sample
+    for encoding in encodings:
+        if not encoding.takes_positions and encoding.content:
+            raise UsageError(
+                f"{given}: {encoding.name} in --position-encoding {name} is not given positions: "
+                "it goes by the order of tokens; drop the flag, or give an encoding such as "
+                "rotary, alibi or t5"
+            )

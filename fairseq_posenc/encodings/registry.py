@@ -10,6 +10,7 @@ from typing import Any, Callable, List, Optional, TypeVar, cast
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.random_positions import SAMPLERS
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
@@ -49,17 +50,25 @@ def takers_of_positions() -> List[str]:
 
 @dataclass
 class RandomPositionFlags:
-    """The flag of :mod:`fairseq_posenc.encodings.random_positions`."""
+    """The flags of :mod:`fairseq_posenc.encodings.random_positions`."""
 
     random_positions: Optional[int] = setting(
         None,
-        "in training, positions are a sorted random sample of 0 … N-1, so that positions of "
-        "longer sequences are trained, too; N is at most the positions of the model "
+        "in training, positions are random (--position-sampler), so that positions of longer "
+        "sequences are trained, too; N is at most the positions of the model "
         "(--max-target-positions and the like)",
         role="training",
         at_least=2,
         at_most=2**31 - 1,
         needs={"position_encoding": takers_of_positions},
+    )
+    position_sampler: Optional[str] = setting(
+        "ordered",
+        "what --random-positions N draws: ordered, a sorted sample of 0 … N-1 (Ruoss et al.); "
+        "shift, one number from 0 to N by which all positions of a sequence are moved (SHAPE)",
+        role="training",
+        choices=SAMPLERS,
+        needs={"random_positions": None},
     )
 
 
@@ -107,7 +116,8 @@ def register_encoding(
 def encoding_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of all registered encodings, with defaults, help texts and roles."""
     shared = (ClsFlags, RandomPositionFlags)
-    return [*ENCODINGS.flags(), *(flag for each in shared for flag in dataclasses.fields(each))]
+    fixed = [flag for each in shared for flag in dataclasses.fields(each)]
+    return [*ENCODINGS.flags(), *fixed, *SAMPLERS.flags()]
 
 
 def modern_name(value: str) -> str:

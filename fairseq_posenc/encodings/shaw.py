@@ -57,6 +57,7 @@ class ClippedDistances(ContentBias):
         stack: the encoder or decoder.
     """
 
+    takes_positions = True
     #: K, and the largest d, which may be less
     max_distance: int
     max_later: int
@@ -77,8 +78,7 @@ class ClippedDistances(ContentBias):
         q = content.q
         keys = self.key_vectors(q)
         products = torch.matmul(q * content.scale, keys.transpose(-2, -1))  # (B, H, T, N)
-        rows = self._rows(q.size(2), content.k.size(2), q.device)
-        return products.gather(-1, rows.expand(*products.shape[:3], -1))
+        return products.gather(-1, self._rows(content).expand(*products.shape[:3], -1))
 
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
         """Σ_j w_ij a^V_d, (B, H, T, D), for weights (B, H, T, S).
@@ -90,17 +90,17 @@ class ClippedDistances(ContentBias):
         if values is None:
             return None
         wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
-        rows = self._rows(wide.size(2), wide.size(3), wide.device).expand_as(wide)
+        rows = self._rows(content).expand_as(wide)
         sums = wide.new_zeros(*wide.shape[:3], values.size(-2))
         sums = sums.scatter_add(-1, rows, wide)  # (B, H, T, N)
         return torch.matmul(sums.type_as(weights), values).type_as(weights)
 
-    def _rows(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
-        """Row of the vectors for each query and key, (T, S)."""
-        clipped = distances(query_length, key_length, device).clamp(
-            -self.max_distance, self.max_later
-        )
-        return clipped + self.max_distance
+    def _rows(self, content: Content) -> Tensor:
+        """Row of the vectors for each query and key, (T, S) or (1|B, 1, T, S)."""
+        found = content.distances
+        if found is None:
+            found = distances(content.q.size(2), content.k.size(2), content.q.device)
+        return found.clamp(-self.max_distance, self.max_later) + self.max_distance
 
 
 @register_encoding(

@@ -52,6 +52,8 @@ class Hook:
 
     #: the place where it acts, input, transform, shared, content or distances
     hook: str
+    #: True if the class goes by the positions that it is given, whatever they are
+    takes_positions = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()

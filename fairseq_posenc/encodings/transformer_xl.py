@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
-from fairseq_posenc.encodings.distance import align, products, sinusoids, within_reach
+from fairseq_posenc.encodings.distance import align, by_pair, products, sinusoids, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 
@@ -62,6 +62,7 @@ class TransformerXLBias(ContentBias):
     """
 
     takes_steps = True
+    takes_positions = True
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -79,7 +80,11 @@ class TransformerXLBias(ContentBias):
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
         q, k, scale, step = content.q, content.k, content.scale, content.step
-        r = within_reach(cast(Tensor, vectors), q.size(2), k.size(2), step)  # (H, S + T - 1, D)
-        to_positions = products((q + self.v) * scale, r)  # (B, H, T, S + T - 1)
+        r, distances = cast(Tensor, vectors), content.distances
+        if distances is None:
+            r = within_reach(r, q.size(2), k.size(2), step)  # (H, S + T - 1, D)
+        to_positions = products((q + self.v) * scale, r)  # (B, H, T, number of distances)
         to_words = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
+        if distances is not None:
+            return by_pair(to_positions, distances) + to_words
         return align(to_positions, k.size(2), step) + to_words

@@ -18,13 +18,9 @@ from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
+from fairseq_posenc.stacks.padding import Padding, find_padding
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import (
-    Keys,
-    Padding,
-    find_padding,
-    positions_of,
-)
+from fairseq_posenc.stacks.positions import Keys, positions_of
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: Key, in the incremental state, of the padding of all tokens so far.
@@ -150,10 +146,14 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
         elif padding is None:
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
+        if self.positions.explicit is not None:
+            padding = self.positions.with_explicit(
+                padding, prev_output_tokens, self.training, before
+            )
         x = self._embed(prev_output_tokens, seen, incremental_state, padding)
         padding = padding.after(before) if before else padding
         keys = Keys(length, padding, causal, before)
-        positions = self.positions.of_layers(x, keys, self.training)
+        positions = self.positions.of_layers(x, keys)
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
@@ -221,10 +221,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             x = self.project_in_dim(x)
         if self.embed_positions is not None:
             one_row = incremental_state is not None and tokens.size(1) == seen + 1
-            if one_row and padding.mask is None:  # this look-up counts padding as text
+            counted = padding.mask is None and padding.explicit is None
+            if one_row and counted:  # this look-up counts padding as text
                 x = x + self.embed_positions(tokens, incremental_state=incremental_state)
             else:
-                x = x + self.embed_positions(tokens)[:, seen:]
+                x = x + self.added_positions(tokens, padding.explicit)[:, seen:]
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return drop(x, self.dropout_module)

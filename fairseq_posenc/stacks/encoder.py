@@ -13,13 +13,10 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
+from fairseq_posenc.stacks.explicit import Explicit
+from fairseq_posenc.stacks.padding import Padding, find_padding
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import (
-    Keys,
-    Padding,
-    find_padding,
-    positions_of,
-)
+from fairseq_posenc.stacks.positions import Keys, positions_of
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
@@ -78,14 +75,17 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         return wrap_layer(LAYERS[cfg.layer](cfg, encoding, self.return_fc), cfg)
 
     def forward_embedding(
-        self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
+        self,
+        src_tokens: Tensor,
+        token_embedding: Optional[Tensor] = None,
+        explicit: Optional[Explicit] = None,
     ) -> Tuple[Tensor, Tensor]:
         """Input of the first layer (B, T, C), and the scaled token embeddings (B, T, C)."""
         if token_embedding is None:
             token_embedding = self.embed_tokens(src_tokens)
         x = embedding = self.embed_scale * token_embedding
         if self.embed_positions is not None:
-            x = x + self.embed_positions(src_tokens)
+            x = x + self.added_positions(src_tokens, explicit)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         x = drop(x, self.dropout_module)
@@ -148,7 +148,9 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         if padding is None:
             padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
         self.positions.check_length(src_tokens.size(1))
-        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        if self.positions.explicit is not None:
+            padding = self.positions.with_explicit(padding, src_tokens, self.training)
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings, padding.explicit)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
         return x, embedding, padding
@@ -162,7 +164,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             wanted: of which only the states are read here.
         """
         keys = Keys(x.size(1), padding, self.positions.causal)
-        positions = self.positions.of_layers(x, keys, self.training)
+        positions = self.positions.of_layers(x, keys)
         states, fc_results = [x] if wanted.states else [], []
         for layer in self.layers:
             x = layer(x, **positions_of(layer, positions))

@@ -24,7 +24,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.variants import parse_stages
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.stacks.encoder import Encoded, Wanted
-from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
+from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Keys, positions_of
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
 
 
@@ -97,17 +98,17 @@ class FunnelEncoder(SentenceEncoder):
         length, mask = x.size(1), padding.mask
         if padding.left and mask is not None and not torch.jit.is_tracing():
             _refuse_padding_left(mask)
-        of_layers, training = self.positions.of_layers, self.training
-        unpooled = positions = of_layers(x, Keys(length, padding), training)
+        of_layers = self.positions.of_layers
+        unpooled = positions = of_layers(x, Keys(length, padding))
         states, layers = [x], iter(self.layers)
         for stage, count in enumerate(self.stages):
             keys: Optional[Tensor] = None
             if stage > 0:
                 before = Keys(x.size(1), padding._replace(mask=mask), unit=2 ** (stage - 1), step=2)
                 keys, (x, mask) = x, pool(x, mask)
-                pooling = of_layers(x, before, training)
+                pooling = of_layers(x, before)
                 pooled = Keys(x.size(1), padding._replace(mask=mask), unit=2**stage)
-                positions = of_layers(x, pooled, training)
+                positions = of_layers(x, pooled)
             for index in range(count):
                 layer: Any = next(layers)
                 if keys is not None and index == 0:

@@ -3,7 +3,8 @@
 import copy
 from typing import Any, Callable, Dict, Iterator, Optional, cast
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel
 from fairseq_posenc.checkpoints.grouped_heads import adapt_heads
@@ -11,6 +12,7 @@ from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
+from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.positions import StackPositions
 
 
@@ -29,6 +31,8 @@ class PositionedStack:
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
     layers: Any
+    embed_positions: Any
+    padding_idx: int
 
     def compose(self, cfg: Options, stack: Stack) -> Options:
         """Build the position encodings of the layers.
@@ -53,6 +57,23 @@ class PositionedStack:
         self.positions.number([m for m in self.modules() if isinstance(m, AttentionKernel)])
         apply_norms_and_biases(cast(nn.Module, self), cfg)
         share_layers(self.layers.children(), cfg)  # iterating with LayerDrop would leave some out
+
+    def added_positions(self, tokens: Tensor, explicit: Optional[Explicit]) -> Tensor:
+        """The vectors of positions that are added to the embeddings of all *tokens*.
+
+        Args:
+            tokens: (B, S).
+            explicit: positions in place of those that fairseq's tables count.
+
+        Returns:
+            (1|B, S, E).
+        """
+        if explicit is None:
+            return self.embed_positions(tokens)
+        # the tables take tokens, not positions: those of a text without padding are at 0, 1, …
+        text = tokens.new_full((1, explicit.reach), self.padding_idx + 1)
+        rows = self.embed_positions(text)[0]  # (reach, E)
+        return F.embedding(explicit.of_table, rows)
 
     @property
     def encodings(self) -> Dict[str, PositionEncoding]:

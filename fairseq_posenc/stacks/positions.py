@@ -1,4 +1,4 @@
-"""The padding of a batch, and what layers know of positions, worked out once a forward pass."""
+"""What layers know of positions and masks, worked out once a forward pass."""
 
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
@@ -13,56 +13,9 @@ from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.random_positions import sample_positions
 from fairseq_posenc.flags.options import Layer, Options, option
-
-
-class Padding(NamedTuple):
-    """The padding of a batch, and what it means for positions and masks."""
-
-    mask: Optional[Tensor] = None  # (B, S), True at padding; None if no real token could see any
-    left: bool = False  # whether a sequence begins with padding
-    empty: bool = False  # whether a sequence has nothing but padding
-    # length of the first text of each pair, (B, 1), for patterns that depend on it
-    first_text: Optional[Tensor] = None
-
-    def empty_rows(self, causal: bool) -> bool:
-        """True if a query may see no key at all."""
-        return self.mask is not None and (self.empty or (causal and self.left))
-
-    def after(self, memory: int) -> "Padding":
-        """The same padding with *memory* tokens in front, visible to all."""
-        if self.mask is None:
-            return self
-        seen = self.mask.new_zeros(self.mask.size(0), memory)
-        return Padding(torch.cat((seen, self.mask), dim=1))
-
-
-def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
-    """The padding of several batches, with one read from the device.
-
-    Whether there is padding decides how attention is computed, so the host has to wait for the
-    answer.  On a GPU that stops the queue of kernels: all questions of a step are asked at once.
-
-    >>> mask = torch.tensor([[False, False, True]])
-    >>> [found.mask is None for found in find_padding((mask, False), (mask, True))]
-    [False, True]
-
-    Args:
-        sides: the padding of each batch, (B, S), True at padding; and whether a causal mask hides
-            padding on the right, the usual kind in training, from all real tokens.
-    """
-    if torch.jit.is_tracing():  # a graph serves other batches, too
-        return [Padding(mask, left=True, empty=True) for mask, _ in sides]
-    answers = []
-    for mask, causal in sides:
-        visible = mask[:, :-1] & ~mask[:, 1:] if causal else mask
-        answers += [visible.any(), mask[:, 0].any(), mask.all(dim=1).any()]
-    flags = iter(torch.stack(answers).tolist())
-    return [
-        Padding(mask if visible else None, left, empty)
-        for (mask, _), visible, left, empty in zip(sides, flags, flags, flags)
-    ]
+from fairseq_posenc.stacks.explicit import ExplicitPositions
+from fairseq_posenc.stacks.padding import Padding
 
 
 class Keys(NamedTuple):
@@ -136,8 +89,10 @@ class StackPositions:
         name = self.abilities.longest
         #: the most tokens that the kernel has parameters for
         self.longest: float = math.inf if name is None else option(cfg, name)
-        self.causal, self.untie_cls = stack.causal, cfg.untie_cls
-        self.sample_from: Optional[int] = cfg.random_positions
+        self.causal = stack.causal
+        explicit = ExplicitPositions(cfg, stack)
+        #: makes positions that are not counted, if there can be any
+        self.explicit = None if explicit.sampler is None else explicit
         #: the kernels of all kinds that differ in the tables of their transforms alone
         self.families: Dict[Tuple[str, Any], List[AttentionKernel]] = {}
 
@@ -177,21 +132,33 @@ class StackPositions:
                 "tokens; shorten it"
             )
 
-    def of_layers(self, x: Tensor, keys: Keys, training: bool) -> Dict[Kind, Positions]:
+    def with_explicit(
+        self, padding: Padding, tokens: Tensor, training: bool, remembered: int = 0
+    ) -> Padding:
+        """*padding* with the positions of a batch, if they are not counted.
+
+        Args:
+            padding: the padding of *tokens*.
+            tokens: (B, S).
+            training: whether ``--random-positions`` has an effect.
+            remembered: number of tokens before them in a memory, which get positions, too.
+        """
+        assert self.explicit is not None
+        length = remembered + tokens.size(1)
+        counted = count_positions(remembered > 0, length, padding, tokens.device)
+        return padding._replace(explicit=self.explicit.of_batch(counted, len(tokens), training))
+
+    def of_layers(self, x: Tensor, keys: Keys) -> Dict[Kind, Positions]:
         """Positions and masks for the self-attention, by the kind of a layer.
 
         Args:
             x: input of the first layer for the new tokens, (B, T, C).
             keys: the keys, new tokens included.
-            training: whether ``--random-positions`` has an effect.
         """
-        sampled = None  # positions (S) for --random-positions, the same in all layers
-        if training and self.sample_from is not None:
-            sampled = sample_positions(keys.length, self.sample_from, self.untie_cls, x.device)
         bundles: Dict[Kind, Positions] = {}
         for (name, pattern), kernels in self.families.items():
             kernel = kernels[0] if pattern is not None else None
-            bundle, tables = self._bundle(self.encodings[name], kernel, kernels, x, keys, sampled)
+            bundle, tables = self._bundle(self.encodings[name], kernel, kernels, x, keys)
             for each, table in zip(kernels, tables):
                 bundles[each.kind] = cast(Positions, {**bundle, **table})
         return bundles
@@ -203,24 +170,25 @@ class StackPositions:
         kernels: List[AttentionKernel],
         x: Tensor,
         keys: Keys,
-        sampled: Optional[Tensor],
     ) -> Tuple[Positions, List[Dict[str, Tensor]]]:
         """Masks, logits, and what content-dependent terms read; and tables of the transform."""
         padding, causal, abilities = keys.padding, keys.causal, self.abilities
         sizes, pooled = (x.size(1), keys.length), keys.unit * keys.step > 1
+        explicit, uneven, reach = padding.explicit, False, keys.length
         if pooled:
             of_queries, of_keys = keys.of_pooled(x.size(1), x.device)
+            reach = (keys.length + keys.step) * keys.unit
         else:
-            of_keys = count_positions(encoding.relative, keys.length, padding, x.device)
+            if explicit is not None and explicit.of_layers is not None:
+                of_keys, uneven, reach = explicit.of_layers, not explicit.even, explicit.reach
+            else:
+                of_keys = count_positions(encoding.relative, keys.length, padding, x.device)
             of_queries = of_keys[:, keys.length - x.size(1) :]
-        if sampled is not None:
-            of_queries, of_keys = sampled[of_queries], sampled[of_keys]
         if kernel is not None:
-            bundle = self._sparse(encoding, kernel, x, keys, sampled)
+            bundle = self._sparse(encoding, kernel, x, keys)
         else:
             logits = None
-            if encoding.shared_bias is not None and pooled:
-                reach = (keys.length + keys.step) * keys.unit
+            if encoding.shared_bias is not None and (pooled or uneven):
                 logits = encoding.shared_bias.at_pairs(of_queries, of_keys, reach)
             elif encoding.shared_bias is not None:
                 logits = encoding.shared_bias(of_queries, of_keys, cls_first=not padding.left)
@@ -245,9 +213,12 @@ class StackPositions:
                 bundle["padding_mask"] = padding.mask
             if encoding.content and pooled:
                 bundle["step"] = keys.step
+            if encoding.content and uneven:
+                bundle["uneven"] = True
             if encoding.vectors is not None:
+                reached = (x.size(1), reach if uneven else keys.length)
                 distances = (keys.unit, keys.step)
-                bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x, *distances)
+                bundle["distance_vectors"] = encoding.distance_vectors(*reached, x, *distances)
         tables: List[Dict[str, Tensor]] = []
         for one in kernels:
             tables.append({})
@@ -264,17 +235,21 @@ class StackPositions:
         kernel: AttentionKernel,
         x: Tensor,
         keys: Keys,
-        sampled: Optional[Tensor],
     ) -> Positions:
         """Masks and logits of a kernel's own pattern."""
-        counted = torch.arange(keys.length, device=x.device) if sampled is None else sampled
+        places, reach, explicit = None, keys.length, keys.padding.explicit
+        if explicit is not None and explicit.row is not None:
+            places, reach = explicit.row, explicit.reach
+        if places is None:
+            places = torch.arange(keys.length, device=x.device)
         tokens = Tokens(
             x.size(1),
             keys.length,
             keys.causal,
             keys.padding.mask,
             keys.padding.left,
-            counted,
+            places,
+            reach,
             encoding.shared_bias,
             x,
             keys.padding.first_text,

@@ -17,7 +17,9 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
-from fairseq_posenc.stacks.positions import Keys, Padding, count_positions, positions_of
+from fairseq_posenc.stacks.explicit import Explicit
+from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Keys, count_positions, positions_of
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +110,13 @@ class SentenceEncoder(TransformerEncoder):
         return x, embedding, padding
 
     def forward_embedding(
-        self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
+        self,
+        src_tokens: Tensor,
+        token_embedding: Optional[Tensor] = None,
+        explicit: Optional[Explicit] = None,
     ) -> Tuple[Tensor, Tensor]:
         """Input of the first layer (B, T, C), and the embeddings it comes from (B, T, E)."""
-        x, embedding = super().forward_embedding(src_tokens, token_embedding)
+        x, embedding = super().forward_embedding(src_tokens, token_embedding, explicit)
         return (x if self.embed_project is None else self.embed_project(x)), embedding
 
 
@@ -201,7 +206,7 @@ class MaskDecodingEncoder(SentenceEncoder):
         if not wanted.by_mask:
             return super().run_layers(x, padding, wanted)
         length = x.size(1)
-        positions = self.positions.of_layers(x, Keys(length, padding), self.training)
+        positions = self.positions.of_layers(x, Keys(length, padding))
         *layers, last = self.layers
         states = [x]
         for layer in layers:

@@ -11,7 +11,8 @@ from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.stacks.positions import Keys, find_padding, positions_of
+from fairseq_posenc.stacks.padding import find_padding
+from fairseq_posenc.stacks.positions import Keys, positions_of
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 
@@ -182,7 +183,7 @@ def test_log_length_scale_by_hand(kind):
     x, padding = torch.randn(2, 5, 32).double(), torch.zeros(2, 5, dtype=torch.bool)
     padding[0, :2] = True
     keys = Keys(5, find_padding((padding, False))[0], causal)
-    bundle = positions_of(side.layers[0], side.positions.of_layers(x, keys, side.training))
+    bundle = positions_of(side.layers[0], side.positions.of_layers(x, keys))
     got = layer(x, **bundle)
     q, k, v, *_ = layer.project(x, None)
     biases = side.encoding.shared_bias(torch.arange(5)[None], torch.arange(5)[None])

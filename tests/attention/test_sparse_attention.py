@@ -10,7 +10,8 @@ from support.sparse_layers import KERNELS
 
 from fairseq_posenc.attention import sparse
 from fairseq_posenc.attention.base import Tokens
-from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
+from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Keys, positions_of
 
 B, S = 3, 45
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
@@ -92,7 +93,7 @@ def dense(stack, index, x, causal):
 def sparse_output(stack, index, x, mask, causal):
     padding = Padding(mask, left=bool(mask[:, 0].any()), empty=bool(mask.all(1).any()))
     keys = Keys(x.size(1), padding, causal)
-    positions = stack.positions.of_layers(x, keys, stack.training)
+    positions = stack.positions.of_layers(x, keys)
     layer = stack.layers[index]
     return layer.self_attn(x, **positions_of(layer, positions))
 
@@ -252,7 +253,7 @@ def golden_layer(ref, attention):
 
 def golden_output(layer, x, mask):
     positions = torch.arange(x.size(1))
-    tokens = Tokens(x.size(1), x.size(1), False, mask, False, positions, None, x)
+    tokens = Tokens(x.size(1), x.size(1), False, mask, False, positions, x.size(1), None, x)
     return layer(x, **layer.sparse_positions(tokens))
 
 

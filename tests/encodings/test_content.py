@@ -39,6 +39,25 @@ def test_logits_are_those_of_the_paper(name, causal, length, keys):
     torch.testing.assert_close(got, 0.3 * by_hand(parts, q, k), atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("length", [6, 3, 1])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "name, flags",
+    [(name, {}) for name in NAMES]
+    + [("deberta", {"deberta_released": True}), ("deberta+shaw+transformer_xl", {})],
+)
+def test_logits_of_any_positions_are_those_of_the_paper(name, flags, causal, length):
+    """Positions that start again, jump and go back, and are others in each sequence."""
+    parts = Parts(name, causal=causal, **flags)
+    positions = torch.tensor([[0, 1, 2, 0, 1, 9], [4, 0, 0, 7, 3, 3]])
+    q, k = random(B, H, length, D), random(B, H, 6, D)
+    at = (positions[:, 6 - length :], positions)
+    content = Content(None, q, k, 0.3, *at, uneven=True)
+    got = parts.terms(content, parts.encoding.distance_vectors(length, 10, q), {})
+    want = 0.3 * by_hand(parts, q, k, positions)
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
 @lengths
 @pytest.mark.parametrize("name, flag", [("shaw", "shaw_per_head"), ("deberta", "deberta_released")])
 def test_logits_of_the_other_forms_by_hand(name, flag, length, keys):

@@ -6,7 +6,8 @@ from support.formulas import rotation_matrix
 from support.helpers import encoding_of, sentences, tiny
 
 from fairseq_posenc.encodings.rotary import Rotary
-from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
+from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Keys, positions_of
 
 
 def rotary(head_dim=16, **flags):
@@ -63,7 +64,7 @@ def test_layers_have_bases_by_a_pattern_and_equal_ones_share_a_table(monkeypatch
     flags = ["--rotary-base", "160000*2,10000", "--encoder-layers", "4", "--decoder-layers", "4"]
     encoder = tiny("rotary", *flags).encoder
     x = torch.zeros(1, 5, encoder.layers[0].embed_dim)
-    bundles = encoder.positions.of_layers(x, Keys(5, Padding()), False)
+    bundles = encoder.positions.of_layers(x, Keys(5, Padding()))
     assert calls == [160000.0, 10000.0]
     tables = [positions_of(layer, bundles)["table"] for layer in encoder.layers]
     assert tables[0] is tables[1] is tables[3]

@@ -5,6 +5,8 @@ import torch
 from support.formulas import B, D, H, Parts, assert_attends_as, clip, lengths, random
 from support.helpers import build, parameters_of, without_values
 
+from fairseq_posenc.encodings.base import Content
+
 
 @lengths
 @pytest.mark.parametrize("causal", [False, True])
@@ -13,7 +15,8 @@ def test_shaws_values_by_hand(per_head, causal, length, keys):
     """Shaw et al. Eq. 3, the second summand."""
     parts = Parts("shaw", causal=causal, shaw_values=True, shaw_per_head=per_head)
     weights = random(B, H, length, keys)
-    got = parts.terms.relative_values(None, weights)
+    q, k = random(B, H, length, D), random(B, H, keys, D)
+    got = parts.terms.relative_values(Content(None, q, k, 1.0, None, None), weights)
     table = parts.terms["shaw"].value_table.weight
     want = torch.zeros(B, H, length, D, dtype=torch.double)
     for t in range(length):

@@ -114,16 +114,22 @@ BY_HAND = {
 NAMES = list(BY_HAND)
 
 
-def by_hand(parts, q, k):
-    """Logits of all content-dependent encodings in *parts*, by loops; queries are the last."""
+def by_hand(parts, q, k, positions=None):
+    """Logits of all content-dependent encodings in *parts*, by loops; queries are the last.
+
+    Keys have *positions* (B, S), by default 0, 1, 2 and so on.
+    """
+    if positions is None:
+        positions = torch.arange(k.size(2)).expand(k.size(0), -1)
     out = torch.zeros(*q.shape[:3], k.size(2), dtype=torch.double)
     for b in range(q.size(0)):
         for h in range(q.size(1)):
             for t in range(q.size(2)):
                 for j in range(k.size(2)):
-                    i = k.size(2) - q.size(2) + t
+                    place = k.size(2) - q.size(2) + t
+                    i, at = int(positions[b, place]), int(positions[b, j])
                     for name in set(parts.encoding.name.split("+")) & set(BY_HAND):
-                        value = BY_HAND[name](parts, h, i, j, q[b, h, t], k[b, h, j])
+                        value = BY_HAND[name](parts, h, i, at, q[b, h, t], k[b, h, j])
                         out[b, h, t, j] += value.detach()
     return out
 
@@ -145,8 +151,9 @@ def attended(parts, inputs, mask):
     """Output (B, T, H, D) and weights (B, H, T, S) for references laid out as (B, T, H, D)."""
     q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
     scale, terms = parts.encoding.scale, parts.terms.float()
-    logits = terms(Content(None, q, k, scale, None, None), parts.vectors(q, k), {})
-    more = (lambda w: terms.relative_values(None, w)) if terms.needs_weights else None
+    content = Content(None, q, k, scale, None, None)
+    logits = terms(content, parts.vectors(q, k), {})
+    more = (lambda w: terms.relative_values(content, w)) if terms.needs_weights else None
     out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
     return out.transpose(1, 2), weights
 

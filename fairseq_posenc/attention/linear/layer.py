@@ -104,7 +104,11 @@ class LinearAttention(MultiheadKernel):
     """
 
     abilities = Abilities(
-        hooks=("transform",), linear_transforms=True, changes_values=True, causal_apart=True
+        hooks=("transform",),
+        linear_transforms=True,
+        changes_values=True,
+        takes_positions=True,
+        causal_apart=True,
     )
     #: class of its feature map
     map_class: Type[FeatureMap]
