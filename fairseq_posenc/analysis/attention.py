@@ -29,8 +29,8 @@ from fairseq_posenc.checkpoints.loader import (
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.positions import positions_of
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
 MATRICES = ("q·k", "softmax", "ReLU²")

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.models import MaskedLMSubject, Run, Subject, TranslationSubject
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.positions import positions_of
 
 
 class Layer(NamedTuple):

@@ -29,7 +29,7 @@ from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.padding import find_padding
+from fairseq_posenc.stacks.positions import find_padding
 
 MODEL = "posenc_transformer"
 

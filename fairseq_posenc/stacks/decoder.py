@@ -18,9 +18,9 @@ from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.stacks.padding import Padding, find_padding
+from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.positions import find_padding, positions_of
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: Key, in the incremental state, of the padding of all tokens so far.

@@ -14,9 +14,9 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
 from fairseq_posenc.stacks.explicit import Explicit
-from fairseq_posenc.stacks.padding import Padding, find_padding
+from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.positions import find_padding, positions_of
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,

@@ -24,8 +24,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.variants import parse_stages
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.stacks.encoder import Encoded, Wanted
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.positions import positions_of
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
 
 

@@ -1,6 +1,6 @@
-"""The padding of a batch, and what it means for positions and masks."""
+"""The tokens that a layer attends to: their padding, number and spacing."""
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from fairseq_posenc.stacks.explicit import Explicit
 
 
 class Padding(NamedTuple):
-    """The padding of a batch, and what it means for positions and masks."""
+    """The tokens that a layer attends to: their padding, number and spacing."""
 
     mask: Optional[Tensor] = None  # (B, S), True at padding; None if no real token could see any
     left: bool = False  # whether a sequence begins with padding
@@ -31,28 +31,29 @@ class Padding(NamedTuple):
         return Padding(torch.cat((seen, self.mask), dim=1), explicit=self.explicit)
 
 
-def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
-    """The padding of several batches, with one read from the device.
+class Keys(NamedTuple):
+    """The keys that the self-attention of a layer has, and how its queries lie among them."""
 
-    Whether there is padding decides how attention is computed, so the host has to wait for the
-    answer.  On a GPU that stops the queue of kernels: all questions of a step are asked at once.
+    length: int  # S
+    padding: Padding  # the padding of the keys
+    causal: bool = False  # hide later keys
+    remembered: int = 0  # how many of the keys are in a memory, which layers project anew
+    unit: int = 1  # distance between neighbouring keys, in tokens; above 1 where tokens are pooled
+    # distance between neighbouring queries, in keys; 2 where only the queries are pooled
+    step: int = 1
 
-    >>> mask = torch.tensor([[False, False, True]])
-    >>> [found.mask is None for found in find_padding((mask, False), (mask, True))]
-    [False, True]
+    def of_pooled(self, queries: int, device: torch.device) -> List[Tensor]:
+        """Positions of the queries (1, T) and of the keys (1, S) where tokens are pooled.
 
-    Args:
-        sides: the padding of each batch, (B, S), True at padding; and whether a causal mask hides
-            padding on the right, the usual kind in training, from all real tokens.
-    """
-    if torch.jit.is_tracing():  # a graph serves other batches, too
-        return [Padding(mask, left=True, empty=True) for mask, _ in sides]
-    answers = []
-    for mask, causal in sides:
-        visible = mask[:, :-1] & ~mask[:, 1:] if causal else mask
-        answers += [visible.any(), mask[:, 0].any(), mask.all(dim=1).any()]
-    flags = iter(torch.stack(answers).tolist())
-    return [
-        Padding(mask if visible else None, left, empty)
-        for (mask, _), visible, left, empty in zip(sides, flags, flags, flags)
-    ]
+        Pooled tokens have the position of the first token that they hold, and [CLS] is as far
+        before the first of them as they are from each other.
+
+        Args:
+            queries: T.
+            device: device of the result.
+        """
+        sizes = ((queries, self.step * self.unit), (self.length, self.unit))
+        return [
+            torch.arange(-1, n - 1, device=device).mul(apart).add(1).unsqueeze(0)
+            for n, apart in sizes
+        ]

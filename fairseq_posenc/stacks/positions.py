@@ -1,7 +1,7 @@
 """What layers know of positions and masks, worked out once a forward pass."""
 
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 import torch
 from torch import Tensor
@@ -15,35 +15,34 @@ from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.stacks.explicit import ExplicitPositions
-from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.padding import Keys, Padding
 
 
-class Keys(NamedTuple):
-    """The keys that the self-attention of a layer has, and how its queries lie among them."""
+def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
+    """The padding of several batches, with one read from the device.
 
-    length: int  # S
-    padding: Padding  # the padding of the keys
-    causal: bool = False  # hide later keys
-    remembered: int = 0  # how many of the keys are in a memory, which layers project anew
-    unit: int = 1  # distance between neighbouring keys, in tokens; above 1 where tokens are pooled
-    # distance between neighbouring queries, in keys; 2 where only the queries are pooled
-    step: int = 1
+    Whether there is padding decides how attention is computed, so the host has to wait for the
+    answer.  On a GPU that stops the queue of kernels: all questions of a step are asked at once.
 
-    def of_pooled(self, queries: int, device: torch.device) -> List[Tensor]:
-        """Positions of the queries (1, T) and of the keys (1, S) where tokens are pooled.
+    >>> mask = torch.tensor([[False, False, True]])
+    >>> [found.mask is None for found in find_padding((mask, False), (mask, True))]
+    [False, True]
 
-        Pooled tokens have the position of the first token that they hold, and [CLS] is as far
-        before the first of them as they are from each other.
-
-        Args:
-            queries: T.
-            device: device of the result.
-        """
-        sizes = ((queries, self.step * self.unit), (self.length, self.unit))
-        return [
-            torch.arange(-1, n - 1, device=device).mul(apart).add(1).unsqueeze(0)
-            for n, apart in sizes
-        ]
+    Args:
+        sides: the padding of each batch, (B, S), True at padding; and whether a causal mask hides
+            padding on the right, the usual kind in training, from all real tokens.
+    """
+    if torch.jit.is_tracing():  # a graph serves other batches, too
+        return [Padding(mask, left=True, empty=True) for mask, _ in sides]
+    answers = []
+    for mask, causal in sides:
+        visible = mask[:, :-1] & ~mask[:, 1:] if causal else mask
+        answers += [visible.any(), mask[:, 0].any(), mask.all(dim=1).any()]
+    flags = iter(torch.stack(answers).tolist())
+    return [
+        Padding(mask if visible else None, left, empty)
+        for (mask, _), visible, left, empty in zip(sides, flags, flags, flags)
+    ]
 
 
 def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:

@@ -18,8 +18,8 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
 from fairseq_posenc.stacks.explicit import Explicit
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys, count_positions, positions_of
+from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.positions import count_positions, positions_of
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.stacks.padding import find_padding
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.padding import Keys
+from fairseq_posenc.stacks.positions import find_padding, positions_of
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 

@@ -10,8 +10,8 @@ from support.sparse_layers import KERNELS
 
 from fairseq_posenc.attention import sparse
 from fairseq_posenc.attention.base import Tokens
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.positions import positions_of
 
 B, S = 3, 45
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)

@@ -6,8 +6,8 @@ from support.formulas import rotation_matrix
 from support.helpers import encoding_of, sentences, tiny
 
 from fairseq_posenc.encodings.rotary import Rotary
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys, positions_of
+from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.positions import positions_of
 
 
 def rotary(head_dim=16, **flags):
