@@ -5,6 +5,7 @@ registers the formats that are shipped.
 """
 
 from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
+    causal_lm,
     ctranslate2_export,
     gau_alpha,
     onnx_export,

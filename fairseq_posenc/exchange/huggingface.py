@@ -134,16 +134,21 @@ def write_folder(
     Raises:
         UsageError: safetensors is not installed, or a file cannot be written.
     """
-    safetensors = import_extra("safetensors.torch", "model.safetensors")
     entries = {**entries, "vocab_size": len(symbols), "pad_token_id": symbols.index("[PAD]")}
-    Path(path, _CONFIG).write_text(_json(entries), "utf-8")
+    write_weights(path, entries, parameters)
     tokenizer = {
         **SPECIAL_TOKENS,
         "tokenizer_class": "RoFormerTokenizer",
         "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(FIRST) :]),
     }
-    Path(path, "tokenizer_config.json").write_text(_json(tokenizer), "utf-8")
+    Path(path, "tokenizer_config.json").write_text(as_json(tokenizer), "utf-8")
     Path(path, "vocab.txt").write_text("".join(symbol + "\n" for symbol in symbols), "utf-8")
+
+
+def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParameters) -> None:
+    """Write the configuration and the weights; arguments as for :func:`write_folder`."""
+    safetensors = import_extra("safetensors.torch", "model.safetensors")
+    Path(path, _CONFIG).write_text(as_json(entries), "utf-8")
     tensors = {name: value.contiguous() for name, value in parameters.items()}
     content = safetensors.save(tensors, metadata={"format": "pt"})
     Path(path, "model.safetensors").write_bytes(content)
@@ -184,7 +189,8 @@ def _read_safetensors(path: str) -> ForeignParameters:
         raise UsageError(f"{path}: cannot be read as safetensors ({error})") from error
 
 
-def _json(content: Dict[str, Any]) -> str:
+def as_json(content: Dict[str, Any]) -> str:
+    """The text of a file of JSON."""
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 

@@ -79,7 +79,7 @@ def import_checkpoint(
 class CheckpointExporter(Exporter):
     """Writes folders, given a masked language model or a language model of this plug-in."""
 
-    flags = ("vocab", "head")
+    flags: Tuple[str, ...] = ("vocab", "head")
 
     def write(
         self, checkpoint: native.NativeCheckpoint, head: Optional[str], folder: str

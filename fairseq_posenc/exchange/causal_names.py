@@ -1,0 +1,140 @@
+"""Where the parameters of a language model are in a class of transformers, in both directions.
+
+Each :class:`Joint` says how one tensor of the class holds one or several of ours, so that writing
+and reading follow the same description.
+"""
+
+from typing import Callable, List, NamedTuple, Tuple
+
+import torch
+from torch import Tensor
+
+#: Modules of a layer, ours.
+Q, K, V, OUT = (f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
+FC1, GATE, FC2 = "fc1", "fc_gate", "fc2"
+NORM_1, NORM_2 = "self_attn_layer_norm", "final_layer_norm"
+
+
+class Layout(NamedTuple):
+    """How a tensor holds several of ours; H is the number of heads."""
+
+    join: Callable[[List[Tensor], int], Tensor]  # theirs, of our tensors and H
+    split: Callable[[Tensor, int, int], List[Tensor]]  # so many of ours, of theirs and H
+
+
+def _join_by_head(parts: List[Tensor], heads: int) -> Tensor:
+    by_head = [part.view(heads, -1, *part.shape[1:]) for part in parts]
+    return torch.stack(by_head, dim=1).flatten(0, 2)
+
+
+def _split_by_head(x: Tensor, number: int, heads: int) -> List[Tensor]:
+    by_head = x.view(heads, number, -1, *x.shape[1:])
+    return [part.flatten(0, 1).clone() for part in by_head.unbind(1)]
+
+
+def _join_transposed(parts: List[Tensor], heads: int) -> Tensor:
+    rows = torch.cat(parts)
+    return rows.t() if rows.dim() == 2 else rows
+
+
+def _split_transposed(x: Tensor, number: int, heads: int) -> List[Tensor]:
+    rows = x.t() if x.dim() == 2 else x
+    return [part.clone() for part in rows.chunk(number)]
+
+
+#: One of theirs is one of ours.
+ALONE = Layout(lambda parts, heads: parts[0], lambda x, number, heads: [x])
+#: For each head its queries, keys and values, (H, 3, D, C).
+BY_HEAD = Layout(_join_by_head, _split_by_head)
+#: All queries, then all keys, then all values, as (C, 3·C): rows are inputs.
+TRANSPOSED = Layout(_join_transposed, _split_transposed)
+
+
+class Joint(NamedTuple):
+    """A module of theirs, and those of ours that it holds."""
+
+    theirs: str
+    ours: Tuple[str, ...]
+    layout: Layout = ALONE
+
+
+class Names(NamedTuple):
+    """The names in a class of transformers.
+
+    Args:
+        layer: start of the names in layer number ``{}``.
+        modules: the modules of a layer.
+        embedding: the embedding of tokens.
+        final_norm: the norm after the layers.
+        embedding_norm: the norm of the embeddings, or nothing.
+        table: the table of positions, or nothing.
+        output: the output projection, if it is not the embedding.
+    """
+
+    layer: str
+    modules: Tuple[Joint, ...]
+    embedding: str
+    final_norm: str
+    embedding_norm: str = ""
+    table: str = ""
+    output: str = "lm_head.weight"
+
+
+LLAMA = Names(
+    "model.layers.{}.",
+    (
+        Joint("self_attn.q_proj", (Q,)),
+        Joint("self_attn.k_proj", (K,)),
+        Joint("self_attn.v_proj", (V,)),
+        Joint("self_attn.o_proj", (OUT,)),
+        Joint("mlp.gate_proj", (FC1,)),
+        Joint("mlp.up_proj", (GATE,)),
+        Joint("mlp.down_proj", (FC2,)),
+        Joint("input_layernorm", (NORM_1,)),
+        Joint("post_attention_layernorm", (NORM_2,)),
+    ),
+    "model.embed_tokens.weight",
+    "model.norm",
+)
+GPT_NEOX = Names(
+    "gpt_neox.layers.{}.",
+    (
+        Joint("attention.query_key_value", (Q, K, V), BY_HEAD),
+        Joint("attention.dense", (OUT,)),
+        Joint("mlp.dense_h_to_4h", (FC1,)),
+        Joint("mlp.dense_4h_to_h", (FC2,)),
+        Joint("input_layernorm", (NORM_1,)),
+        Joint("post_attention_layernorm", (NORM_2,)),
+    ),
+    "gpt_neox.embed_in.weight",
+    "gpt_neox.final_layer_norm",
+    output="embed_out.weight",
+)
+BLOOM = Names(
+    "transformer.h.{}.",
+    (
+        Joint("self_attention.query_key_value", (Q, K, V), BY_HEAD),
+        Joint("self_attention.dense", (OUT,)),
+        Joint("mlp.dense_h_to_4h", (FC1,)),
+        Joint("mlp.dense_4h_to_h", (FC2,)),
+        Joint("input_layernorm", (NORM_1,)),
+        Joint("post_attention_layernorm", (NORM_2,)),
+    ),
+    "transformer.word_embeddings.weight",
+    "transformer.ln_f",
+    embedding_norm="transformer.word_embeddings_layernorm",
+)
+GPT2 = Names(
+    "transformer.h.{}.",
+    (
+        Joint("attn.c_attn", (Q, K, V), TRANSPOSED),
+        Joint("attn.c_proj", (OUT,), TRANSPOSED),
+        Joint("mlp.c_fc", (FC1,), TRANSPOSED),
+        Joint("mlp.c_proj", (FC2,), TRANSPOSED),
+        Joint("ln_1", (NORM_1,)),
+        Joint("ln_2", (NORM_2,)),
+    ),
+    "transformer.wte.weight",
+    "transformer.ln_f",
+    table="transformer.wpe.weight",
+)

@@ -1,0 +1,135 @@
+"""Language models of random weights as native classes of transformers, and refusals by name."""
+
+import pytest
+import torch
+from support.conversion import convert
+
+from fairseq_posenc.checkpoints.reading import write_checkpoint
+from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.causal_lm import CLASSES
+from fairseq_posenc.exchange.kinds import CAUSAL, PAD
+
+pytest_plugins = ["support.conversion"]
+
+WORDS = [f"w{number}" for number in range(40)]
+SIZES = {
+    "decoder_layers": 2,
+    "decoder_embed_dim": 32,
+    "decoder_input_dim": 32,
+    "decoder_output_dim": 32,
+    "decoder_ffn_embed_dim": 48,
+    "decoder_attention_heads": 4,
+    "decoder_normalize_before": True,
+    "max_target_positions": 200,
+    "tokens_per_sample": 200,
+}
+ROTARY = {**SIZES, "position_encoding": "rotary"}
+LLAMA = {**ROTARY, "norm": "rms", "no_bias": True, "feed_forward": "swiglu"}
+SCALED = {"rotary_scaling_factor": 4.0, "rotary_original_length": 30}
+EXPRESSED = {
+    "llama": ("hf-llama", LLAMA),
+    "grouped": ("hf-llama", {**LLAMA, "kv_heads": 2, "rotary_pairing": "half"}),
+    "geglu": ("hf-llama", {**LLAMA, "feed_forward": "geglu", "no_bias": False}),
+    "glu": ("hf-llama", {**LLAMA, "feed_forward": "glu", "activation_fn": "relu"}),
+    "untied": ("hf-llama", {**LLAMA, "share_decoder_input_output_embed": False}),
+    "tied": (
+        "hf-llama",
+        {**LLAMA, "share_decoder_input_output_embed": True, "no_scale_embedding": True},
+    ),
+    **{
+        rule: ("hf-llama", {**LLAMA, "rotary_scaling": rule, **SCALED})
+        for rule in ("linear", "ntk", "yarn", "yarn_untruncated", "llama3")
+    },
+    "longrope": (
+        "hf-llama",
+        {**LLAMA, "rotary_scaling": "longrope", "rotary_factors": "1,1.5,2,4", **SCALED},
+    ),
+    "neox": ("hf-gpt-neox", {**ROTARY, "activation_fn": "gelu", "rotary_base": "500"}),
+    "share": ("hf-gpt-neox", {**ROTARY, "rotary_fraction": 0.5}),
+    "bloom": (
+        "hf-bloom",
+        {
+            **SIZES,
+            "position_encoding": "alibi",
+            "activation_fn": "gelu_accurate",
+            "layernorm_embedding": True,
+            "decoder_ffn_embed_dim": 128,
+        },
+    ),
+    "gpt2": (
+        "hf-gpt2",
+        {**SIZES, "position_encoding": "learned", "activation_fn": "gelu_accurate"},
+    ),
+}
+
+
+@torch.no_grad()
+def checkpoint_of(folder, settings):
+    """A checkpoint of random weights, none of which is a zero or a one that could be forgotten."""
+    folder.mkdir()
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS))
+    saved = native.new_checkpoint(settings, {}, str(folder), CAUSAL)
+    model = native.build(saved, str(folder / "dict.txt"), CAUSAL)
+    for parameter in model.parameters():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+    saved["model"] = model.state_dict()
+    write_checkpoint(saved, str(folder / "checkpoint.pt"))
+    return folder / "checkpoint.pt"
+
+
+@pytest.mark.parametrize("name", EXPRESSED)
+def test_every_row_computes_the_same(name, transformers, tmp_path, capsys):
+    target, settings = EXPRESSED[name]
+    path = checkpoint_of(tmp_path / "ours", settings)
+    convert("export", target, path, tmp_path / "theirs", "--verify")
+    assert f"largest difference from {CLASSES[target].architecture}" in capsys.readouterr().out
+
+
+@torch.no_grad()
+def continued(model, tokens, number):
+    """Greedy continuations of our model, computed anew for every token, without padding."""
+    for _ in range(number):
+        logits = model(tokens)[0][:, -1]
+        logits[:, PAD] = float("-inf")
+        tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), dim=1)
+    return tokens
+
+
+@pytest.mark.parametrize("name", ["grouped", "yarn", "share", "bloom", "gpt2"])
+def test_texts_are_tokenised_and_continued_alike(name, transformers, tmp_path):
+    """Also in a padded batch, and beyond the length in training."""
+    target, settings = EXPRESSED[name]
+    path, theirs = checkpoint_of(tmp_path / "ours", settings), tmp_path / "theirs"
+    convert("export", target, path, theirs)
+    ours = native.load(str(path), str(tmp_path / "ours" / "dict.txt"), CAUSAL)
+    model = transformers.AutoModelForCausalLM.from_pretrained(theirs).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(theirs, padding_side="left")
+    texts = ["w1 w2 w39 elsewhere", "w7", " ".join(WORDS)]
+    dictionary = native._task(str(tmp_path / "ours" / "dict.txt"), CAUSAL).source_dictionary
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    batch.pop("token_type_ids", None)
+    known = {"eos_token_id": -1, "pad_token_id": PAD, "suppress_tokens": [PAD]}
+    together = model.generate(**batch, max_new_tokens=12, do_sample=False, **known)
+    for text, row in zip(texts, together):
+        numbers = [dictionary.index(word) for word in text.split()]
+        want = continued(ours, torch.tensor([[dictionary.eos(), *numbers]]), 12)[0]
+        assert row[len(row) - len(want) :].tolist() == want.tolist()
+
+
+def test_refusals_name_the_flag(transformers, tmp_path):
+    for number, (target, changed, words) in enumerate(
+        [
+            ("hf-llama", {"norm": "layer", "no_bias": False}, "--norm layer"),
+            ("hf-llama", {"rotary_base": "500,10000"}, "--rotary-base 500,10000"),
+            ("hf-llama", {"rotary_fraction": 0.5}, "--rotary-fraction 0.5"),
+            ("hf-llama", {"qk_norm": True}, "--qk-norm True"),
+            ("hf-llama", {"position_encoding": "t5"}, "--position-encoding t5"),
+            ("hf-gpt-neox", {}, "--norm rms"),
+            ("hf-bloom", {}, "--position-encoding rotary"),
+            ("hf-gpt2", {}, "--position-encoding rotary"),
+        ]
+    ):
+        path = checkpoint_of(tmp_path / str(number), {**LLAMA, **changed})
+        with pytest.raises(SystemExit, match=words):
+            convert("export", target, path, tmp_path / "theirs")
+        assert not (tmp_path / "theirs").exists()
