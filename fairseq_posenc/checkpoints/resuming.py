@@ -167,7 +167,8 @@ def _accepts_any_length(model: Options) -> bool:
 
 
 def _value(group: Any, name: str) -> Any:
-    return group.get(name) if isinstance(group, Mapping) else option(group, name)
+    # get() of OmegaConf 2.0 fails where the settings of a dataclass lack the name
+    return group.get(name) if isinstance(group, dict) else option(group, name)
 
 
 def _changed(flag: str, now: object, before: object, path: str, reset: str = "") -> UsageError:
