@@ -174,7 +174,8 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
         attention, causal = layer.self_attn, encoder.encoding.stack.causal
-        bundles = encoder.positions.of_layers(x, Keys(length, Padding(), causal))
+        padding = encoder.positions.with_explicit(Padding(), tokens, encoder.training)
+        bundles = encoder.positions.of_layers(x, Keys(length, padding, causal))
         given = positions_of(layer, bundles)
         q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
         added = given["bias"]
@@ -184,7 +185,8 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
             queries, keys = given["query_positions"], given["key_positions"]
             assert queries is not None and keys is not None  # a stack with such terms has them
             of_keys, scale = attention.position_terms.of_keys(x), layer.encoding.scale
-            content = Content(x, content_q, content_k, scale, queries, keys, of_keys=of_keys)
+            more = (None, 1, of_keys, bool(given.get("uneven")))
+            content = Content(x, content_q, content_k, scale, queries, keys, *more)
             vectors = given.get("distance_vectors")
             added = add_terms(added, content_logits(attention, content, vectors, None))
         products = torch.matmul(q.double(), k.double().transpose(-2, -1))

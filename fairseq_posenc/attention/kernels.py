@@ -2,11 +2,12 @@
 
 from typing import List, Type
 
-from fairseq_posenc.attention.base import ATTENTIONS, AttentionKernel
+from fairseq_posenc.attention.base import ATTENTIONS, Abilities, AttentionKernel
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS, Encoding, Stack
+from fairseq_posenc.encodings.random_positions import sampler_of
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
 
@@ -60,7 +61,23 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
                 raise UsageError(
                     f"{flag}: the values of {chosen} cannot have positions; drop the flag"
                 )
+    _check_positions(options, chosen, abilities)
     kernel.check(options, encodings)
+
+
+def _check_positions(options: Options, chosen: str, abilities: Abilities) -> None:
+    """Refuse positions that differ between sequences where an attention takes them in order."""
+    sampler, given = sampler_of(options), f"--position-ids {options.position_ids}"
+    if options.position_ids is None:
+        if sampler is None or sampler.same_rows:
+            return
+        given = f"--position-sampler {options.position_sampler}"
+    if not abilities.takes_positions:
+        taking = [name for name, e in ATTENTIONS.items() if e.thing.abilities.takes_positions]
+        raise UsageError(
+            f"{given}: {chosen} takes the tokens of all sequences in order; give --attention "
+            f"{' or '.join(taking)}"
+        )
 
 
 def complete_attention(options: Options, stacks: List[Stack]) -> None:

@@ -18,6 +18,8 @@ from fairseq_posenc.configuration.resolve import is_complete
 from fairseq_posenc.configuration.stacks import SIDES, side_encoding
 from fairseq_posenc.configuration.stock import SIZES
 from fairseq_posenc.encodings import ENCODINGS, all_encodings
+from fairseq_posenc.encodings.position_ids import POSITION_RULES
+from fairseq_posenc.encodings.random_positions import SAMPLERS
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import Registry, fields_of
 from fairseq_posenc.flags.settings import Needs, refuse_empty
@@ -26,7 +28,10 @@ from fairseq_posenc.layers.norms import NORMS
 
 logger = logging.getLogger(__name__)
 
-_REGISTRIES: List[Registry[Any]] = [ENCODINGS, ATTENTIONS, NORMS, FEED_FORWARDS]
+_REGISTRIES: List[Registry[Any]] = [
+    *(ENCODINGS, ATTENTIONS, NORMS, FEED_FORWARDS),
+    *(POSITION_RULES, SAMPLERS),
+]
 
 
 @contextlib.contextmanager

@@ -105,6 +105,7 @@ def check_funnel(cfg: Options) -> None:
         "causal": "a pooled token would see the later one that it holds",
         "untie_cls": "[CLS] is never pooled, but its logits are those of its position",
         "random_positions": "the positions of pooled tokens follow from those of all tokens",
+        "position_ids": "pooled tokens have the positions of those that they hold, in order",
         "encoder_layerdrop": fixed,
         "encoder_layers_to_keep": fixed,
     }
@@ -135,6 +136,7 @@ def check_mask_decoder(cfg: Options) -> None:
         "funnel_stages": "a Funnel encoder has layers of its own after its stages",
         "encoder_layerdrop": "the last layer is the decoder, and must not be dropped",
         "causal": "the table counts positions in a text that is seen as a whole",
+        "position_ids": "its table counts positions",
     }
     _refuse(cfg, f"--mask-decoder-layers {cfg.mask_decoder_layers}", why)
 
@@ -152,7 +154,10 @@ def check_memory(cfg: Options, stack: Stack, settings: Options, fresh: bool) -> 
             raise UsageError(f"--task {task}: give --memory-length, usually as --tokens-per-sample")
         return
     given = f"--memory-length {cfg.memory_length}"
-    why = {"decoder_layerdrop": "a memory holds the inputs of all layers, so none may be skipped"}
+    why = {
+        "decoder_layerdrop": "a memory holds the inputs of all layers, so none may be skipped",
+        "position_ids": "a memory holds no tokens from which positions follow",
+    }
     _refuse(cfg, given, why)
     for name in dict.fromkeys(parse_pattern(side_encoding(cfg, "decoder"))):
         encodings = parse_encodings(name)

@@ -14,6 +14,7 @@ from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding reg
     input_tables,
     kerple,
     nezha,
+    position_rules,
     rotary,
     sandwich,
     shaw,
@@ -29,6 +30,7 @@ from fairseq_posenc.encodings.composition import (
     check_encodings,
     is_relative,
 )
+from fairseq_posenc.encodings.position_ids import PositionRule, register_positions
 from fairseq_posenc.encodings.registry import (
     ENCODINGS,
     all_encodings,
@@ -42,6 +44,7 @@ __all__ = [
     "ENCODINGS",
     "Encoding",
     "PositionEncoding",
+    "PositionRule",
     "Stack",
     "all_encodings",
     "build_encodings",
@@ -51,4 +54,5 @@ __all__ = [
     "parse_encodings",
     "parse_pattern",
     "register_encoding",
+    "register_positions",
 ]

@@ -9,6 +9,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding, QKVTransform, SharedBias, Stack
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
+from fairseq_posenc.encodings.position_ids import check_position_ids
 from fairseq_posenc.encodings.random_positions import check_random_positions
 from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
 from fairseq_posenc.flags.options import Options
@@ -236,6 +237,7 @@ def check_composition(encodings: List[Encoding], options: Options, stack: Stack)
                 f"one (in translation by --{stack.side}-position-encoding)"
             )
     check_random_positions(options, name, encodings, stack)
+    check_position_ids(options, name, encodings, stack)
     if options.untie_cls:
         _check_cls(encodings, name, stack)
     for encoding in encodings:

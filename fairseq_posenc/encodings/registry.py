@@ -10,6 +10,7 @@ from typing import Any, Callable, List, Optional, TypeVar, cast
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.position_ids import POSITION_RULES
 from fairseq_posenc.encodings.random_positions import SAMPLERS
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
@@ -44,14 +45,23 @@ class ClsFlags:
 
 
 def takers_of_positions() -> List[str]:
-    """The encodings that are given positions, which ``--random-positions`` can change."""
+    """The encodings that go by the positions that they are given."""
     return [entry.name for entry in ENCODINGS.values() if entry.takes_positions]
 
 
 @dataclass
-class RandomPositionFlags:
-    """The flags of :mod:`fairseq_posenc.encodings.random_positions`."""
+class GivenPositionFlags:
+    """The flags by which tokens have other positions than 0, 1, 2 and so on."""
 
+    position_ids: Optional[str] = setting(
+        None,
+        "positions of tokens other than 0, 1, 2 and so on: documents, which start again; segments, "
+        "inside segments and between them (BiPE); digits, places of digits in numbers (Abacus); "
+        "coupling, of digits of the same significance; column, files beside the data",
+        role="model",
+        choices=POSITION_RULES,
+        needs={"position_encoding": takers_of_positions},
+    )
     random_positions: Optional[int] = setting(
         None,
         "in training, positions are random (--position-sampler), so that positions of longer "
@@ -115,9 +125,9 @@ def register_encoding(
 
 def encoding_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of all registered encodings, with defaults, help texts and roles."""
-    shared = (ClsFlags, RandomPositionFlags)
+    shared = (ClsFlags, GivenPositionFlags)
     fixed = [flag for each in shared for flag in dataclasses.fields(each)]
-    return [*ENCODINGS.flags(), *fixed, *SAMPLERS.flags()]
+    return [*ENCODINGS.flags(), *fixed, *SAMPLERS.flags(), *POSITION_RULES.flags()]
 
 
 def modern_name(value: str) -> str:

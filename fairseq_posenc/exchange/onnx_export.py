@@ -110,6 +110,11 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
             f"{path}: --funnel-stages {settings.funnel_stages}: a Funnel encoder cannot be "
             "exported to ONNX; the graph would pool texts of one length only"
         )
+    if settings.position_ids is not None:
+        raise UsageError(
+            f"{path}: --position-ids {settings.position_ids}: only positions 0, 1, 2 and so on can "
+            "be exported to ONNX"
+        )
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:
         raise UsageError(

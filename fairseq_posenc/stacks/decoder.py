@@ -53,7 +53,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         no_encoder_attn: bool = False,
         output_projection: Optional[nn.Module] = None,
     ) -> None:
-        cfg = self.compose(cfg, stack_of(cfg, "decoder"))
+        cfg = self.compose(cfg, stack_of(cfg, "decoder"), dictionary)
+        if not no_encoder_attn:
+            self.positions.leave_out_column()  # that of the data belongs to the source
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.own_positions(cfg)
 
@@ -76,6 +78,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return_all_hiddens: bool = False,
         padding: Optional[Padding] = None,
         memory: Optional[Memory] = None,
+        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Logits of the next tokens.
 
@@ -97,6 +100,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             alignment_heads,
             padding,
             memory,
+            position_ids,
         )
         return (x if features_only else self.output_layer(x)), extra
 
@@ -110,6 +114,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         alignment_heads: Optional[int] = None,
         padding: Optional[Padding] = None,
         memory: Optional[Memory] = None,
+        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Decoder states and, on request, attention weights over the source.
 
@@ -127,6 +132,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding: the padding of *prev_output_tokens*, if it is known already.
             memory: inputs of the layers for the tokens before them, in training and scoring by
                 segments; empty at the first segment.
+            position_ids: (B, S), for ``--position-ids column``.
 
         Raises:
             ValueError: there are both a memory and a cache.
@@ -146,10 +152,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
         elif padding is None:
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
-        if self.positions.explicit is not None:
-            padding = self.positions.with_explicit(
-                padding, prev_output_tokens, self.training, before
-            )
+        if self.positions.explicit is not None or position_ids is not None:
+            given = (prev_output_tokens, self.training, before, position_ids)
+            padding = self.positions.with_explicit(padding, *given)
         x = self._embed(prev_output_tokens, seen, incremental_state, padding)
         padding = padding.after(before) if before else padding
         keys = Keys(length, padding, causal, before)

@@ -61,7 +61,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         embed_tokens: nn.Embedding,
         return_fc: bool = False,
     ) -> None:
-        cfg = self.compose(cfg, self.stack(cfg))
+        cfg = self.compose(cfg, self.stack(cfg), dictionary)
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         self.own_positions(cfg)
 
@@ -98,6 +98,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         return_all_hiddens: bool = False,
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
+        position_ids: Optional[Tensor] = None,
     ) -> Dict[str, List[Tensor]]:
         """Encode a batch; same arguments and result as fairseq's encoder.
 
@@ -107,13 +108,14 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             return_all_hiddens: also return the input of every layer and the last output.
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
             padding: the padding of *src_tokens*, if it is known already.
+            position_ids: (B, T), for ``--position-ids column``.
 
         Returns:
             fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none
             without padding, encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens,
             src_lengths (B, 1).
         """
-        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
+        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding, position_ids)
         encoded = self.run_layers(x, padding, Wanted(states=return_all_hiddens))
         lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
         # (B, T, C) -> (T, B, C), as in fairseq
@@ -134,6 +136,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         src_tokens: Tensor,
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
+        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Tensor, Padding]:
         """Input of the first layer (B, T, C), zero at padding; the embeddings; and the padding.
 
@@ -141,15 +144,18 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_tokens: (B, T).
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
             padding: the padding of *src_tokens*, if it is known already.
+            position_ids: (B, T), for ``--position-ids column``.
 
         Raises:
-            UsageError: the sequences are longer than a table of positions.
+            UsageError: the sequences are longer than a table of positions, or *position_ids* are
+                there where they are not read, or not where they are.
         """
         if padding is None:
             padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
         self.positions.check_length(src_tokens.size(1))
-        if self.positions.explicit is not None:
-            padding = self.positions.with_explicit(padding, src_tokens, self.training)
+        if self.positions.explicit is not None or position_ids is not None:
+            training = self.training
+            padding = self.positions.with_explicit(padding, src_tokens, training, 0, position_ids)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings, padding.explicit)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)

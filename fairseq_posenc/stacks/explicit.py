@@ -1,19 +1,22 @@
 """Positions that are not simply counted, worked out once a forward pass."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
+import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.random_positions import Sampler, sampler_of
+from fairseq_posenc.encodings.position_ids import Places, Tokens, rule_of
+from fairseq_posenc.encodings.random_positions import sampler_of
 from fairseq_posenc.flags.options import Options
 
 
 class Explicit(NamedTuple):
     """Positions of a batch in place of those that are counted."""
 
-    of_table: Tensor  # what a table that is added to the embeddings is read at, (1|B, S), int64
+    of_table: Tensor  # at what a table that is added to the embeddings is read, (1|B, S), int64
     of_layers: Optional[Tensor]  # what attention is given, likewise; None for counted positions
     reach: int  # a number above all of them
     even: bool  # whether those of the layers differ as the indices of tokens do
@@ -21,44 +24,74 @@ class Explicit(NamedTuple):
 
 
 class ExplicitPositions:
-    """Makes the positions of a stack's batches where they are drawn at random.
+    """Makes the positions of a stack's batches where they are drawn, or follow a rule.
 
     Args:
         options: the model configuration, complete.
         stack: the side, and the number of its positions.
+        dictionary: that of its tokens.
+
+    Raises:
+        UsageError: the dictionary lacks a symbol that the rule needs.
     """
 
-    def __init__(self, options: Options, stack: Stack) -> None:
-        self.sampler: Optional[Sampler] = sampler_of(options)
-        self.keep_first = bool(options.untie_cls)  # [CLS] is known by its position 0
+    def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
+        self.sampler = sampler_of(options)
+        self.rule = rule_of(options, stack, dictionary.indices)
+        # [CLS] is known by its position 0
+        rule_keeps = self.rule is not None and self.rule.zero_is_none
+        self.keep_zero = bool(options.untie_cls) or rule_keeps
+        self.padding = dictionary.pad()
         self.side, self.most = stack.side, stack.max_positions
 
-    def of_batch(self, counted: Tensor, rows: int, training: bool) -> Optional[Explicit]:
+    def of_batch(
+        self, tokens: Tensor, counted: Tensor, training: bool, given: Optional[Tensor] = None
+    ) -> Optional[Explicit]:
         """The positions of a batch, or None if they are counted.
 
         Args:
-            counted: the positions that they replace, (1|B, S), all below S.
-            rows: B.
+            tokens: (B, S), without those that a memory holds.
+            counted: the usual positions, (1|B, S), all below S.
             training: whether ``--random-positions`` has an effect.
+            given: positions that come with the data, (B, S), or None.
 
         Raises:
-            UsageError: there are more positions than the stack has.
+            UsageError: positions are negative, or more than the stack has.
         """
-        if self.sampler is None or not training:
-            return None
-        length, device = counted.size(1), counted.device
-        reach = self.sampler.limit(length)
+        sampler = self.sampler if training else None
+        if self.rule is None:
+            if sampler is None:
+                return None
+            places, reach = Places(counted, counted), counted.size(1)
+        else:
+            places, reach = self._ruled(tokens, given)
+        row, even = None, self.rule is None or places.layers is None
+        if sampler is not None:
+            length, reach = reach, sampler.limit(reach)
+            drawn = sampler.draw(length, len(tokens), tokens.device)  # (1|B, reach)
+            if self.keep_zero:
+                drawn = torch.cat((torch.zeros_like(drawn[:, :1]), drawn[:, 1:]), dim=1)
+            row = drawn[0] if sampler.same_rows and self.rule is None else None
+            even = even and (sampler.keeps_distances or places.layers is None)
+            places = places.moved(drawn)
         if reach > self.most:
             raise UsageError(
                 f"the positions of a batch go up to {reach - 1}, and the {self.side} has "
                 f"{self.most}; give shorter texts, a smaller --random-positions, or a model with "
                 "more positions"
             )
-        drawn = self.sampler.draw(length, rows, device)  # (1|B, S)
-        if self.keep_first:
-            drawn = drawn.clone()
-            drawn[:, 0] = 0
-        outer = max(len(drawn), len(counted))
-        found = drawn.expand(outer, -1).gather(1, counted.expand(outer, -1))
-        row = drawn[0] if self.sampler.same_rows else None
-        return Explicit(found, found, reach, self.sampler.keeps_distances, row)
+        return Explicit(*places, reach, even, row)
+
+    def _ruled(self, tokens: Tensor, given: Optional[Tensor]) -> Tuple[Places, int]:
+        """Positions of *tokens* (B, S), 0 at padding, and a number above all of them."""
+        assert self.rule is not None
+        real = tokens.ne(self.padding)
+        places = self.rule.places(Tokens(tokens, real, given))
+        places = places.each(lambda positions: positions.masked_fill(~real, 0))
+        every = torch.cat([each for each in places if each is not None])
+        least, most = torch.stack((every.min(), every.max())).tolist()
+        if least < 0:
+            raise UsageError(
+                f"a position of the {self.side} is {least}; positions are numbers from 0 on"
+            )
+        return places, int(most) + 1

@@ -4,6 +4,7 @@ import copy
 from typing import Any, Callable, Dict, Iterator, Optional, cast
 
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel
@@ -34,17 +35,18 @@ class PositionedStack:
     embed_positions: Any
     padding_idx: int
 
-    def compose(self, cfg: Options, stack: Stack) -> Options:
+    def compose(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> Options:
         """Build the position encodings of the layers.
 
         Args:
             cfg: fairseq's nested Transformer configuration with the encodings' flags.
             stack: the properties that encodings depend on.
+            dictionary: that of the tokens.
 
         Returns:
             the configuration for fairseq's constructor, with this side's choice of input table.
         """
-        self.positions = StackPositions(cfg, stack)
+        self.positions = StackPositions(cfg, stack, dictionary)
         cfg = copy.copy(cfg)  # the other side may have another encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None
         return cfg

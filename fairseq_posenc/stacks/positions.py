@@ -4,6 +4,7 @@ import math
 from typing import Any, Dict, List, Optional, Tuple, cast
 
 import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
@@ -73,9 +74,10 @@ class StackPositions:
     Args:
         cfg: fairseq's nested Transformer configuration with the encodings' flags.
         stack: the properties of the stack that encodings depend on.
+        dictionary: that of its tokens.
     """
 
-    def __init__(self, cfg: Options, stack: Stack) -> None:
+    def __init__(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> None:
         side, value = option(cfg, stack.side), side_encoding(cfg, stack.side)
         period, keep = parse_pattern(value), side.layers_to_keep  # layers such as 0,2, or None
         self.kept = sorted(map(int, keep.split(","))) if keep else list(range(side.layers))
@@ -89,9 +91,9 @@ class StackPositions:
         #: the most tokens that the kernel has parameters for
         self.longest: float = math.inf if name is None else option(cfg, name)
         self.causal = stack.causal
-        explicit = ExplicitPositions(cfg, stack)
+        explicit = ExplicitPositions(cfg, stack, dictionary)
         #: makes positions that are not counted, if there can be any
-        self.explicit = None if explicit.sampler is None else explicit
+        self.explicit = explicit if explicit.sampler or explicit.rule else None
         #: the kernels of all kinds that differ in the tables of their transforms alone
         self.families: Dict[Tuple[str, Any], List[AttentionKernel]] = {}
 
@@ -131,8 +133,19 @@ class StackPositions:
                 "tokens; shorten it"
             )
 
+    def leave_out_column(self) -> None:
+        """Count positions where ``--position-ids`` would read those that come with the data."""
+        if self.explicit is not None and self.explicit.rule and self.explicit.rule.from_data:
+            self.explicit.rule = None
+            self.explicit = self.explicit if self.explicit.sampler else None
+
     def with_explicit(
-        self, padding: Padding, tokens: Tensor, training: bool, remembered: int = 0
+        self,
+        padding: Padding,
+        tokens: Tensor,
+        training: bool,
+        remembered: int = 0,
+        given: Optional[Tensor] = None,
     ) -> Padding:
         """*padding* with the positions of a batch, if they are not counted.
 
@@ -141,11 +154,22 @@ class StackPositions:
             tokens: (B, S).
             training: whether ``--random-positions`` has an effect.
             remembered: number of tokens before them in a memory, which get positions, too.
+            given: positions that come with the data, (B, S), or None.
+
+        Raises:
+            UsageError: positions are given, and there is no rule that reads them.
         """
-        assert self.explicit is not None
+        if self.explicit is None:
+            if given is None:
+                return padding
+            raise UsageError(
+                "this model does not read positions that come with the data; train it with "
+                "--position-ids column, or leave them out"
+            )
         length = remembered + tokens.size(1)
         counted = count_positions(remembered > 0, length, padding, tokens.device)
-        return padding._replace(explicit=self.explicit.of_batch(counted, len(tokens), training))
+        explicit = self.explicit.of_batch(tokens, counted, training, given)
+        return padding._replace(explicit=explicit)
 
     def of_layers(self, x: Tensor, keys: Keys) -> Dict[Kind, Positions]:
         """Positions and masks for the self-attention, by the kind of a layer.

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from support.helpers import PAD, build, encoding_of, sentences, tiny
+from support.helpers import PAD, VOCABULARY, build, encoding_flags, encoding_of, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
@@ -48,13 +48,13 @@ def test_every_shift_is_drawn_and_differs_between_sequences():
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_an_untied_cls_stays_at_position_0(name):
     stack = encoding_of("tupe", has_cls=True).stack
-    flags = Namespace(random_positions=20, position_sampler=name, untie_cls=True)
-    made = explicit.ExplicitPositions(flags, stack)
-    counted = torch.arange(4).unsqueeze(0)
+    flags = encoding_flags("tupe", random_positions=20, position_sampler=name, untie_cls=True)
+    made = explicit.ExplicitPositions(flags, stack, VOCABULARY)
+    tokens, counted = sentences(2, 4), torch.arange(4).unsqueeze(0)
     for _ in range(5):
-        found = made.of_batch(counted, 2, True).of_layers
+        found = made.of_batch(tokens, counted, True).of_layers
         assert found[:, 0].eq(0).all() and found.diff().gt(0).all()
-    assert made.of_batch(counted, 2, False) is None
+    assert made.of_batch(tokens, counted, False) is None
 
 
 def seen_positions(monkeypatch, model, *inputs):

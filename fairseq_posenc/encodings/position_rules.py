@@ -1,0 +1,215 @@
+"""The rules of ``--position-ids``.
+
+    documents  positions start again with each document of a text
+    segments   BiPE, He et al., arXiv 2401.16421, section 3: tables that are added to the embeddings
+               get the position inside a segment, relative encodings the number of the segment
+    digits     Abacus, McLeish et al., arXiv 2405.17399, section 3.1: tables get the place of a
+               digit in its number, from 1, and 0 for other tokens
+    coupling   position coupling, Cho et al., arXiv 2405.20671, section 3: digits of the same
+               significance share a position, for operands of equally many digits and an answer
+               that begins with its last digit
+    column     positions that come with the data
+
+The papers train ``digits`` and ``coupling`` from a random position on: ``--random-positions N
+--position-sampler shift`` moves all positions but 0.
+"""
+
+from dataclasses import dataclass
+from typing import List, Mapping, Optional
+
+import torch
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings.position_ids import (
+    FLAG,
+    Places,
+    PositionRule,
+    Tokens,
+    after,
+    among,
+    first,
+    last,
+    numbers_of,
+    register_positions,
+    since,
+)
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
+
+
+@dataclass
+class SeparatorFlags:
+    """The flag of the rules that divide a text."""
+
+    position_separators: Optional[str] = setting(
+        None,
+        "symbols of the dictionary, separated by blanks, that --position-ids goes by: ends of "
+        "documents (default: </s>) or segments (default: a full stop), or operators, the last of "
+        "which begins the answer (default: '+ =')",
+        role="model",
+    )
+
+
+@dataclass
+class DigitFlags:
+    """The flag of the rule for numbers."""
+
+    position_digits: Optional[str] = setting(
+        "0 1 2 3 4 5 6 7 8 9",
+        "symbols that numbers are made of, separated by blanks, for --position-ids digits",
+        role="model",
+    )
+
+
+@register_positions(
+    "documents",
+    paper="Krell et al. 2021, arXiv 2107.02027",
+    summary="0, 1, 2, … in each document of a text",
+    flags=SeparatorFlags,
+)
+class Documents(PositionRule):
+    """Start again after each separator.
+
+    In a causal stack, whose input is what it has to predict moved by one, a separator is the
+    beginning of the next document and has position 0; else it is the end of one.
+    """
+
+    def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:
+        super().__init__(options, stack, symbols)
+        self.separators = numbers_of(options, "position_separators", "</s>", symbols)
+
+    def places(self, tokens: Tokens) -> Places:
+        """See :class:`PositionRule`."""
+        ends = among(tokens.indices, self.separators)
+        found = since(first(tokens.real) | (ends if self.stack.causal else after(ends)))
+        return Places(found, found)
+
+
+@register_positions(
+    "segments",
+    paper="He et al. 2024, arXiv 2401.16421",
+    summary="a table inside a segment, and relative encodings between segments (BiPE)",
+    flags=SeparatorFlags,
+)
+class Segments(PositionRule):
+    """Positions inside a segment for the table, and the number of the segment for the layers."""
+
+    needs_table = True
+
+    def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:
+        super().__init__(options, stack, symbols)
+        self.separators = numbers_of(options, "position_separators", ".", symbols)
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
+        """Refuse compositions of anything but a table and relative encodings."""
+        super().check(options, stack, name, encodings)
+        others = [e for e in encodings if not e.input]
+        if not others or not all(e.relative for e in others):
+            raise UsageError(
+                f"{FLAG} segments: --position-encoding {name} must be a table for positions inside "
+                "a segment, and a relative encoding between segments; give for example "
+                "sinusoidal+rotary or learned+alibi"
+            )
+
+    def places(self, tokens: Tokens) -> Places:
+        """See :class:`PositionRule`."""
+        begins = first(tokens.real) | after(among(tokens.indices, self.separators))
+        return Places(since(begins), begins.cumsum(dim=1).sub(1).clamp(min=0))
+
+
+@register_positions(
+    "digits",
+    paper="McLeish et al. 2024, arXiv 2405.17399",
+    summary="a table of the places of digits in their numbers (Abacus)",
+    flags=DigitFlags,
+)
+class Digits(PositionRule):
+    """1, 2, … for the digits of a number from its first on, and 0 for other tokens."""
+
+    zero_is_none = needs_table = True
+
+    def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:
+        super().__init__(options, stack, symbols)
+        self.digits = numbers_of(options, "position_digits", "", symbols)
+
+    def places(self, tokens: Tokens) -> Places:
+        """See :class:`PositionRule`."""
+        digits = among(tokens.indices, self.digits)
+        places = since(digits & ~after(digits)) + 1
+        return Places(places.masked_fill(~digits, 0), None)
+
+
+@register_positions(
+    "coupling",
+    paper="Cho et al. 2024, arXiv 2405.20671",
+    summary="one position for the digits of the same significance in operands and answer",
+    flags=SeparatorFlags,
+)
+class Coupling(PositionRule):
+    """2, 3, … n + 1 for the n digits of each operand, n + 2 for the operator after it.
+
+    Positions go down again after the last kind of operator: n + 1, n, … for the answer.  Each
+    separator of documents, ``</s>``, has 0.
+    """
+
+    zero_is_none = True
+
+    def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:
+        super().__init__(options, stack, symbols)
+        *self.operators, self.answer = numbers_of(options, "position_separators", "+ =", symbols)
+        self.end = symbols["</s>"]  # every dictionary of fairseq's has it
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
+        """Refuse stacks that do not read a question and write its answer."""
+        super().check(options, stack, name, encodings)
+        if not stack.causal:
+            raise UsageError(
+                f"{FLAG} coupling: is for language models, which read a question and its answer as "
+                f"one text, and this {stack.side} sees later tokens; with both numbers reversed, "
+                f"give {FLAG} documents --position-separators '+ ='"
+            )
+
+    def places(self, tokens: Tokens) -> Places:
+        """See :class:`PositionRule`."""
+        answers, ends = tokens.indices.eq(self.answer), tokens.indices.eq(self.end)
+        marks = ends | answers | among(tokens.indices, self.operators)
+        # an operator belongs to the operand before it
+        up = since(first(tokens.real) | after(marks)) + 2
+        at = last(marks)
+        down = up.gather(1, at) - since(marks)
+        found = torch.where(answers.gather(1, at) & ~answers, down, up).clamp(min=0)
+        found = found.masked_fill(ends, 0)
+        return Places(found, found)
+
+
+@register_positions(
+    "column",
+    paper="",
+    summary="positions that come with the data, in files beside the tokens",
+)
+class Column(PositionRule):
+    """The positions of a batch's own column."""
+
+    from_data = True
+
+    def places(self, tokens: Tokens) -> Places:
+        """See :class:`PositionRule`.
+
+        Raises:
+            UsageError: there are none, or not one for each token.
+        """
+        found = tokens.given
+        if found is None:
+            raise UsageError(
+                f"{FLAG} column: the {self.stack.side} is given tokens without positions; tokens "
+                "that a search adds have none: give another rule, which finds them from the text"
+            )
+        if found.shape != tokens.indices.shape:
+            raise UsageError(
+                f"{FLAG} column: {tuple(found.shape)} positions for {tuple(tokens.indices.shape)} "
+                "tokens; give one for each"
+            )
+        return Places(found, found)
