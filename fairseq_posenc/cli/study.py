@@ -46,7 +46,7 @@ def study(args: argparse.Namespace) -> Optional[int]:
         fairseq-posenc study examples/study/multi30k.yaml
         fairseq-posenc study examples/study/multi30k.yaml --status
 
-    PLAN.yaml names a recipe (translation, masked_lm, language_model), the data, flags of
+    PLAN.yaml names a recipe (translation, masked_lm, language_model, generated), the data, flags of
     fairseq-train that all systems share, the systems with theirs, and seeds; docs/study.md
     describes it. Everything is done by fairseq's own commands, which --dry-run prints.
 
@@ -74,6 +74,7 @@ def study(args: argparse.Namespace) -> Optional[int]:
     from fairseq_posenc.study import study as studies
     from fairseq_posenc.study.checks import check_plan, needs_gpu
     from fairseq_posenc.study.commands import devices_of, dry_run, table
+    from fairseq_posenc.study.recipes import RECIPES
     from fairseq_posenc.study.runs import specs, trials
 
     shows = args.dry_run or args.status  # here, what may run elsewhere
@@ -82,6 +83,8 @@ def study(args: argparse.Namespace) -> Optional[int]:
     devices = devices_of(names, plan.gpus, args.jobs or 0, count)
     if args.slurm or (shows and not names and not args.devices and needs_gpu(plan)):
         devices = [devices[0]._replace(gpus=("0",) * plan.gpus)]
+    if not shows:
+        RECIPES[plan.recipe].prepare(plan)
     absent = check_plan(plan, devices[0], without_data=shows)
     if plan.match and not absent:
         from fairseq_posenc.study.checks import match_parameters

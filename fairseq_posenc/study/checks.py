@@ -3,7 +3,7 @@
 import contextlib
 import io
 import logging
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 import torch
 from fairseq import options, tasks
@@ -122,11 +122,13 @@ def training_args(plan: Plan, system: str, chosen: Mapping[str, str], device: De
     """
     found: Optional[Any] = None
     spec = spec_of(plan, system, plan.seeds[0], chosen)
+    stages: Set[str] = set()
     for step in spec.steps:
         words = command(step, spec, device)
         get_parser = _PARSERS.get(words[0]) if words else None
-        if get_parser is None or step.fresh:
+        if get_parser is None or step.fresh or step.stage in stages:
             continue
+        stages.update(filter(None, [step.stage]))  # steps of a stage differ in data alone
         try:
             at = words.index("--user-dir")  # already loaded
             args = _parse(get_parser, [*words[1:at], *words[at + 2 :]])
@@ -210,10 +212,14 @@ def _sizes(plan: Plan, system: str, found: int, wanted: int) -> Flags:
 def count_parameters(plan: Plan, system: str, more: Flags) -> int:
     """The parameters of a system's model, with *more* flags; shared ones count once."""
     args = training_args(plan, system, more, Device())
-    with quiet(), _without_memory():
+    with quiet():
         settings: Any = convert_namespace_to_omegaconf(args)
         task = tasks.setup_task(settings.task)
-        model = task.build_model(settings.model)
+        try:
+            with _without_memory():
+                model = task.build_model(settings.model)
+        except NotImplementedError:  # fairseq's initialisation of BERT copies what has no content
+            model = task.build_model(settings.model)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

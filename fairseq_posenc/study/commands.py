@@ -159,7 +159,7 @@ def status_of(spec: Spec, study: Path) -> str:
     if not folder.exists():
         return "waiting"
     done = [step.name for step in spec.steps if marker_of(folder, step.name).exists()]
-    fields = [parse_line(line) for line in lines_of(folder / "train.log")]
+    fields = [parse_line(line) for line in lines_of(folder / f"{spec.steps[0].name}.log")]
     updates = [f["num_updates"] for f in fields if "num_updates" in f]
     place = (
         f"after {done[-1]}" if done else f"at update {updates[-1]}" if updates else "at the start"

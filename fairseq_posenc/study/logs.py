@@ -35,15 +35,15 @@ def last_lines(path: Path, count: int = 15) -> str:
     return "\n".join(line[:300] for line in lines_of(path)[-count:])
 
 
-def read_training(folder: Path) -> Dict[str, Any]:
-    """Size, length and learning curve of a training, from ``train.log``.
+def read_training(folder: Path, step: str = "train") -> Dict[str, Any]:
+    """Size, length and learning curve of a training, from the log of its step.
 
     What was logged twice, because the training was interrupted in between, counts once.
 
     Raises:
         UsageError: the log is incomplete.
     """
-    path = folder / "train.log"
+    path = folder / f"{step}.log"
     lines = lines_of(path)
     sizes = [match.group(1) for match in map(_PARAMETERS.search, lines) if match]
     epochs: Dict[int, Mapping[str, str]] = {}
@@ -107,6 +107,13 @@ def _number(fields: Mapping[str, str], key: str) -> float:
     return float(fields.get(key, 0))
 
 
+def fields_of(line: str, subset: str) -> Dict[str, Any]:
+    """What a line of the log of fairseq-validate says of a *subset*; nothing if it says nothing."""
+    start = line.find(f'{{"{subset}_')
+    found: Dict[str, Any] = json.loads(line[start:]) if start >= 0 else {}
+    return found
+
+
 def last_losses(path: Path, subset: str = "valid") -> Dict[str, float]:
     """Loss in bits and perplexity, from the output of fairseq-validate or fairseq-eval-lm.
 
@@ -119,11 +126,10 @@ def last_losses(path: Path, subset: str = "valid") -> Dict[str, float]:
     found: Optional[Dict[str, float]] = None
     for line in lines_of(path):
         score = _SCORE.search(line)
-        start = line.find(f'{{"{subset}_')
+        fields = fields_of(line, subset)
         if score:
             found = {"loss": float(score.group(1)), "perplexity": float(score.group(2))}
-        elif start >= 0:
-            fields = json.loads(line[start:])
+        elif fields:
             found = {"loss": float(fields[f"{subset}_loss"])}
             bits = float(fields.get(f"{subset}_nll_loss", found["loss"]))
             found["perplexity"] = round(2.0**bits, 3)

@@ -20,6 +20,7 @@ from fairseq_posenc.flags.yaml_file import (
     several,
     text,
 )
+from fairseq_posenc.generated.settings import Settings, read_settings
 
 Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
 _LARGEST_SEED = 2**32 - 1  # of NumPy
@@ -153,7 +154,7 @@ def _tasks(value: Any) -> Dict[str, Flags]:
 
 READ: Dict[str, Callable[[Any], Any]] = {
     "name": plain_name,
-    "recipe": one_of("translation", "masked_lm", "language_model"),
+    "recipe": one_of("translation", "masked_lm", "language_model", "generated"),
     "data": _or_key(
         "folder",
         keys(
@@ -197,6 +198,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
         },
         needed=("data", "tasks"),
     ),
+    "generated": read_settings,
     "extrapolation": keys({"lengths": several(count), "last": count, "tokens": count}),
     "subset": several(plain_name),
     "gpus": count,
@@ -226,7 +228,7 @@ class Plan(NamedTuple):
     """A plan, checked for its form."""
 
     name: str  # names the study's folder
-    recipe: str  # ``translation``, ``masked_lm`` or ``language_model``
+    recipe: str  # ``translation``, ``masked_lm``, ``language_model`` or ``generated``
     data: Dict[str, Any]  # ``folder``, the output of fairseq-preprocess, and how to read its text
     base: Flags  # flags of fairseq-train that all systems share
     # further flags by name of the system; False drops a flag of the base, and ``data`` is another
@@ -245,6 +247,7 @@ class Plan(NamedTuple):
     # ``data``, the folder of the tasks, ``tasks``, ``flags``, ``epoch``, and ``paper``, whose
     # settings of the tasks are taken
     finetune: Dict[str, Any] = {}
+    generated: Tuple[Settings, ...] = ()  # the tasks whose data are generated
     # ``lengths``, ``last`` and ``tokens`` of the contexts to read
     extrapolation: Dict[str, Any] = {}
     subset: Tuple[str, ...] = ()  # the parts of the data that are scored

@@ -57,6 +57,8 @@ class Run(NamedTuple):
     # in bits per token
     curve: Sequence[Mapping[str, float]] = ()
     extrapolation: Dict[int, float] = {}  # perplexity by length of the context
+    # percentage of right outputs of a generated task, by the name of the task and by length
+    lengths: Dict[str, Dict[int, float]] = {}
     files: Dict[str, Any] = {}  # hypotheses, references, sources and answers
     checkpoint: str = ""  # the checkpoint that was scored
     error: str = ""  # last lines of the log of a failed run
@@ -184,19 +186,22 @@ def to_csv(study: Study) -> str:
     """A table with a row for each run, from which every statistic over seeds can be recomputed.
 
     Columns are system, seed, status, the flags of the system, parameters, updates, tokens, memory
-    in MB, seconds by stage, the measures of the plan, and perplexity by length of the context.
+    in MB, seconds by stage, the measures of the plan, perplexity by length of the context, and the
+    percentage of right outputs of generated tasks by length.
 
     Args:
         study: the study; values that a run lacks stay empty.
     """
     stages = sorted({stage for run in study.runs for stage in run.seconds})
     lengths = sorted({length for run in study.runs for length in run.extrapolation})
+    tested = sorted({(t, n) for run in study.runs for t, by in run.lengths.items() for n in by})
     plain = ("system", "seed", "status", "parameters", "updates", "tokens", "peak_memory_mb")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(
         [*plain, "flags", *(f"seconds_{stage}" for stage in stages), *study.measures]
         + [f"perplexity_{length}" for length in lengths]
+        + [f"{task}_length{length}" for task, length in tested]
     )
     for run in study.runs:
         flags = shlex.join(str(word) for flag in run.flags.items() for word in flag if word != "")
@@ -205,6 +210,7 @@ def to_csv(study: Study) -> str:
             + [run.seconds.get(stage, "") for stage in stages]
             + [run.scores.get(name, "") for name in study.measures]
             + [run.extrapolation.get(length, "") for length in lengths]
+            + [run.lengths.get(task, {}).get(length, "") for task, length in tested]
         )
     return text.getvalue()
 
@@ -221,6 +227,11 @@ def read_run(folder: Path) -> Run:
         known = {name: found[name] for name in Run._fields if name in found}
         lengths = known.get("extrapolation", {}).items()
         known["extrapolation"] = {int(length): float(value) for length, value in lengths}
+        by_task = known.get("lengths", {}).items()
+        known["lengths"] = {
+            task: {int(length): float(value) for length, value in found.items()}
+            for task, found in by_task
+        }
         return Run(folder=folder, **known)
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(

@@ -114,7 +114,7 @@ class _Making(NamedTuple):
                 return _result(self.spec, self.device, found, DONE)
         result = _result(self.spec, self.device, found, DONE)
         write_object(self.folder / RESULT, result)
-        for path in self.folder.glob(f"{CHECKPOINTS}/*.pt"):  # only the scored one is needed now
+        for path in self.folder.glob(f"{CHECKPOINTS}/**/*.pt"):  # only the scored one is needed now
             if path != self.folder / result["checkpoint"]:
                 path.unlink()
         self.worker.note(f"{self.spec.name}: done")
@@ -130,7 +130,7 @@ class _Making(NamedTuple):
         words = command(step, self.spec, self.device)
         ended = Ended(0)
         # one that was killed after its end says so itself when it is started again
-        trained = step.trains and (folder / CHECKPOINTS / LAST).exists() and is_over(log)
+        trained = step.trains and (folder / step.place / LAST).exists() and is_over(log)
         if words and not trained:
             ended = self._run(step, words, log)
         try:
@@ -153,7 +153,7 @@ class _Making(NamedTuple):
         return marker
 
     def _run(self, step: Step, words: List[str], log: Path) -> Ended:
-        remove_leftovers(self.folder / CHECKPOINTS)
+        remove_leftovers(self.folder / step.place)
         if not step.trains:
             log.write_text("", encoding="utf-8")
         self.worker.note(f"{self.spec.name}: {step.name}")
@@ -171,7 +171,7 @@ class _Making(NamedTuple):
         A changed plan thus repeats only what depends on the change.
         """
         spec, folder = self.spec, self.folder
-        if (folder / STEPS).exists() or (folder / "train.log").exists():
+        if (folder / STEPS).exists() or (folder / f"{spec.steps[0].name}.log").exists():
             return
         for other in sorted(folder.parent.glob(f"{spec.system}-seed{spec.seed}-*")):
             if other == folder or read_object(other / RESULT).get("status") != DONE:
@@ -225,14 +225,15 @@ def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
 
 def _forget(spec: Spec, folder: Path, gone: str) -> str:
     """Forget the step that made a missing file, and all later steps; return the step's name."""
-    made_by = (step for step in spec.steps if step.fresh and gone.startswith(f"{step.fresh}/"))
+    places = {step: step.place if step.trains else step.fresh for step in spec.steps}
+    made_by = (step for step, place in places.items() if place and gone.startswith(f"{place}/"))
     first = next(made_by, spec.steps[0])
     for step in spec.steps[spec.steps.index(first) :]:
         for path in (marker_of(folder, step.name), folder / f"{step.name}.log"):
             with contextlib.suppress(OSError):
                 path.unlink()
-    if first.trains:
-        shutil.rmtree(str(folder / CHECKPOINTS), ignore_errors=True)
+        if step.trains:
+            shutil.rmtree(str(folder / step.place), ignore_errors=True)
     return first.name
 
 

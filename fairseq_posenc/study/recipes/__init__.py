@@ -2,11 +2,12 @@
 
 from typing import Dict
 
-from fairseq_posenc.study.recipes import language_model, masked_lm, translation
+from fairseq_posenc.study.recipes import generated, language_model, masked_lm, translation
 from fairseq_posenc.study.recipes.base import Recipe
 
 RECIPES: Dict[str, Recipe] = {
     "translation": translation.RECIPE,
     "masked_lm": masked_lm.RECIPE,
     "language_model": language_model.RECIPE,
+    "generated": generated.RECIPE,
 }

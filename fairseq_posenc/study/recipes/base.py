@@ -13,7 +13,7 @@ from fairseq_posenc.study.results import Measure
 
 RUN = "{run}"  # stands for the folder of the run in commands
 PLUG_IN = "{plug-in}"  # stands for the folder of the plug-in in commands
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints
 
 Collect = Callable[[Path], Dict[str, Any]]
 
@@ -31,6 +31,7 @@ class Step(NamedTuple):
     collect: Collect = _nothing
     inputs: Tuple[str, ...] = ()  # files of the run that the step reads
     trains: bool = False  # the step is a training, which resumes from its checkpoints
+    place: str = CHECKPOINTS  # the folder of these
     fresh: str = ""  # a folder to remove before the step is tried, where the step cannot resume
     on_device: bool = True  # the command takes ``--cpu``
     depends: Tuple[str, ...] = ()  # other files that decide the result
@@ -50,6 +51,8 @@ class Recipe(NamedTuple):
     check: Callable[[Plan], None]  # raises UsageError unless the data that a plan names are there
     # those keys of a plan that have a meaning for this recipe and not for all recipes
     keys: Tuple[str, ...]
+    # makes the data, where the recipe does that; those that are there stay
+    prepare: Callable[[Plan], None] = lambda plan: None
 
 
 LOSSES = (
@@ -74,22 +77,31 @@ def fairseq(command: str, plan: Plan, *task: str, data: str = "") -> List[str]:
     return [command, data or plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task]
 
 
-def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
+def training(
+    plan: Plan,
+    task: List[str],
+    flags: Flags,
+    seed: int,
+    name: str = "train",
+    place: str = CHECKPOINTS,
+) -> Step:
     """The training of a model, whose data order depends on *seed* alone.
 
     Args:
         task: words that select and set up the task.
         flags: those of the base and of the system.
+        name: the name of the step.
+        place: the folder of its checkpoints, in that of the run.
     """
     usual = {"--log-interval": "100", "--num-workers": "0", "--required-batch-size-multiple": "1"}
     # without --update-epoch-batch-itr, a resumed epoch has other batches than an uninterrupted one
     words = [
         *fairseq("fairseq-train", plan, *task),
-        *("--save-dir", f"{RUN}/{CHECKPOINTS}", *words_of(merge(usual, flags))),
+        *("--save-dir", f"{RUN}/{place}", *words_of(merge(usual, flags))),
         *("--seed", str(seed), *budget(plan, flags), *_saving(plan)),
         *("--log-format", "json", "--update-epoch-batch-itr", "True"),
     ]
-    return Step("train", tuple(words), read_training, trains=True)
+    return Step(name, tuple(words), partial(read_training, step=name), trains=True, place=place)
 
 
 def speed_step(step: Step, updates: int) -> Step:
@@ -151,10 +163,10 @@ def _saving(plan: Plan) -> List[str]:
     return ["--no-epoch-checkpoints", "--keep-interval-updates", str(kept)]
 
 
-def checkpoint(plan: Plan) -> str:
-    """The checkpoint that is scored, in the run's folder."""
+def checkpoint(plan: Plan, place: str = CHECKPOINTS) -> str:
+    """The checkpoint that is scored, in the run's folder; *place* has those of its training."""
     averaged = any(count > 1 for count in plan.average.values())
-    return f"{CHECKPOINTS}/checkpoint{'.avg' if averaged else '_last'}.pt"
+    return f"{place}/checkpoint{'.avg' if averaged else '_last'}.pt"
 
 
 def averaging(plan: Plan) -> List[Step]:
@@ -178,16 +190,18 @@ def validation(
     defaults: Mapping[str, Any],
     subset: str = "valid",
     name: str = "validate",
+    place: str = CHECKPOINTS,
 ) -> Step:
     """The step *name*: the loss on the validation set or another *subset*, of what is scored."""
+    scored = checkpoint(plan, place)
     words = [
         *fairseq("fairseq-validate", plan, *task),
-        *("--path", f"{RUN}/{checkpoint(plan)}", "--valid-subset", subset),
+        *("--path", f"{RUN}/{scored}", "--valid-subset", subset),
         *("--required-batch-size-multiple", "1", "--num-workers", "0", "--log-format", "json"),
         *words_of(merge(dict(defaults), plan.validate)),
     ]
     collect = partial(losses, step=name, subset=subset)
-    return Step(name, tuple(words), collect, inputs=(checkpoint(plan),))
+    return Step(name, tuple(words), collect, inputs=(scored,))
 
 
 def losses(folder: Path, step: str, subset: str = "valid") -> Dict[str, Any]:
