@@ -160,6 +160,7 @@ _GPT_TINY, _GPT_SMALL, _GPT_MEDIUM = _gpt(128, 4, 2), _gpt(768, 12, 12), _gpt(20
 # here: output gates and their norm, and keys and values mixed with those of the token before; its
 # norm of queries and keys is --qk-norm.
 _LLAMA = {"norm": "rms", "no_bias": True, "feed_forward": "swiglu", "decoder_ffn_embed_dim": 2048}
+_GROUPED = {**ROTARY, "rotary_pairing": "half", "kv_heads": 4}
 LANGUAGE_MODEL: Dict[str, Preset] = {
     "roformer_lm_tiny": {**ROTARY, **_GPT_TINY},
     "roformer_lm_small": {**ROTARY, **_GPT_SMALL},
@@ -170,6 +171,16 @@ LANGUAGE_MODEL: Dict[str, Preset] = {
     "alibi_lm_small": {"position_encoding": "alibi", **_GPT_SMALL},
     "shaw_lm_small": {"position_encoding": "shaw", **_GPT_SMALL},
     "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **_GPT_SMALL},
+    # LLaMA's blocks (Touvron et al., arXiv 2302.13971, section 2.2) with the grouped queries of its
+    # second version (arXiv 2307.09288, section 2.2), as `export hf-llama` writes them
+    "llama_lm_tiny": {
+        **_GPT_TINY,
+        **_LLAMA,
+        **_GROUPED,
+        "decoder_ffn_embed_dim": 344,
+        "kv_heads": 2,
+    },
+    "llama_lm_small": {**_GPT_SMALL, **_LLAMA, **_GROUPED},
     "fox_lm": {**_GPT_SMALL, **_LLAMA, "position_encoding": "fox"},
     # Yang et al., arXiv 2501.18795: three layers of four have rotary and a sliding window, the
     # fourth has no positions and, up to 65,536 tokens, sees all before
