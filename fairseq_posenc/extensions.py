@@ -7,7 +7,9 @@ from typing import Any, Tuple
 
 from fairseq import checkpoint_utils, hub_utils, models, options
 from fairseq.dataclass import initialize
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import FairseqTask, LegacyFairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from hydra._internal import utils as hydra_utils
 
@@ -16,7 +18,7 @@ from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import segments
 from fairseq_posenc.serving import pretrained
-from fairseq_posenc.training.tasks import streams
+from fairseq_posenc.training.tasks import position_columns, streams
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
 EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
@@ -31,6 +33,10 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (Trainer, "state_dict", run_record.recorded),
     (FairseqTask, "train_step", segments.label_batches),
     (FairseqTask, "valid_step", segments.label_batches),
+    (FairseqTask, "build_model", position_columns.noting_columns),
+    (LegacyFairseqTask, "build_model", position_columns.noting_columns),
+    (TranslationTask, "load_dataset", position_columns.adding_columns),
+    (LanguageModelingTask, "load_dataset", position_columns.adding_columns),
     (hub_utils, "from_pretrained", pretrained.read_model_folders),
 )
 

@@ -52,6 +52,13 @@ def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(own, toy, tmp_path):
     assert (done.status, done.err) == (0, "") and "largest difference from fairseq" in done.out
 
 
+def test_a_rule_for_positions_trains_and_decodes(own, toy, tmp_path):
+    flags = ["--position-encoding", "sinusoidal+t5", "--position-ids", "clauses"]
+    train(own, toy.separate, tmp_path, *flags)
+    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
+    assert saved_settings(load_file(tmp_path / "checkpoint_last.pt"))["position_ids"] == "clauses"
+
+
 def test_a_kernel_with_a_flag_trains_and_decodes(own, toy, tmp_path):
     train(own, toy.separate, tmp_path, *KERNEL, "--position-encoding", "rotary")
     assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
