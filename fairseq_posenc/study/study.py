@@ -145,6 +145,7 @@ def write_plan(
     }
     content = {
         **{key: _plain(value) for key, value in plan._asdict().items()},
+        "generated": {one.task: _plain(one._asdict()) for one in plan.generated},
         "measures": measures,
         "chosen": _plain(chosen),
         "tried": _plain(tried),

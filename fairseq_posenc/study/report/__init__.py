@@ -16,6 +16,7 @@ from fairseq_posenc.study.report.curves import (
 from fairseq_posenc.study.report.document import Figure, Report, verdict
 from fairseq_posenc.study.report.figures import STYLE_SHEET, on_any_page, themed
 from fairseq_posenc.study.report.latex import to_latex
+from fairseq_posenc.study.report.lengths import lengths_section
 from fairseq_posenc.study.report.measured import cost_section, speed_section
 from fairseq_posenc.study.report.overview import (
     absent_section,
@@ -36,6 +37,7 @@ SECTIONS = (
     systems_section,
     search_section,
     results_section,
+    lengths_section,
     learning_section,
     length_section,
     extrapolation_section,

@@ -111,6 +111,8 @@ def small_multiples(
     settled: float = 0.0,
     note: str = "",
     front: str = "mean and range over the seeds (blue line and band)",
+    limits: Optional[Tuple[float, float]] = None,
+    mark: Optional[float] = None,
 ) -> Figure:
     """A panel for each system, with the mean of each other system behind it in grey.
 
@@ -124,6 +126,8 @@ def small_multiples(
             beyond its edge.
         note: sentences at the end of the caption.
         front: how the system of a panel is drawn.
+        limits: of the y axis, by default those of the values without those far from the rest.
+        mark: a place of the x axis with a dotted line.
     """
     caption = (
         f"{what}: {front}, the baseline {baseline} (dashed) and all others (thin lines). {note}"
@@ -136,7 +140,7 @@ def small_multiples(
         if x >= start
         for value in ends
     ]
-    limits = _limits(values, 4.0, scales[1])
+    limits = limits or _limits(values, 4.0, scales[1])
     # all panels share their ticks, and systems may have different positions
     positions = sorted({x for found in curves.values() for x in found.x})
 
@@ -156,6 +160,8 @@ def small_multiples(
                 behind = curves[baseline]
                 axes.plot(behind.x, behind.mean, "--", color=BASELINE, linewidth=1.1)
             axes.fill_between(front.x, front.low, front.high, color=FRONT, alpha=0.3, linewidth=0)
+            if mark is not None:
+                axes.axvline(mark, color=INK, linestyle=":", linewidth=0.9)
             marker = "o" if len(front.x) < 12 else ""
             axes.plot(front.x, front.mean, color=FRONT, marker=marker, markersize=2.5)
             axes.set_title(system, fontsize=8, loc="left", pad=3)

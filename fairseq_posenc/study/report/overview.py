@@ -20,7 +20,7 @@ from fairseq_posenc.study.results import Run, Study
 ABSENT = "Failed and missing runs"
 #: Keys of the plan that concern all systems.
 _SETTINGS = (
-    *("recipe", "data", "budget", "match", "average"),
+    *("recipe", "data", "generated", "budget", "match", "average"),
     *("subset", "decode", "validate", "finetune"),
 )
 _ALIKE = 5.0  # percent by which sizes may differ without a word in the summary

@@ -1,0 +1,153 @@
+"""Generated tasks: the length at which each system breaks, and right outputs by length."""
+
+from statistics import mean
+from typing import Any, Dict, List, Mapping, Sequence
+
+import numpy as np
+
+from fairseq_posenc.study.aggregates import Aggregate, aggregate
+from fairseq_posenc.study.recipes.generated import ENOUGH, breaking_length, task_scores
+from fairseq_posenc.study.report.curves import panels
+from fairseq_posenc.study.report.document import (
+    Details,
+    Section,
+    Table,
+    number,
+    plural,
+    table_of_means,
+)
+from fairseq_posenc.study.report.figures import small_multiples
+from fairseq_posenc.study.report.heat import heat_map
+from fairseq_posenc.study.results import Study
+
+TITLE = "Generated tasks"
+ALL = "mean"  # the row of all tasks
+#: The scores of a task that are put together over tasks, and their names for readers.
+TOLD = {
+    "breaking": "breaking length",
+    "beyond": "right beyond (%)",
+    "within": "right within (%)",
+}
+#: By system, for each seed: the percentage of right outputs by task and by length.
+ByLength = Mapping[str, Sequence[Mapping[str, Mapping[int, float]]]]
+
+
+def lengths_section(study: Study) -> Section:
+    """A map of where systems break, means over tasks, and curves of each task."""
+    trained = {
+        task: max(settings["lengths"])
+        for task, settings in (study.plan.get("generated") or {}).items()
+    }
+    found: ByLength = {
+        name: [run.lengths for run in study.of(name) if all(map(run.lengths.get, trained))]
+        for name in study.finished
+    }
+    found = {name: runs for name, runs in found.items() if runs}
+    if not trained or not found:
+        return Section(TITLE, [])
+    parts: List[Any] = [_map(found, trained), _means(found, trained)]
+    for task, longest in trained.items():
+        parts += _curves(study, found, task, longest)
+    return Section(TITLE, parts)
+
+
+def _map(found: ByLength, trained: Dict[str, int]) -> Any:
+    """The breaking length over the longest of the training, mean over seeds."""
+    ratios = {
+        (task, name): mean(breaking_length(dict(run[task])) / longest for run in runs)
+        for task, longest in trained.items()
+        for name, runs in found.items()
+    }
+    over_tasks = {name: mean(ratios[task, name] for task in trained) for name in found}
+    columns = sorted(found, key=lambda name: -over_tasks[name])
+    reached = {
+        task: max(length for runs in found.values() for run in runs for length in run[task])
+        / longest
+        for task, longest in trained.items()
+    }
+    values = [[ratios[task, name] for name in columns] for task in trained]
+    texts = [
+        [_ratio(ratio, ratio >= reached[task]) for ratio in line]
+        for task, line in zip(trained, values)
+    ]
+    values.append([over_tasks[name] for name in columns])
+    texts.append([_ratio(over_tasks[name]) for name in columns])
+    seeds = sorted({len(runs) for runs in found.values()})
+    caption = (
+        f"The longest length at which, as at all shorter ones, {ENOUGH:g} % or more of the outputs "
+        "are right, over the longest length of the training: 1 is as long as in the training, 0 "
+        "that not even the shortest inputs are done. ≥: right up to the longest inputs of the "
+        f"test. Mean over {' to '.join(map(str, seeds))} "
+        f"{'seed' if seeds == [1] else 'seeds'}; systems by their mean over tasks."
+    )
+    return heat_map("breaking", caption, [*trained, ALL], columns, np.array(values), texts, apart=1)
+
+
+def _ratio(ratio: float, at_end: bool = False) -> str:
+    """A ratio with one decimal, if it has some.
+
+    >>> _ratio(1.25), _ratio(1.0), _ratio(4.0, True)
+    ('1.2', '1', '≥4')
+    """
+    text = f"{ratio:.1f}"
+    return ("≥" if at_end else "") + (text[:-2] if text.endswith(".0") else text)
+
+
+def _means(found: ByLength, trained: Dict[str, int]) -> Table:
+    """Interquartile means over tasks and seeds."""
+    rows = []
+    for name, runs in found.items():
+        scores = [
+            {task: task_scores(dict(run[task]), longest) for task, longest in trained.items()}
+            for run in runs
+        ]
+        row = [name]
+        for kind in TOLD:
+            row.append(_shown(aggregate([[one[t][kind] for t in trained] for one in scores])))
+        rows.append(row)
+    caption = (
+        f"Interquartile means over {plural(len(trained), 'task')} and all seeds (Agarwal et al. "
+        "2021), with the 95 % interval of the bootstrap that draws seeds anew for each task: the "
+        "breaking length over the longest of the training, and outputs that are right at lengths "
+        "beyond and within those of the training."
+    )
+    return Table(caption, ["system", *TOLD.values()], rows)
+
+
+def _shown(found: Aggregate) -> str:
+    value = number(found.value)
+    if found.interval is None:
+        return value
+    low, high = (number(end, found.value) for end in found.interval)
+    return f"{value}\n({low} to {high})"
+
+
+def _curves(study: Study, found: ByLength, task: str, longest: int) -> List[Any]:
+    """Right outputs by length, as a figure and as a table."""
+    series = {name: [dict(run[task]) for run in runs] for name, runs in found.items()}
+    lines = panels(series)
+    parts: List[Any] = []
+    if lines:
+        parts.append(
+            small_multiples(
+                f"lengths-{task}",
+                f"{task}: right outputs by length",
+                lines,
+                study.baseline,
+                ("length", "right outputs (%)"),
+                ("log", "linear"),
+                note=f"The dotted line is the longest length of the training, {longest}.",
+                limits=(-4.0, 104.0),
+                mark=longest,
+            )
+        )
+    tested = sorted({length for runs in series.values() for run in runs for length in run})
+    values = {
+        name: [[run[length] for run in runs if length in run] for length in tested]
+        for name, runs in series.items()
+    }
+    caption = (
+        f"{task}: right outputs in percent by length, mean ± standard deviation over the seeds."
+    )
+    table = table_of_means(caption, [f"{length:,}" for length in tested], values)
+    return [*parts, Details(f"{task}, as a table", [table])]
