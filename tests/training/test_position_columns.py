@@ -113,7 +113,7 @@ def test_other_tasks_are_refused():
     model = Namespace(completed_settings=Namespace(position_ids="column"))
     task = Namespace(cfg=Namespace(_name="masked_lm"))
     with pytest.raises(UsageError, match="--task masked_lm has no positions beside its data"):
-        noting_columns(lambda task: model)(task)
+        noting_columns(lambda *given: model)(task, None)
 
 
 @pytest.mark.parametrize("left", [True, False])

@@ -140,8 +140,9 @@ def _name(task: FairseqTask) -> Optional[str]:
 def noting_columns(build_model: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """Note, in a task, that its model reads positions that come with the data."""
 
-    def wrapper(task: Any, *args: Any, **kwargs: Any) -> nn.Module:
-        model = build_model(task, *args, **kwargs)
+    # fairseq looks for the name of the last argument
+    def wrapper(task: Any, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        model = build_model(task, cfg, from_checkpoint)
         rule = getattr(getattr(model, "completed_settings", None), "position_ids", None)
         if rule is not None and POSITION_RULES[rule].thing.from_data:
             if _name(task) not in _READERS:
