@@ -1,18 +1,16 @@
-"""Language models as native classes of transformers, without code of this plug-in.
+"""Language models as native classes of transformers, without code of this plug-in: both ways.
 
-    rotary, RMS norms, gated feed-forward, grouped queries     LlamaForCausalLM
-    rotary, layer norms, biases                                GPTNeoXForCausalLM
-    ALiBi, layer norms, biases, norm of the embeddings         BloomForCausalLM
-    learned positions, layer norms, biases                     GPT2LMHeadModel
+Written symbols keep the numbers of dict.txt.  fairseq multiplies embeddings by √C where the classes
+do not: the factor becomes part of the written embeddings, which are then apart from the output
+weights.  Pairs of rotated channels are written as halves (i, i + D/2); reordering the rows of
+queries and keys alike leaves their products unchanged.
 
-Symbols keep the numbers of dict.txt.  fairseq multiplies embeddings by √C where the classes do not:
-the factor becomes part of the written embeddings, which are then apart from the output weights.
-Pairs of rotated channels are written as halves (i, i + D/2); reordering the rows of queries and
-keys alike leaves their products unchanged.
+RMS norms have no gains here.  Written gains are ones; read gains become part of the weights behind
+them, because W (g ⊙ x) = (W diag g) x.
 """
 
 import math
-from typing import Any, Callable, Collection, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor
@@ -20,21 +18,23 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import causal_names as names
 from fairseq_posenc.exchange import huggingface as hf
-from fairseq_posenc.exchange.causal_names import Names
+from fairseq_posenc.exchange.causal_classes import CLASSES, CausalClass
 from fairseq_posenc.exchange.formats import (
     Expressible,
     ForeignModel,
-    Logits,
+    Imported,
+    Importer,
     refuse_inexpressible,
     register_format,
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Settings
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.rope_entries import rope_entries
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader, read_vocabulary
 from fairseq_posenc.exchange.symbols import write_symbols
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 
 DECODER = CAUSAL.stack
+OUTPUT = CAUSAL.head + "weight"
 #: Settings of any value: they are read, follow from the parameters, or matter in training alone.
 #: Those of rotary have an effect on rotary models alone, whose classes read them.
 _READ = (
@@ -44,138 +44,14 @@ _READ = (
     *("rotary_base", "rotary_pairing", "rotary_scaling", "rotary_scaling_factor"),
     *("rotary_original_length", "rotary_factors", *FOLLOWING),
 )
-_GATED = {"swiglu": "silu", "geglu": "gelu"}
-#: Lines of dict.txt have these before them.
-_BEGINNING = 2  # </s>, which fairseq's language models begin a text with
-
-
-class CausalClass(NamedTuple):
-    """A class of transformers for language models.
-
-    Args:
-        architecture: its name.
-        model_type: its name in config.json.
-        names: where its parameters are.
-        read: settings of any value that it has, beside sizes.
-        values: other settings, with the values that it has; of the rest, the defaults.
-        entries: its entries of config.json, from complete settings, the rotated channels of a head
-            and the path of the checkpoint.
-    """
-
-    architecture: str
-    model_type: str
-    names: Names
-    read: Collection[str]
-    values: Mapping[str, Collection[Any]]
-    entries: Callable[[Settings, int, str], Dict[str, Any]]
-
-
-def _llama_entries(settings: Settings, dim: int, path: str) -> Dict[str, Any]:
-    form, bias = settings["feed_forward"], not settings["no_bias"]
-    heads = settings["decoder_attention_heads"]
-    return {
-        "num_hidden_layers": settings["decoder_layers"],
-        "hidden_size": settings["decoder_embed_dim"],
-        "intermediate_size": settings["decoder_ffn_embed_dim"],
-        "num_attention_heads": heads,
-        "num_key_value_heads": settings["kv_heads"] or heads,
-        "head_dim": settings["decoder_embed_dim"] // heads,
-        "hidden_act": _GATED.get(form) or hf.activation_for(settings["activation_fn"], path),
-        "rms_norm_eps": settings["layer_norm_eps"],
-        "attention_bias": bias,
-        "mlp_bias": bias,
-        **rope_entries(settings, dim, path),
-    }
-
-
-def _neox_entries(settings: Settings, dim: int, path: str) -> Dict[str, Any]:
-    rope = rope_entries(settings, dim, path)
-    return {
-        "num_hidden_layers": settings["decoder_layers"],
-        "hidden_size": settings["decoder_embed_dim"],
-        "intermediate_size": settings["decoder_ffn_embed_dim"],
-        "num_attention_heads": settings["decoder_attention_heads"],
-        "hidden_act": hf.activation_for(settings["activation_fn"], path),
-        "layer_norm_eps": settings["layer_norm_eps"],
-        "use_parallel_residual": False,
-        "attention_bias": True,
-        **rope,
-        "rotary_emb_base": rope["rope_theta"],
-        "rotary_pct": settings["rotary_fraction"],
-    }
-
-
-def _bloom_entries(settings: Settings, dim: int, path: str) -> Dict[str, Any]:
-    if settings["decoder_ffn_embed_dim"] != 4 * settings["decoder_embed_dim"]:
-        raise UsageError(
-            f"{path}: --decoder-ffn-embed-dim {settings['decoder_ffn_embed_dim']}: Bloom's is four "
-            f"times --decoder-embed-dim {settings['decoder_embed_dim']}"
-        )
-    return {
-        "n_layer": settings["decoder_layers"],
-        "hidden_size": settings["decoder_embed_dim"],
-        "n_head": settings["decoder_attention_heads"],
-        "layer_norm_epsilon": settings["layer_norm_eps"],
-    }
-
-
-def _gpt2_entries(settings: Settings, dim: int, path: str) -> Dict[str, Any]:
-    return {
-        "n_layer": settings["decoder_layers"],
-        "n_embd": settings["decoder_embed_dim"],
-        "n_inner": settings["decoder_ffn_embed_dim"],
-        "n_head": settings["decoder_attention_heads"],
-        "n_positions": settings["max_target_positions"],
-        "activation_function": hf.activation_for(settings["activation_fn"], path),
-        "layer_norm_epsilon": settings["layer_norm_eps"],
-    }
-
-
-_PRE_NORM = {"decoder_normalize_before": (True,)}
-CLASSES = {
-    "hf-llama": CausalClass(
-        "LlamaForCausalLM",
-        "llama",
-        names.LLAMA,
-        ("no_bias", "kv_heads", "activation_fn"),
-        {
-            **_PRE_NORM,
-            "position_encoding": ("rotary",),
-            "norm": ("rms",),
-            "feed_forward": (*_GATED, "glu"),
-        },
-        _llama_entries,
-    ),
-    "hf-gpt-neox": CausalClass(
-        "GPTNeoXForCausalLM",
-        "gpt_neox",
-        names.GPT_NEOX,
-        ("rotary_fraction", "activation_fn"),
-        {**_PRE_NORM, "position_encoding": ("rotary",)},
-        _neox_entries,
-    ),
-    "hf-bloom": CausalClass(
-        "BloomForCausalLM",
-        "bloom",
-        names.BLOOM,
-        (),
-        {
-            **_PRE_NORM,
-            "position_encoding": ("alibi",),
-            "activation_fn": ("gelu_accurate", "gelu_fast"),
-            "layernorm_embedding": (True,),
-        },
-        _bloom_entries,
-    ),
-    "hf-gpt2": CausalClass(
-        "GPT2LMHeadModel",
-        "gpt2",
-        names.GPT2,
-        ("activation_fn",),
-        {**_PRE_NORM, "position_encoding": ("learned",)},
-        _gpt2_entries,
-    ),
-}
+#: The weights behind each norm of a layer.
+_BEHIND = {names.NORM_1: (names.Q, names.K, names.V), names.NORM_2: (names.FC1, names.GATE)}
+#: Ends of the names of tensors that the classes compute themselves.
+_COMPUTED = (
+    *(".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"),
+    ".rotary_emb.inv_freq",
+)
+_BEGINNING = "</s>"  # a text of fairseq's language models begins with it
 
 
 class CausalExporter(CheckpointExporter):
@@ -195,7 +71,8 @@ class CausalExporter(CheckpointExporter):
         target, settings, path = self.target, checkpoint.settings, checkpoint.path
         if checkpoint.kind is not CAUSAL:
             raise UsageError(
-                f"{path}: is {checkpoint.kind.name}; {target.architecture} is for language models"
+                f"{path}: {target.architecture} is for models of --arch {CAUSAL.arch}, and this is "
+                f"one of --arch {checkpoint.kind.arch}"
             )
         expressible = Expressible(
             f"{target.architecture} of transformers", (*_READ, *target.read), target.values
@@ -204,23 +81,21 @@ class CausalExporter(CheckpointExporter):
         size = settings["decoder_embed_dim"] // settings["decoder_attention_heads"]
         dim = int(size * settings["rotary_fraction"])
         state = foreign_parameters(checkpoint, target, dim)
+        symbols = checkpoint.symbols
         entries = {
             "model_type": target.model_type,
             "architectures": [target.architecture],
             **target.entries(settings, dim, path),
-            "max_position_embeddings": settings["max_target_positions"],
             "tie_word_embeddings": target.names.output not in state,
-            "vocab_size": len(checkpoint.symbols),
+            "vocab_size": len(symbols),
             "pad_token_id": PAD,
-            "bos_token_id": _BEGINNING,
-            "eos_token_id": checkpoint.symbols.index("</s>"),
+            "bos_token_id": symbols.index(_BEGINNING),
+            "eos_token_id": symbols.index("</s>"),
             "torch_dtype": "float32",
         }
         hf.write_weights(folder, entries, state)
-        write_symbols(folder, checkpoint.symbols, settings["max_target_positions"])
-        foreign = ForeignModel(
-            reference(folder, target.architecture), f"{target.architecture} of transformers"
-        )
+        write_symbols(folder, symbols, settings["max_target_positions"])
+        foreign = _reference(folder, target.architecture, torch.arange(len(symbols)), 0)
         note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
         return Exported(foreign, (note,))
 
@@ -252,20 +127,20 @@ def foreign_parameters(
                 if present:
                     state[name] = module.layout.join(present, heads)
                 elif part == "weight":
-                    state[name] = torch.ones(channels)  # the gain of an RMS norm, which has none
-    embedding, output = ours.pop(CAUSAL.embedding), ours.pop(CAUSAL.head + "weight", None)
+                    state[name] = torch.ones(channels)  # the gain of an RMS norm
+    embedding = ours.pop(CAUSAL.embedding)
+    output = ours.pop(OUTPUT, embedding)
     scale = 1.0 if settings["no_scale_embedding"] else math.sqrt(channels)
     state[theirs.embedding] = embedding * scale
-    output = embedding if output is None else output
     if not torch.equal(state[theirs.embedding], output):
         state[theirs.output] = output
-    norms = {theirs.final_norm: "layer_norm", theirs.embedding_norm: "layernorm_embedding"}
-    for name, mine in norms.items():
+    for mine, name in theirs.norms.items():
         for part in ("weight", "bias"):
             x = ours.pop(f"{DECODER}{mine}.{part}", None)
             if x is not None:
                 state[f"{name}.{part}"] = x
-    state.setdefault(theirs.final_norm + ".weight", torch.ones(channels))
+            elif part == "weight":
+                state[f"{name}.{part}"] = torch.ones(channels)
     if theirs.table:  # rows of fairseq's table begin behind the number of the padding symbol
         state[theirs.table] = ours.pop(f"{DECODER}embed_positions.weight")[PAD + 1 :]
     if ours:
@@ -288,20 +163,136 @@ def interleaved_to_half(rows: Tensor, head_dim: int, dim: int) -> Tensor:
     return torch.cat((rotated[:, 0::2], rotated[:, 1::2], rest), dim=1).reshape(rows.shape)
 
 
-def reference(path: str, architecture: str) -> Logits:
-    """A function for the logits of a folder, computed by transformers."""
+class CausalImporter(Importer):
+    """Reads a folder of a class of transformers.
+
+    Args:
+        source: the class.
+    """
+
+    def __init__(self, source: CausalClass) -> None:
+        self.source = source
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        source, folder = self.source, hf.open_folder(path, self.source.model_type)
+        folder.config.architecture([source.architecture])
+        settings = source.settings(folder.config)
+        vocabulary = read_vocabulary(path, vocab)
+        parameters = hf.with_prefix(folder.parameters, source.names.embedding)
+        tied = folder.config.flag("tie_word_embeddings", source.tied)
+        known = len(vocabulary.order) - vocabulary.missing
+        notes = _leave_out_rows(parameters, source.names, known)
+        reader = Reader(folder.weights, parameters, vocabulary)
+        notes += _move(reader, source, settings, tied)
+        reader.finish(f"config.json ({source.architecture})")
+        foreign = _reference(path, source.architecture, vocabulary.order, vocabulary.missing)
+        if vocabulary.missing:
+            notes.append(f"{vocabulary.missing} symbols of fairseq's that it lacks start as zeros")
+        notes.append(
+            f"fairseq begins a text with {vocabulary.names['</s>']!r}; --add-bos-token begins it "
+            f"with {vocabulary.names.get('<s>', '<s>')!r}"
+        )
+        return Imported(
+            settings,
+            reader.parameters,
+            reader.origin,
+            vocabulary,
+            foreign,
+            notes=notes,
+            kind=CAUSAL,
+        )
+
+
+def _leave_out_rows(parameters: ForeignParameters, theirs: names.Names, known: int) -> List[str]:
+    """Remove rows behind the last symbol, in place, which only fill a matrix; return a note."""
+    notes: List[str] = []
+    for name in (theirs.embedding, theirs.output):
+        rows = parameters.get(name)
+        if rows is not None and len(rows) > known:
+            parameters[name] = rows[:known]
+            notes.append(f"left out {len(rows) - known} rows of {name} that have no symbol")
+    return notes
+
+
+def _move(reader: Reader, source: CausalClass, settings: Settings, tied: bool) -> List[str]:
+    """Move all parameters, set whether the output is tied, and return notes."""
+    theirs, heads = source.names, settings["decoder_attention_heads"]
+    rms, biased = settings.get("norm") == "rms", not settings.get("no_bias")
+    for number in range(settings["decoder_layers"]):
+        prefix, ours = theirs.layer.format(number), f"{DECODER}layers.{number}."
+        for module in theirs.modules:
+            names_here = [ours + name for name in module.ours]
+            for part in ("weight", "bias"):
+                name = f"{prefix}{module.theirs}.{part}"
+                if part == "weight" or name in reader:
+                    tensor = reader.take(name)
+                    parts = module.layout.split(tensor, len(names_here), heads)
+                    for mine, x in zip(names_here, parts):
+                        reader.put(f"{mine}.{part}", x, name)
+                elif biased and not (rms and module.ours[0] in _BEHIND):
+                    for mine in names_here:  # ours has all biases or none
+                        zeros = torch.zeros(len(reader.parameters[f"{mine}.weight"]))
+                        reader.put(f"{mine}.bias", zeros, name)
+        for norm, behind in _BEHIND.items() if rms else ():
+            gain = reader.parameters.pop(f"{ours}{norm}.weight")
+            for name in behind:
+                reader.parameters[f"{ours}{name}.weight"] *= gain
+    reader.move_rows(theirs.embedding, CAUSAL.embedding)
+    if tied:
+        reader.drop(theirs.output)
+    else:
+        reader.move_rows(theirs.output, OUTPUT)
+    for mine, name in theirs.norms.items():
+        reader.move(f"{name}.weight", f"{DECODER}{mine}.weight")
+        if not rms:
+            reader.move(f"{name}.bias", f"{DECODER}{mine}.bias")
+    notes = []
+    if rms:
+        gain = reader.parameters.pop(f"{DECODER}layer_norm.weight")
+        if tied and not bool((gain == 1).all()):
+            reader.put(OUTPUT, reader.parameters[CAUSAL.embedding].clone(), theirs.embedding)
+            notes.append("its output is tied, and apart here, with the gain of the last norm")
+            tied = False
+        if not tied:
+            reader.parameters[OUTPUT] *= gain
+    settings["share_decoder_input_output_embed"] = tied
+    if theirs.table:
+        table = reader.take(theirs.table)
+        rows = torch.cat((table.new_zeros(PAD + 1, table.size(1)), table))
+        reader.put(f"{DECODER}embed_positions.weight", rows, theirs.table)
+    for name in [name for name in reader.rest if name.endswith(_COMPUTED)]:
+        del reader.rest[name]
+    return notes
+
+
+def _reference(path: str, architecture: str, order: Tensor, missing: int) -> ForeignModel:
+    """The logits of a folder, computed by transformers.
+
+    Args:
+        order: its number of each symbol of fairseq's dictionary, (V,); those that it lacks have the
+            highest.
+        missing: the number of symbols that it lacks, whose vectors are zeros.
+    """
+    known = len(order) - missing
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         model: Any = hf.load_model(path, architecture)
         with torch.no_grad():
-            return model(input_ids=tokens, attention_mask=tokens.ne(PAD).long()).logits
+            vectors = model.get_input_embeddings().weight[:known]
+            vectors = torch.cat((vectors, vectors.new_zeros(missing, vectors.size(1))))
+            out = model(
+                inputs_embeds=vectors[order[tokens]], attention_mask=tokens.ne(PAD).long()
+            ).logits[..., :known]
+        return torch.cat((out, out.new_zeros(*out.shape[:2], missing)), dim=-1)[..., order]
 
-    return logits
+    return ForeignModel(logits, f"{architecture} of transformers")
 
 
 for _name, _class in CLASSES.items():
     register_format(
         _name,
         summary=f"a folder of transformers' {_class.architecture}",
+        importer=CausalImporter(_class),
         exporter=CausalExporter(_class),
     )

@@ -4,7 +4,7 @@ Each :class:`Joint` says how one tensor of the class holds one or several of our
 and reading follow the same description.
 """
 
-from typing import Callable, List, NamedTuple, Tuple
+from typing import Callable, List, Mapping, NamedTuple, Tuple
 
 import torch
 from torch import Tensor
@@ -65,8 +65,7 @@ class Names(NamedTuple):
         layer: start of the names in layer number ``{}``.
         modules: the modules of a layer.
         embedding: the embedding of tokens.
-        final_norm: the norm after the layers.
-        embedding_norm: the norm of the embeddings, or nothing.
+        norms: the norms outside of layers, by our names.
         table: the table of positions, or nothing.
         output: the output projection, if it is not the embedding.
     """
@@ -74,8 +73,7 @@ class Names(NamedTuple):
     layer: str
     modules: Tuple[Joint, ...]
     embedding: str
-    final_norm: str
-    embedding_norm: str = ""
+    norms: Mapping[str, str]
     table: str = ""
     output: str = "lm_head.weight"
 
@@ -94,7 +92,7 @@ LLAMA = Names(
         Joint("post_attention_layernorm", (NORM_2,)),
     ),
     "model.embed_tokens.weight",
-    "model.norm",
+    {"layer_norm": "model.norm"},
 )
 GPT_NEOX = Names(
     "gpt_neox.layers.{}.",
@@ -107,7 +105,7 @@ GPT_NEOX = Names(
         Joint("post_attention_layernorm", (NORM_2,)),
     ),
     "gpt_neox.embed_in.weight",
-    "gpt_neox.final_layer_norm",
+    {"layer_norm": "gpt_neox.final_layer_norm"},
     output="embed_out.weight",
 )
 BLOOM = Names(
@@ -121,8 +119,10 @@ BLOOM = Names(
         Joint("post_attention_layernorm", (NORM_2,)),
     ),
     "transformer.word_embeddings.weight",
-    "transformer.ln_f",
-    embedding_norm="transformer.word_embeddings_layernorm",
+    {
+        "layer_norm": "transformer.ln_f",
+        "layernorm_embedding": "transformer.word_embeddings_layernorm",
+    },
 )
 GPT2 = Names(
     "transformer.h.{}.",
@@ -135,6 +135,6 @@ GPT2 = Names(
         Joint("ln_2", (NORM_2,)),
     ),
     "transformer.wte.weight",
-    "transformer.ln_f",
+    {"layer_norm": "transformer.ln_f"},
     table="transformer.wpe.weight",
 )

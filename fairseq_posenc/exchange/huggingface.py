@@ -92,6 +92,14 @@ def open_folder(path: str, model_type: str) -> Folder:
     )
 
 
+def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
+    """Parameters with names that begin as *name*; older files leave the first part out."""
+    first, _, rest = name.partition(".")
+    if name in parameters or rest not in parameters:
+        return dict(parameters)
+    return {f"{first}.{theirs}": tensor for theirs, tensor in parameters.items()}
+
+
 def activation_of(config: Config) -> str:
     """fairseq's name for ``hidden_act``.
 

@@ -107,17 +107,25 @@ class Vocabulary(NamedTuple):
     Args:
         symbols: the ordinary symbols, one per line of dict.txt.
         counts: their frequencies.
-        order: foreign number of each symbol of fairseq's dictionary, (V,).
+        order: foreign number of each symbol of fairseq's dictionary, (V,); those that it lacks have
+            the numbers behind its last.
         source: its file, for messages.
+        names: its names of fairseq's special symbols.
     """
 
     symbols: List[str]
     counts: List[int]
     order: Tensor
     source: str
+    names: Dict[str, str]
+
+    @property
+    def missing(self) -> int:
+        """The number of fairseq's special symbols that it lacks, which language models can do."""
+        return len([name for name in LEADING if name not in self.names])
 
     def rows(self, tensor: Tensor, what: str) -> Tensor:
-        """The rows of *tensor* (V, …) in the order of fairseq's dictionary.
+        """The rows of *tensor* (V, …) in the order of fairseq's dictionary, zeros where none is.
 
         Args:
             tensor: one row per foreign number.
@@ -127,17 +135,20 @@ class Vocabulary(NamedTuple):
             UsageError: the number of rows differs from the size of the vocabulary.
         """
         rows = len(tensor) if tensor.dim() else 1
-        if tensor.dim() == 0 or rows != len(self.order):
+        known = len(self.order) - self.missing
+        if tensor.dim() == 0 or rows != known:
             raise UsageError(
-                f"{what} has {rows} rows, but {self.source} has {len(self.order)} symbols; give "
+                f"{what} has {rows} rows, but {self.source} has {known} symbols; give "
                 "the vocabulary that the model was trained with"
             )
-        return tensor[self.order]
+        zeros = tensor.new_zeros(self.missing, *tensor.shape[1:])
+        return torch.cat((tensor, zeros))[self.order]
 
     def text(self, adds_mask: bool = True) -> str:
         """The content of dict.txt, for a task that appends ``<mask>``, or does not."""
         lines = [f"{symbol} {count}\n" for symbol, count in zip(self.symbols, self.counts)]
-        return "".join(lines if adds_mask else [*lines, f"{MASK} 1\n"])
+        in_text = MASK in self.names and not adds_mask
+        return "".join([*lines, f"{MASK} 1\n"] if in_text else lines)
 
 
 def renumber(
@@ -150,7 +161,7 @@ def renumber(
 
     Args:
         symbols: the symbols in the order of their foreign numbers.
-        special: the foreign name of each of :data:`SPECIAL`.
+        special: the foreign name of each of :data:`SPECIAL`, except those that it lacks.
         counts: frequencies, if known.
 
     Raises:
@@ -159,13 +170,16 @@ def renumber(
     """
     ordinary = ordinary_symbols(symbols, special, source)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
-    leading = [numbers[special[name]] for name in LEADING]
-    order = [*leading, *ordinary, numbers[special[MASK]]]
+    lacking = iter(range(len(symbols), len(symbols) + len(LEADING)))
+    leading = [numbers[special[name]] if name in special else next(lacking) for name in LEADING]
+    last = [numbers[special[MASK]]] if MASK in special else []
+    order = [*leading, *ordinary, *last]
     return Vocabulary(
         [symbols[number] for number in ordinary],
         [1 if counts is None else counts[number] for number in ordinary],
         torch.tensor(order),
         source,
+        special,
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import List
 
 from fairseq_posenc.exchange.huggingface import as_json
-from fairseq_posenc.exchange.reader import LEADING
+from fairseq_posenc.exchange.reader import LEADING, MASK
 
 
 def write_symbols(path: str, symbols: List[str], longest: int) -> None:
@@ -50,6 +50,7 @@ def write_symbols(path: str, symbols: List[str], longest: int) -> None:
     Path(path, "tokenizer.json").write_text(as_json(content), "utf-8")
     settings = {
         **special,
+        "additional_special_tokens": [name for name in ("<s>", MASK) if name in number],
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,

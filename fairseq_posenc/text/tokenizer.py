@@ -20,6 +20,14 @@ ROLES = (
     ("<unk>", "unk_token", "[UNK]"),
     ("<mask>", "mask_token", "[MASK]"),
 )
+#: The roles in a tokenizer of a language model, which may lack all but the end of a text.
+CAUSAL_ROLES = (
+    ("</s>", "eos_token"),
+    ("<pad>", "pad_token"),
+    ("<s>", "bos_token"),
+    ("<unk>", "unk_token"),
+    ("<mask>", "mask_token"),
+)
 #: Symbols that fairseq keeps for itself.
 RESERVED = frozenset(ours for ours, _, _ in ROLES)
 _JIEBA, _BERT = "RoFormerTokenizer", "BertTokenizer"
@@ -49,8 +57,23 @@ class Files(NamedTuple):
         return os.path.join(self.folder, name)
 
     def special(self) -> Dict[str, str]:
-        """The tokenizer's name of each of fairseq's special symbols."""
-        return {ours: self._content(role, usual) for ours, role, usual in ROLES}
+        """The tokenizer's names of fairseq's special symbols.
+
+        A language model's tokenizer has an end of texts in place of [CLS] and [SEP].  What it has
+        under one name, such as the end and the beginning, is one symbol.
+        """
+        get = self.settings.get
+        if not get("eos_token") or get("cls_token") or get("sep_token"):
+            return {ours: self._content(role, usual) for ours, role, usual in ROLES}
+        others = get("additional_special_tokens") or ()  # those of an exported model
+        found: Dict[str, str] = {}
+        for ours, role in CAUSAL_ROLES:
+            name = self._content(role, "") if get(role) else ""
+            if name and name not in found.values():
+                found[ours] = name
+            elif ours in others:
+                found[ours] = ours
+        return found
 
     def _content(self, role: str, usual: str) -> str:
         token: Union[None, str, Mapping[str, str]] = self.settings.get(role) or usual
@@ -210,7 +233,7 @@ def load(folder: str) -> Tokenizer:
     def join(symbols: List[str]) -> str:
         return tokenizer.decoder.decode([names.get(symbol, symbol) for symbol in symbols])
 
-    return Tokenizer(split, join, names["<mask>"])
+    return Tokenizer(split, join, names.get("<mask>", "<mask>"))
 
 
 def _from_json(path: str) -> Any:
@@ -230,9 +253,10 @@ def _word_pieces(files: Files) -> Any:
     symbols, source = read_symbols(files)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     special = files.special()
-    if special["<unk>"] not in numbers:
-        raise UsageError(f"{source}: has no {special['<unk>']!r}, the symbol of unknown words")
-    model = tokenizers.models.WordPiece(numbers, unk_token=special["<unk>"])
+    unknown = special.get("<unk>", "[UNK]")
+    if unknown not in numbers:
+        raise UsageError(f"{source}: has no {unknown!r}, the symbol of unknown words")
+    model = tokenizers.models.WordPiece(numbers, unk_token=unknown)
     tokenizer = tokenizers.Tokenizer(model)
     get, words = files.settings.get, files.kind == _JIEBA
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(

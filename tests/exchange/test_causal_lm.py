@@ -1,12 +1,14 @@
 """Language models of random weights as native classes of transformers, and refusals by name."""
 
+import json
+
 import pytest
 import torch
 from support.conversion import convert
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.causal_lm import CLASSES
+from fairseq_posenc.exchange.causal_classes import CLASSES
 from fairseq_posenc.exchange.kinds import CAUSAL, PAD
 
 pytest_plugins = ["support.conversion"]
@@ -114,6 +116,117 @@ def test_texts_are_tokenised_and_continued_alike(name, transformers, tmp_path):
         numbers = [dictionary.index(word) for word in text.split()]
         want = continued(ours, torch.tensor([[dictionary.eos(), *numbers]]), 12)[0]
         assert row[len(row) - len(want) :].tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("name", EXPRESSED)
+def test_every_row_returns_as_a_checkpoint_that_computes_the_same(name, transformers, tmp_path):
+    target, settings = EXPRESSED[name]
+    path = checkpoint_of(tmp_path / "ours", settings)
+    convert("export", target, path, tmp_path / "theirs")
+    convert("import", target, tmp_path / "theirs", tmp_path / "back", "--verify")
+    dictionary = tmp_path / "back" / "dict.txt"
+    assert dictionary.read_text() == (tmp_path / "ours" / "dict.txt").read_text()
+    before = native.load(str(path), str(dictionary), CAUSAL)
+    after = native.load(str(tmp_path / "back" / "checkpoint.pt"), str(dictionary), CAUSAL)
+    tokens = torch.randint(2, 44, (2, 60))
+    with torch.no_grad():
+        torch.testing.assert_close(after(tokens)[0], before(tokens)[0], atol=2e-5, rtol=1e-5)
+
+
+TINY_LLAMA = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+THEIRS = {
+    "llama": ("hf-llama", "Llama", TINY_LLAMA),
+    "tied": ("hf-llama", "Llama", {**TINY_LLAMA, "tie_word_embeddings": True}),
+    "biases": ("hf-llama", "Llama", {**TINY_LLAMA, "attention_bias": True, "hidden_act": "relu"}),
+    "scaled": (
+        "hf-llama",
+        "Llama",
+        {
+            **TINY_LLAMA,
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
+    "neox": (
+        "hf-gpt-neox",
+        "GPTNeoX",
+        {
+            **{key: value for key, value in TINY_LLAMA.items() if "key_value" not in key},
+            "use_parallel_residual": False,
+        },
+    ),
+    "bloom": ("hf-bloom", "Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "gpt2": ("hf-gpt2", "GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+}
+
+
+@torch.no_grad()
+def their_model(transformers, folder, name):
+    """A random model of transformers with its own gains, and more rows than symbols."""
+    _, family, config = THEIRS[name]
+    config = getattr(transformers, f"{family}Config")(vocab_size=48, **config)
+    architecture = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
+    model = getattr(transformers, architecture)(config).eval()
+    for parameter in model.parameters():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    symbols = ["<|end|>", *WORDS, "<unknown>"]
+    content = {
+        "model": {"vocab": {symbol: number for number, symbol in enumerate(symbols)}},
+        "added_tokens": [],
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    roles = dict.fromkeys(("bos_token", "eos_token"), "<|end|>")
+    (folder / "tokenizer_config.json").write_text(json.dumps({**roles, "unk_token": "<unknown>"}))
+    return model, symbols
+
+
+@pytest.mark.parametrize("name", THEIRS)
+@torch.no_grad()
+def test_their_models_compute_the_same_here(name, transformers, tmp_path, capsys):
+    theirs, symbols = their_model(transformers, tmp_path / "theirs", name)
+    convert("import", THEIRS[name][0], tmp_path / "theirs", tmp_path / "ours", "--verify")
+    printed = capsys.readouterr().out
+    assert "--arch posenc_lm" in printed and "left out 6 rows" in printed
+    assert "2 symbols of fairseq's that it lacks start as zeros" in printed
+    dictionary = str(tmp_path / "ours" / "dict.txt")
+    ours = native.load(str(tmp_path / "ours" / "checkpoint.pt"), dictionary, CAUSAL)
+    numbers = native._task(dictionary, CAUSAL).source_dictionary
+    known = {"<|end|>": "</s>", "<unknown>": "<unk>"}
+    order = torch.tensor([numbers.index(known.get(symbol, symbol)) for symbol in symbols])
+    tokens = torch.randint(0, len(symbols), (2, 50))
+    want = theirs(input_ids=tokens).logits[..., : len(symbols)]
+    got = ours(order[tokens])[0][..., order]
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
+
+
+def test_foreign_models_that_are_built_otherwise_are_refused(transformers, tmp_path):
+    their_model(transformers, tmp_path / "theirs", "neox")
+    file = tmp_path / "theirs" / "config.json"
+    config = json.loads(file.read_text())
+    for changed, words in [
+        ({"use_parallel_residual": True}, "use_parallel_residual is true"),
+        ({"hidden_act": "quick"}, "hidden_act 'quick' is not"),
+        ({"num_hidden_layers": 3}, "has no tensor gpt_neox.layers.2"),
+        ({"num_hidden_layers": 1}, "unexpected tensor gpt_neox.layers.1"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type dynamic is not"),
+    ]:
+        file.write_text(json.dumps({**config, **changed}))
+        with pytest.raises(SystemExit, match=words):
+            convert("import", "hf-gpt-neox", tmp_path / "theirs", tmp_path / "ours")
+        assert not (tmp_path / "ours").exists()
 
 
 def test_refusals_name_the_flag(transformers, tmp_path):

@@ -9,7 +9,8 @@ from support.foreign_models import SOURCES, trained
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import FORMATS, Importer, register_format
-from fairseq_posenc.exchange.kinds import KINDS
+from fairseq_posenc.exchange.causal_classes import CLASSES
+from fairseq_posenc.exchange.kinds import CAUSAL, KINDS
 
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
@@ -17,16 +18,19 @@ IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
 
 @pytest.fixture(scope="module")
 def inexpressible(tmp_path_factory):
-    """A model that no other toolkit has."""
-    folder = tmp_path_factory.mktemp("formats") / "ours"
-    return trained(folder, attention="elu")
+    """Models that no other toolkit has: an encoder, and a language model, whose formats differ."""
+    folder = tmp_path_factory.mktemp("formats")
+    flags = {"position_encoding": "rotary", "max_target_positions": 40, "decoder_layers": 1}
+    lm = trained(folder / "lm", kind=CAUSAL, attention="elu", **flags)
+    return {False: trained(folder / "ours", attention="elu"), True: lm}
 
 
 @pytest.mark.parametrize("name", EXPORTED)
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
-    pytest.importorskip({"hf-roformer": "safetensors"}.get(name, name), reason="an extra")
-    words = [str(inexpressible), "--attention elu"]
-    refuses(words, "export", name, inexpressible, tmp_path / "out")
+    package = "safetensors" if name.startswith("hf-") else name
+    pytest.importorskip(package, reason="an extra")
+    model = inexpressible[name in CLASSES]
+    refuses([str(model), "--attention elu"], "export", name, model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,11 +71,12 @@ def test_every_file_of_a_model_is_needed(tmp_path, out, name):
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_every_import_is_exported_again_or_refused_by_name(tmp_path, out, name):
-    """RoFormer is the one that transformers' classes can express."""
+    """Those of transformers are exported to their own classes, others to RoFormer's."""
     pytest.importorskip("safetensors", reason="exporting needs the package")
     convert("import", name, SOURCES[name](tmp_path / "source"), out)
-    arguments = ("export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")
-    if name != "hf-roformer":
+    target = name if name in EXPORTED else "hf-roformer"
+    arguments = ("export", target, out / "checkpoint.pt", tmp_path / "back")
+    if target != name:
         refuses(["checkpoint.pt: was trained with --", "RoFormerForMaskedLM"], *arguments)
         return
     convert(*arguments)

@@ -1,5 +1,7 @@
 """A small foreign model for every format that can be imported, and one of ours to export."""
 
+from functools import partial
+
 import torch
 from support import tupe_checkpoints
 from support.conversion import (
@@ -12,7 +14,9 @@ from support.conversion import (
 )
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
+from fairseq_posenc.exchange import causal_names as names
 from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.causal_classes import CLASSES
 from fairseq_posenc.exchange.kinds import MASKED
 from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
 
@@ -92,12 +96,53 @@ def assert_stored_logits(name, layer, expected, source, symbols, out):
         torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
 
 
+CAUSAL_SIZES = {
+    "decoder_layers": 2,
+    "decoder_embed_dim": 16,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_embed_dim": 64,
+    "max_target_positions": 40,
+}
+
+
+def write_causal(target, folder):
+    """A language model of a class of transformers, with gains that are not one."""
+    channels, width, rms = 16, 64, "norm" in target.values
+    into = {names.FC2: width}
+    out = {names.FC1: width, names.GATE: width}
+    theirs, state = target.names, {}
+    for layer in range(2):
+        for module in theirs.modules:
+            of_norm = module.ours[0] in (names.NORM_1, names.NORM_2)
+            for part in ("weight",) if rms else ("weight", "bias"):
+                rows = [(out.get(name, channels),) for name in module.ours]
+                if part == "weight" and not of_norm:
+                    rows = [(*shape, into.get(n, channels)) for shape, n in zip(rows, module.ours)]
+                parts = [torch.randn(shape) / 4 + of_norm for shape in rows]
+                if of_norm and rms:  # powers of two, so that no product is rounded
+                    parts = [2.0 ** torch.randint(-1, 2, shape) for shape in rows]
+                name = f"{theirs.layer.format(layer)}{module.theirs}.{part}"
+                state[name] = module.layout.join(parts, 2).clone()
+    for name in theirs.norms.values():
+        parts = ("weight",) if rms else ("weight", "bias")
+        state.update({f"{name}.{p}": 2.0 ** torch.randint(-1, 2, (channels,)) for p in parts})
+    state[theirs.embedding] = torch.randn(len(SYMBOLS), channels)
+    if theirs.table:
+        state[theirs.table] = torch.randn(40, channels)
+    if not target.tied:
+        state[theirs.output] = torch.randn(len(SYMBOLS), channels)
+    config = {entry: CAUSAL_SIZES[ours] for ours, entry in target.sizes.items()}
+    config.update(model_type=target.model_type, use_parallel_residual=False)
+    return save_folder(folder, config, state, SYMBOLS)
+
+
 #: Writes a random model of each format to a folder; returns what is given to ``import``.
 SOURCES = {
     "hf-roformer": write_folder,
     "roformer-v2": write_v2,
     "gau-alpha": write_gau,
     "tupe": write_tupe,
+    **{name: partial(write_causal, target) for name, target in CLASSES.items()},
 }
 
 
