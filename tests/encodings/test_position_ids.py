@@ -4,6 +4,8 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq import models
+from support.commands import shape
 from support.helpers import (
     LINEAR,
     PAD,
@@ -11,6 +13,7 @@ from support.helpers import (
     causal_only,
     decode_in_steps,
     encoding_of,
+    model_settings,
     sentences,
     tiny,
 )
@@ -241,3 +244,43 @@ def test_bad_columns_are_refused_in_one_line(ids, message):
 def test_positions_for_a_model_that_counts_are_refused():
     with pytest.raises(UsageError, match="does not read positions that come with the data"):
         tiny("rotary").encoder(sentences(2, 7), position_ids=torch.zeros(2, 7, dtype=torch.long))
+
+
+LM = [*shape(2, 32, 48, 4, "decoder"), "--dropout", "0", "--tokens-per-sample", "64"]
+
+
+def language_model(name, *flags):
+    """A language model of the tests' vocabulary."""
+    settings = model_settings(
+        "posenc_lm", *LM, "--position-encoding", name, *flags, task="language_modeling"
+    )
+    known = {"source_dictionary": VOCABULARY, "target_dictionary": VOCABULARY}
+    task = Namespace(args=Namespace(_name="language_modeling", tokens_per_sample=64), **known)
+    return models.build_model(settings, task).eval()
+
+
+@pytest.mark.parametrize("name", ["learned", "rotary", "learned+transformer_xl"])
+@torch.no_grad()
+def test_language_models_continue_coupled_positions(name):
+    model = language_model(name, "--position-ids", "coupling", *RULES["coupling"])
+    tokens = sentences(3, 14)
+    tokens[:, 0] = VOCABULARY.eos()
+    tokens[1] = torch.cat((torch.full((3,), PAD), tokens[1, :11]))
+    full, state = model(tokens)[0], {}
+    for step in range(1, 15):
+        out, _ = model.decoder(tokens[:, :step], incremental_state=state)
+        real = tokens[:, step - 1].ne(PAD)
+        torch.testing.assert_close(out[real, -1], full[real, step - 1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["learned", "rotary+shaw", "alibi"])
+@torch.no_grad()
+def test_a_cache_holds_keys_at_the_positions_of_a_column(name):
+    model = language_model(name, "--position-ids", "column")
+    tokens, ids, state = sentences(2, 6), torch.tensor([[3, 0, 7, 7, 1, 2], [0, 1, 0, 1, 2, 0]]), {}
+    full, outputs = model(tokens, position_ids=ids)[0], []
+    for step in (2, 3, 6):
+        given = {"position_ids": ids[:, :step], "incremental_state": state}
+        outputs.append(model.decoder(tokens[:, :step], **given)[0])
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full, atol=1e-5, rtol=0)
+    assert not torch.allclose(model(tokens, position_ids=ids.flip(0))[0], full, atol=1e-4)
