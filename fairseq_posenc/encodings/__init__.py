@@ -8,6 +8,7 @@ from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding reg
     alibi,
     bert_ad,
     cope,
+    dape,
     deberta,
     fire,
     fox,

@@ -98,10 +98,8 @@ class PositionRule:
         raise NotImplementedError
 
 
-def rule_of(options: Options, stack: Stack, symbols: Mapping[str, int]) -> Optional[PositionRule]:
-    """The rule of ``--position-ids``, or None; arguments as for :class:`PositionRule`."""
-    if options.position_ids is None:
-        return None
+def rule_of(options: Options, stack: Stack, symbols: Mapping[str, int]) -> PositionRule:
+    """The rule of ``--position-ids``; arguments as for :class:`PositionRule`."""
     chosen: Any = POSITION_RULES.find(options.position_ids).thing
     return chosen(options, stack, symbols)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.position_ids import Places, Tokens, rule_of
+from fairseq_posenc.encodings.position_ids import Places, PositionRule, Tokens, rule_of
 from fairseq_posenc.encodings.random_positions import sampler_of
 from fairseq_posenc.flags.options import Options
 
@@ -37,7 +37,9 @@ class ExplicitPositions:
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
         self.sampler = sampler_of(options)
-        self.rule = rule_of(options, stack, dictionary.indices)
+        self.rule: Optional[PositionRule] = None
+        if options.position_ids is not None:
+            self.rule = rule_of(options, stack, dictionary.indices)
         # [CLS] is known by its position 0
         rule_keeps = self.rule is not None and self.rule.zero_is_none
         self.keep_zero = bool(options.untie_cls) or rule_keeps

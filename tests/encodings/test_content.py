@@ -167,7 +167,8 @@ def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         vectors = encoding.distance_vectors(length, length, q)
-        content = Content(x, q, k, 1.0, None, None, of_keys=terms.of_keys(x))
+        places = torch.arange(length).unsqueeze(0)
+        content = Content(x, q, k, 1.0, places, places, of_keys=terms.of_keys(x))
         out = terms(content, vectors, {})
     assert out.shape == (3, 2, length, length)
     assert sizes and max(sizes) <= 2 * out.numel()

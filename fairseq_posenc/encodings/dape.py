@@ -1,0 +1,106 @@
+"""DAPE: a static bias that a small network adapts to the attention of all heads.
+
+Zheng et al., arXiv 2405.14722, section 3:
+
+    α_ij = a_ij + b_ij + f(a_ij, b_ij),    a_ij = q_i·k_j / √D of every head
+
+where b is the bias of ALiBi, KERPLE or FIRE, and f a network of two layers with LeakyReLU between
+them, from the 2H numbers of a query and a key to H.  Every layer has its own f and b.  Where other
+encodings turn queries and keys, f sees the products without them.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_posenc.encodings.alibi import Alibi
+from fairseq_posenc.encodings.base import Content, ContentBias, SharedBias, Stack
+from fairseq_posenc.encodings.fire import Fire, FireFlags
+from fairseq_posenc.encodings.kerple import Kerple, KerpleFlags
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
+
+_BIASES = {"alibi": Alibi, "kerple": Kerple, "fire": Fire}
+#: Most hidden numbers that are there at once: 16 MB in float32.
+_SEGMENT = 2**22
+
+
+@dataclass
+class DapeFlags(FireFlags, KerpleFlags):
+    """Flags of DAPE, beside those of the biases that it adapts."""
+
+    dape_bias: Optional[str] = setting(
+        "kerple", "the bias that DAPE adapts: {choices}", role="model", choices=tuple(_BIASES)
+    )
+    dape_width: Optional[int] = setting(
+        32, "hidden units of the network", role="model", at_least=1, at_most=65536
+    )
+
+
+@register_encoding(
+    "dape",
+    paper="Zheng et al. 2024, arXiv 2405.14722",
+    summary="the bias of alibi, kerple or fire, adapted to the products of queries and keys",
+    flags=DapeFlags,
+    relative=False,
+)
+class Dape(ContentBias):
+    """b_ij + f(a_ij, b_ij).
+
+    Hidden units are computed anew in the backward pass: kept, they would take 2·W/H times the
+    memory of the logits.
+
+    Args:
+        options: reads ``dape_bias``, ``dape_width`` and the flags of that bias.
+        stack: number of heads.
+    """
+
+    takes_positions = True
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.bias: SharedBias = _BIASES[options.dape_bias](options, stack)
+        self.first = nn.Linear(2 * stack.num_heads, int(options.dape_width))
+        self.second = nn.Linear(int(options.dape_width), stack.num_heads)
+
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, H, T, S), float32 or wider; arguments as in :class:`ContentBias`."""
+        products, at = content.products, (content.query_positions, content.key_positions)
+        if content.uneven:
+            static = self.bias.at_pairs(*at, reach=products.numel())
+        else:
+            static = self.bias(*at)  # (1|B, H, T, S)
+        batch, _, _, keys = products.shape
+        rows = max(1, _SEGMENT // (batch * keys * self.first.out_features))
+        parts = zip(products.split(rows, dim=2), static.split(rows, dim=2))
+        adapted = [self._segment(*part) for part in parts]
+        return static + (adapted[0] if len(adapted) == 1 else torch.cat(adapted, dim=2))
+
+    def _segment(self, products: Tensor, static: Tensor) -> Tensor:
+        """f of some queries, (B, H, t, S)."""
+        if not torch.is_grad_enabled():
+            return self.adapted(products, static)
+        given: Any = {"use_reentrant": False, "preserve_rng_state": False}
+        return checkpoint(self.adapted, products, static, **given)
+
+    def adapted(self, products: Tensor, static: Tensor) -> Tensor:
+        """f of products (B, H, T, S) and bias (1|B, H, T, S), in float32 or wider."""
+        wide = torch.promote_types(products.dtype, torch.float32)
+        heads, shape = products.size(1), products.shape[2:]
+        of_products, of_bias = self.first.weight.to(wide).split(heads, dim=1)  # (W, H) each
+        # (W, H) times (B, H, T·S)
+        hidden = torch.matmul(of_products, products.to(wide).flatten(2))
+        hidden = hidden + torch.matmul(of_bias, static.to(wide).flatten(2))
+        hidden = F.leaky_relu(_with_bias(hidden, self.first))
+        found = torch.matmul(self.second.weight.to(wide), hidden)
+        return _with_bias(found, self.second).unflatten(2, shape)
+
+
+def _with_bias(x: Tensor, layer: nn.Linear) -> Tensor:
+    """*x* (B, N, …) plus the bias of a *layer*, which ``--no-bias`` takes away."""
+    return x if layer.bias is None else x + layer.bias.to(x).unsqueeze(1)
