@@ -14,6 +14,7 @@ from fairseq_posenc.cli import study as cli
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import load_plan
+from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.runs import specs
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
@@ -29,7 +30,7 @@ def write(path, text=""):
 
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
-    """Makes the data folders that a plan names, and works beside them."""
+    """Makes the data folders that a plan names, if its recipe does not, and works beside them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(TABLES)
 
@@ -67,6 +68,10 @@ def test_a_shipped_plan_is_one_that_fairseq_takes(path, beside):
     if plan.user_dir:  # the path without the link, as other tests have it
         import_user_module(Namespace(user_dir=str(Path(plan.user_dir).resolve())))
     assert plan.title and plan.about and len(plan.seeds) >= 3
+    # generated data with few training samples, and all the lengths
+    few = (one._replace(samples=len(one.lengths), test_samples=2) for one in plan.generated)
+    plan = plan._replace(generated=tuple(few))
+    RECIPES[plan.recipe].prepare(plan)
     check_plan(plan, Device(("0",)))
 
 
@@ -84,18 +89,21 @@ def test_a_shipped_plan_is_shown_without_a_gpu_and_without_data(
         import_user_module(Namespace(user_dir=str(Path(plan.user_dir).resolve())))
     assert main(["study", str(path), "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("# data: ") and ": no such folder; make it with examples" in shown
+    made_by = "the study makes it" if plan.generated else "make it with examples"
+    assert shown.startswith("# data: ") and f": no such folder; {made_by}" in shown
     trainings = [line for line in shown.split("\n") if line.startswith("fairseq-train")]
     search = plan.search and len(next(iter(plan.search.values())))
-    assert len(trainings) == len(plan.systems) * (search or len(plan.seeds))
+    runs = len(plan.systems) * (search or len(plan.seeds))
+    assert len(trainings) == runs * max(1, len(plan.generated))
     on_gpus = plan.gpus > 1 or "--fp16" in plan.base
     assert all(("--cpu" in line) != on_gpus for line in trainings)
     assert all(f"--distributed-world-size {plan.gpus}" in line for line in trainings)
     assert not list(tmp_path.glob("runs/*/plan.yaml"))
     assert main(["study", str(path), "--status"]) == 0
     assert "waiting" in capsys.readouterr().out
-    refused = message(main, ["study", str(path)])
-    assert "no such folder" in refused or "needs a GPU" in refused
+    if not plan.generated:  # data that only a recipe can make
+        refused = message(main, ["study", str(path)])
+        assert "no such folder" in refused or "needs a GPU" in refused
 
 
 def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
