@@ -31,6 +31,8 @@ def catalogue() -> str:
     """The registries with their papers, and the architectures with their settings."""
     from fairseq_posenc.attention.base import ATTENTIONS
     from fairseq_posenc.encodings import ENCODINGS
+    from fairseq_posenc.encodings.position_ids import POSITION_RULES
+    from fairseq_posenc.encodings.random_positions import SAMPLERS
     from fairseq_posenc.exchange import FORMATS
     from fairseq_posenc.generated import GENERATED_TASKS
     from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
@@ -40,6 +42,8 @@ def catalogue() -> str:
     lines: List[str] = []
     for title, registry in (
         ("encodings (joined with +, or a pattern over layers such as rotary*3,none)", ENCODINGS),
+        ("positions other than 0, 1, 2 and so on", POSITION_RULES),
+        ("how --random-positions draws them", SAMPLERS),
         ("attentions", ATTENTIONS),
         ("norms", NORMS),
         ("feed-forwards", FEED_FORWARDS),
@@ -57,7 +61,9 @@ def catalogue() -> str:
 
 def _entries(registry: "Registry[Any]") -> List[str]:
     width = max(16, *map(len, registry))
-    return [f"  {name:<{width}} {entry.summary}; {entry.paper}" for name, entry in registry.items()]
+    found = registry.items()
+    texts = {name: "; ".join(filter(None, (e.summary, e.paper))) for name, e in found}
+    return [f"  {name:<{width}} {text}" for name, text in texts.items()]
 
 
 def _architecture(family: "Family", name: str) -> str:
@@ -100,8 +106,8 @@ def path(args: argparse.Namespace) -> None:
 def list_(args: argparse.Namespace) -> None:
     """Print all values that the plug-in's flags accept.
 
-    They are position encodings, attentions, norms, feed-forwards, formats of import and export, and
-    the architectures with their sizes.
+    They are position encodings, rules and samplers of positions, attentions, norms, feed-forwards,
+    generated tasks, formats of import and export, and the architectures with their sizes.
     """
     load_plug_in()
     print(catalogue())
