@@ -18,7 +18,8 @@ END, PAD = DICTIONARY.eos(), DICTIONARY.pad()
 
 
 def criterion(mode="eos", dictionary=DICTIONARY, **more):
-    cfg = SimpleNamespace(data="folder", **({"sample_break_mode": mode} if mode else {}))
+    of_task = {"sample_break_mode": mode} if mode else {"source_lang": "input"}
+    cfg = SimpleNamespace(data="folder", **of_task)
     task = SimpleNamespace(target_dictionary=dictionary, cfg=cfg, **more)
     return AnswerCrossEntropyCriterion(None, task)
 
@@ -97,7 +98,7 @@ def test_a_masked_language_model_sees_nothing_of_the_answer():
 
 
 def test_other_data_and_several_samples_in_a_text_are_refused():
-    with pytest.raises(UsageError, match="give --sample-break-mode eos"):
+    with pytest.raises(UsageError, match="with --sample-break-mode eos"):
         criterion(mode="none")
     with pytest.raises(UsageError, match="folder: its dictionary has no symbol <answer>"):
         criterion(dictionary=Dictionary())

@@ -42,7 +42,8 @@ class AnswerCrossEntropyCriterion(SummingCriterion):
     greedy search gives the right answer, so nothing has to be generated.
 
     Raises:
-        UsageError: the data have no such symbol, or several samples in one text.
+        UsageError: the data have no such symbol or several samples in one text, or the task is none
+            of the three.
     """
 
     def __init__(self, cfg: FairseqDataclass, task: FairseqTask) -> None:
@@ -50,16 +51,18 @@ class AnswerCrossEntropyCriterion(SummingCriterion):
         self.answer = task.target_dictionary.index(ANSWER)
         self.mask: Any = getattr(task, "mask_idx", None)
         self.end = task.target_dictionary.eos()
-        mode = getattr(task.cfg, "sample_break_mode", None)
-        if mode is None:  # a translation
+        settings: Any = task.cfg or vars(task).get("args")  # which some of fairseq's tasks have
+        if hasattr(settings, "source_lang"):  # a translation
             return
+        mode = getattr(settings, "sample_break_mode", None)
         if str(getattr(mode, "value", mode)) != "eos":
             raise UsageError(
-                f"{_NAME}: needs samples of one line each; give --sample-break-mode eos"
+                f"{_NAME}: is for --task translation, and with --sample-break-mode eos, so that a "
+                "sample is a line, for language_modeling and masked_lm"
             )
         if self.answer == task.target_dictionary.unk():
             raise UsageError(
-                f"{_NAME}: {task.cfg.data}: its dictionary has no symbol {ANSWER}; give a "
+                f"{_NAME}: {settings.data}: its dictionary has no symbol {ANSWER}; give a "
                 "folder that fairseq-posenc generate-task wrote"
             )
 
