@@ -68,11 +68,15 @@ class Registry(Dict[str, Entry], Generic[Entry]):
             raise UsageError(f"{self.flag} {name}: a name is made of letters, digits and _")
         self[name] = entry
         try:
-            for changed in listeners:
-                changed()
+            self.tell()
         except UsageError:
             del self[name]
             raise
+
+    def tell(self) -> None:
+        """Have the model families declare their flags again."""
+        for changed in listeners:
+            changed()
 
     def find(self, name: str) -> Entry:
         """The entry called *name*.
