@@ -9,14 +9,19 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.archive import fingerprint
-from fairseq_posenc.checkpoints.reading import checkpoints_near, read_checkpoint, refuse_nonfinite
+from fairseq_posenc.checkpoints.reading import (
+    DIGEST,
+    checkpoints_near,
+    read_checkpoint,
+    refuse_nonfinite,
+)
 from fairseq_posenc.checkpoints.run_record import record_of
 from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 
 _RANDOM_FEATURES = ".feature_map.projection"
 
 #: Name suffixes of buffers whose mean is meaningless, so that they are compared instead.
-IDENTICAL_SUFFIXES = (_RANDOM_FEATURES, ".self_attn.hashing.rotations")
+IDENTICAL_SUFFIXES = (_RANDOM_FEATURES, ".self_attn.hashing.rotations", DIGEST)
 
 
 class _Kind(NamedTuple):

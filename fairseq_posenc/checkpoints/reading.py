@@ -21,6 +21,10 @@ _CONSTANTS = ("version", "_float_tensor")
 Checkpoint = Dict[str, Any]
 
 
+#: The entry of an adapted model with the digest of its base: 16 numbers of 16 bits, as float32.
+DIGEST = "low_rank_base"
+
+
 def load_file(
     path: Path, lazy: bool = False, stand_ins: Optional[Mapping[str, object]] = None
 ) -> Any:
@@ -89,6 +93,15 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
             )
     check_tensors(state["model"], os.fspath(path))
     return state
+
+
+def refuse_adapted(path: str, parameters: Mapping[str, Tensor]) -> None:
+    """Refuse a checkpoint of low-rank matrices alone where a whole model is needed."""
+    if DIGEST in parameters:
+        raise UsageError(
+            f"{path}: holds low-rank matrices alone; write the whole model first, by "
+            "fairseq-posenc merge-lora"
+        )
 
 
 def write_checkpoint(state: Checkpoint, path: Path) -> None:

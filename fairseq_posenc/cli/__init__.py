@@ -17,7 +17,7 @@ from fairseq_posenc.flags.usage import OneLineParser
 
 GROUPS = {
     "installation": ("path", "list", "doctor"),
-    "checkpoints": ("average", "import", "export", "pack"),
+    "checkpoints": ("average", "merge-lora", "import", "export", "pack"),
     "serving": ("translate", "predict"),
     "text": (
         "tokenize",

@@ -124,6 +124,23 @@ def _conversion(out: str, what: str) -> Declare:
 
 
 @command(
+    "merge-lora",
+    "merge trained low-rank matrices with the model that they adapt",
+    place("CHECKPOINT", "a checkpoint trained with --lora-rank"),
+    argument("output", metavar="FILE", help="the checkpoint to write"),
+    argument("--lora-base", metavar="FILE", help="its base, if that is no longer where it was"),
+    argument("--data", metavar="DIR", help="its data, if they are no longer where they were"),
+    user_dir(),
+)
+def merge_lora(args: argparse.Namespace) -> None:
+    """Write a checkpoint without low-rank matrices that computes the same."""
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.models.low_rank import merge_file
+
+    merge_file(args.checkpoint, args.output, args.lora_base, args.data)
+
+
+@command(
     "import",
     "import a checkpoint of another toolkit",
     _FORMAT,
@@ -288,4 +305,4 @@ def _run_check(args: argparse.Namespace) -> None:
     print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
 
 
-COMMANDS = (average, import_, export, pack)
+COMMANDS = (average, merge_lora, import_, export, pack)

@@ -30,6 +30,7 @@ from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import help_text, setting
 from fairseq_posenc.layers.compiled import CompileFlags
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
+from fairseq_posenc.layers.low_rank import LowRankFlags
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
 
@@ -161,7 +162,9 @@ def layer_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of positions, attention and layers that every family has."""
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
     flags = [
-        flag for each in (*fixed, ParameterFlags, CompileFlags) for flag in dataclasses.fields(each)
+        flag
+        for each in (*fixed, ParameterFlags, CompileFlags, LowRankFlags)
+        for flag in dataclasses.fields(each)
     ]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()

@@ -20,7 +20,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded, load
-from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
 from fairseq_posenc.checkpoints.settings import saved_settings, task_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.given import has_effect
@@ -118,7 +118,9 @@ class CTranslate2Exporter(Exporter):
         for name in ("data", "source_lang", "target_lang"):
             if getattr(wanted, name) is not None:
                 overrides[name] = getattr(wanted, name)
-        settings = saved_settings(read_checkpoint(wanted.path, lazy=True))
+        checkpoint = read_checkpoint(wanted.path, lazy=True)
+        refuse_adapted(wanted.path, checkpoint["model"])
+        settings = saved_settings(checkpoint)
         kind = _kind(settings, wanted.path)
         given = {name: value for name, value in settings.items() if value is not None}
         refuse_settings(

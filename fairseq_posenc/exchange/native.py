@@ -18,7 +18,12 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_nonfinite
+from fairseq_posenc.checkpoints.reading import (
+    Checkpoint,
+    read_checkpoint,
+    refuse_adapted,
+    refuse_nonfinite,
+)
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, Kind, Parameters, Settings, kind_of
 from fairseq_posenc.flags.settings import ROLES
@@ -140,6 +145,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     """
     checkpoint = read_checkpoint(path)
     saved = checkpoint["model"]
+    refuse_adapted(path, saved)
     settings = saved_settings(checkpoint)
     name = settings.get("_name") or settings.get("arch")
     kind = kind_of(name)

@@ -11,7 +11,12 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import load, read_dictionary
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, write_checkpoint
+from fairseq_posenc.checkpoints.reading import (
+    Checkpoint,
+    read_checkpoint,
+    refuse_adapted,
+    write_checkpoint,
+)
 from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.exchange.card import card
 from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
@@ -76,6 +81,7 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
     if not os.path.isdir(wanted.data):
         raise UsageError(f"--data {wanted.data}: there is no such folder")
     state = read_checkpoint(wanted.checkpoint)
+    refuse_adapted(wanted.checkpoint, state["model"])
     scores = {path: _read(path, "--scores") for path in wanted.scores}
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     text = _complete(wanted, task, state)

@@ -31,6 +31,7 @@ from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
+from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 
 MODEL = "posenc_lm"
@@ -156,7 +157,7 @@ class LanguageModelDecoder(TransformerDecoder):
 
 
 @LANGUAGE_MODEL.register
-class LanguageModel(FairseqLanguageModel):
+class LanguageModel(LowRankModel, FairseqLanguageModel):
     """Decoder for ``--task language_modeling`` with position encodings in its attention.
 
     Args:
@@ -177,4 +178,5 @@ class LanguageModel(FairseqLanguageModel):
         model = cls(LanguageModelDecoder(nested(cfg), task.target_dictionary, embed_tokens))
         model.completed_settings = cfg
         initialise(model, cfg)
+        add_low_rank(model, cfg)
         return model

@@ -37,6 +37,7 @@ from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
+from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
 from fairseq_posenc.models.roberta import HeadedModel, MaskedLMEncoder
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
 
@@ -150,7 +151,7 @@ MASKED_LM: Family = Family(
 
 
 @MASKED_LM.register
-class MaskedLMModel(HeadedModel):
+class MaskedLMModel(LowRankModel, HeadedModel):
     """RoBERTa with position encodings in its attention.
 
     Args:
@@ -213,6 +214,7 @@ class MaskedLMModel(HeadedModel):
         if is_fine_tuning(settings):
             model.encoder.sentence_encoder.strict_positions = True
             model.encoder.sentence_encoder.strict_advice = "give its encoding and options"
+        add_low_rank(model, args)
         return model
 
     def forward(

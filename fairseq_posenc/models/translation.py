@@ -27,6 +27,7 @@ from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
+from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank, refuse_low_rank
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.positions import find_padding
@@ -76,7 +77,7 @@ TRANSLATION = Family(
 
 
 @TRANSLATION.register
-class TranslationModel(TransformerModelBase):
+class TranslationModel(LowRankModel, TransformerModelBase):
     """Transformer for ``--task translation`` with position encodings in its attention.
 
     Args:
@@ -102,6 +103,7 @@ class TranslationModel(TransformerModelBase):
         model = super().build_model(nested(cfg), task)
         model.completed_settings = cfg
         initialise(model, cfg)
+        add_low_rank(model, cfg)
         return model
 
     @classmethod
@@ -213,6 +215,7 @@ class MultilingualModel(MultilingualTransformerModel):
             UsageError: the task needs another family, or flags contradict each other.
         """
         MULTILINGUAL.complete_for_task(args, task, args)
+        refuse_low_rank(args, "models of --task multilingual_translation")
         model = super().build_model(args, task)
         initialise(model, args)
         return model

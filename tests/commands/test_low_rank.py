@@ -1,0 +1,36 @@
+"""Low-rank adaptation through the commands: train, resume, average, merge, translate."""
+
+import shutil
+
+from support.commands import SMALL, average, check_same, generate, train
+from support.conversion import refuses
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.cli import main
+
+pytest_plugins = ["support.toy"]
+
+
+def test_matrices_train_resume_average_merge_and_translate(toy, trained, tmp_path):
+    base, whole, rest = trained / "checkpoint_last.pt", tmp_path / "whole", tmp_path / "rest"
+    lora = ["--lora-rank", "2", "--lora-base", base, "--lora-layers", "q_proj,fc1"]
+    flags = ["--arch", "roformer_tiny", *SMALL, *lora, "--update-epoch-batch-itr", "True"]
+    flags += ["--max-epoch", "2"]
+    losses = train(toy.separate, whole, *flags, "--save-interval-updates", "6").losses()
+    state = read_checkpoint(str(whole / "checkpoint_last.pt"))["model"]
+    kept = {name for name in state if ".lora_" not in name}
+    assert kept == {"low_rank_base"} and len(state) > 1
+    rest.mkdir()
+    shutil.copy(whole / "checkpoint_2_6.pt", rest / "checkpoint_last.pt")
+    assert train(toy.separate, rest, *flags).losses().items() <= losses.items()
+    checkpoint = average(whole, "--num-epoch-checkpoints", "2")
+    apart = generate(toy.separate, checkpoint).hypotheses()
+    moved = tmp_path / "moved.pt"
+    shutil.copy(base, moved)
+    main(["merge-lora", str(checkpoint), str(tmp_path / "merged.pt"), "--lora-base", str(moved)])
+    merged = read_checkpoint(str(tmp_path / "merged.pt"))["model"]
+    assert set(merged) == set(read_checkpoint(str(base))["model"])
+    check_same(generate(toy.separate, tmp_path / "merged.pt").hypotheses(), apart)
+    words = [f"{checkpoint}: holds low-rank matrices alone"]
+    refuses(words, "export", "ctranslate2", checkpoint, tmp_path / "out")
+    refuses(words, "pack", checkpoint, tmp_path / "out", "--data", toy.separate)
