@@ -148,7 +148,7 @@ class Digits(PositionRule):
     flags=SeparatorFlags,
 )
 class Coupling(PositionRule):
-    """2, 3, … n + 1 for the n digits of each operand, n + 2 for the operator after it.
+    """2, 3, … n + 1 for the n digits of each operand, n + 2 for the operators after it.
 
     Positions go down again after the last kind of operator: n + 1, n, … for the answer.  Each
     separator of documents, ``</s>``, has 0.
@@ -176,8 +176,9 @@ class Coupling(PositionRule):
         """See :class:`PositionRule`."""
         answers, ends = tokens.indices.eq(self.answer), tokens.indices.eq(self.end)
         marks = ends | answers | among(tokens.indices, self.operators)
-        # an operator belongs to the operand before it
-        up = since(first(tokens.real) | after(marks)) + 2
+        # an operator belongs to the operand before it, and others next to it have the same
+        up = since(first(tokens.real) | (after(marks) & ~marks)) + 2
+        up = torch.where(marks, up.gather(1, last(marks & ~after(marks))), up)
         at = last(marks)
         down = up.gather(1, at) - since(marks)
         found = torch.where(answers.gather(1, at) & ~answers, down, up).clamp(min=0)

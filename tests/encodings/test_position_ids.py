@@ -68,6 +68,7 @@ def read(rule, text, causal=True, padding=(0, 0), given=None, **flags):
             "same",
         ),
         ("coupling", True, "1 2 + 0 1 = 2", [2, 3, 4, 2, 3, 4, 3], "same"),
+        ("coupling", True, "1 2 + = 2 1 0", [2, 3, 4, 4, 3, 2, 1], "same"),
     ],
 )
 def test_positions_of_rules(rule, causal, text, table, layers, padding):
