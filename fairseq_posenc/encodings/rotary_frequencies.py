@@ -63,8 +63,8 @@ def frequencies(
         kept: number of pairs that turn, by default all.
     """
     found = scaling.frequencies(dim, base)
-    if kept is not None:
-        found[kept:] = 0.0
+    if kept is not None and kept < len(found):  # not in place, which ONNX cannot express
+        found = torch.cat((found[:kept], torch.zeros_like(found[kept:])))
     return found.to(device)
 
 

@@ -33,7 +33,10 @@ TABLE, T5_TABLE = "decoder.embed_positions.weight", "decoder.position_bias.t5.ta
 
 
 KINDS = kinds(PRESETS)
-OWN_FLAGS = {"rnope_swa_lm": ["--decoder-layers", "4"]}  # its windows are a pattern of four
+OWN_FLAGS = {
+    "rnope_swa_lm": ["--decoder-layers", "4"],  # its windows are a pattern of four
+    "llama_lm_small": ["--kv-heads", "1"],  # the small models have two heads
+}
 
 
 @pytest.mark.parametrize("arch", KINDS)
@@ -54,7 +57,7 @@ def test_every_kind_of_architecture_trains_resumes_scores_and_continues(arch, co
 
 @pytest.mark.parametrize("arch", [name for name in PRESETS if name not in KINDS])
 def test_every_other_architecture_trains(arch, corpus, tmp_path):
-    assert "valid 1" in train_lm(corpus, tmp_path, arch).losses()
+    assert "valid 1" in train_lm(corpus, tmp_path, arch, *OWN_FLAGS.get(arch, [])).losses()
 
 
 def test_validating_gives_the_loss_of_training_and_the_perplexity_of_eval_lm(corpus, tmp_path):
