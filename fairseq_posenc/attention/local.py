@@ -214,7 +214,7 @@ class LocalAttention(SparseAttention):
     def _global_heads(
         self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
     ) -> Tuple[Tensor, ...]:
-        """From the projections of global tokens, if there are any, (B, H, T, D) each."""
+        """Queries, keys and values of global tokens, (B, H, T, D) each."""
         if self.global_q_proj is None:
             return q, k, v
         projections = [getattr(self, f"global_{name}") for name in _PROJECTIONS]

@@ -114,7 +114,7 @@ class MultiheadAttention(MultiheadKernel):
 
     @classmethod
     def abilities_for(cls, options: Options) -> Abilities:
-        """With ``--log-length-scale``, the factor log n / log N (GAU section 3.3)."""
+        """The abilities with ``--log-length-scale``: a factor log n / log N (GAU section 3.3)."""
         scale = option(options, "log_length_scale")
         if scale is None:
             return cls.abilities

@@ -58,7 +58,7 @@ def printing() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
-        # or Python tries again when it ends
+        # otherwise Python tries again when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             raise SystemExit(1) from None

@@ -27,7 +27,7 @@ TORCH_VERSION = parse_version(torch.__version__)
 #: ``torch.nn.functional.scaled_dot_product_attention`` exists (PyTorch 2.0).
 HAS_SDPA = hasattr(F, "scaled_dot_product_attention")
 
-#: It takes ``scale=`` (PyTorch 2.1); earlier versions need the queries scaled instead.
+#: The fused kernel takes ``scale=`` (PyTorch 2.1); before that, queries are scaled instead.
 SDPA_HAS_SCALE = HAS_SDPA and TORCH_VERSION >= (2, 1)
 
 #: ``torch.nn.functional.rms_norm`` is one kernel, in float32 inside (PyTorch 2.8).
@@ -36,7 +36,7 @@ HAS_FUSED_RMS_NORM = hasattr(torch.ops.aten, "_fused_rms_norm")
 #: Fully masked rows give zeros (PyTorch 2.5); earlier versions give NaN.
 SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
-#: It takes fewer heads of keys than of queries, with ``enable_gqa=`` (PyTorch 2.5).
+#: The fused kernel takes fewer heads of keys than of queries, with ``enable_gqa=`` (PyTorch 2.5).
 SDPA_HAS_GROUPS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
 

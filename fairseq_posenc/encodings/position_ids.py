@@ -30,7 +30,7 @@ class Tokens(NamedTuple):
 
 
 class Places(NamedTuple):
-    """What a rule makes of a batch."""
+    """The positions of a batch, as a rule for position ids gives them."""
 
     table: Tensor  # at what a table that is added to the embeddings is read, (B, S), int64
     layers: Optional[Tensor]  # what attention is given, (B, S); None for 0, 1, 2, …

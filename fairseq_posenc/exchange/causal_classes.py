@@ -42,7 +42,7 @@ class CausalClass:
         "max_target_positions": "max_position_embeddings",
     }
     epsilon: Tuple[str, float] = ("layer_norm_eps", 1e-5)
-    #: whether the output is the embedding, unless config.json says it
+    #: True if the output projection is the embedding wherever config.json says nothing of it
     tied = False
 
     def entries(self, settings: Settings, dim: int, path: str) -> Dict[str, Any]:

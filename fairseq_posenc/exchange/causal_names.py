@@ -44,7 +44,7 @@ def _split_transposed(x: Tensor, number: int, heads: int) -> List[Tensor]:
 
 #: One of theirs is one of ours.
 ALONE = Layout(lambda parts, heads: parts[0], lambda x, number, heads: [x])
-#: For each head its queries, keys and values, (H, 3, D, C).
+#: Rows are ordered by head, and within a head by query, key and value: (H, 3, D, C).
 BY_HEAD = Layout(_join_by_head, _split_by_head)
 #: All queries, then all keys, then all values, as (C, 3·C): rows are inputs.
 TRANSPOSED = Layout(_join_transposed, _split_transposed)

@@ -17,7 +17,7 @@ BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
 _EMBEDDING = {kinds.ENCODER + "layernorm_embedding": BASE + "embeddings.LayerNorm"}
 _PROJECT = {kinds.ENCODER + "embed_project": BASE + "embeddings_project"}
-#: In every layer.
+#: Names within a layer.
 PROJECTIONS = {
     "self_attn.q_proj": "attention.self.query",
     "self_attn.k_proj": "attention.self.key",

@@ -58,7 +58,7 @@ def _drawing(task: GeneratedTask, length: int, what: str, seed: int) -> Callable
 
 
 def _different(draw: Callable[[], Sample], number: int) -> List[Sample]:
-    """Of so many samples, those whose input was not there before."""
+    """Draw *number* samples and keep the first of each input."""
     found: Dict[Tuple[str, ...], Sample] = {}
     for _ in range(number):
         sample = draw()

@@ -68,7 +68,7 @@ class Option(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What a script takes."""
+    """The arguments and options that a script declares in the comment at its head."""
 
     text: str  # the comment at its head, as its ``--help``
     arguments: Tuple[str, ...]  # its arguments in order, as they are declared
@@ -112,7 +112,7 @@ def _options_of(lines: Sequence[str], wanted: Sequence[str], before: Sequence[st
 
 
 def declaration_of(path: str) -> Declaration:
-    """What the script at *path* takes."""
+    """Read the declaration of the script at *path*."""
     lines = head_of(path)
     name = f"  {os.path.basename(path)} "
     call = next((line[len(name) :] for line in lines if line.startswith(name)), "")

@@ -130,7 +130,7 @@ def end_family(roots: Sequence[int], kill_after: float = _KILL_AFTER) -> None:
 
 
 def _family(roots: Set[int]) -> List[int]:
-    """Those of the processes that are alive, and all below them.
+    """The processes *roots* that are alive, and all their descendants.
 
     A script comes before its command: if the command ended first, the script could start another.
     """

@@ -54,7 +54,7 @@ def recorded(folder: str) -> Optional[Text]:
 
 
 class Preparation:
-    """From a line of raw text to tokens, and from tokens to a line.
+    """The way from a line of raw text to tokens, and from tokens back to a line.
 
     Args:
         text: the tokeniser and the subwords.

@@ -46,7 +46,7 @@ class AttentionCall(NamedTuple):
         is_causal: bool = False,
         **unused: Any,
     ) -> "AttentionCall":
-        """From the arguments of ``scaled_dot_product_attention``."""
+        """Read the arguments of ``scaled_dot_product_attention``."""
         tensors, mask = (query, key, value), attn_mask
         described = None if mask is None else (mask.dtype, tuple(mask.shape), mask.stride())
         dense = all(x.stride(-1) == 1 for x in tensors)

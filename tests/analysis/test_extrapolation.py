@@ -98,7 +98,7 @@ def test_blocks_are_what_eval_lm_scores(encoding, blocks, trained_lm):
 
 
 def test_windows_are_those_of_eval_lm_with_a_context_window(blocks, trained_lm):
-    """But eval-lm also scores the beginning of the text, with less context."""
+    """Here eval-lm also scores the beginning of the text, with less context."""
     checkpoint, half = trained_lm("rotary"), LENGTH // 2
     finished = eval_lm(blocks, checkpoint, "--context-window", half, "--batch-size", "1")
     assert finished.status == 0, finished.err[-2000:]
@@ -178,7 +178,7 @@ def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path
 
 
 def test_a_curve_of_several_runs_ends_with_the_first_of_them():
-    """Or its mean would be of other models from there on."""
+    """A curve ends where a seed ends, because its mean beyond would be of fewer models."""
     short, long = (
         extrapolation.Measurement(
             extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3)

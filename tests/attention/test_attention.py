@@ -110,7 +110,7 @@ def test_logits_beyond_the_range_of_half_precision_stay_finite():
 
 
 def test_a_product_with_a_hidden_key_may_be_infinite():
-    """As with xPos, whose products with later keys grow."""
+    """Products with later keys can overflow, as those of xPos, which grow with the distance."""
     skip_without_cpu_kernels(torch.float16)
     q, k, v = (x.half() for x in qkv())
     k[:, :, -1] = 60000 * q[:, :, -1].sign()
@@ -147,7 +147,7 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
 
 
 def test_cross_attention_shares_keys_between_hypotheses():
-    """With a beam, source keys are kept once per sentence and the outputs are the same."""
+    """For a beam, source keys are kept once per sentence and the outputs are the same."""
     layer = CrossAttention(16, 2, 2).eval()
     source = torch.randn(2, 6, 16).repeat_interleave(3, dim=0)  # two sentences, beam 3
     padding = torch.tensor([[True, False, False, False, False, False], [False] * 6])

@@ -59,7 +59,7 @@ def test_patterns_decode_and_ignore_padding(value, flags):
 
 @torch.no_grad()
 def test_every_layer_uses_the_encoding_it_has():
-    """With the encodings of both layers alike, a pattern is no pattern."""
+    """A pattern that names the same encoding for both layers equals the encoding by itself."""
     source, target = sentences(2, 7), sentences(2, 8, seed=1)
     plain = model_of("--position-encoding", "rotary")
     same = model_of("--position-encoding", "rotary,rotary")

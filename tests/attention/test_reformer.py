@@ -37,7 +37,7 @@ def layer_of(encoding="rotary", heads=H, head_dim=D, dense=False, **flags):
 
 
 def sets_by_hand(layer, x, real):
-    """For each real token, the tokens that it finds in any round; *x* (T, D) is of one head."""
+    """The tokens that each real token finds in any round; *x* (T, D) is of one head."""
     found = {m: set() for m in real}
     for rotation in layer.hashing.rotations.double():
         places, counts = {}, {}
@@ -90,7 +90,7 @@ def test_the_released_logits_are_not_divided_by_the_root_of_the_head_size(dense)
 
 
 def test_a_token_attends_to_itself_where_there_is_no_other():
-    """By masks alone: a low logit would round away its product in float32."""
+    """Tokens are hidden by masks alone: a low logit would round away its product in float32."""
     found = torch.tensor([[True, False, False], [True, True, False], [False, False, False]])
     kept, others = _without_itself(found, torch.eye(3, dtype=torch.bool))
     assert kept.tolist() == [[True, False, False], [True, False, False], [False] * 3]
@@ -99,7 +99,7 @@ def test_a_token_attends_to_itself_where_there_is_no_other():
 
 @either_way
 def test_a_token_alone_has_its_value(dense):
-    """To the last bit in float32, and its gradient is that of its value alone.
+    """The value is exact in float32, and so is its gradient.
 
     Fused backward kernels subtract two sums of D products that differ by their rounding, which on
     some processors leaves 1e-7 instead of 0 for the queries.
@@ -122,7 +122,7 @@ def test_a_token_alone_has_its_value(dense):
 
 @torch.no_grad()
 def test_some_keys_are_found_and_some_are_not():
-    """Or the test above would compare two softmax attentions."""
+    """Buckets hide some tokens; otherwise the test above would compare two softmax attentions."""
     layer, x = layer_of(), torch.randn(T, D).double()
     sizes = [len(seen) for seen in sets_by_hand(layer, x, list(range(T))).values()]
     assert max(sizes) < T and min(sizes) < T / 2 and max(sizes) > 2 * CHUNK
@@ -185,7 +185,7 @@ def test_the_package(golden, dense):
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)])
 @torch.no_grad()
 def test_half_precision(dtype, tolerance, causal, dense):
-    """In the same buckets; rounding of queries alone would move some tokens to others."""
+    """Both have the same buckets, since rounding alone would move some tokens to others."""
     skip_without_cpu_kernels(dtype)
     flags = {"reformer_buckets": 16, "reformer_chunk": 32, "reformer_rounds": 2, "dense": dense}
     layer, x = layer_of("none", **flags).float(), torch.randn(1, 1024, H * D)

@@ -141,7 +141,7 @@ def test_short_texts_and_rows_of_padding(kernel, causal):
 
 @torch.no_grad()
 def test_windows_wider_than_the_text_are_full_attention():
-    """And cost no more: blocks have no neighbours that are not there."""
+    """Short inputs cost no more: blocks have no neighbours that are not there."""
     wide = tiny("rotary", "--attention", "local", "--local-window", "2000000000")
     full = tiny("rotary")
     full.load_state_dict(wide.state_dict())
@@ -268,7 +268,7 @@ def test_longformer_of_transformers(golden):
 
 @torch.no_grad()
 def test_bigbird_of_transformers(golden):
-    """With the random blocks that it was given, no numbers of ours."""
+    """The reference uses the random blocks that it was given, and no numbers of ours."""
     ref = golden("bigbird")
     x, layer = ref["inputs"]["x"], golden_layer(ref, "bigbird")
     random = ref["inputs"]["random"]

@@ -68,7 +68,7 @@ def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
 @pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])
 @torch.no_grad()
 def test_the_tokens_of_the_first_text_are_global(encoding):
-    """As many in each row as if all rows had so many; the question is shorter, longer, or all."""
+    """A row gives what it would alone; the question is shorter, longer, or all of the text."""
     flags = [*LOCAL, "6", "--local-global-tokens", "4", "--local-global-first-text", "9"]
     model = masked_lm(encoding, *flags).double().eval()
     for name, parameter in model.named_parameters():

@@ -56,7 +56,7 @@ def train_together(*arguments):
 
 
 def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, monkeypatch):
-    """As torchrun starts them, with pytorch_ddp, the default."""
+    """Two processes as torchrun starts them, with pytorch_ddp, the default."""
     alone = train(toy.separate, tmp_path / "one", *ROFORMER, "--update-freq", "2").losses()
     commands = list(launched(monkeypatch, toy.separate, tmp_path / "two", *ROFORMER))
     together = finished(commands).losses()

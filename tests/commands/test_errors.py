@@ -24,7 +24,7 @@ def test_an_empty_training_file(toy, tmp_path):
 
 
 def test_installed_command_and_user_dir_with_a_trailing_slash(toy, tmp_path):
-    """In a process of its own, started as a user starts it."""
+    """Run a command in a process of its own, started as a user starts it."""
     command = Path(sys.executable).with_name("fairseq-train")
     if not command.exists():
         pytest.skip("fairseq's commands are not installed beside this Python")

@@ -71,7 +71,7 @@ def test_validating_gives_the_loss_of_training_and_the_perplexity_of_eval_lm(cor
 
 @pytest.mark.parametrize("encoding", ["learned", "rotary", "alibi", "learned+t5"])
 def test_prompts_of_several_lengths_are_continued_as_alone(encoding, corpus, trained_lm):
-    """In a batch the shorter ones are padded."""
+    """Prompts of several lengths make a batch in which the shorter ones are padded."""
     checkpoint = trained_lm(encoding)
     alone = continued(corpus, checkpoint, PROMPTS)
     together = continued(corpus, checkpoint, PROMPTS, batch=3)

@@ -88,7 +88,7 @@ def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
 
 
 def test_the_optimizer_of_other_parameters_is_refused(toy, trained, tmp_path):
-    """It counts parameters, and would give the state of one to another."""
+    """The optimiser counts parameters, and would give the state of one to another."""
     flags = ["--arch", "posenc_transformer", "--position-encoding", "learned", *SMALL]
     start = ["--restore-file", trained / "checkpoint_last.pt", "--max-epoch", "2"]
     message = refusal(toy.separate, tmp_path, *flags, *start)

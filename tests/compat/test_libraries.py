@@ -36,7 +36,7 @@ def test_buckets_are_lower_percentiles(number):
 
 @pytest.mark.parametrize("aggregate", [None, lambda norm: norm * 2])
 def test_the_norm_of_gradients_is_moved_to_their_device(aggregate):
-    """As if fairseq had computed it on another one."""
+    """The result is on the device of the input, as if fairseq had computed it on another one."""
     weights = [None, torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
     weights[2].grad = torch.ones(2)
     moved = []

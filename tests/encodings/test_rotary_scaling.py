@@ -166,7 +166,7 @@ def test_the_factor_1_of_each_rule_is_no_scaling():
 
 
 def test_other_implementations(golden):
-    """Those of transformers; its dynamic NTK is ours with a factor that follows the length."""
+    """Frequencies by transformers; its dynamic NTK is ours with a factor by length."""
     reference = golden("rope_inv_freq")
     outputs, compared = reference["outputs"], set()
     wanted = zip(outputs["inv_freq"].double(), outputs["attention_factor"].tolist())

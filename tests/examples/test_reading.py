@@ -15,7 +15,7 @@ made_up = recipe_module("reading", "made_up")
 
 
 def test_choices_are_trained_by_fairseqs_own_task(tmp_path):
-    """Those of the made-up rule, two to four of them, with segments and the flags of C3."""
+    """Answers by the made-up rule, two to four of them, with segments and the flags of C3."""
     text = tmp_path / "text"
     part = "In {} , 3 men of the {} side went {} on 5 May 1999 with 14 others and came back to town"
     lines = [part.format(1800 + n, "old", ("north", "away")[n % 2]) for n in range(40)]
@@ -75,7 +75,7 @@ def test_hyper_parameters_are_the_papers(
 
 @pytest.mark.parametrize("flags, longest, stride", [([], 512, 128), (["40", "8"], 40, 8)])
 def test_the_decay_ends_with_the_last_window(tmp_path, flags, longest, stride):
-    """Of long passages, which have several windows; a batch is one of windows."""
+    """Evaluate long passages, which have several windows; a batch is one of windows."""
     lengths = [5, 30, 36, 37, 60, 700]
     paragraphs = [
         {

@@ -71,7 +71,7 @@ def test_every_file_of_a_model_is_needed(tmp_path, out, name):
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_every_import_is_exported_again_or_refused_by_name(tmp_path, out, name):
-    """Those of transformers are exported to their own classes, others to RoFormer's."""
+    """Models of transformers are exported to their own classes, others to RoFormer's."""
     pytest.importorskip("safetensors", reason="exporting needs the package")
     convert("import", name, SOURCES[name](tmp_path / "source"), out)
     target = name if name in EXPORTED else "hf-roformer"

@@ -90,7 +90,7 @@ def scored(transformers, tmp_path_factory):
 
 
 def test_a_transformers_that_hides_no_later_tokens_is_named(transformers, tmp_path, monkeypatch):
-    """As in 5.9 to 5.17."""
+    """Make RoFormer see later tokens, as transformers 5.9 to 5.17 do."""
     module = pytest.importorskip("transformers.models.roformer.modeling_roformer")
     if not hasattr(module, "create_causal_mask"):
         pytest.skip("this transformers makes the mask otherwise")

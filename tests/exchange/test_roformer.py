@@ -171,7 +171,7 @@ def test_what_they_cannot_express(tmp_path, heads, settings, words):
 
 
 def test_activations():
-    """Those of fairseq that transformers has under another name, and those it has not."""
+    """Activations of fairseq that transformers has under another name, and those it has not."""
     assert huggingface.activation_for("gelu_fast", "checkpoint.pt") == "gelu_new"
     with pytest.raises(UsageError, match="checkpoint.pt: --activation-fn relu_squared"):
         huggingface.activation_for("relu_squared", "checkpoint.pt")

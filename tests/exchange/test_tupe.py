@@ -70,7 +70,7 @@ def test_stored_outputs(reference_of, tmp_path, out, name):
 
 
 def test_a_released_checkpoint(released, out):
-    """As the trainer of the released code left it, with the state of its optimiser."""
+    """A checkpoint as the released trainer left it has the state of its optimiser, too."""
     expected = released("tupe_r_mlm")
     compare(expected, SHARED / "golden" / "tupe_ckpt" / "tupe_r_mlm" / "checkpoint_last.pt", out)
 

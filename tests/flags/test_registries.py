@@ -172,7 +172,7 @@ def test_every_family_takes_flags_of_its_users(registered):
 
 @pytest.mark.parametrize("flag", ["--attention", "--norm", "--feed-forward", "--position-encoding"])
 def test_an_unknown_name_may_be_one_of_a_user_dir(flag):
-    """As of a checkpoint that was trained with a user's own part, loaded without it."""
+    """Settings of a checkpoint that was trained with a user's own part, loaded without it."""
     with pytest.raises(UsageError, match=f"{flag} mine: .*; if it is your own, .*--user-dir"):
         build("posenc_transformer", flag, "mine")
 

@@ -52,7 +52,7 @@ def test_a_task_with_one_input_of_a_length_ends():
 
 
 def test_the_same_on_every_machine():
-    """Of Python's generators, those used here are the same in all versions since 3.8."""
+    """The functions of Python's generator used here are the same since version 3.8."""
     sample = GENERATED_TASKS["copy"].sample(12, Random("copy 12 train 1"))[0]
     assert "".join(sample) == "dabgefahagaa"
 

@@ -19,7 +19,7 @@ FORMS = {"deberta": ["--deberta-released"], "tupe": ["--tupe-free"], "t5": ["--t
 
 @pytest.mark.parametrize("name, form", [(n, []) for n in NAMES] + list(FORMS.items()))
 def test_gradients_of_all_parameters(name, form):
-    """With a padded source, so that masks take part."""
+    """A batch with a padded source, so that masks take part."""
     encodings = name.rpartition(":")[2].split("+")
     clipped = [f"--{each}-max-distance=2" for each in CLIPPED if each in encodings]
     smooth = [] if name in OWN_ACTIVATION else SMOOTH

@@ -153,7 +153,7 @@ def step_of(task, model, batch):
 
 @pytest.mark.parametrize("in_parallel", [False, True])
 def test_masked_separators_still_divide_pairs(in_parallel, masked_pairs):
-    """As well where fairseq's trainer holds the model as it does with several processes."""
+    """Segments are found, too, where fairseq wraps the model for several processes."""
     batches, lines = masked_pairs
     task, found = batches("eos")
     model, inner = tiny("rotary", *PAIRS), torch.nn.Module()
@@ -182,7 +182,7 @@ def test_running_text_is_one_segment(masked_pairs):
 
 
 def test_batches_of_other_tasks_are_left_alone():
-    """Those of --task sentence_ranking, with an input for each answer."""
+    """Data of --task sentence_ranking, with an input for each answer."""
     task, batch, seen = FairseqTask(Namespace(init_token=0)), {"net_input1": {}}, []
 
     def criterion(model, sample):

@@ -158,7 +158,7 @@ def test_pooled_queries_find_the_products_of_their_distances():
 
 
 def test_gradients(name="transformer_xl"):
-    """Of all tokens in float64, and the same with --checkpoint-activations."""
+    """Outputs of all tokens in float64, and the same with --checkpoint-activations."""
     small = [*shape(3, 4, 4, 2, "encoder"), "--funnel-stages", "1,1"]
     encoder = tiny(name, *small).encoder.sentence_encoder
     tokens = texts(1, 4)

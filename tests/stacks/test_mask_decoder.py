@@ -54,7 +54,7 @@ def test_the_decoder_is_what_the_formula_says(times):
 @pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
 @torch.no_grad()
 def test_without_positions_and_once_it_is_bert(encoding, norm):
-    """For P = 0 and n = 1 the decoder is the last layer."""
+    """The decoder with P = 0 and n = 1 is the last layer."""
     model, tokens = tiny(encoding, *norm, layers=1), padded()
     model.encoder.sentence_encoder.embed_mask_positions.weight.zero_()
     real = tokens.ne(PAD)

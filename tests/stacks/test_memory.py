@@ -54,7 +54,7 @@ def test_segments_with_all_their_past_as_memory_give_the_full_forward(name):
 
 
 def test_a_memory_takes_the_type_and_the_device_of_what_follows():
-    """That of a checkpoint is on the CPU."""
+    """Memory of a checkpoint is on the CPU."""
     memory, inputs = [torch.zeros(1, 3, 2)], [torch.zeros(1, 2, 2, dtype=torch.half, device="meta")]
     (moved,) = moved_on(memory, inputs, length=4)
     assert (moved.shape, moved.dtype, moved.device.type) == ((1, 4, 2), torch.half, "meta")

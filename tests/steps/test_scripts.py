@@ -246,7 +246,7 @@ fairseq-posenc stale run* --data data
 
 
 def test_what_ignores_a_signal_is_killed(tmp_path):
-    """And is given ten seconds before that."""
+    """A script is told to end and given ten seconds before it is killed."""
     stubborn = (
         "import signal, time; signal.signal(15, signal.SIG_IGN); open('on', 'w'); time.sleep(60)"
     )

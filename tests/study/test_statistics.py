@@ -58,7 +58,7 @@ def test_the_deviation_of_a_pair_is_that_of_the_paired_differences():
 
 @pytest.mark.parametrize("effect", [0.3, 1.0, 2.0, 6.0, 50.0])
 def test_the_number_of_seeds_that_would_separate_two_systems(effect):
-    """Of 20,000 studies with that many seeds, 80 % find the difference; with one less, fewer."""
+    """In 20,000 studies with that many seeds, 80 % find the difference; with one less, fewer."""
 
     def found(number):
         drawn = np.random.default_rng(7).normal(effect, size=(20_000, number))

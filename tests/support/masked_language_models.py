@@ -22,7 +22,7 @@ SMALL = [*shape(2, 32, 64, 4, "encoder"), "--dropout", "0", "--attention-dropout
 
 
 class Vocabulary(list):
-    """As much of a dictionary as a model needs, of any size."""
+    """The part of a dictionary that a model needs, with any number of symbols."""
 
     pad = staticmethod(lambda: PAD)
     eos = staticmethod(VOCABULARY.eos)

@@ -258,7 +258,7 @@ def _scores(
     name: str,
     signature: str,
 ) -> Dict[str, List[Dict[int, float]]]:
-    """By system, for each seed: scores by the median length of the part."""
+    """Each system's scores, a dictionary for each seed: scores by the median length of the part."""
     found: Dict[str, List[Dict[int, float]]] = {
         system: [{} for _ in runs] for system, runs in translations.hypotheses.items()
     }

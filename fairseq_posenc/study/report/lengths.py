@@ -28,7 +28,7 @@ TOLD = {
     "beyond": "right beyond (%)",
     "within": "right within (%)",
 }
-#: By system, for each seed: the percentage of right outputs by task and by length.
+#: Each system's results, for each seed: the percentage of right outputs by task and by length.
 ByLength = Mapping[str, Sequence[Mapping[str, Mapping[int, float]]]]
 
 

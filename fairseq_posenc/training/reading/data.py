@@ -68,7 +68,7 @@ class Settings(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What was written."""
+    """The sizes of the data that were written."""
 
     questions: int  # their number
     passages: int  # their number
