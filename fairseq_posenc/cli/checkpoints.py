@@ -158,10 +158,18 @@ def import_(args: argparse.Namespace) -> None:
     print("\n".join(report.lines()))
 
 
-def _for_ctranslate2(parser: argparse.ArgumentParser) -> None:
-    """Declare what only one format takes."""
-    add = parser.add_argument_group("for ctranslate2").add_argument
+def _for_some_formats(parser: argparse.ArgumentParser) -> None:
+    """Declare what only some formats take."""
+    add = parser.add_argument_group("for classifiers and ctranslate2").add_argument
     add("--data", metavar="DIR", help="the binary data, if it is no longer where training had it")
+    add = parser.add_argument_group("for masked language models and classifiers").add_argument
+    add(
+        "--tokenizer",
+        metavar="PATH",
+        help="the tokenizer of the training's text, to be part of the model: a folder of "
+        "transformers",
+    )
+    add = parser.add_argument_group("for ctranslate2").add_argument
     for side in ("source", "target"):
         shown = "default: as in the checkpoint or the data"
         add(f"--{side}-lang", metavar="LANG", help=shown)
@@ -189,7 +197,7 @@ def _for_ctranslate2(parser: argparse.ArgumentParser) -> None:
         help="the head to export; lm for the language-model head, and with onnx features for none",
     ),
     _conversion("OUT", "folder to write to; with onnx a file"),
-    _for_ctranslate2,
+    _for_some_formats,
 )
 def export(args: argparse.Namespace) -> None:
     """Convert a checkpoint of this plug-in to a model of another toolkit."""

@@ -8,6 +8,7 @@ from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
     causal_lm,
     ctranslate2_export,
     gau_alpha,
+    masked_lm,
     onnx_export,
     roformer,
     tupe,

@@ -18,6 +18,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import causal_names as names
 from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.causal_classes import CLASSES, CausalClass
 from fairseq_posenc.exchange.formats import (
     Expressible,
@@ -29,8 +30,8 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Settings
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader, read_vocabulary
-from fairseq_posenc.exchange.symbols import write_symbols
+from fairseq_posenc.exchange.reader import Reader, read_vocabulary
+from fairseq_posenc.exchange.symbols import CAUSAL_MARKS, write_symbols
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 
 DECODER = CAUSAL.stack
@@ -94,7 +95,7 @@ class CausalExporter(CheckpointExporter):
             "torch_dtype": "float32",
         }
         hf.write_weights(folder, entries, state)
-        write_symbols(folder, symbols, settings["max_target_positions"])
+        write_symbols(folder, symbols, settings["max_target_positions"], CAUSAL_MARKS)
         foreign = _reference(folder, target.architecture, torch.arange(len(symbols)), 0)
         note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
         return Exported(foreign, (note,))
@@ -113,21 +114,11 @@ def foreign_parameters(
     """
     settings, ours, theirs = checkpoint.settings, dict(checkpoint.parameters), target.names
     heads, channels = settings["decoder_attention_heads"], settings["decoder_embed_dim"]
-    state: Dict[str, Tensor] = {}
     if settings["position_encoding"] == "rotary" and settings["rotary_pairing"] == "interleaved":
-        for name in [name for name in ours if ".q_proj." in name or ".k_proj." in name]:
-            ours[name] = interleaved_to_half(ours[name], channels // heads, dim)
-    for number in range(settings["decoder_layers"]):
-        prefix = f"{DECODER}layers.{number}."
-        for module in theirs.modules:
-            for part in ("weight", "bias"):
-                found = [ours.pop(f"{prefix}{name}.{part}", None) for name in module.ours]
-                present = [x for x in found if x is not None]
-                name = f"{theirs.layer.format(number)}{module.theirs}.{part}"
-                if present:
-                    state[name] = module.layout.join(present, heads)
-                elif part == "weight":
-                    state[name] = torch.ones(channels)  # the gain of an RMS norm
+        ours = joints.with_halves(ours, channels // heads, dim)
+    layers = settings["decoder_layers"]
+    state, gains = joints.write_layers(ours, theirs, DECODER, layers, heads)
+    state.update({name: torch.ones(channels) for name in gains})  # those of RMS norms
     embedding = ours.pop(CAUSAL.embedding)
     output = ours.pop(OUTPUT, embedding)
     scale = 1.0 if settings["no_scale_embedding"] else math.sqrt(channels)
@@ -150,19 +141,6 @@ def foreign_parameters(
     return state
 
 
-def interleaved_to_half(rows: Tensor, head_dim: int, dim: int) -> Tensor:
-    """Reorder the first channels of every head: neighbours become i and i + dim/2.
-
-    Args:
-        rows: (H·D, …), the weight or bias of a projection.
-        head_dim: D.
-        dim: rotated channels.
-    """
-    heads = rows.view(-1, head_dim, *rows.shape[1:])
-    rotated, rest = heads[:, :dim], heads[:, dim:]
-    return torch.cat((rotated[:, 0::2], rotated[:, 1::2], rest), dim=1).reshape(rows.shape)
-
-
 class CausalImporter(Importer):
     """Reads a folder of a class of transformers.
 
@@ -182,7 +160,8 @@ class CausalImporter(Importer):
         parameters = hf.with_prefix(folder.parameters, source.names.embedding)
         tied = folder.config.flag("tie_word_embeddings", source.tied)
         known = len(vocabulary.order) - vocabulary.missing
-        notes = _leave_out_rows(parameters, source.names, known)
+        rows = (source.names.embedding, source.names.output)
+        notes = joints.leave_out_rows(parameters, rows, known)
         reader = Reader(folder.weights, parameters, vocabulary)
         notes += _move(reader, source, settings, tied)
         reader.finish(f"config.json ({source.architecture})")
@@ -204,37 +183,19 @@ class CausalImporter(Importer):
         )
 
 
-def _leave_out_rows(parameters: ForeignParameters, theirs: names.Names, known: int) -> List[str]:
-    """Remove rows behind the last symbol, in place, which only fill a matrix; return a note."""
-    notes: List[str] = []
-    for name in (theirs.embedding, theirs.output):
-        rows = parameters.get(name)
-        if rows is not None and len(rows) > known:
-            parameters[name] = rows[:known]
-            notes.append(f"left out {len(rows) - known} rows of {name} that have no symbol")
-    return notes
-
-
 def _move(reader: Reader, source: CausalClass, settings: Settings, tied: bool) -> List[str]:
     """Move all parameters, set whether the output is tied, and return notes."""
     theirs, heads = source.names, settings["decoder_attention_heads"]
     rms, biased = settings.get("norm") == "rms", not settings.get("no_bias")
-    for number in range(settings["decoder_layers"]):
-        prefix, ours = theirs.layer.format(number), f"{DECODER}layers.{number}."
-        for module in theirs.modules:
-            names_here = [ours + name for name in module.ours]
-            for part in ("weight", "bias"):
-                name = f"{prefix}{module.theirs}.{part}"
-                if part == "weight" or name in reader:
-                    tensor = reader.take(name)
-                    parts = module.layout.split(tensor, len(names_here), heads)
-                    for mine, x in zip(names_here, parts):
-                        reader.put(f"{mine}.{part}", x, name)
-                elif biased and not (rms and module.ours[0] in _BEHIND):
-                    for mine in names_here:  # ours has all biases or none
-                        zeros = torch.zeros(len(reader.parameters[f"{mine}.weight"]))
-                        reader.put(f"{mine}.bias", zeros, name)
-        for norm, behind in _BEHIND.items() if rms else ():
+    layers = settings["decoder_layers"]
+
+    def has_bias(module: str) -> bool:
+        return biased and not (rms and module in _BEHIND)
+
+    joints.read_layers(reader, theirs, DECODER, layers, heads, has_bias)
+    for number in range(layers if rms else 0):
+        ours = f"{DECODER}layers.{number}."
+        for norm, behind in _BEHIND.items():
             gain = reader.parameters.pop(f"{ours}{norm}.weight")
             for name in behind:
                 reader.parameters[f"{ours}{name}.weight"] *= gain

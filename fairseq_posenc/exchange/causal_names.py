@@ -46,7 +46,12 @@ def _split_transposed(x: Tensor, number: int, heads: int) -> List[Tensor]:
 ALONE = Layout(lambda parts, heads: parts[0], lambda x, number, heads: [x])
 #: Rows are ordered by head, and within a head by query, key and value: (H, 3, D, C).
 BY_HEAD = Layout(_join_by_head, _split_by_head)
-#: All queries, then all keys, then all values, as (C, 3·C): rows are inputs.
+#: All queries, then all keys, then all values, (3·C, C).
+IN_ROWS = Layout(
+    lambda parts, heads: torch.cat(parts),
+    lambda x, number, heads: [part.clone() for part in x.chunk(number)],
+)
+#: The same transposed, (C, 3·C): rows are inputs.
 TRANSPOSED = Layout(_join_transposed, _split_transposed)
 
 

@@ -64,6 +64,7 @@ class Imported:
         head: name of the classification or token head of the foreign model, if any.
         notes: what the user should know.
         kind: what the model becomes.
+        labels: names of the classes of *head*, if they have some.
     """
 
     settings: Settings
@@ -74,6 +75,7 @@ class Imported:
     head: Optional[str] = None
     notes: List[str] = field(default_factory=list)
     kind: Kind = MASKED
+    labels: List[str] = field(default_factory=list)
 
 
 class Wanted(NamedTuple):
@@ -89,6 +91,7 @@ class Wanted(NamedTuple):
         data: the binary data, if that is no longer where training had it.
         source_lang: the language of the source, where neither the checkpoint nor the data say it.
         target_lang: the same of the target.
+        tokenizer: the tokenizer of the training's text.
         quantization: type of the weights.
         verify_file: text in subwords, a sentence a line, whose translations are compared.
         model_overrides: settings to change.
@@ -102,6 +105,7 @@ class Wanted(NamedTuple):
     data: Optional[str] = None
     source_lang: Optional[str] = None
     target_lang: Optional[str] = None
+    tokenizer: Optional[str] = None
     quantization: Optional[str] = None
     verify_file: Optional[str] = None
     model_overrides: Optional[Mapping[str, Any]] = None

@@ -208,8 +208,12 @@ def output_weight(folder: Folder, prefix: str) -> Tensor:
     return folder.parameters[name if name in folder.parameters else prefix + TOKENS]
 
 
-def _check_sizes(folder: Folder) -> None:
-    """Refuse sizes that no tensor has, before a model of these sizes is built."""
+def check_sizes(folder: Folder) -> None:
+    """Refuse sizes that no tensor has, before a model of these sizes is built.
+
+    Raises:
+        UsageError: naming one of them.
+    """
     config, tensors = folder.config, folder.parameters.values()
     largest = max((size for tensor in tensors for size in tensor.shape), default=0)
     limits = {"num_hidden_layers": len(tensors), **dict.fromkeys(_SIZES, largest)}
@@ -229,7 +233,7 @@ def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
         UsageError: sizes in config.json are not those of the tensors.
     """
     config, embedding = folder.config, prefix + TOKENS
-    _check_sizes(folder)
+    check_sizes(folder)
     reader = Reader(folder.weights, folder.parameters, vocabulary)
     reader.move_rows(embedding, EMBEDDING)
     rows = len(vocabulary.order)

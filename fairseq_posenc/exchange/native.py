@@ -6,6 +6,7 @@ averaging, ``--restore-file`` and ``--finetune-from-model`` accept them.
 """
 
 import dataclasses
+from argparse import Namespace
 from typing import List, NamedTuple, Optional
 
 import torch
@@ -24,8 +25,9 @@ from fairseq_posenc.checkpoints.reading import (
     refuse_adapted,
     refuse_nonfinite,
 )
-from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
+from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, task_of
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, Kind, Parameters, Settings, kind_of
+from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.segments import PAIRS
 
@@ -39,6 +41,9 @@ class NativeCheckpoint(NamedTuple):
     symbols: List[str]  # the symbols in order, from ``<s>``
     dictionary: str  # their dict.txt
     kind: Kind = MASKED  # what it is
+    task: Options = Namespace()  # the settings of the task that it was trained on
+    data: Optional[str] = None  # the folder of its training data
+    tokenizer: Optional[str] = None  # the tokenizer of its text, if one was given
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
@@ -168,7 +173,9 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     }
     complete = kind.complete(settings)
     _check_parameters(path, complete, parameters, dictionary, kind)
-    return NativeCheckpoint(path, complete, parameters, symbols, dictionary, kind)
+    task = task_of(checkpoint)
+    data = option(task, "data")
+    return NativeCheckpoint(path, complete, parameters, symbols, dictionary, kind, task, data)
 
 
 def _check_parameters(

@@ -10,7 +10,7 @@ from fairseq.data import data_utils
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.lines import read_lines
-from fairseq_posenc.checkpoints.loader import load, read_dictionary
+from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import (
     Checkpoint,
     read_checkpoint,
@@ -20,6 +20,7 @@ from fairseq_posenc.checkpoints.reading import (
 from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.exchange.card import card
 from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
+from fairseq_posenc.exchange.encoder_heads import named_labels
 from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import option
@@ -252,23 +253,8 @@ def head_of(
         values = ["value"] if classes == 1 else [f"value{n}" for n in range(1, classes + 1)]
         low, high = bounds or (0.0, 1.0)
         return Head(name, values, True, _inputs(data), (low, high))
-    return Head(
-        name, _labels(os.path.join(data, "label", "dict.txt"), classes), False, _inputs(data)
-    )
-
-
-def _labels(path: str, classes: int) -> List[str]:
-    """The first symbols of a dictionary of labels; the others fill it up."""
-    if not os.path.isfile(path):
-        return [str(number) for number in range(classes)]
-    dictionary = read_dictionary(path, adds_mask=False)
-    labels: List[str] = dictionary.symbols[dictionary.nspecial :][:classes]
-    if len(labels) < classes:
-        raise UsageError(
-            f"{path}: names {len(labels)} labels, and the model has {classes} classes; give the "
-            "data folder that it was trained on"
-        )
-    return labels
+    labels = named_labels(os.path.join(data, "label", "dict.txt"), classes)
+    return Head(name, labels or [str(n) for n in range(classes)], False, _inputs(data))
 
 
 def _inputs(data: str) -> Optional[int]:

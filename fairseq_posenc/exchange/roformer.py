@@ -23,6 +23,13 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
+from fairseq_posenc.exchange.encoder_heads import (
+    Architecture,
+    classifier,
+    label_entries,
+    read_labels,
+    token_classifier,
+)
 from fairseq_posenc.exchange.formats import (
     Expressible,
     ForeignModel,
@@ -84,6 +91,7 @@ class RoFormerImporter(Importer):
             foreign,
             architecture.head,
             notes,
+            labels=[] if architecture.head is None else read_labels(config),
         )
         if name != "RoFormerForCausalLM":
             return imported
@@ -123,6 +131,8 @@ def _output_bias(folder: hf.Folder) -> Tuple[str, bool]:
 class RoFormerExporter(CheckpointExporter):
     """Writes a folder that the stock classes load."""
 
+    flags = ("vocab", "head", "data")
+
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
         original, checkpoint = checkpoint, _as_masked(checkpoint)
@@ -136,8 +146,7 @@ class RoFormerExporter(CheckpointExporter):
         if head is not None:
             last = "classifier.out_proj.weight"
             classes = len(state[last if last in state else "classifier.weight"])
-            entries["id2label"] = {str(number): f"LABEL_{number}" for number in range(classes)}
-            entries["label2id"] = {f"LABEL_{number}": number for number in range(classes)}
+            entries.update(label_entries(checkpoint, head, classes))
         hf.write_folder(folder, entries, state, symbols)
         inverse = torch.empty_like(order)
         inverse[order] = torch.arange(len(order))
@@ -158,15 +167,15 @@ def _as_masked(checkpoint: NativeCheckpoint) -> NativeCheckpoint:
     return checkpoint._replace(settings=settings, parameters=parameters, kind=MASKED)
 
 
-def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, names.Architecture]:
+def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Architecture]:
     """The class for *head*, and its modules on top of the encoder."""
     if head is None:
         name = "RoFormerForCausalLM" if checkpoint.settings["causal"] else "RoFormerForMaskedLM"
         return name, names.ARCHITECTURES[name]
     if head in checkpoint.heads(kinds.TOKEN_HEADS):
-        name, architecture = "RoFormerForTokenClassification", names.token_classifier(head)
+        name, architecture = "RoFormerForTokenClassification", token_classifier(head)
     else:
-        name, architecture = "RoFormerForSequenceClassification", names.classifier(head)
+        name, architecture = "RoFormerForSequenceClassification", classifier(head)
     return name, architecture
 
 
@@ -175,7 +184,7 @@ def _check_settings(
     checkpoint: NativeCheckpoint,
     entries: Dict[str, Any],
     name: str,
-    architecture: names.Architecture,
+    architecture: Architecture,
 ) -> None:
     """Refuse settings that importing the written folder would not restore."""
     settings = checkpoint.settings
@@ -192,7 +201,7 @@ def _check_settings(
 
 
 def _foreign_parameters(
-    checkpoint: NativeCheckpoint, name: str, architecture: names.Architecture, order: torch.Tensor
+    checkpoint: NativeCheckpoint, name: str, architecture: Architecture, order: torch.Tensor
 ) -> ForeignParameters:
     """The parameters by transformers' names.
 

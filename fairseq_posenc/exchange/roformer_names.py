@@ -1,6 +1,6 @@
 """RoFormer in the terms of ``transformers``: settings in config.json, and names of parameters."""
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import torch
 from torch import Tensor
@@ -9,6 +9,13 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
+from fairseq_posenc.exchange.encoder_heads import (
+    CLASSIFIER_SETTINGS,
+    TOKEN_HEAD,
+    Architecture,
+    classifier,
+    token_classifier,
+)
 from fairseq_posenc.exchange.formats import Logits
 from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
 from fairseq_posenc.flags.options import Layer
@@ -71,41 +78,11 @@ def _check_version(config: Config, format: str) -> None:
     raise UsageError(f"{config.path}: norm_type is {found[0]} and use_bias is {found[1]}; {advice}")
 
 
-_LM_SETTINGS = ("lm_head", "untie_weights_roberta")
-_CLASSIFIER_SETTINGS = ("pooler_activation_fn", "spectral_norm_classification_head")
-
-
-class Architecture(NamedTuple):
-    """The modules that a class of transformers adds to the encoder."""
-
-    modules: Dict[str, str]  # their names in fairseq and in transformers
-    unused: Tuple[str, ...]  # settings of heads that the class does not have
-    head: Optional[str] = None  # name of the classification or token head, if it has one
-
-    @property
-    def language_model(self) -> bool:
-        """True if it has a language-model head."""
-        return self.head is None
-
-
-def classifier(name: str) -> Architecture:
-    """A sequence classifier with the head *name*."""
-    prefix = f"{kinds.CLASSIFICATION_HEADS}{name}."
-    modules = {prefix + part: "classifier." + part for part in ("dense", "out_proj")}
-    return Architecture(modules, _LM_SETTINGS, name)
-
-
-def token_classifier(name: str) -> Architecture:
-    """A token classifier with the head *name*."""
-    unused = (*_LM_SETTINGS, *_CLASSIFIER_SETTINGS)
-    return Architecture({kinds.TOKEN_HEADS + name: "classifier"}, unused, name)
-
-
 ARCHITECTURES = {
-    "RoFormerForMaskedLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
-    "RoFormerForCausalLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
+    "RoFormerForMaskedLM": Architecture(_LM, CLASSIFIER_SETTINGS),
+    "RoFormerForCausalLM": Architecture(_LM, CLASSIFIER_SETTINGS),
     "RoFormerForSequenceClassification": classifier(kinds.SENTENCE_HEAD),
-    "RoFormerForTokenClassification": token_classifier("token_classification_head"),
+    "RoFormerForTokenClassification": token_classifier(TOKEN_HEAD),
 }
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import remove_leftovers, replace_file, temporary_name
@@ -65,13 +65,17 @@ def import_checkpoint(
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
         kind = imported.kind
         Path(dictionary).write_text(imported.vocabulary.text(kind.adds_mask), "utf-8")
+        if imported.labels:
+            labels = Path(side, "label", "dict.txt")
+            labels.parent.mkdir()
+            labels.write_text("".join(f"{label} 1\n" for label in imported.labels), "utf-8")
         checkpoint = native.new_checkpoint(imported.settings, {}, out_dir, kind)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it
         difference = foreign and compare(model, kind, imported.head, foreign, source)
-    files = [os.path.join(out_dir, name) for name in ("checkpoint.pt", "dict.txt")]
-    flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
+        files = [os.path.join(out_dir, name) for name in _files(side)]
+        flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
     description = foreign.description if foreign else ""
     return Report(files, [*imported.notes, flags], difference, description)
 
@@ -99,6 +103,8 @@ class CheckpointExporter(Exporter):
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
         checkpoint = native.read_native(wanted.path, wanted.vocab)
+        data = wanted.data or checkpoint.data
+        checkpoint = checkpoint._replace(data=data, tokenizer=wanted.tokenizer)
         head = choose_head(checkpoint, wanted.head)
         difference, description = None, ""
         with staging(wanted.out) as side:
@@ -108,7 +114,7 @@ class CheckpointExporter(Exporter):
                 model = native.load(wanted.path, checkpoint.dictionary, checkpoint.kind)
                 difference = compare(model, checkpoint.kind, head, foreign, wanted.path)
                 description = foreign.description
-            files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
+            files = [os.path.join(wanted.out, name) for name in _files(side)]
         return Report(files, list(exported.notes), difference, description)
 
 
@@ -167,6 +173,12 @@ def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> Pa
     return parameters
 
 
+def _files(folder: str) -> List[str]:
+    """The files in a folder and those inside it, by their paths from there."""
+    found = [path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file()]
+    return sorted(map(str, found))
+
+
 @contextlib.contextmanager
 def staging(out_dir: str) -> Iterator[str]:
     """A temporary folder whose files move to *out_dir* if the block succeeds.
@@ -189,7 +201,8 @@ def staging(out_dir: str) -> Iterator[str]:
         os.mkdir(folder)
         yield folder
         # the weights last: where they are, everything is
-        for name in sorted(os.listdir(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
+        for name in sorted(_files(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
+            os.makedirs(os.path.dirname(os.path.join(out_dir, name)), exist_ok=True)
             with replace_file(os.path.join(out_dir, name)) as partial:
                 shutil.move(os.path.join(folder, name), str(partial))
     except OSError as error:

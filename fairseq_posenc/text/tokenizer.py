@@ -30,7 +30,9 @@ CAUSAL_ROLES = (
 )
 #: Symbols that fairseq keeps for itself.
 RESERVED = frozenset(ours for ours, _, _ in ROLES)
-_JIEBA, _BERT = "RoFormerTokenizer", "BertTokenizer"
+_JIEBA, _BERT, _ROBERTA = "RoFormerTokenizer", "BertTokenizer", "RobertaTokenizer"
+#: The library's own rule: the tokenizer by ``model_type`` in config.json.
+_BY_MODEL = {"roformer": _JIEBA, "roberta": _ROBERTA}
 
 #: Names of the files that describe a tokenizer.
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
@@ -64,7 +66,10 @@ class Files(NamedTuple):
         """
         get = self.settings.get
         if not get("eos_token") or get("cls_token") or get("sep_token"):
-            return {ours: self._content(role, usual) for ours, role, usual in ROLES}
+            as_here = self.kind == _ROBERTA  # fairseq's names
+            return {
+                ours: self._content(role, ours if as_here else usual) for ours, role, usual in ROLES
+            }
         others = get("additional_special_tokens") or ()  # those of an exported model
         found: Dict[str, str] = {}
         for ours, role in CAUSAL_ROLES:
@@ -97,8 +102,7 @@ def find_files(folder: str) -> Files:
     settings = _json(os.path.join(folder, "tokenizer_config.json"))
     config = _json(os.path.join(folder, "config.json"))
     kind = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    if kind is None and config.get("model_type") == "roformer":
-        kind = _JIEBA  # the library's own rule
+    kind = kind or _BY_MODEL.get(str(config.get("model_type")))
     kind = str(kind or "")
     return Files(folder, settings, kind[: -len("Fast")] if kind.endswith("Fast") else kind)
 

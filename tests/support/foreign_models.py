@@ -5,9 +5,12 @@ from functools import partial
 import torch
 from support import tupe_checkpoints
 from support.conversion import (
+    CONFIG,
     SYMBOLS,
     convert,
     imported_logits,
+    linear,
+    norm,
     roformer_weights,
     save_folder,
     write_folder,
@@ -15,7 +18,7 @@ from support.conversion import (
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import causal_names as names
-from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange import masked_names, native
 from fairseq_posenc.exchange.causal_classes import CLASSES
 from fairseq_posenc.exchange.kinds import MASKED
 from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
@@ -105,13 +108,11 @@ CAUSAL_SIZES = {
 }
 
 
-def write_causal(target, folder):
-    """A language model of a class of transformers, with gains that are not one."""
-    channels, width, rms = 16, 64, "norm" in target.values
-    into = {names.FC2: width}
-    out = {names.FC1: width, names.GATE: width}
-    theirs, state = target.names, {}
-    for layer in range(2):
+def random_layers(theirs, layers, channels, width, rms=False):
+    """Weights and biases of layers, none of which is a zero or a one that could be forgotten."""
+    out, into = {names.FC1: width, names.GATE: width}, {names.FC2: width}
+    state = {}
+    for layer in range(layers):
         for module in theirs.modules:
             of_norm = module.ours[0] in (names.NORM_1, names.NORM_2)
             for part in ("weight",) if rms else ("weight", "bias"):
@@ -123,6 +124,13 @@ def write_causal(target, folder):
                     parts = [2.0 ** torch.randint(-1, 2, shape) for shape in rows]
                 name = f"{theirs.layer.format(layer)}{module.theirs}.{part}"
                 state[name] = module.layout.join(parts, 2).clone()
+    return state
+
+
+def write_causal(target, folder):
+    """A language model of a class of transformers, with gains that are not one."""
+    channels, rms, theirs = 16, "norm" in target.values, target.names
+    state = random_layers(theirs, 2, channels, 64, rms)
     for name in theirs.norms.values():
         parts = ("weight",) if rms else ("weight", "bias")
         state.update({f"{name}.{p}": 2.0 ** torch.randint(-1, 2, (channels,)) for p in parts})
@@ -136,12 +144,42 @@ def write_causal(target, folder):
     return save_folder(folder, config, state, SYMBOLS)
 
 
+#: fairseq's names of the special ones of SYMBOLS
+OURS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+
+
+def write_roberta(folder, state=None, **config):
+    """A masked RoBERTa, whose positions begin behind [PAD], number 0."""
+    theirs = masked_names.ROBERTA
+    weights = {
+        **random_layers(theirs, 2, 16, 24),
+        theirs.embedding: torch.randn(len(SYMBOLS), 16),
+        theirs.table: torch.randn(41, 16),
+        "roberta.embeddings.token_type_embeddings.weight": torch.randn(2, 16),
+        **norm("roberta.embeddings.LayerNorm", 16),
+        **linear("lm_head.dense", 16, 16),
+        **norm("lm_head.layer_norm", 16),
+        "lm_head.bias": torch.randn(len(SYMBOLS)),
+    }
+    entries = {
+        **CONFIG,
+        "model_type": "roberta",
+        "architectures": ["RobertaForMaskedLM"],
+        "max_position_embeddings": 41,
+        "pad_token_id": 0,
+    }
+    # without a tokenizer_config.json, the names of special symbols are those of RoBERTa
+    symbols = [OURS.get(symbol, symbol) for symbol in SYMBOLS]
+    return save_folder(folder, {**entries, **config}, weights if state is None else state, symbols)
+
+
 #: Writes a random model of each format to a folder; returns what is given to ``import``.
 SOURCES = {
     "hf-roformer": write_folder,
     "roformer-v2": write_v2,
     "gau-alpha": write_gau,
     "tupe": write_tupe,
+    "hf-roberta": write_roberta,
     **{name: partial(write_causal, target) for name, target in CLASSES.items()},
 }
 

@@ -1,0 +1,32 @@
+"""Where the parameters of a masked language model are in the classes of transformers."""
+
+from fairseq_posenc.exchange.causal_names import (
+    FC1,
+    FC2,
+    NORM_1,
+    NORM_2,
+    OUT,
+    Joint,
+    K,
+    Names,
+    Q,
+    V,
+)
+
+ROBERTA = Names(
+    "roberta.encoder.layer.{}.",
+    (
+        Joint("attention.self.query", (Q,)),
+        Joint("attention.self.key", (K,)),
+        Joint("attention.self.value", (V,)),
+        Joint("attention.output.dense", (OUT,)),
+        Joint("attention.output.LayerNorm", (NORM_1,)),
+        Joint("intermediate.dense", (FC1,)),
+        Joint("output.dense", (FC2,)),
+        Joint("output.LayerNorm", (NORM_2,)),
+    ),
+    "roberta.embeddings.word_embeddings.weight",
+    {"layernorm_embedding": "roberta.embeddings.LayerNorm"},
+    table="roberta.embeddings.position_embeddings.weight",
+    output="lm_head.decoder.weight",
+)
