@@ -16,7 +16,7 @@ from hydra._internal import utils as hydra_utils
 from fairseq_posenc.checkpoints import restore, run_record
 from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
-from fairseq_posenc.models import segments
+from fairseq_posenc.models import batches
 from fairseq_posenc.serving import pretrained
 from fairseq_posenc.training.tasks import position_columns, streams
 
@@ -31,8 +31,8 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (checkpoint_utils, "load_checkpoint", restore.check_restoring),
     (checkpoint_utils, "save_checkpoint", streams.gather_memories),
     (Trainer, "state_dict", run_record.recorded),
-    (FairseqTask, "train_step", segments.label_batches),
-    (FairseqTask, "valid_step", segments.label_batches),
+    (FairseqTask, "train_step", batches.label_batches),
+    (FairseqTask, "valid_step", batches.label_batches),
     (FairseqTask, "build_model", position_columns.noting_columns),
     (LegacyFairseqTask, "build_model", position_columns.noting_columns),
     (TranslationTask, "load_dataset", position_columns.adding_columns),

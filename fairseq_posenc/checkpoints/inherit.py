@@ -28,6 +28,8 @@ FINE_TUNING = ("sentence_prediction", "sentence_ranking", "span_prediction", "ca
 HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
 #: the setting that a task for fine-tuning chooses for a model without such heads
 BY_TASK = "segments"
+#: a setting of packed samples, which fine-tuning does not have
+PACKED = "document_mask"
 _HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\.")
 _TABLE = "num_positions"  # see _inherit_positions
 
@@ -39,7 +41,7 @@ def inherited_flags(family: type) -> Dict[str, str]:
     reported.
     """
     found = {field.name: field.metadata["role"] for field in computing_fields(family)}
-    return {name: role for name, role in found.items() if name != _TABLE}
+    return {name: role for name, role in found.items() if name not in (_TABLE, PACKED)}
 
 
 def is_fine_tuning(settings: Options) -> bool:

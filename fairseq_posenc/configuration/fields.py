@@ -25,6 +25,7 @@ from fairseq_posenc.attention.normalisers import GatedFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
+from fairseq_posenc.encodings.position_rules import DocumentFlags
 from fairseq_posenc.encodings.registry import modern_name
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import help_text, setting
@@ -219,8 +220,8 @@ def computing_fields(family: type) -> List["dataclasses.Field[Any]"]:
 
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     """The flags that the plug-in adds to fairseq's in some family, by name."""
-    some = (*dataclasses.fields(SideFlags), *dataclasses.fields(MemoryFlags))
-    return {flag.name: flag for flag in (*layer_flags(), *some)}
+    some = [dataclasses.fields(each) for each in (SideFlags, MemoryFlags, DocumentFlags)]
+    return {flag.name: flag for flag in (*layer_flags(), *sum(some, ()))}
 
 
 def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:

@@ -105,9 +105,15 @@ def _all_needs(name: str, fields: Mapping[str, Any]) -> List[Needs]:
     for registry in _REGISTRIES:
         declaring = [entry.name for entry in registry.values() if name in _flags_of(entry)]
         if declaring:
-            found.append({registry.flag[2:].replace("-", "_"): declaring})
-    own = fields[name].metadata.get("needs")
-    return found + [{k: v for k, v in own.items() if k in fields}] if own else found
+            instead = _present(fields[name].metadata.get("or_with"), fields)
+            found.append({registry.flag[2:].replace("-", "_"): declaring, **instead})
+    own = _present(fields[name].metadata.get("needs"), fields)
+    return [*found, own] if own else found
+
+
+def _present(needs: Optional[Needs], fields: Mapping[str, Any]) -> Needs:
+    """The needs of flags that the family has."""
+    return {name: values for name, values in (needs or {}).items() if name in fields}
 
 
 def _flags_of(entry: Any) -> List[str]:

@@ -109,14 +109,7 @@ def check_position_ids(
 ) -> None:
     """Refuse ``--position-ids`` where the encodings are not given positions.
 
-    Args:
-        options: the model configuration, complete.
-        name: value of ``--position-encoding``.
-        encodings: its encodings.
-        stack: the encoder or decoder.
-
-    Raises:
-        UsageError: naming the flag.
+    Arguments and errors are those of :func:`.check_random_positions`.
     """
     if options.position_ids is None:
         return
@@ -144,13 +137,27 @@ def numbers_of(options: Options, name: str, default: str, symbols: Mapping[str, 
         UsageError: a symbol is not in the dictionary.
     """
     value = str(option(options, name) or default)
-    for symbol in value.split():
+    return numbers_in(value, name, value.split(), symbols)
+
+
+def numbers_in(value: str, name: str, wanted: List[str], symbols: Mapping[str, int]) -> List[int]:
+    """The numbers of the symbols *wanted*.
+
+    Args:
+        value: the setting that they come from, for the message.
+        name: of the setting.
+        symbols: the dictionary.
+
+    Raises:
+        UsageError: a symbol is not in the dictionary.
+    """
+    for symbol in wanted:
         if symbol not in symbols:
             raise UsageError(
                 f"{flag_of(name)} {value!r}: {symbol!r} is not in the dictionary; give symbols as "
                 "dict.txt has them, separated by blanks"
             )
-    return [symbols[symbol] for symbol in value.split()]
+    return [symbols[symbol] for symbol in wanted]
 
 
 def among(indices: Tensor, numbers: List[int]) -> Tensor:

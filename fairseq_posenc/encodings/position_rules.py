@@ -14,10 +14,12 @@ The papers train ``digits`` and ``coupling`` from a random position on: ``--rand
 --position-sampler shift`` moves all positions but 0.
 """
 
+from argparse import Namespace
 from dataclasses import dataclass
 from typing import List, Mapping, Optional
 
 import torch
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding, Stack
@@ -30,11 +32,12 @@ from fairseq_posenc.encodings.position_ids import (
     among,
     first,
     last,
+    numbers_in,
     numbers_of,
     register_positions,
     since,
 )
-from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
 
@@ -44,10 +47,24 @@ class SeparatorFlags:
 
     position_separators: Optional[str] = setting(
         None,
-        "symbols of the dictionary, separated by blanks, that --position-ids goes by: ends of "
-        "documents (default: </s>) or segments (default: a full stop), or operators, the last of "
-        "which begins the answer (default: '+ =')",
+        "symbols of the dictionary, separated by blanks, that --position-ids and --document-mask "
+        "go by: ends of documents (default: </s>, the end of a line; </s></s> for empty lines) or "
+        "segments (default: a full stop), or operators, the last of which begins the answer "
+        "(default: '+ =')",
         role="model",
+        or_with={"document_mask": None},
+    )
+
+
+@dataclass
+class DocumentFlags:
+    """The flag of packed samples."""
+
+    document_mask: Optional[bool] = setting(
+        False,
+        "compute each document of a sample as if it were alone: attention stays within it, and "
+        "positions start again; documents end as --position-separators says",
+        role="free",
     )
 
 
@@ -72,18 +89,41 @@ class Documents(PositionRule):
     """Start again after each separator.
 
     In a causal stack, whose input is what it has to predict moved by one, a separator is the
-    beginning of the next document and has position 0; else it is the end of one.
+    beginning of the next document and has position 0; else it is the end of one.  A symbol that is
+    written twice, ``</s></s>``, separates where it follows itself: at empty lines.
     """
 
     def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:
         super().__init__(options, stack, symbols)
-        self.separators = numbers_of(options, "position_separators", "</s>", symbols)
+        value = str(option(options, "position_separators") or "</s>")
+        halves = {symbol: symbol[: len(symbol) // 2] for symbol in value.split()}
+        twice = [s for s, half in halves.items() if s == 2 * half and s not in symbols]
+        once = [symbol for symbol in halves if symbol not in twice]
+        self.once = numbers_in(value, "position_separators", once, symbols)
+        repeated = [halves[symbol] for symbol in twice]
+        self.repeated = numbers_in(value, "position_separators", repeated, symbols)
+
+    def begins(self, tokens: Tokens) -> Tensor:
+        """True at the first token of each document (B, S)."""
+        lines = among(tokens.indices, self.repeated)
+        follows = after(lines) & tokens.indices.eq(tokens.indices.roll(1, dims=1))
+        ends = among(tokens.indices, self.once) | follows
+        return first(tokens.real) | (ends if self.stack.causal else after(ends))
 
     def places(self, tokens: Tokens) -> Places:
         """See :class:`PositionRule`."""
-        ends = among(tokens.indices, self.separators)
-        found = since(first(tokens.real) | (ends if self.stack.causal else after(ends)))
+        found = since(self.begins(tokens))
         return Places(found, found)
+
+
+def documents_of(options: Options, stack: Stack, symbols: Mapping[str, int]) -> Documents:
+    """The documents of ``--document-mask``; arguments as for :class:`.PositionRule`.
+
+    Separators that are given for another rule divide no documents.
+    """
+    if option(options, "position_ids") not in (None, "documents"):
+        options = Namespace(position_separators=None)
+    return Documents(options, stack, symbols)
 
 
 @register_positions(

@@ -127,10 +127,10 @@ def check_random_positions(
         options: the model configuration, complete.
         name: value of ``--position-encoding``.
         encodings: its encodings.
-        stack: the longest sequence, and the side.
+        stack: the encoder or decoder.
 
     Raises:
-        UsageError: naming the encoding or the length.
+        UsageError: naming the flag.
     """
     sampler = sampler_of(options)
     if sampler is None:

@@ -44,6 +44,7 @@ from fairseq_posenc.exchange.formats import (
     register_format,
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, KINDS, MASKED, TRANSLATION, Kind, kind_of
+from fairseq_posenc.exchange.native import one_document
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
@@ -122,11 +123,14 @@ class CTranslate2Exporter(Exporter):
         refuse_adapted(wanted.path, checkpoint["model"])
         settings = saved_settings(checkpoint)
         kind = _kind(settings, wanted.path)
+        changes, notes = one_document(settings)
+        overrides = {**changes, **overrides}
         given = {name: value for name, value in settings.items() if value is not None}
         refuse_settings(
             wanted.path, kind, {**defaults_of(kind.family.dataclass), **given, **overrides}
         )
-        return write(_load(wanted.path, kind, overrides), kind, wanted)
+        report = write(_load(wanted.path, kind, overrides), kind, wanted)
+        return report._replace(notes=[*report.notes, *notes])
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ averaging, ``--restore-file`` and ``--finetune-from-model`` accept them.
 
 import dataclasses
 from argparse import Namespace
-from typing import List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq import options
@@ -44,6 +44,7 @@ class NativeCheckpoint(NamedTuple):
     task: Options = Namespace()  # the settings of the task that it was trained on
     data: Optional[str] = None  # the folder of its training data
     tokenizer: Optional[str] = None  # the tokenizer of its text, if one was given
+    notes: Sequence[str] = ()  # what a user of an export should know
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
@@ -128,7 +129,9 @@ def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Mo
 
 def load(path: str, dictionary: str, kind: Kind = MASKED) -> nn.Module:
     """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode."""
-    overrides = {"load_checkpoint_heads": True} if kind is MASKED else {}
+    overrides: Dict[str, Any] = {"load_checkpoint_heads": True} if kind is MASKED else {}
+    if kind in (MASKED, CAUSAL):
+        overrides.update(document_mask=False)  # see one_document
     return loader.load(path, overrides=overrides, task=_task(dictionary, kind)).model
 
 
@@ -171,11 +174,30 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     parameters = {
         key: value.float() for key, value in saved.items() if key != kind.stack + "version"
     }
-    complete = kind.complete(settings)
+    changes, notes = one_document(settings)
+    complete = kind.complete({**settings, **changes})
+    if changes and complete["position_ids"] is None:  # then separators have no effect
+        complete["position_separators"] = None
     _check_parameters(path, complete, parameters, dictionary, kind)
     task = task_of(checkpoint)
     data = option(task, "data")
-    return NativeCheckpoint(path, complete, parameters, symbols, dictionary, kind, task, data)
+    return NativeCheckpoint(
+        path, complete, parameters, symbols, dictionary, kind, task, data, notes=notes
+    )
+
+
+def one_document(settings: Settings) -> Tuple[Dict[str, Any], Sequence[str]]:
+    """What changes in *settings* for a foreign model, which takes each text for one document.
+
+    Without ``--document-mask`` a model computes the same for a text of one document.
+
+    Returns:
+        the changes, and notes that say so.
+    """
+    if not settings.get("document_mask"):
+        return {}, ()
+    note = "trained with --document-mask: the exported model takes each text for one document"
+    return {"document_mask": False}, (note,)
 
 
 def _check_parameters(

@@ -9,7 +9,7 @@ is right for all.
 import inspect
 import io
 import json
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,7 @@ class Graph(NamedTuple):
     by_token: bool  # whether the output has a dimension T
     encoding: str  # value of ``--position-encoding``
     symbols: List[str]  # the symbols of the tokens, in order
+    notes: Sequence[str] = ()  # what the user should know
 
 
 class OneHead(nn.Module):
@@ -84,7 +85,7 @@ class ONNXExporter(Exporter):
         with replace_file(wanted.out) as partial:
             partial.write_bytes(graph)
         note = "the output is that of " + ("the language-model head" if name is None else name)
-        return Report([wanted.out], [note], difference, description)
+        return Report([wanted.out], [note, *exported.notes], difference, description)
 
 
 def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, Optional[str]]:
@@ -127,6 +128,7 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
         by_token=name not in model.classification_heads,
         encoding=settings.position_encoding,
         symbols=checkpoint.symbols,
+        notes=checkpoint.notes,
     )
     return exported, name
 

@@ -115,7 +115,8 @@ class CheckpointExporter(Exporter):
                 difference = compare(model, checkpoint.kind, head, foreign, wanted.path)
                 description = foreign.description
             files = [os.path.join(wanted.out, name) for name in _files(side)]
-        return Report(files, list(exported.notes), difference, description)
+        notes = [*exported.notes, *checkpoint.notes]
+        return Report(files, notes, difference, description)
 
 
 def _reference(foreign: Optional[ForeignModel], source: str) -> ForeignModel:

@@ -45,6 +45,7 @@ def setting(
     at_most: Optional[Bound] = None,
     below: Optional[Bound] = None,
     needs: Optional[Needs] = None,
+    or_with: Optional[Needs] = None,
     formerly: Optional[str] = None,
     former_values: Union[Mapping[str, str], Callable[[str], str], None] = None,
     by_layer: bool = False,
@@ -74,6 +75,7 @@ def setting(
         below: exclusive upper bound.
         needs: the flag has an effect only where one of these flags has one of these values; a flag
             of a registry's entry needs that entry without saying so.
+        or_with: flags and values, one of which is enough in place of such an entry.
         formerly: former name of the flag, in command lines and checkpoints.
         former_values: present names by former names of its values, or a function from any value to
             its present spelling.
@@ -94,6 +96,7 @@ def setting(
         "at_most": at_most,
         "below": below,
         "needs": needs,
+        "or_with": or_with,
         "formerly": formerly,
         "former_values": former_values or {},
         "by_layer": by_layer,

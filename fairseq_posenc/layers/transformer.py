@@ -19,9 +19,10 @@ from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.attention.grouped import kv_heads_of
 from fairseq_posenc.attention.softmax import CrossAttention
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.flags.options import Layer, Options
+from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.layers.compiled import compile_layer
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
@@ -37,10 +38,17 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
     fairseq's encoder and decoder do the first two in the same way; ``--compile-layers`` goes with
     neither of them.  A checkpointed layer is always an FSDP unit, whatever its size.
     """
-    if not cfg.checkpoint_activations:
-        return compile_layer(layer, fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap), cfg)
-    layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-    return fsdp_wrap(layer, min_num_params=0)
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        wrapped = fsdp_wrap(layer, min_num_params=0)
+    else:
+        wrapped = fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+    if wrapped is not layer and option(cfg, "document_mask", False):
+        raise UsageError(
+            "--document-mask: cannot be combined with --ddp-backend fully_sharded, whose processes "
+            "must apply a layer equally often; drop one of the two"
+        )
+    return wrapped if cfg.checkpoint_activations else compile_layer(layer, wrapped, cfg)
 
 
 def finish_layer(layer: Layer, cfg: Options) -> None:

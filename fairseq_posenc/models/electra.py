@@ -170,7 +170,8 @@ class ElectraModel(MaskedLMModel):
             classification_head_name: apply this head of the discriminator instead.
             masked_tokens: (B, T), True at tokens that the generator replaces; None for the
                 generator's logits alone.
-            kwargs: for the discriminator, see :meth:`MaskedLMModel.forward`.
+            kwargs: for the discriminator, see :meth:`MaskedLMModel.forward`; ``document_starts``
+                are those of both, since separators that the generator writes end no document.
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the
@@ -186,15 +187,20 @@ class ElectraModel(MaskedLMModel):
                 classification_head_name,
                 **kwargs,
             )
+        documents = self.encoder.sentence_encoder.documents
+        starts = kwargs.get("document_starts")
+        if documents is not None and starts is None:
+            starts = documents.begins(src_tokens)
         logits, extra = self.generator(
             src_tokens,
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
             segment_labels=segment_labels,
+            document_starts=starts,
         )
         if masked_tokens is None:
             return logits, extra
         drawn = sample_tokens(logits, repeatable=not self.training)
         tokens = src_tokens.masked_scatter(masked_tokens, drawn)
-        features, _ = super().forward(tokens, segment_labels, features_only=True)
+        features, _ = super().forward(tokens, segment_labels, True, document_starts=starts)
         return logits, {"tokens": tokens, "replaced": self.replaced_head(features)}

@@ -23,6 +23,7 @@ from fairseq_posenc.configuration.resolve import configure, is_complete, nested,
 from fairseq_posenc.configuration.stacks import language_model_stacks, stack_of
 from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.configuration.variants import MEMORY_TASK, check_memory
+from fairseq_posenc.encodings.position_rules import DocumentFlags
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
@@ -30,9 +31,10 @@ from fairseq_posenc.layers.heads import MaskedLMHead
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models import presets
+from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
-from fairseq_posenc.stacks.decoder import TransformerDecoder
+from fairseq_posenc.stacks.packed_decoder import PackedDecoder
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
@@ -66,7 +68,8 @@ def _own_fields() -> List[Field]:
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}
     own = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
-    own += declared_fields(fields_of(LanguageModelFlags) + fields_of(MemoryFlags))
+    flags = (LanguageModelFlags, MemoryFlags, DocumentFlags)
+    own += declared_fields([field for each in flags for field in fields_of(each)])
     for name, field in references.items():
         metadata = {"role": "free", **STOCK_RANGES.get(name, {})}
         reference = dataclasses.field(default=field.default, metadata=metadata)
@@ -101,6 +104,7 @@ def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> N
     configure(cfg, flags, preset, language_model_stacks)
     check_embedding(cfg)
     check_memory(cfg, stack_of(cfg, "decoder"), settings, fresh)
+    check_documents(cfg, settings, fresh)
     if cfg.lm_head == "roberta" and cfg.adaptive_softmax_cutoff is not None:
         raise UsageError(
             f"--lm-head roberta: --adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} makes "
@@ -120,19 +124,19 @@ LANGUAGE_MODEL = Family(
 )
 
 
-class LanguageModelDecoder(TransformerDecoder):
+class LanguageModelDecoder(PackedDecoder):
     """Decoder without attention to a source.
 
     Args:
         cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head``,
-            ``num_segments`` and ``memory_length``.
+            ``num_segments``, ``memory_length`` and ``document_mask``.
         embed_tokens: token embedding (V, E).
     """
 
     output_projection: Any
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
-        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=True)
+        super().__init__(cfg, dictionary, embed_tokens)
         self.memory_length = int(cfg.memory_length)
         size = embed_tokens.embedding_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None

@@ -21,7 +21,12 @@ from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tun
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, take_discriminator
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
-from fairseq_posenc.configuration.resolve import completed_within, configure, open_config
+from fairseq_posenc.configuration.resolve import (
+    completed_within,
+    configure,
+    is_complete,
+    open_config,
+)
 from fairseq_posenc.configuration.stacks import masked_lm_stacks
 from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.configuration.variants import (
@@ -31,11 +36,13 @@ from fairseq_posenc.configuration.variants import (
     complete_funnel,
 )
 from fairseq_posenc.encodings import all_encodings
+from fairseq_posenc.encodings.position_rules import DocumentFlags
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
+from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
 from fairseq_posenc.models.roberta import HeadedModel, MaskedLMEncoder
@@ -94,7 +101,8 @@ _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 def own_fields() -> List[Field]:
     """The flags of a masked language model, apart from those of positions and layers."""
     transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
-    own = fields_of(MaskedLMFlags) + fields_of(SentenceEncoderFlags)
+    flags = (MaskedLMFlags, SentenceEncoderFlags, DocumentFlags)
+    own = [field for each in flags for field in fields_of(each)]
     return _roberta_fields() + transformer + declared_fields(own)
 
 
@@ -113,12 +121,14 @@ def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, flags: t
     check_option(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
+    fresh = not is_complete(cfg)
     with open_config(cfg):
         complete_funnel(cfg)
     configure(cfg, flags, preset, masked_lm_stacks)
     check_funnel(cfg)
     check_mask_decoder(cfg)
     resolve_segments(cfg, settings)
+    check_documents(cfg, settings, fresh)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
             f"--lm-head tied: needs embeddings of --encoder-embed-dim {cfg.encoder_embed_dim}, not "
@@ -164,6 +174,7 @@ class MaskedLMModel(LowRankModel, HeadedModel):
     def __init__(self, args: Options, encoder: MaskedLMEncoder) -> None:
         super().__init__(args, encoder)
         self.reads_pairs = encoder.sentence_encoder.reads_pairs
+        self.reads_documents = encoder.sentence_encoder.documents is not None
         initialise(self, args)
 
     @classmethod

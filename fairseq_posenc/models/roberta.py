@@ -65,6 +65,7 @@ class MaskedLMEncoder(RobertaEncoder):
         segment_labels: Optional[Tensor] = None,
         by_token: bool = True,
         by_mask: Optional[bool] = None,
+        document_starts: Optional[Tensor] = None,
         **unused: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens.
@@ -77,6 +78,7 @@ class MaskedLMEncoder(RobertaEncoder):
             segment_labels: (B, T) segment of each token; default: by ``--segments``.
             by_token: as in :class:`.Wanted`.
             by_mask: as there; default: unless *features_only*.
+            document_starts: as for :meth:`.SentenceEncoder.features`.
             unused: ignored, as in fairseq (``src_lengths``).
 
         Returns:
@@ -85,7 +87,9 @@ class MaskedLMEncoder(RobertaEncoder):
         """
         by_mask = not features_only if by_mask is None else by_mask
         wanted = Wanted(return_all_hiddens, by_token, by_mask)
-        encoded = self.sentence_encoder.features(src_tokens, segment_labels, wanted)
+        encoded = self.sentence_encoder.features(
+            src_tokens, segment_labels, wanted, document_starts
+        )
         x, states = encoded.x, None
         if return_all_hiddens:
             states = [state.transpose(0, 1) for state in encoded.states]  # (T, B, C), as in fairseq

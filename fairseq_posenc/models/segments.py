@@ -1,10 +1,11 @@
 """The ``--segments`` of a masked language model: its default by task, its checks, its batches."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, Optional
 
 import torch
 from fairseq.tasks import FairseqTask
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import is_fine_tuning
@@ -97,20 +98,15 @@ def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Layer) -> No
     inputs = {} if pairs is None else sample["net_input"]
     if "src_tokens" not in inputs or "segment_labels" in inputs:
         return
-    tokens, target = inputs["src_tokens"], sample["target"]
-    original = torch.where(target.ne(encoder.padding_idx), target, tokens)
-    labels = encoder.segment_labels(original)
-    inputs["segment_labels"] = labels if pairs else torch.zeros_like(tokens)
+    labels = encoder.segment_labels(original_tokens(sample, encoder.padding_idx))
+    inputs["segment_labels"] = labels if pairs else torch.zeros_like(labels)
 
 
-def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Label the batches of masked language models that read pairs, before a step of the task."""
+def original_tokens(sample: Dict[str, Any], padding: int) -> Tensor:
+    """The tokens (B, T) of a batch of masked texts before they were masked.
 
-    def wrapper(
-        task: FairseqTask, sample: Dict[str, Any], model: Layer, *args: object, **kwargs: object
-    ) -> Any:
-        if getattr(model, "reads_pairs", False):
-            label_batch(task, sample, model.encoder.sentence_encoder)
-        return step(task, sample, model, *args, **kwargs)
-
-    return wrapper
+    Args:
+        sample: the batch; ``target`` (B, T) is *padding* except at masked tokens.
+    """
+    tokens, target = sample["net_input"]["src_tokens"], sample["target"]
+    return torch.where(target.ne(padding), target, tokens)

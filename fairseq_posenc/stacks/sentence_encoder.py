@@ -16,15 +16,13 @@ from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
+from fairseq_posenc.stacks.documents import PATIENCE, Documents
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
 from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positions import count_positions, positions_of
 
 logger = logging.getLogger(__name__)
-
-#: Batches of training to wait for a second text.
-PATIENCE = 10
 
 
 class SentenceEncoder(TransformerEncoder):
@@ -44,6 +42,9 @@ class SentenceEncoder(TransformerEncoder):
         self.global_first_text = self.positions.abilities.reads_first_text
         self.separator = dictionary.eos()
         self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
+        self.documents: Optional[Documents] = None
+        if cfg.document_mask:
+            self.documents = Documents(cfg, self.stack(cfg), dictionary)
         self.embed_project = nn.Linear(size, channels) if size != channels else None
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
@@ -84,7 +85,11 @@ class SentenceEncoder(TransformerEncoder):
             )
 
     def features(
-        self, src_tokens: Tensor, segment_labels: Optional[Tensor], wanted: Wanted
+        self,
+        src_tokens: Tensor,
+        segment_labels: Optional[Tensor],
+        wanted: Wanted,
+        document_starts: Optional[Tensor] = None,
     ) -> Encoded:
         """Features of a batch of texts.
 
@@ -92,9 +97,23 @@ class SentenceEncoder(TransformerEncoder):
             src_tokens: (B, T), starting with [CLS].
             segment_labels: (B, T) segment of each token, or None: by ``--segments``.
             wanted: which features, and whether what is between the layers, too.
+            document_starts: (B, T), True at the first token of each document, for
+                ``--document-mask``; default: after the separators in *src_tokens*.
         """
-        x, _, padding = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
-        return self.run_layers(x, padding, wanted)
+        embedded = self.embed(src_tokens, segment_labels)
+        packed = None
+        if self.documents is not None:
+            packed = self.documents.packed(src_tokens, self.training, document_starts)
+        if packed is None:
+            x, _, padding = self.begin(src_tokens, embedded)
+            return self.run_layers(x, padding, wanted)
+        parts = []
+        for group in packed.groups:
+            given = (packed.texts(group), group.rows(embedded), group.padding(causal=False))
+            x, _, padding = self.begin(*given)
+            parts.append(self.run_layers(x, padding, wanted))
+        states = [packed.join(each) for each in zip(*(part.states for part in parts))]
+        return Encoded(packed.join([part.x for part in parts]), states, [])
 
     def begin(
         self,

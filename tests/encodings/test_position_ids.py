@@ -4,8 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq import models
-from support.commands import shape
+from support.causal_language_models import tiny as language_model
 from support.helpers import (
     LINEAR,
     PAD,
@@ -13,7 +12,6 @@ from support.helpers import (
     causal_only,
     decode_in_steps,
     encoding_of,
-    model_settings,
     sentences,
     tiny,
 )
@@ -245,19 +243,6 @@ def test_bad_columns_are_refused_in_one_line(ids, message):
 def test_positions_for_a_model_that_counts_are_refused():
     with pytest.raises(UsageError, match="does not read positions that come with the data"):
         tiny("rotary").encoder(sentences(2, 7), position_ids=torch.zeros(2, 7, dtype=torch.long))
-
-
-LM = [*shape(2, 32, 48, 4, "decoder"), "--dropout", "0", "--tokens-per-sample", "64"]
-
-
-def language_model(name, *flags):
-    """A language model of the tests' vocabulary."""
-    settings = model_settings(
-        "posenc_lm", *LM, "--position-encoding", name, *flags, task="language_modeling"
-    )
-    known = {"source_dictionary": VOCABULARY, "target_dictionary": VOCABULARY}
-    task = Namespace(args=Namespace(_name="language_modeling", tokens_per_sample=64), **known)
-    return models.build_model(settings, task).eval()
 
 
 @pytest.mark.parametrize("name", ["learned", "rotary", "learned+transformer_xl"])

@@ -42,6 +42,10 @@ EXPRESSED = {
         rule: ("hf-llama", {**LLAMA, "rotary_scaling": rule, **SCALED})
         for rule in ("linear", "ntk", "yarn", "yarn_untruncated", "llama3")
     },
+    "documents": (
+        "hf-llama",
+        {**LLAMA, "document_mask": True, "position_separators": "</s></s>"},
+    ),
     "longrope": (
         "hf-llama",
         {**LLAMA, "rotary_scaling": "longrope", "rotary_factors": "1,1.5,2,4", **SCALED},

@@ -9,14 +9,12 @@ from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from support.commands import shape
+from support.causal_language_models import SMALL, build, task_of, tiny
 from support.helpers import (
     EVERY_ENCODING,
-    LAYERS,
     OTHER_LAYERS,
     PAD,
     VOCABULARY,
-    copies,
     model_settings,
     sentences,
     without_values,
@@ -26,29 +24,9 @@ from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
 B, T = 3, 9
-SMALL = [*shape(2, 32, 48, 4, "decoder"), "--dropout", "0"]
 # stock keeps 512 unless told, whatever the layers have
 SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
 every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
-
-
-def task_of(vocabulary=VOCABULARY, **settings):
-    args = Namespace(_name="language_modeling", **settings)
-    return Namespace(source_dictionary=vocabulary, target_dictionary=vocabulary, args=args)
-
-
-def build(arch, *flags, **settings):
-    """A model of *arch*, built as fairseq-train does."""
-    cfg = model_settings(arch, *flags, task="language_modeling")
-    return models.build_model(cfg, task_of(**settings)).eval()
-
-
-@copies
-def tiny(name, *flags):
-    """A two-layer model; *name* is ENCODING or LAYER:ENCODING."""
-    layer, _, encoding = name.rpartition(":")
-    flags = (*SMALL, *LAYERS[layer], *flags)
-    return build(MODEL, "--position-encoding", encoding, *flags, "--tokens-per-sample", "64")
 
 
 def count(arch, layers=None):

@@ -1,0 +1,182 @@
+"""Packed samples taken apart for ``--document-mask``, and put together again.
+
+The documents of a batch become rows of batches that are padded on the right.  A stack computes each
+of these as any other batch, so a document is what it is alone under every encoding and attention,
+and no tensor has the size of all pairs of a sample.
+"""
+
+import logging
+from typing import List, NamedTuple, Optional, Sequence
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.encodings.position_ids import Tokens, last
+from fairseq_posenc.encodings.position_rules import documents_of
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.stacks.padding import Padding
+
+logger = logging.getLogger(__name__)
+
+#: Batches of training to wait for a second text or document.
+PATIENCE = 10
+#: What the layers of one more batch cost, as a number of tokens, by the type of the device.
+COST = {"cpu": 64, "cuda": 2048}
+
+
+class Group(NamedTuple):
+    """Documents of similar lengths, as the rows of a batch."""
+
+    places: Tensor  # where tokens are in the flattened samples, (N, L); at padding, anywhere
+    hidden: Optional[Tensor]  # (N, L), True at padding; None if there is none
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The rows (N, L, …) of the samples' *x* (B, S, …)."""
+        found = x.flatten(0, 1).index_select(0, self.places.flatten())
+        return found.view(*self.places.shape, *x.shape[2:])
+
+    def padding(self, causal: bool) -> Padding:
+        """Padding on the right, which a causal mask hides."""
+        return Padding(None if causal else self.hidden)
+
+
+class Packed(NamedTuple):
+    """The documents of the samples of a batch."""
+
+    tokens: Tensor  # (B, S)
+    groups: List[Group]
+    back: Tensor  # where tokens are in the flattened groups; of padding the end, (B·S)
+    filling: int  # the symbol of padding
+
+    def texts(self, group: Group) -> Tensor:
+        """The tokens of a group (N, L)."""
+        found = group.rows(self.tokens)
+        return found if group.hidden is None else found.masked_fill(group.hidden, self.filling)
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """The samples (B, S, C), 0 at padding, of what is computed for the groups, (N, L, C) each.
+
+        >>> group = Group(torch.tensor([[2], [0]]), None)
+        >>> packed = Packed(torch.tensor([[5, 1, 6]]), [group], torch.tensor([1, 2, 0]), filling=1)
+        >>> packed.join([torch.tensor([[[6.0]], [[5.0]]])]).flatten()
+        tensor([5., 0., 6.])
+        """
+        flat = [part.flatten(0, 1) for part in parts]
+        joined = torch.cat([*flat, flat[0].new_zeros(1, flat[0].size(1))])
+        return joined.index_select(0, self.back).view(*self.tokens.shape, -1)
+
+
+class Documents:
+    """Finds the documents of a stack's samples.
+
+    Args:
+        options: the model configuration, complete.
+        stack: the encoder or decoder.
+        dictionary: that of its tokens.
+
+    Raises:
+        UsageError: the dictionary lacks a separator.
+    """
+
+    def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
+        self.rule = documents_of(options, stack, dictionary.indices)
+        self.filling = dictionary.pad()
+        self.batches_to_wait = PATIENCE
+
+    def begins(self, tokens: Tensor) -> Tensor:
+        """True at the first token of each document (B, S)."""
+        real = tokens.ne(self.filling)
+        return real & self.rule.begins(Tokens(tokens, real))
+
+    def of_last(self, tokens: Tensor) -> Tensor:
+        """The index of the first token of each sample's last document, (B, 1)."""
+        return last(self.begins(tokens))[:, -1:]
+
+    def packed(
+        self, tokens: Tensor, training: bool, begins: Optional[Tensor] = None
+    ) -> Optional[Packed]:
+        """The documents of a batch, or None if no sample has more than one.
+
+        Their lengths are read from the device.  A traced graph takes each sample for a document.
+
+        Args:
+            tokens: (B, S).
+            training: whether to look for a boundary.
+            begins: True at the first token of each document, (B, S); by default where the tokens
+                say, which masks may have hidden.
+        """
+        if torch.jit.is_tracing():
+            return None
+        begins = self.begins(tokens) if begins is None else begins
+        marks, real = torch.stack((begins, tokens.ne(self.filling))).cpu()
+        found = bool((marks.sum(dim=1) > 1).any())
+        if training and self.batches_to_wait > 0:
+            self._look_for_documents(found)
+        if not found:
+            return None
+        starts = marks.flatten().nonzero().squeeze(1)
+        numbers = marks.flatten().cumsum(0)[real.flatten()] - 1
+        lengths = torch.bincount(numbers, minlength=len(starts))
+        return _grouped(tokens, starts, lengths, self.filling)
+
+    def _look_for_documents(self, found: bool) -> None:
+        """Log once in training if no sample so far has a second document."""
+        self.batches_to_wait = 0 if found else self.batches_to_wait - 1
+        if self.batches_to_wait == 0 and not found:
+            logger.warning(
+                "--document-mask: no sample of the first %d batches has more than one document, so "
+                "it changes nothing so far; documents end as --position-separators says, by "
+                "default at </s>, and samples hold several with --sample-break-mode none or "
+                "complete",
+                PATIENCE,
+            )
+
+
+def _grouped(tokens: Tensor, starts: Tensor, lengths: Tensor, filling: int) -> Packed:
+    """Documents by their first places in the flattened *tokens* (B, S), (N), and lengths, (N)."""
+    device = tokens.device
+    lengths, order = lengths.sort(descending=True)
+    starts = starts[order]
+    sizes = group_sizes(lengths.numpy(), COST.get(device.type, COST["cuda"]))
+    back = torch.full((tokens.numel(),), -1)
+    groups, before = [], 0
+    for start, length in zip(starts.split(sizes), lengths.split(sizes)):
+        column = torch.arange(int(length[0]))
+        real = column < length.unsqueeze(1)  # (N, L)
+        places = start.unsqueeze(1) + column * real
+        back[places[real]] = before + real.flatten().nonzero().squeeze(1)
+        before += real.numel()
+        hidden = None if bool(real.all()) else ~real
+        groups.append(Group(places.to(device), None if hidden is None else hidden.to(device)))
+    back[back < 0] = before
+    return Packed(tokens, groups, back.to(device), filling)
+
+
+def group_sizes(lengths: np.ndarray, cost: int) -> List[int]:
+    """How many documents to put into each group, so that padding and groups cost the least.
+
+    >>> group_sizes(np.array([90, 88, 12, 10]), 64)
+    [2, 2]
+    >>> group_sizes(np.array([90, 88, 60]), 64)
+    [3]
+
+    Args:
+        lengths: of the documents, in descending order, (N).
+        cost: of one more group, in tokens.
+    """
+    # the cheapest way to divide the first n documents, for all n where the length changes
+    ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))
+    counts, longest = np.append(0, ends), lengths[np.append(0, ends[:-1])]
+    costs, previous = np.zeros(len(counts)), np.zeros(len(counts), dtype=int)
+    for n in range(1, len(counts)):
+        ways = costs[:n] + cost + longest[:n] * (counts[n] - counts[:n])
+        previous[n] = ways.argmin()
+        costs[n] = ways[previous[n]]
+    sizes, n = [], len(counts) - 1
+    while n > 0:
+        sizes.append(int(counts[n] - counts[previous[n]]))
+        n = previous[n]
+    return sizes[::-1]

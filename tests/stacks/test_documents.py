@@ -1,0 +1,269 @@
+"""--document-mask: each document of a packed sample is computed as if it were alone."""
+
+import contextlib
+import itertools
+import logging
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.tasks import FairseqTask
+from support.causal_language_models import tiny as language_model
+from support.helpers import (
+    EVERY_ENCODING,
+    LAYERS,
+    PAD,
+    VOCABULARY,
+    causal_only,
+)
+from support.masked_language_models import masked_batch
+from support.masked_language_models import tiny as masked_lm
+
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.inherit import inherited_flags
+from fairseq_posenc.models.documents import check_documents
+from fairseq_posenc.models.masked_lm import MASKED_LM
+from fairseq_posenc.stacks.documents import PATIENCE, Documents, group_sizes
+
+EOS = VOCABULARY.eos()
+MASK = "--document-mask"
+KERNELS = [f"{name}:none" for name in ATTENTIONS if name != "softmax"]
+KERNELS += ["gated:rotary", "squared_relu:rotary", "mixed_chunks:rotary", "local:alibi"]
+#: every encoding, and every kernel, for encoders and for decoders
+BOTH = [name for name in [*EVERY_ENCODING, *KERNELS] if not causal_only(name)]
+CAUSAL = [name for name in [*EVERY_ENCODING, *KERNELS] if name != "linformer:none"]
+#: kernels and encodings that keep different things in the cache
+CACHED = ["learned", "rotary", "tupe+t5", "deberta", "cope", "fox", "shaw_values:rotary+shaw"]
+CACHED += ["elu:rotary", "favor:rotary", "local:rotary", "bigbird:t5", "mixed_chunks:rotary"]
+
+
+def packed(begin=EOS):
+    """Three samples of several documents, one of them padded, of lengths from 1 to 13."""
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(4, len(VOCABULARY), (3, 20), generator=generator)
+    tokens[:, 0] = begin
+    tokens[0, [5, 6, 14]] = tokens[1, [1, 13]] = tokens[2, 9] = EOS
+    tokens[2, -3:] = PAD
+    return tokens
+
+
+def documents(tokens, causal):
+    """Sample, first place and end of each document, by a loop over the tokens."""
+    for row, numbers in enumerate(tokens.tolist()):
+        real = [place for place, number in enumerate(numbers) if number != PAD]
+        marks = [p if causal else p + 1 for p in real if numbers[p] == EOS]
+        edges = sorted({real[0], *marks, real[-1] + 1})
+        yield from ((row, start, end) for start, end in zip(edges, edges[1:]))
+
+
+def masked_model(name, *flags):
+    layer, _, encoding = name.rpartition(":")
+    return masked_lm(encoding, *LAYERS[layer], *flags)
+
+
+@contextlib.contextmanager
+def without_mask(model):
+    """The same model as without the flag."""
+    stack = model.decoder if hasattr(model, "decoder") else model.encoder.sentence_encoder
+    found, stack.documents = stack.documents, None
+    yield model
+    stack.documents = found
+
+
+def assert_alone(model, tokens, causal):
+    """Logits are those of each document alone, to 1e-6, or twice that above 1."""
+    got = model(tokens)[0]
+    with without_mask(model):
+        for row, start, end in documents(tokens, causal):
+            alone = model(tokens[row : row + 1, start:end])[0][0]
+            torch.testing.assert_close(got[row, start:end], alone, atol=1e-6, rtol=1e-6)
+        assert not torch.equal(model(tokens)[0][0], got[0])
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@torch.no_grad()
+def test_a_language_model_computes_each_document_alone(name):
+    assert_alone(language_model(name, MASK), packed(), causal=True)
+
+
+@pytest.mark.parametrize("name", BOTH)
+@torch.no_grad()
+def test_a_masked_language_model_computes_each_document_alone(name):
+    assert_alone(masked_model(name, MASK), packed(VOCABULARY.bos()), causal=False)
+
+
+@pytest.mark.parametrize("extra", [["--causal"], ["--mask-decoder-layers", "2"], []])
+@torch.no_grad()
+def test_other_masked_language_models(extra):
+    model = masked_model("learned+rotary", MASK, *extra)
+    assert_alone(model, packed(VOCABULARY.bos()), causal="--causal" in extra)
+
+
+@pytest.mark.parametrize("make", [language_model, masked_model])
+def test_parameters_and_outputs_of_one_document_are_those_without_the_flag(make):
+    model, plain = make("tupe+t5", MASK), make("tupe+t5")
+    plain.load_state_dict(model.state_dict())
+    tokens = packed(VOCABULARY.bos())[:, :5]
+    tokens[1, 1], tokens[2, 3:] = 9, PAD
+    assert torch.equal(model(tokens)[0], plain(tokens)[0])
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi", "deberta"])
+@pytest.mark.parametrize("further", [[], ["--checkpoint-activations"]])
+def test_gradients_are_the_sums_of_those_of_the_documents(name, further):
+    model, tokens = language_model(name, MASK, *further).train(), packed()
+    weights = torch.randn(
+        *tokens.shape, len(VOCABULARY), generator=torch.Generator().manual_seed(1)
+    )
+
+    def gradients(pieces):
+        model.zero_grad()
+        for row, start, end in pieces:
+            out = model(tokens[row : row + 1, start:end])[0]
+            (out * weights[row : row + 1, start:end]).sum().backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    samples = [(row, 0, int(tokens[row].ne(PAD).sum())) for row in range(3)]
+    together, alone = gradients(samples), gradients(documents(tokens, causal=True))
+    assert together.keys() == alone.keys()
+    for parameter, value in together.items():
+        torch.testing.assert_close(value, alone[parameter], atol=1e-4, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_states_between_layers_are_returned_in_evaluation():
+    for model in (language_model("rotary", MASK), masked_model("rotary", MASK)):
+        tokens = packed(VOCABULARY.bos())
+        more = {} if hasattr(model, "decoder") else {"return_all_hiddens": True}
+        states = model(tokens, **more)[1]["inner_states"]
+        with without_mask(model):
+            # </s> begins a document of the one and ends one of the other
+            length = 5 if hasattr(model, "decoder") else 6
+            alone = model(tokens[:1, :length], **more)[1]["inner_states"]
+        assert len(states) == len(alone) == 3
+        for state, expected in zip(states, alone):
+            torch.testing.assert_close(state[:length, :1], expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CACHED)
+@torch.no_grad()
+def test_cached_decoding_equals_the_full_forward(name):
+    model, tokens = language_model(name, MASK), packed()
+    tokens = torch.cat((tokens, tokens[:1]))
+    tokens[3] = torch.cat((torch.full((4,), PAD), tokens[3, :16]))
+    full, real = model(tokens)[0], tokens.ne(PAD)
+    for steps in ([1] * 20, [8] + [1] * 12, [3, 4, 2, 8, 3]):
+        state, outputs, end = {}, [], 0
+        for step in steps:
+            end += step
+            outputs.append(model.decoder(tokens[:, :end], incremental_state=state)[0])
+        got = torch.cat(outputs, dim=1)
+        torch.testing.assert_close(got[real], full[real], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", CACHED)
+@torch.no_grad()
+def test_beam_search_may_reorder_hypotheses(name):
+    model, tokens, state = language_model(name, MASK), packed(), {}
+    tokens[2, -3:] = 9
+    for step in range(1, 21):
+        out, _ = model.decoder(tokens[:, :step], incremental_state=state)
+        full = model(tokens[:, :step])[0]
+        torch.testing.assert_close(out[:, -1], full[:, -1], atol=1e-5, rtol=0)
+        order = torch.tensor([[1, 0, 2], [2, 2, 0]][step % 2])
+        tokens = torch.cat((tokens[order, :step], tokens[:, step:]), dim=1)
+        model.decoder.reorder_incremental_state_scripting(state, order)
+
+
+@torch.no_grad()
+def test_the_cache_holds_the_last_document_alone():
+    model, state = language_model("rotary", MASK), {}
+    tokens = packed()[:1]
+    for step in range(1, 18):
+        model.decoder(tokens[:, :step], incremental_state=state)
+    assert model.decoder.cached_length(state) == 3  # from place 14 on
+
+
+@torch.no_grad()
+def test_documents_may_end_at_empty_lines():
+    flags = ["--position-separators", "</s></s> w50"]
+    model, plain = language_model("learned", MASK, *flags), language_model("learned")
+    plain.load_state_dict(model.state_dict())
+    tokens = torch.tensor([[EOS, 9, EOS, 8, 7, EOS, EOS, 6, EOS, 5, 54, 4]])
+    assert VOCABULARY[54] == "w50"
+    got = model(tokens)[0][0]
+    for start, end in ((0, 6), (6, 10), (10, 12)):
+        alone = plain(tokens[:, start:end])[0][0]
+        torch.testing.assert_close(got[start:end], alone, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("causal, ends", [(True, [0, 5, 6, 9]), (False, [0, 6, 7, 10])])
+def test_empty_lines_are_found_in_both_kinds_of_stacks(causal, ends):
+    rule = Documents(
+        Namespace(position_ids=None, position_separators="</s></s>"),
+        Namespace(causal=causal),
+        VOCABULARY,
+    )
+    tokens = torch.tensor([[9, EOS, 8, 7, EOS, EOS, EOS, 6, EOS, EOS, 5, EOS, 4, PAD]])
+    assert rule.begins(tokens)[0].nonzero().flatten().tolist() == ends
+
+
+def test_masks_and_random_tokens_change_no_document():
+    """A masked </s> ends a document all the same, and a random one does not."""
+    tokens = packed(VOCABULARY.bos())
+    asked = tokens.eq(EOS)
+    asked[0, 2] = True
+    sample = masked_batch(tokens, asked)
+    sample["net_input"]["src_tokens"][0, 2] = EOS
+    model = masked_model("rotary", MASK)
+    seen = {}
+
+    class Task(FairseqTask):
+        def valid_step(self, sample, model, criterion):
+            seen.update(sample["net_input"])
+
+    FairseqTask.valid_step(Task(Namespace()), sample, model, lambda model, sample: (0, 0, {}))
+    starts = sample["net_input"]["document_starts"]
+    expected = sorted((row, start) for row, start, _ in documents(tokens, causal=False))
+    assert starts.nonzero().tolist() == [list(each) for each in expected]
+
+
+def test_group_sizes_cost_the_least_of_all_divisions():
+    draw = np.random.default_rng(1)
+    for _ in range(40):
+        lengths = np.sort(draw.integers(1, 40, draw.integers(1, 9)))[::-1]
+        cost = int(draw.integers(1, 60))
+
+        def total(sizes, lengths=lengths, cost=cost):
+            starts = np.cumsum([0, *sizes[:-1]])
+            return sum(cost + int(lengths[start]) * size for start, size in zip(starts, sizes))
+
+        others = itertools.product([False, True], repeat=len(lengths) - 1)
+        divisions = (
+            np.diff([0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)])
+            for cuts in others
+        )
+        sizes = group_sizes(lengths, cost)
+        assert sum(sizes) == len(lengths)
+        assert total(sizes) == min(total(each.tolist()) for each in divisions)
+
+
+def test_training_without_a_boundary_says_so_once(caplog):
+    model = language_model("rotary", MASK).train()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2 * PATIENCE):
+            model(packed()[:, 7:9])
+    found = [record.message for record in caplog.records if MASK in record.message]
+    assert len(found) == 1 and "--position-separators" in found[0]
+
+
+def test_fine_tuning_does_not_inherit_the_flag():
+    assert "document_mask" not in inherited_flags(MASKED_LM.dataclass)
+
+
+@pytest.mark.parametrize("task", ["sentence_prediction", "span_prediction"])
+def test_fine_tuning_refuses_the_flag(task):
+    with pytest.raises(UsageError, match=f"{MASK}: the samples of --task {task} are not packed"):
+        check_documents(Namespace(document_mask=True), Namespace(task=task), fresh=True)
