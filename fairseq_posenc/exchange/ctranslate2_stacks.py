@@ -1,6 +1,7 @@
 """Filling CTranslate2's specifications of encoders and decoders from fairseq's modules."""
 
-from typing import TYPE_CHECKING, Any, List, Optional, Set, Tuple
+import inspect
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
 
 import numpy as np
 import torch
@@ -66,11 +67,12 @@ def encoder_spec(
     embeddings = [module.embed_tokens]
     if getattr(module, "embed_segments", None) is not None:
         embeddings.append(module.embed_segments)
-    spec = transformer_spec.TransformerEncoderSpec(
+    arguments = {
         **_shape(module, activation),
-        num_source_embeddings=len(embeddings),
-        embeddings_merge=_common().EmbeddingsMerge.ADD,
-    )
+        "num_source_embeddings": len(embeddings),
+        "embeddings_merge": _common().EmbeddingsMerge.ADD,
+    }
+    spec = specification(transformer_spec.TransformerEncoderSpec, arguments)
     for each, embedding in zip(spec.embeddings, embeddings):
         each.weight = parameters.copy(embedding.weight)
     return spec, _fill_stack(spec, module, parameters)
@@ -84,11 +86,12 @@ def decoder_spec(
 
     encodings: List[Any] = [getattr(each.self_attn, "encoding", None) for each in module.layers]
     alibi = native_alibi([None if each is None else each.name for each in encodings])
-    spec = transformer_spec.TransformerDecoderSpec(
+    arguments = {
         **_shape(module, activation),
-        with_encoder_attention=module.layers[0].encoder_attn is not None,
-        alibi=alibi,
-    )
+        "with_encoder_attention": module.layers[0].encoder_attn is not None,
+        "alibi": alibi,
+    }
+    spec = specification(transformer_spec.TransformerDecoderSpec, arguments)
     spec.embeddings.weight = parameters.copy(module.embed_tokens.weight)
     exact_below = _fill_stack(spec, module, parameters, alibi)
     for layer, each in zip(spec.layer, module.layers):
@@ -115,6 +118,29 @@ def decoder_spec(
 def native_alibi(names: List[Optional[str]]) -> bool:
     """True where the engine's own ALiBi serves, which has no limit, given each layer's encoding."""
     return set(names) == {"alibi"}
+
+
+def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
+    """A new specification of the engine, also of a version that knows fewer arguments.
+
+    Args:
+        kind: the class of the specification.
+        arguments: those of the newest version; None and False stand for what a model does without.
+
+    Raises:
+        UsageError: a model needs an argument that the installed version does not know.
+    """
+    known = inspect.signature(vars(kind)["__init__"]).parameters
+    unknown = sorted(set(arguments) - set(known))
+    needed = [name for name in unknown if arguments[name] not in (None, False)]
+    if needed:
+        import ctranslate2
+
+        raise UsageError(
+            f"ctranslate2 {ctranslate2.__version__} has no {', '.join(needed)} in its "
+            f"{kind.__name__}, which this model needs: install a newer version"
+        )
+    return kind(**{name: value for name, value in arguments.items() if name in known})
 
 
 def _common() -> Any:
@@ -203,14 +229,12 @@ def _self_attention(
 
     norms: List[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
     normed = norms[0] is not None
-    spec = attention_spec.MultiHeadAttentionSpec(
-        self_attention=True,
-        rms_norm=rms,
-        num_heads_kv=_kv_heads(attention),
-        qk_norm=normed,
-        qk_norm_rms=rms,
+    arguments = {
+        **{"self_attention": True, "rms_norm": rms, "num_heads_kv": _kv_heads(attention)},
+        **{"qk_norm": normed, "qk_norm_rms": normed and rms},
         **positions.arguments,
-    )
+    }
+    spec = specification(attention_spec.MultiHeadAttentionSpec, arguments)
     for name, tensor in positions.tensors.items():
         setattr(spec, name, tensor)
     if getattr(attention, "position_terms", None) is not None:

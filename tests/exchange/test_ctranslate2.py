@@ -11,6 +11,7 @@ from support.commands import shape
 from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
 from support.model_folders import write_model
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 from fairseq_posenc.cli import main
@@ -18,6 +19,7 @@ from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import ctranslate2_stacks, verify
 from fairseq_posenc.exchange.ctranslate2_export import refuse_settings, write
 from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS, bias_by_distance
+from fairseq_posenc.exchange.ctranslate2_stacks import specification
 from fairseq_posenc.exchange.formats import Wanted
 from fairseq_posenc.exchange.kinds import KINDS
 
@@ -282,6 +284,17 @@ def test_quantised_weights_are_close(tmp_path, monkeypatch):
     report = difference(TRANSLATION, tmp_path, "posenc_transformer", *flags, quantization="int8")
     assert 1e-4 < report.difference < 1
     assert report.quantization == "int8"
+
+
+def test_an_older_engine_is_given_what_it_knows():
+    class Older:
+        def __init__(self, heads, rms_norm=False):
+            self.given = heads, rms_norm
+
+    arguments = {"heads": 4, "rms_norm": True, "num_heads_kv": None, "qk_norm": False}
+    assert specification(Older, arguments).given == (4, True)
+    with pytest.raises(UsageError, match=r"ctranslate2 [\d.]+ has no num_heads_kv in its Older"):
+        specification(Older, {**arguments, "num_heads_kv": 2})
 
 
 def test_an_unknown_setting_is_refused():
