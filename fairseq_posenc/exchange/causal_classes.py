@@ -17,7 +17,8 @@ from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.exchange.rope_entries import rope_entries, rope_settings
 
 _PRE_NORM = {"decoder_normalize_before": (True,)}
-_GATED = {"swiglu": "silu", "geglu": "gelu"}
+#: The gated forms of the feed-forward that have an activation of their own, with its name there.
+GATED = {"swiglu": "silu", "geglu": "gelu"}
 
 
 class CausalClass:
@@ -89,7 +90,7 @@ class Llama(CausalClass):
         **_PRE_NORM,
         "position_encoding": ("rotary",),
         "norm": ("rms",),
-        "feed_forward": (*_GATED, "glu"),
+        "feed_forward": (*GATED, "glu"),
     }
     epsilon = ("rms_norm_eps", 1e-6)
 
@@ -101,7 +102,7 @@ class Llama(CausalClass):
             **super().entries(settings, dim, path),
             "num_key_value_heads": settings["kv_heads"] or heads,
             "head_dim": settings["decoder_embed_dim"] // heads,
-            "hidden_act": _GATED.get(form) or hf.activation_for(settings["activation_fn"], path),
+            "hidden_act": GATED.get(form) or hf.activation_for(settings["activation_fn"], path),
             "attention_bias": bias,
             "mlp_bias": bias,
             **rope_entries(settings, dim, path),
@@ -116,7 +117,7 @@ class Llama(CausalClass):
         shared = config.size("num_key_value_heads", heads)
         biases = [config.flag(name, False) for name in ("attention_bias", "mlp_bias")]
         activation = config.get("hidden_act", "silu")
-        gated = {theirs: ours for ours, theirs in _GATED.items()}.get(activation)
+        gated = {theirs: ours for ours, theirs in GATED.items()}.get(activation)
         form = {"feed_forward": gated}
         if gated is None:
             form = {"feed_forward": "glu", "activation_fn": hf.activation_of(config)}

@@ -74,7 +74,7 @@ _VALUES = {
 #: exported encoder takes as token types.
 _OF_ENCODERS = (
     *("lm_head", "untie_weights_roberta", "pooler_activation_fn"),
-    *("spectral_norm_classification_head", "num_segments", "segments"),
+    *("spectral_norm_classification_head", "pooler", "pooler_norm", "num_segments", "segments"),
 )
 #: Copies of its layers' parameters that fairseq 0.12.2 keeps.
 _COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")

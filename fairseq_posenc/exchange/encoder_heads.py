@@ -13,7 +13,10 @@ from fairseq_posenc.text.tokenizer import RESERVED
 
 #: Settings of the output layer, and those of classification heads.
 LM_SETTINGS = ("lm_head", "untie_weights_roberta")
-CLASSIFIER_SETTINGS = ("pooler_activation_fn", "spectral_norm_classification_head")
+CLASSIFIER_SETTINGS = (
+    *("pooler_activation_fn", "spectral_norm_classification_head"),
+    *("pooler", "pooler_norm"),
+)
 #: The name of an imported token classifier.
 TOKEN_HEAD = "token_classification_head"
 
@@ -40,7 +43,7 @@ def classifier(name: str) -> Architecture:
 
 def token_classifier(name: str) -> Architecture:
     """A token classifier with the head *name*."""
-    unused = (*LM_SETTINGS, *CLASSIFIER_SETTINGS)
+    unused = (*LM_SETTINGS, *(name for name in CLASSIFIER_SETTINGS if name != "pooler_norm"))
     return Architecture({kinds.TOKEN_HEADS + name: "classifier"}, unused, name)
 
 

@@ -71,12 +71,13 @@ def read_layers(
             names_here = [ours + name for name in module.ours]
             for part in PARTS:
                 name = f"{prefix}{module.theirs}.{part}"
-                if part == "weight" or name in reader:
+                has = part == "weight" or biased(module.ours[0])
+                if part == "weight" or (has and name in reader):
                     tensor = reader.take(name)
                     parts = module.layout.split(tensor, len(names_here), heads)
                     for mine, x in zip(names_here, parts):
                         reader.put(f"{mine}.{part}", x, name)
-                elif biased(module.ours[0]):  # ours has all biases or none
+                elif has:  # ours has all biases or none
                     for mine in names_here:
                         zeros = torch.zeros(len(reader.parameters[f"{mine}.weight"]))
                         reader.put(f"{mine}.bias", zeros, name)

@@ -3,6 +3,8 @@
 from fairseq_posenc.exchange.causal_names import (
     FC1,
     FC2,
+    GATE,
+    IN_ROWS,
     NORM_1,
     NORM_2,
     OUT,
@@ -29,4 +31,18 @@ ROBERTA = Names(
     {"layernorm_embedding": "roberta.embeddings.LayerNorm"},
     table="roberta.embeddings.position_embeddings.weight",
     output="lm_head.decoder.weight",
+)
+MODERNBERT = Names(
+    "model.layers.{}.",
+    (
+        Joint("attn_norm", (NORM_1,)),
+        Joint("attn.Wqkv", (Q, K, V), IN_ROWS),
+        Joint("attn.Wo", (OUT,)),
+        Joint("mlp_norm", (NORM_2,)),
+        Joint("mlp.Wi", (FC1, GATE), IN_ROWS),
+        Joint("mlp.Wo", (FC2,)),
+    ),
+    "model.embeddings.tok_embeddings.weight",
+    {"layernorm_embedding": "model.embeddings.norm", "layer_norm": "model.final_norm"},
+    output="decoder.weight",
 )

@@ -1,7 +1,8 @@
 """Patterns over the layers of a stack: ``A*3,B`` stands for A, A, A, B, A, A, A, B and so on."""
 
 import re
-from typing import Any, List
+from itertools import groupby
+from typing import Any, List, Sequence
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 
@@ -56,6 +57,21 @@ def numbers_by_layer(name: str, value: Any) -> List[float]:
             f"{flag} {value}: must be a number, or a pattern of numbers over the layers such as "
             "160000*2,10000"
         ) from error
+
+
+def pattern_of(values: Sequence[Any]) -> str:
+    """The shortest pattern whose repetition gives the values of all layers.
+
+    >>> pattern_of([8, 2, 2, 8, 2, 2, 8]), pattern_of([4, 4])
+    ('8,2*2', '4')
+
+    Args:
+        values: one for each layer.
+    """
+    lengths = range(1, len(values) + 1)
+    fits = (n for n in lengths if all(x == values[i % n] for i, x in enumerate(values)))
+    runs = [(value, len(list(run))) for value, run in groupby(values[: next(fits)])]
+    return ",".join(str(value) if n == 1 else f"{value}*{n}" for value, n in runs)
 
 
 def number_or_pattern(value: Any) -> Any:

@@ -1,15 +1,38 @@
-"""Output layers: the prediction of tokens, and the span boundary objective.
+"""Output layers: the prediction of tokens, classifiers, and the span boundary objective.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; SpanBERT, Joshi et al.
-2020, arXiv 1907.10529, section 3.2.
+2020, arXiv 1907.10529, section 3.2; ModernBERT, Warner et al. 2024, arXiv 2412.13663.
 """
 
-from typing import Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
-from fairseq.models.roberta.model import RobertaLMHead
+from fairseq.models.roberta.model import RobertaClassificationHead, RobertaLMHead
 from torch import Tensor, nn
+
+from fairseq_posenc.flags.settings import setting
+
+POOLERS = ("cls", "mean")
+
+
+@dataclass
+class ClassifierFlags:
+    """Flags of classification heads, and of token heads."""
+
+    pooler: Optional[str] = setting(
+        "cls",
+        "what classification heads read: cls, the first token; mean, the mean of all tokens",
+        role="model",
+        choices=POOLERS,
+    )
+    pooler_norm: Optional[bool] = setting(
+        False,
+        "classification and token heads are dense, activation, norm, projection, as in ModernBERT; "
+        "else they have no norm, and token heads are the projection alone",
+        role="model",
+    )
 
 
 class MaskedLMHead(RobertaLMHead):
@@ -52,6 +75,45 @@ class TiedHead(nn.Module):
     def forward(self, features: Tensor, masked_tokens: Optional[Tensor] = None) -> Tensor:
         """Logits (B, T, V) of features (B, T, C), or (N, V) of N *masked_tokens* (B, T)."""
         return F.linear(features if masked_tokens is None else features[masked_tokens], self.weight)
+
+
+def mean_of(features: Tensor, real: Tensor) -> Tensor:
+    """The mean of the features of real tokens, in place of the first token's, (B, 1, C).
+
+    >>> mean_of(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]))
+    tensor([[[3.]]])
+
+    Args:
+        features: (B, T, C).
+        real: (B, T), False at padding.
+    """
+    weights = real.unsqueeze(-1).type_as(features)
+    return (features * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp(min=1)
+
+
+class NormedHead(RobertaClassificationHead):
+    """Dense, activation, norm, projection, of the first token or of all.
+
+    Args:
+        by_token: a token classifier.
+        arguments: those of fairseq's head, without a norm.
+    """
+
+    def __init__(self, by_token: bool, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.by_token = by_token
+        self.norm = nn.LayerNorm(self.dense.out_features)
+
+    @property
+    def out_features(self) -> int:
+        """The number of classes."""
+        return int(self.out_proj.out_features)
+
+    def forward(self, features: Tensor, **kwargs: object) -> Tensor:
+        """Logits (B, N) of features (B, T, C), or (B, T, N)."""
+        x = features if self.by_token else features[:, 0]
+        x = self.norm(self.activation_fn(self.dense(self.dropout(x))))
+        return self.out_proj(self.dropout(x))
 
 
 #: size and number of the embeddings of positions within a span (section 4.2); tokens beyond the

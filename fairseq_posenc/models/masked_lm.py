@@ -40,6 +40,7 @@ from fairseq_posenc.encodings.position_rules import DocumentFlags
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
+from fairseq_posenc.layers.heads import ClassifierFlags, mean_of
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.documents import check_documents
@@ -53,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class MaskedLMFlags(SegmentFlags):
+class MaskedLMFlags(SegmentFlags, ClassifierFlags):
     """Flags of the masked language model, in addition to RoBERTa's."""
 
     encoder_input_dim: Optional[int] = setting(
@@ -70,6 +71,13 @@ class MaskedLMFlags(SegmentFlags):
         choices=("roberta", "tied"),
     )
     causal: Optional[bool] = setting(False, "use causal attention", role="model")
+    skip_first_norm: Optional[bool] = setting(
+        False,
+        "leave out the norm before the first attention, whose input --layernorm-embedding has "
+        "normalised already, as in ModernBERT",
+        role="model",
+        needs={"encoder_normalize_before": None},
+    )
     num_positions: Optional[int] = setting(
         None,
         "number of positions in learned and TUPE tables (default: --max-positions, or in "
@@ -268,7 +276,7 @@ class MaskedLMModel(LowRankModel, HeadedModel):
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
             segment_labels=segment_labels,
-            by_token=name is None or name in self.token_heads,
+            by_token=name is None or name in self.token_heads or self.args.pooler == "mean",
             by_mask=name is None and not features_only,
             **kwargs,
         )
@@ -280,6 +288,8 @@ class MaskedLMModel(LowRankModel, HeadedModel):
         if several and not features_only:
             x = self.encoder.output_layer(x, masked_tokens=masked_tokens)
         if name is not None:
+            if self.args.pooler == "mean" and name not in self.token_heads:
+                x = mean_of(x, src_tokens.ne(self.encoder.dictionary.pad()))
             x = self.head(name)(x)
         return x, extra
 

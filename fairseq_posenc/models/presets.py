@@ -94,6 +94,20 @@ def _bert(channels: int, heads: int, layers: int) -> Dict[str, Any]:
 
 _BERT_TINY, _BERT_BASE, _BERT_LARGE = _bert(128, 4, 2), _bert(768, 12, 12), _bert(1024, 16, 24)
 _UNTIED = {"untie_cls": True, **_BERT_BASE}
+#: ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): norms first, none of them twice
+#: at the start, GeGLU, no biases, and of three layers one that attends to up to 8,192 tokens
+_MODERN: Dict[str, Any] = {
+    **ROTARY,
+    "rotary_base": "160000,10000*2",
+    "attention": "local",
+    "local_window": "16384,128*2",
+    "encoder_normalize_before": True,
+    "skip_first_norm": True,
+    "feed_forward": "geglu",
+    "no_bias": True,
+    "pooler_norm": True,
+    "pooler_activation_fn": "gelu",
+}
 #: The released RoFormerV2 and GAU models.
 RELEASED = {"lm_head": "tied", "num_segments": 2, "activation_fn": "relu"}
 MASKED_LM: Dict[str, Preset] = {
@@ -118,6 +132,19 @@ MASKED_LM: Dict[str, Preset] = {
     # RoFormer section 4.4; its baseline without rotary is --position-encoding learned
     "performer_masked_lm_tiny": {**PERFORMER, **_BERT_TINY},
     "performer_masked_lm_base": {**PERFORMER, **_BERT_BASE},
+    # as `export hf-modernbert` writes them; base has the paper's 149 million parameters
+    "modernbert_masked_lm_tiny": {
+        **_BERT_TINY,
+        **_MODERN,
+        "encoder_layers": 3,
+        "encoder_ffn_embed_dim": 192,
+    },
+    "modernbert_masked_lm_base": {
+        **_BERT_BASE,
+        **_MODERN,
+        "encoder_layers": 22,
+        "encoder_ffn_embed_dim": 1152,
+    },
     # GAU sections 4.1 and 5.1
     "roformer_v2_masked_lm_tiny": {**ROFORMER_V2, **RELEASED, **_BERT_TINY},
     "roformer_v2_masked_lm_base": {**ROFORMER_V2, **RELEASED, **_BERT_BASE},

@@ -19,7 +19,8 @@ from fairseq_posenc.checkpoints.warm_start import (
 )
 from fairseq_posenc.configuration.resolve import nested
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.heads import MaskedLMHead, SpanBoundaryHead, TiedHead
+from fairseq_posenc.layers.heads import MaskedLMHead, NormedHead, SpanBoundaryHead, TiedHead
+from fairseq_posenc.layers.norms import apply_norms
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
 from fairseq_posenc.stacks.encoder import Wanted
 from fairseq_posenc.stacks.funnel import FunnelEncoder
@@ -133,9 +134,39 @@ class HeadedModel(RobertaModel):
         initialise(head.apply(init_bert_params), self.args)
         self.span_boundary_head = head
 
+    def register_classification_head(
+        self, name: str, num_classes: Any = None, inner_dim: Optional[int] = None, **kwargs: Any
+    ) -> None:
+        """Add a classifier of texts; see fairseq's RoBERTa for the arguments."""
+        super().register_classification_head(name, num_classes, inner_dim, **kwargs)
+        if self.args.pooler_norm:
+            head = self._normed_head(num_classes, False, inner_dim)
+            self.classification_heads[name] = head
+
     def register_token_head(self, name: str, num_classes: int) -> None:
-        """Add a token classifier, a projection of the features (B, T, C)."""
-        self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
+        """Add a token classifier, a projection of the features (B, T, C), or as for texts."""
+        if self.args.pooler_norm:
+            self.token_heads[name] = self._normed_head(num_classes, True)
+        else:
+            self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
+
+    def _normed_head(
+        self, classes: int, by_token: bool, inner_dim: Optional[int] = None
+    ) -> NormedHead:
+        """A head with a norm, of the kind that ``--norm`` selects."""
+        head = NormedHead(
+            by_token,
+            input_dim=self.args.encoder_embed_dim,
+            inner_dim=inner_dim or self.args.encoder_embed_dim,
+            num_classes=classes,
+            activation_fn=self.args.pooler_activation_fn,
+            pooler_dropout=self.args.pooler_dropout,
+            q_noise=self.args.quant_noise_pq,
+            qn_block_size=self.args.quant_noise_pq_block_size,
+            do_spectral_norm=self.args.spectral_norm_classification_head,
+        )
+        apply_norms(head, self.args)
+        return head
 
     def head(self, name: str) -> Any:
         """The classification or token head of this name."""
@@ -158,14 +189,18 @@ class HeadedModel(RobertaModel):
             state_dict.setdefault(f"{prefix}{SPAN_BOUNDARY_HEAD}.{key}", value)
 
     def _adapt_token_heads(self, state_dict: State, prefix: str) -> None:
-        for key in [key for key in state_dict if key.startswith(prefix)]:
-            head = key[len(prefix) :].split(".")[0]
+        last = "out_proj.weight" if self.args.pooler_norm else "weight"
+        saved = [key for key in state_dict if key.startswith(prefix)]
+        names = {key: key[len(prefix) :].split(".")[0] for key in saved}
+        outputs = {head: state_dict.get(f"{prefix}{head}.{last}") for head in names.values()}
+        classes = {head: 0 if weight is None else len(weight) for head, weight in outputs.items()}
+        for key, head in names.items():
             if head not in self.token_heads and self.args.load_checkpoint_heads:
-                self.register_token_head(head, len(state_dict[key]))
+                self.register_token_head(head, classes[head])
             if head not in self.token_heads:
                 logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
                 del state_dict[key]
-            elif len(state_dict[key]) != self.token_heads[head].out_features:
+            elif classes[head] != self.token_heads[head].out_features:
                 logger.warning("left out %s, which is of another size", key)
                 del state_dict[key]
         for key, value in self.token_heads.state_dict().items():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.configuration.stacks import stack_of
-from fairseq_posenc.encodings import Stack
+from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
@@ -72,7 +72,11 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     def build_encoder_layer(self, cfg: Options) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
         encoding = next(self.positions.next_encoding)
-        return wrap_layer(LAYERS[cfg.layer](cfg, encoding, self.return_fc), cfg)
+        return wrap_layer(self.new_layer(cfg, encoding), cfg)
+
+    def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
+        """One layer with a position encoding."""
+        return LAYERS[cfg.layer](cfg, encoding, self.return_fc)
 
     def forward_embedding(
         self,

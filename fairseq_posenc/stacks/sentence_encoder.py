@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.stacks import masked_lm_stack
-from fairseq_posenc.encodings import Stack
+from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.stacks.documents import PATIENCE, Documents
@@ -32,6 +32,8 @@ class SentenceEncoder(TransformerEncoder):
         cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
         embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
     """
+
+    began = False  # whether the first layer is built
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
@@ -53,6 +55,14 @@ class SentenceEncoder(TransformerEncoder):
     def stack(self, cfg: Options) -> Stack:
         """The properties of this encoder that its position encodings depend on."""
         return masked_lm_stack(cfg)
+
+    def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
+        """One layer; under ``--skip-first-norm`` the first has no norm before its attention."""
+        layer: Any = super().new_layer(cfg, encoding)
+        if cfg.skip_first_norm and not self.began:
+            layer.self_attn_layer_norm = nn.Identity()
+        self.began = True
+        return layer
 
     def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor]) -> Tensor:
         """Token plus segment embeddings (B, T, E); without labels, segments by ``--segments``."""

@@ -21,7 +21,7 @@ from fairseq_posenc.models import FAMILIES
 TASKS = {name: family.tasks[0] for name, family in FAMILIES.items()}
 MASKED_LM = FAMILIES["posenc_masked_lm"]
 # the layers of a model that has heads, and the size of a table, have rules of their own
-HEADS = {"pooler_activation_fn", "spectral_norm_classification_head"}
+HEADS = {"pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm"}
 BY_TASK = {"segments", "document_mask"}  # tested with the tasks
 every_family = pytest.mark.parametrize("family", [f for f in FAMILIES.values() if f.for_hydra])
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.conversion import SYMBOLS, convert, load, refuses, reload, save_folder
 from support.foreign_models import OURS, SHAPE, trained, write_roberta
+from support.vocabularies import write_vocabulary
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.exchange import native
@@ -45,12 +46,6 @@ def their_model(transformers, name, folder, **config):
     model.save_pretrained(folder)
     write_vocabulary(folder)
     return model
-
-
-def write_vocabulary(folder):
-    roles = {f"{name[1:-1].lower()}_token": name for name in OURS}
-    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in SYMBOLS), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps(roles))
 
 
 @pytest.mark.parametrize("name, config, head", VARIANTS, ids=lambda value: str(value)[:40])

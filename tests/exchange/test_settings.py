@@ -31,7 +31,7 @@ WRITTEN = {"untie_weights_roberta", "encoder_layers", "encoder_embed_dim", "enco
 WRITTEN |= {"encoder_ffn_embed_dim", "encoder_attention_heads", "layer_norm_eps", "causal"}
 WRITTEN |= {"rotary_value"}
 # of heads that a masked language model of transformers does not have
-HEADS = {"pooler_activation_fn", "spectral_norm_classification_head"}
+HEADS = {"pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm"}
 KEPT = WRITTEN | HEADS | set(ADAPTED)
 
 

@@ -173,6 +173,30 @@ def write_roberta(folder, state=None, **config):
     return save_folder(folder, {**entries, **config}, weights if state is None else state, symbols)
 
 
+def write_modernbert(folder, state=None, **config):
+    """A masked ModernBERT with biases everywhere; its first layer attends to all tokens."""
+    theirs = masked_names.MODERNBERT
+    weights = {
+        **random_layers(theirs, 2, 16, 24),
+        theirs.embedding: torch.randn(len(SYMBOLS), 16),
+        **norm("model.embeddings.norm", 16),
+        **norm("model.final_norm", 16),
+        **linear("head.dense", 16, 16),
+        **norm("head.norm", 16),
+        "decoder.bias": torch.randn(len(SYMBOLS)),
+    }
+    for part in ("weight", "bias"):  # the embeddings' norm is there already
+        del weights[f"model.layers.0.attn_norm.{part}"]
+    entries = {
+        **{key: value for key, value in CONFIG.items() if key != "layer_norm_eps"},
+        "model_type": "modernbert",
+        "architectures": ["ModernBertForMaskedLM"],
+        "local_attention": 8,
+        **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), True),
+    }
+    return save_folder(folder, {**entries, **config}, weights if state is None else state, SYMBOLS)
+
+
 #: Writes a random model of each format to a folder; returns what is given to ``import``.
 SOURCES = {
     "hf-roformer": write_folder,
@@ -180,6 +204,7 @@ SOURCES = {
     "gau-alpha": write_gau,
     "tupe": write_tupe,
     "hf-roberta": write_roberta,
+    "hf-modernbert": write_modernbert,
     **{name: partial(write_causal, target) for name, target in CLASSES.items()},
 }
 

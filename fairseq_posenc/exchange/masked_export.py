@@ -1,0 +1,149 @@
+"""Masked language models and classifiers written as native classes of transformers.
+
+Written symbols keep the numbers of dict.txt, or have those of the tokenizer that is given.  A
+learned position is a row of a table that begins behind the number of the padding symbol, in
+transformers' RoBERTa as in fairseq.
+"""
+
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange import joints
+from fairseq_posenc.exchange.encoder_heads import Architecture, label_entries
+from fairseq_posenc.exchange.encoder_tokenizer import written_tokenizer
+from fairseq_posenc.exchange.formats import refuse_inexpressible
+from fairseq_posenc.exchange.kinds import (
+    EMBEDDING,
+    ENCODER,
+    HEADS,
+    LM_HEAD,
+    MASKED,
+    PAD,
+    SEGMENTS,
+    TABLE,
+    TOKEN_HEADS,
+)
+from fairseq_posenc.exchange.masked_class import MaskedClass
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+
+
+class MaskedExporter(CheckpointExporter):
+    """Writes a folder that a class of transformers loads.
+
+    Args:
+        target: the class.
+    """
+
+    flags = ("vocab", "head", "data", "tokenizer")
+
+    def __init__(self, target: MaskedClass) -> None:
+        self.target = target
+
+    def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
+        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        target, settings, path = self.target, checkpoint.settings, checkpoint.path
+        if checkpoint.kind is not MASKED:
+            raise UsageError(
+                f"{path}: {target.prefix}ForMaskedLM is for models of --arch {MASKED.arch}, and "
+                f"this is one of --arch {checkpoint.kind.arch}"
+            )
+        name, built = _choose(target, checkpoint, head)
+        expressible = target.expressible(name, settings, built)
+        refuse_inexpressible(path, MASKED.family, settings, expressible)
+        tokenizer = written_tokenizer(checkpoint, target.inputs, folder)
+        order, padding = tokenizer.order, int(tokenizer.number_of(PAD))
+        state = foreign_parameters(checkpoint, target, built, order, padding)
+        entries = {
+            "model_type": target.model_type,
+            "architectures": [name],
+            **target.entries(settings, built, path),
+            "tie_word_embeddings": target.names.output not in state,
+            "vocab_size": len(order),
+            **tokenizer.entries(),
+            "torch_dtype": "float32",
+        }
+        if target.names.table:
+            entries["max_position_embeddings"] = len(state[target.names.table])
+        if built.head is not None:
+            last = next(ours for ours in built.modules if ours.endswith(("out_proj", built.head)))
+            classes = len(state[f"{built.modules[last]}.weight"])
+            entries.update(label_entries(checkpoint, built.head, classes))
+        target.finish(state, entries)
+        hf.write_weights(folder, entries, state)
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(len(order))
+        foreign = target.reference(folder, name, built, inverse)
+        return Exported(foreign, (tokenizer.note,))
+
+
+def _choose(
+    target: MaskedClass, checkpoint: NativeCheckpoint, head: Optional[str]
+) -> Tuple[str, Architecture]:
+    """The class for *head*, and its modules on top of the encoder."""
+    if head is None:
+        return f"{target.prefix}ForMaskedLM", target.language_model
+    if head in checkpoint.heads(TOKEN_HEADS):
+        return f"{target.prefix}ForTokenClassification", target.token_classifier(head)
+    return f"{target.prefix}ForSequenceClassification", target.classifier(head)
+
+
+def foreign_parameters(
+    checkpoint: NativeCheckpoint,
+    target: MaskedClass,
+    built: Architecture,
+    order: Tensor,
+    padding: int,
+) -> ForeignParameters:
+    """The parameters of a model by their names in a class.
+
+    Args:
+        built: what is on top of the encoder.
+        order: our number of each symbol of the class, (V,).
+        padding: the number of the padding symbol there.
+
+    Raises:
+        UsageError: one side lacks a parameter of the other.
+    """
+    settings, theirs = checkpoint.settings, target.names
+    ours = target.adapted(dict(checkpoint.parameters), settings)
+    layers, heads = settings["encoder_layers"], settings["encoder_attention_heads"]
+    state, lacking = joints.write_layers(ours, theirs, ENCODER, layers, heads)
+    modules = {**{ENCODER + mine: name for mine, name in theirs.norms.items()}, **built.modules}
+    for mine, name in modules.items():
+        for part in joints.PARTS:
+            x = ours.pop(f"{mine}.{part}", None)
+            if x is not None:
+                state[f"{name}.{part}"] = x
+            elif part == "weight":
+                lacking.append(f"{name}.weight")
+    lacking = [name for name in lacking if name not in target.absent(settings)]
+    if lacking:
+        raise UsageError(
+            f"{checkpoint.path}: has no counterpart of {lacking[0]}, which {target.prefix} of "
+            "transformers requires"
+        )
+    embedding = ours.pop(EMBEDDING)
+    state[theirs.embedding] = embedding[order]
+    if theirs.table:
+        table = ours.pop(TABLE)[PAD + 1 :]
+        state[theirs.table] = torch.cat((table.new_zeros(padding + 1, table.size(1)), table))
+    if target.segments:
+        state[target.segments] = ours.pop(SEGMENTS, embedding.new_zeros(1, embedding.size(1)))
+    if built.language_model:
+        bias, *untied = target.lm_bias
+        state[bias] = ours.pop(LM_HEAD + "bias")[order]
+        if settings["untie_weights_roberta"]:
+            state[theirs.output] = ours[LM_HEAD + "weight"][order]
+            state.update({name: state[bias].clone() for name in untied})
+    left = [name for name in ours if not name.startswith(HEADS)]
+    if left:
+        raise UsageError(
+            f"{checkpoint.path}: {target.prefix} of transformers has no counterpart of {left[0]}"
+        )
+    return state

@@ -1,0 +1,74 @@
+"""What ModernBERT adds to masked language models: no norm at first, heads with norms, means."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.helpers import PAD
+from support.masked_language_models import count, texts, tiny
+
+PRE = ("--encoder-normalize-before",)
+
+
+def test_base_has_149_million_parameters():
+    """The paper's section 2.1; here norms have biases, 46 of 768 channels."""
+    assert count("modernbert_masked_lm_base", 50368) == pytest.approx(149e6, rel=0.01)
+
+
+@pytest.mark.parametrize("skipped", [False, True])
+@torch.no_grad()
+def test_the_first_attention_reads_the_normalised_embeddings(skipped):
+    model = tiny("rotary", *PRE, *(["--skip-first-norm"] if skipped else []))
+    encoder, seen = model.encoder.sentence_encoder, []
+    encoder.layernorm_embedding.register_forward_hook(lambda _, x, out: seen.append(out))
+    for layer in encoder.layers:
+        layer.self_attn.register_forward_pre_hook(lambda _, x: seen.append(x[0]))
+    encoder.layernorm_embedding.weight.uniform_(0.5, 2.0)
+    model(texts())
+    embedded, first, second = seen
+    normed = F.layer_norm(embedded, embedded.shape[-1:])
+    torch.testing.assert_close(first, embedded if skipped else normed)
+    assert not torch.allclose(embedded, normed)
+    torch.testing.assert_close(second, F.layer_norm(second, second.shape[-1:]), atol=1e-3, rtol=0)
+    names = [name for name in model.state_dict() if "0.self_attn_layer_norm" in name]
+    assert len(names) == (0 if skipped else 2)
+
+
+@torch.no_grad()
+def test_heads_with_norms_are_their_formula():
+    model = tiny("rotary", "--pooler-norm", "--pooler-activation-fn", "gelu")
+    model.register_classification_head("topic", num_classes=3)
+    model.register_token_head("tag", 5)
+    tokens = texts()
+    features, _ = model(tokens, features_only=True)
+    for name, x in (("topic", features[:, 0]), ("tag", features)):
+        head = model.head(name)
+        head.norm.weight.uniform_(0.5, 2.0)
+        hidden = F.gelu(x.double() @ head.dense.weight.double().t() + head.dense.bias)
+        normed = F.layer_norm(hidden, hidden.shape[-1:], None, None, 1e-5) * head.norm.weight
+        want = (normed + head.norm.bias) @ head.out_proj.weight.double().t() + head.out_proj.bias
+        got, _ = model(tokens, classification_head_name=name)
+        torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+    other = tiny("rotary", "--pooler-norm", "--pooler-activation-fn", "gelu",
+                 "--load-checkpoint-heads")  # fmt: skip
+    other.load_state_dict(model.state_dict(), strict=True)
+    for name in ("topic", "tag"):
+        one, again = (m(tokens, classification_head_name=name)[0] for m in (model, other))
+        assert torch.equal(one, again)
+    without = tiny("rotary", "--pooler-norm")
+    without.load_state_dict(model.state_dict(), strict=True)
+    assert not without.token_heads and not without.classification_heads
+
+
+@torch.no_grad()
+def test_the_mean_of_tokens_leaves_out_padding():
+    model = tiny("rotary", "--pooler", "mean")
+    model.register_classification_head("topic", num_classes=3)
+    text = texts(1, 6)
+    want, _ = model(text, classification_head_name="topic")
+    features, _ = model(text, features_only=True)
+    mean = features.mean(1, keepdim=True)
+    torch.testing.assert_close(model.head("topic")(mean), want, atol=1e-6, rtol=1e-5)
+    gap = torch.full((1, 3), PAD)
+    for padded in (torch.cat((text, gap), 1), torch.cat((gap, text), 1)):
+        got, _ = model(padded, classification_head_name="topic")
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
