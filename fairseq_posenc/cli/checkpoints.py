@@ -20,6 +20,7 @@ from fairseq_posenc.cli.command import (
 )
 from fairseq_posenc.cli.text import prepared_text, text_from
 from fairseq_posenc.serving.model_folder import Search
+from fairseq_posenc.text.subwords import SUBWORDS
 
 _FORMAT = place("FORMAT", "a format that `fairseq-posenc list` names, for example hf-roformer")
 _QUANTIZATION = "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)"
@@ -160,7 +161,8 @@ def import_(args: argparse.Namespace) -> None:
 
 def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     """Declare what only some formats take."""
-    add = parser.add_argument_group("for classifiers and ctranslate2").add_argument
+    group = parser.add_argument_group("for classifiers, translation models and ctranslate2")
+    add = group.add_argument
     add("--data", metavar="DIR", help="the binary data, if it is no longer where training had it")
     add = parser.add_argument_group("for masked language models and classifiers").add_argument
     add(
@@ -169,10 +171,24 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
         help="the tokenizer of the training's text, to be part of the model: a folder of "
         "transformers",
     )
-    add = parser.add_argument_group("for ctranslate2").add_argument
+    group = parser.add_argument_group("for translation models and ctranslate2")
+    add = group.add_argument
     for side in ("source", "target"):
         shown = "default: as in the checkpoint or the data"
         add(f"--{side}-lang", metavar="LANG", help=shown)
+    add = parser.add_argument_group("for translation models in transformers").add_argument
+    add(
+        "--text-of",
+        metavar="DIR",
+        help="a model folder, or the data folder of a recipe: how text was prepared",
+    )
+    add("--subwords", choices=SUBWORDS, help="without --text-of: how words were split (none)")
+    add("--subword-file", metavar="FILE", help="merges, model of SentencePiece, or tokenizer")
+
+
+def _for_ctranslate2(parser: argparse.ArgumentParser) -> None:
+    """Declare what only one format takes."""
+    add = parser.add_argument_group("for ctranslate2").add_argument
     add("--quantization", metavar="TYPE", help=_QUANTIZATION)
     add(
         "--verify-file",
@@ -190,7 +206,9 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     "export",
     "export a checkpoint to another toolkit",
     _FORMAT,
-    argument("source", metavar="CHECKPOINT", help="a checkpoint of this plug-in"),
+    argument(
+        "source", metavar="CHECKPOINT", help="a checkpoint of this plug-in, or a model folder"
+    ),
     argument(
         "--head",
         metavar="NAME",
@@ -198,6 +216,7 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     ),
     _conversion("OUT", "folder to write to; with onnx a file"),
     _for_some_formats,
+    _for_ctranslate2,
 )
 def export(args: argparse.Namespace) -> None:
     """Convert a checkpoint of this plug-in to a model of another toolkit."""

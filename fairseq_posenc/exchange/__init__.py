@@ -11,6 +11,7 @@ from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
     masked_lm,
     onnx_export,
     roformer,
+    seq2seq,
     tupe,
 )
 from fairseq_posenc.exchange.formats import (

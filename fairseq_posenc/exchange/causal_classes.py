@@ -241,14 +241,12 @@ class GPT2(CausalClass):
         """See :class:`CausalClass`."""
         config.one_of("scale_attn_weights", True, (True,))
         config.one_of("scale_attn_by_inverse_layer_idx", False, (False,))
-        usual = {"n_inner": 4 * config.size("n_embd"), "activation_function": "gelu_new"}
         given = {name: value for name, value in config.entries.items() if value is not None}
-        config = config._replace(entries={**usual, **given})
-        renamed = config._replace(entries={"hidden_act": config.entries["activation_function"]})
+        config = config._replace(entries={"n_inner": 4 * config.size("n_embd"), **given})
         return {
             **super().settings(config),
             "position_encoding": "learned",
-            "activation_fn": hf.activation_of(renamed),
+            "activation_fn": hf.activation_of(config, "activation_function", "gelu_new"),
             "attention_dropout": config.fraction("attn_pdrop", 0.1),
             "dropout": config.fraction("resid_pdrop", 0.1),
         }

@@ -8,7 +8,6 @@ it, if it has its default, or if it has no effect in the model at hand.
 
 import json
 import os
-import re
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
@@ -19,11 +18,8 @@ from fairseq.data import Dictionary
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.checkpoints.loader import Loaded, load
-from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
-from fairseq_posenc.checkpoints.settings import saved_settings, task_settings
-from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.configuration.given import has_effect
+from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.stacks import SIDES, side_encoding
 from fairseq_posenc.encodings import parse_pattern
 from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS, refuse_encodings
@@ -39,18 +35,16 @@ from fairseq_posenc.exchange.formats import (
     Expressible,
     Report,
     Wanted,
-    inexpressible,
     refuse_inexpressible,
     register_format,
 )
-from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, KINDS, MASKED, TRANSLATION, Kind, kind_of
-from fairseq_posenc.exchange.native import one_document
+from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, MASKED, TRANSLATION, Kind
+from fairseq_posenc.exchange.source import COPIES, load_source, source_of, without_effect
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
-from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__
 
-NAME = "ctranslate2"
+NAME, ENGINE = "ctranslate2", "CTranslate2"
 #: Settings whose effect is read from the modules and parameters of the built model.
 _READ = (
     *("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "kv_heads", "normalize_before"),
@@ -76,8 +70,6 @@ _OF_ENCODERS = (
     *("lm_head", "untie_weights_roberta", "pooler_activation_fn"),
     *("spectral_norm_classification_head", "pooler", "pooler_norm", "num_segments", "segments"),
 )
-#: Copies of its layers' parameters that fairseq 0.12.2 keeps.
-_COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 
 
 class Built(NamedTuple):
@@ -115,22 +107,10 @@ class CTranslate2Exporter(Exporter):
         """
         import_extra("ctranslate2", f"export {NAME}")
         _check_arguments(wanted)
-        overrides = dict(wanted.model_overrides or {})
-        for name in ("data", "source_lang", "target_lang"):
-            if getattr(wanted, name) is not None:
-                overrides[name] = getattr(wanted, name)
-        checkpoint = read_checkpoint(wanted.path, lazy=True)
-        refuse_adapted(wanted.path, checkpoint["model"])
-        settings = saved_settings(checkpoint)
-        kind = _kind(settings, wanted.path)
-        changes, notes = one_document(settings)
-        overrides = {**changes, **overrides}
-        given = {name: value for name, value in settings.items() if value is not None}
-        refuse_settings(
-            wanted.path, kind, {**defaults_of(kind.family.dataclass), **given, **overrides}
-        )
-        report = write(_load(wanted.path, kind, overrides), kind, wanted)
-        return report._replace(notes=[*report.notes, *notes])
+        source = source_of(wanted, ENGINE)
+        refuse_settings(wanted.path, source.kind, source.settings)
+        report = write(load_source(source, ENGINE), source.kind, wanted)
+        return report._replace(notes=[*report.notes, *source.notes])
 
 
 @torch.no_grad()
@@ -166,21 +146,10 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
 def _check_arguments(wanted: Wanted) -> None:
     from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 
-    if wanted.data is not None and not os.path.isdir(wanted.data):
-        raise UsageError(f"--data {wanted.data}: there is no such folder")
     if wanted.quantization is not None and wanted.quantization not in ACCEPTED_MODEL_TYPES:
         known = " or ".join(ACCEPTED_MODEL_TYPES)
         raise UsageError(f"--quantization {wanted.quantization}: must be {known}")
     refuse_existing(wanted.out)
-
-
-def _kind(settings: Mapping[str, Any], path: str) -> Kind:
-    name = str(settings.get("_name") or settings.get("arch"))
-    found = kind_of(name)
-    if found is None:
-        known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
-        raise UsageError(f"{path}: is a model {name}; CTranslate2 can be given {known}")
-    return found
 
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
@@ -188,10 +157,8 @@ def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
     family = kind.family
     known = {*_READ_FROM_THE_MODEL, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
-    expressible = Expressible("CTranslate2", known, _VALUES)
-    for name in inexpressible(family, settings, expressible):
-        if settings.get(name) is None or not has_effect(name, settings, family.dataclass):
-            known.add(name)
+    expressible = Expressible(ENGINE, known, _VALUES)
+    known.update(without_effect(family, settings, expressible))
     refuse_inexpressible(path, family, settings, expressible)
     cfg = Namespace(**settings)
     for side in SIDES:
@@ -202,26 +169,10 @@ def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
             refuse_encodings(path, flag, value, parse_pattern(value))
 
 
-def _load(path: str, kind: Kind, overrides: Mapping[str, Any]) -> Loaded:
-    heads = {"load_checkpoint_heads": True} if kind is MASKED else {}
-    remedy = "give by --data the folder that it was trained on"
-    if kind is TRANSLATION:
-        remedy += ", with --source-lang and --target-lang if it has nothing but the dictionaries"
-    loaded = load(path, overrides={**heads, **overrides}, remedy=remedy)
-    settings = task_settings(loaded.task)
-    name = option(settings, "_name") or option(settings, "task")
-    if name not in kind.tasks:
-        raise UsageError(
-            f"{path}: was trained with --task {name}, whose inputs CTranslate2 cannot reproduce; "
-            f"it can those of {' or '.join(kind.tasks)}"
-        )
-    return loaded
-
-
 def _check_all_copied(loaded: Loaded, kind: Kind, parameters: Parameters) -> None:
     heads = HEADS if kind is MASKED else ()
     left = [name for name in parameters.left(loaded.model) if not name.startswith(heads)]
-    left = [name for name in left if not _COPIES.search(name)]
+    left = [name for name in left if not COPIES.search(name)]
     if left:
         raise UsageError(
             f"{loaded.path}: its parameter {left[0]} has no counterpart in CTranslate2; nothing is "

@@ -95,6 +95,9 @@ class Wanted(NamedTuple):
         quantization: type of the weights.
         verify_file: text in subwords, a sentence a line, whose translations are compared.
         model_overrides: settings to change.
+        text_of: a model folder, or the data folder of a recipe, that says how text was prepared.
+        subwords: how words were split, where no folder says it.
+        subword_file: the file of those subwords.
     """
 
     path: str
@@ -109,6 +112,9 @@ class Wanted(NamedTuple):
     quantization: Optional[str] = None
     verify_file: Optional[str] = None
     model_overrides: Optional[Mapping[str, Any]] = None
+    text_of: Optional[str] = None
+    subwords: Optional[str] = None
+    subword_file: Optional[str] = None
 
 
 class Report(NamedTuple):

@@ -100,17 +100,21 @@ def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
     return {f"{first}.{theirs}": tensor for theirs, tensor in parameters.items()}
 
 
-def activation_of(config: Config) -> str:
-    """fairseq's name for ``hidden_act``.
+def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu") -> str:
+    """fairseq's name for the activation in an entry of config.json.
+
+    Args:
+        entry: the name of the entry.
+        usual: the activation where there is no such entry.
 
     Raises:
         UsageError: fairseq has no such activation.
     """
-    theirs = config.get("hidden_act", "gelu")
+    theirs = config.get(entry, usual)
     known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
     if not isinstance(theirs, str) or theirs not in known:
         raise UsageError(
-            f"{config.path}: hidden_act {theirs!r} is not an activation that fairseq has "
+            f"{config.path}: {entry} {theirs!r} is not an activation that fairseq has "
             f"({', '.join(sorted(known))})"
         )
     return known[theirs]

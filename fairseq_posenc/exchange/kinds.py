@@ -40,6 +40,10 @@ class Kind(NamedTuple):
     stack: str  # start of the names of embeddings and layers
     head: str  # start of the names in the output layer
     length: str  # the setting of the longest input
+    # the settings of the task for lengths, and those of the model with their values
+    lengths: Tuple[Tuple[str, str], ...]
+    # the names of the languages of an imported model, where the task has some
+    languages: Tuple[str, ...] = ()
     adds_mask: bool = False  # whether the task appends ``<mask>`` to the symbols in dict.txt
 
     @property
@@ -77,6 +81,8 @@ TRANSLATION = Kind(
     "encoder.",
     "decoder.output_projection.",
     "max_source_positions",
+    tuple((name, name) for name in ("max_source_positions", "max_target_positions")),
+    ("source", "target"),
 )
 CAUSAL = Kind(
     "language model",
@@ -87,6 +93,7 @@ CAUSAL = Kind(
     "decoder.",
     "decoder.output_projection.",
     "max_target_positions",
+    (("tokens_per_sample", "max_target_positions"),),
 )
 MASKED = Kind(
     "encoder",
@@ -97,6 +104,7 @@ MASKED = Kind(
     "encoder.sentence_encoder.",
     "encoder.lm_head.",
     "max_positions",
+    (("tokens_per_sample", "max_positions"),),
     adds_mask=True,
 )
 

@@ -61,15 +61,16 @@ def new_checkpoint(
         settings: the flags that differ from the defaults.
         data: the folder with dict.txt, as given to ``fairseq-train``.
     """
-    length = str(settings[kind.length])
     flags = ["--task", kind.task, "--criterion", kind.criterion[0], "--arch", kind.arch]
     args = options.parse_args_and_arch(
         options.get_training_parser(),
-        ["", *flags, "--tokens-per-sample", length],
+        ["", *flags, *(f"{flag_of(of_task)}={settings[name]}" for of_task, name in kind.lengths)],
         modify_parser=lambda parser: parser.set_defaults(**settings),
     )
     cfg = convert_namespace_to_omegaconf(args)
     cfg.task.data = data  # set last: Hydra would parse it
+    for name, language in zip(("source_lang", "target_lang"), kind.languages):
+        cfg.task[name] = language
     if kind is MASKED and cfg.model.num_segments > 1:
         cfg.model.segments = PAIRS  # these models were trained so
     return {

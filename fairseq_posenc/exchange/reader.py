@@ -124,6 +124,11 @@ class Vocabulary(NamedTuple):
         """The number of fairseq's special symbols that it lacks, which language models can do."""
         return len([name for name in LEADING if name not in self.names])
 
+    @property
+    def absent(self) -> Tensor:
+        """True for each symbol of fairseq's dictionary that it lacks, (V,)."""
+        return self.order >= len(self.order) - self.missing
+
     def rows(self, tensor: Tensor, what: str) -> Tensor:
         """The rows of *tensor* (V, …) in the order of fairseq's dictionary, zeros where none is.
 

@@ -1,7 +1,10 @@
-"""A ``tokenizer.json`` for text that is split into the symbols of fairseq's dictionary already."""
+"""A ``tokenizer.json`` that numbers text as fairseq's dictionary does.
+
+What splits text is a :class:`Splitter`; here is that for text that is split into symbols already.
+"""
 
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.exchange.huggingface import as_json
 from fairseq_posenc.exchange.reader import LEADING, MASK
@@ -31,6 +34,8 @@ CAUSAL_MARKS = Marks(
     "</s> $A $B",
     ["input_ids", "attention_mask"],
 )
+#: Sources and targets of translation models end with ``</s>``.
+TRANSLATION_MARKS = CAUSAL_MARKS._replace(single="$A </s>", pair="$A $B </s>")
 #: The roles of symbols in a model whose texts are between ``<s>`` and ``</s>``.
 ENCODER_ROLES = {
     **{"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"},
@@ -38,15 +43,57 @@ ENCODER_ROLES = {
 }
 
 
-def write_symbols(path: str, symbols: List[str], longest: int, marks: Marks) -> None:
-    """Write a tokenizer of text that is split into symbols.
+class Splitter(NamedTuple):
+    """The parts of a tokenizer.json that split text into symbols and join them.
+
+    Args:
+        model: the entry ``model``, with the number of each symbol.
+        normalizer: the entry of this name.
+        pre_tokenizer: the entry of this name.
+        decoder: the entry of this name.
+        hidden: symbols behind those of the dictionary, which stand for ``<unk>``.
+        notes: what the user should know.
+        added: further entries of ``added_tokens``.
+    """
+
+    model: Dict[str, Any]
+    normalizer: Any = None
+    pre_tokenizer: Any = None
+    decoder: Any = None
+    hidden: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()
+    added: Tuple[Dict[str, Any], ...] = ()
+
+
+def split_at_spaces(symbols: List[str]) -> Splitter:
+    """The splitter of text that is split into symbols already.
+
+    Args:
+        symbols: the symbols of fairseq's dictionary, in order.
+    """
+    number = {symbol: index for index, symbol in enumerate(symbols)}
+    note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
+    model = {"type": "WordLevel", "vocab": number, "unk_token": "<unk>"}
+    return Splitter(model, None, {"type": "WhitespaceSplit"}, None, (), (note,))
+
+
+def write_symbols(
+    path: str,
+    symbols: List[str],
+    longest: int,
+    marks: Marks,
+    splitter: Optional[Splitter] = None,
+) -> None:
+    """Write a tokenizer.
 
     Args:
         path: an existing folder.
         symbols: the symbols of fairseq's dictionary, in order.
         longest: the longest text, in tokens.
         marks: what is put around a text.
+        splitter: splits text, by default at spaces.
     """
+    splitter = split_at_spaces(symbols) if splitter is None else splitter
     number = {symbol: index for index, symbol in enumerate(symbols)}
     used = [*LEADING, MASK] if MASK in marks.roles.values() else LEADING
     added = [
@@ -63,9 +110,9 @@ def write_symbols(path: str, symbols: List[str], longest: int, marks: Marks) -> 
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "added_tokens": [*added, *splitter.added],
+        "normalizer": splitter.normalizer,
+        "pre_tokenizer": splitter.pre_tokenizer,
         "post_processor": {
             "type": "TemplateProcessing",
             "single": _template(marks.single),
@@ -75,8 +122,8 @@ def write_symbols(path: str, symbols: List[str], longest: int, marks: Marks) -> 
                 for name in sorted(around & set(used))
             },
         },
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": number, "unk_token": "<unk>"},
+        "decoder": splitter.decoder,
+        "model": splitter.model,
     }
     Path(path, "tokenizer.json").write_text(as_json(content), "utf-8")
     others = [name for name in ("<s>", MASK) if name not in marks.roles.values()]

@@ -18,8 +18,9 @@ from fairseq_posenc.exchange.formats import (
     Report,
     Wanted,
 )
-from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, Parameters
+from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, TRANSLATION, Parameters
 from fairseq_posenc.exchange.verify import compare
+from fairseq_posenc.exchange.verify_translation import compare_translation
 
 #: Ends of the names of weights.
 _WEIGHTS = (".pt", ".safetensors")
@@ -64,7 +65,10 @@ def import_checkpoint(
     with staging(out_dir) as side:
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
         kind = imported.kind
-        Path(dictionary).write_text(imported.vocabulary.text(kind.adds_mask), "utf-8")
+        names = ["dict.txt", *(f"dict.{language}.txt" for language in kind.languages)]
+        for name in names:  # fairseq's task finds those of its languages
+            text = imported.vocabulary.text(kind.adds_mask)
+            Path(side, name).write_text(text, "utf-8")
         if imported.labels:
             labels = Path(side, "label", "dict.txt")
             labels.parent.mkdir()
@@ -73,7 +77,11 @@ def import_checkpoint(
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it
-        difference = foreign and compare(model, kind, imported.head, foreign, source)
+        difference = None
+        if foreign is not None and kind is TRANSLATION:
+            difference = compare_translation(model, foreign, source)
+        elif foreign is not None:
+            difference = compare(model, kind, imported.head, foreign, source)
         files = [os.path.join(out_dir, name) for name in _files(side)]
         flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
     description = foreign.description if foreign else ""

@@ -5,12 +5,14 @@ import torch
 from fairseq.data import Dictionary
 from support.conversion import convert, refuses
 from support.foreign_models import SOURCES, trained
+from support.translations import write_translation
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import FORMATS, Importer, register_format
 from fairseq_posenc.exchange.causal_classes import CLASSES
-from fairseq_posenc.exchange.kinds import CAUSAL, KINDS
+from fairseq_posenc.exchange.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
+from fairseq_posenc.exchange.seq2seq_t5 import CLASSES as SEQ2SEQ
 
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
@@ -18,18 +20,24 @@ IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
 
 @pytest.fixture(scope="module")
 def inexpressible(tmp_path_factory):
-    """Models that no other toolkit has: an encoder, and a language model, whose formats differ."""
+    """Models that no other toolkit has, one of each kind, as their formats differ."""
     folder = tmp_path_factory.mktemp("formats")
     flags = {"position_encoding": "rotary", "max_target_positions": 40, "decoder_layers": 1}
     lm = trained(folder / "lm", kind=CAUSAL, attention="elu", **flags)
-    return {False: trained(folder / "ours", attention="elu"), True: lm}
+    flags = ["--position-encoding", "sinusoidal", "--attention", "elu"]
+    return {
+        MASKED.name: trained(folder / "ours", attention="elu"),
+        CAUSAL.name: lm,
+        TRANSLATION.name: write_translation(folder / "translation", *flags),
+    }
 
 
 @pytest.mark.parametrize("name", EXPORTED)
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
     package = "safetensors" if name.startswith("hf-") else name
     pytest.importorskip(package, reason="an extra")
-    model = inexpressible[name in CLASSES]
+    kind = TRANSLATION if name in SEQ2SEQ else CAUSAL if name in CLASSES else MASKED
+    model = inexpressible[kind.name]
     refuses([str(model), "--attention elu"], "export", name, model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 import torch
-from support import tupe_checkpoints
+from support import translations, tupe_checkpoints
 from support.conversion import (
     CONFIG,
     SYMBOLS,
@@ -206,6 +206,7 @@ SOURCES = {
     "hf-roberta": write_roberta,
     "hf-modernbert": write_modernbert,
     **{name: partial(write_causal, target) for name, target in CLASSES.items()},
+    **translations.SOURCES,
 }
 
 

@@ -1,0 +1,178 @@
+"""Translation models as native classes of transformers, without code of this plug-in: both ways.
+
+Written symbols keep the numbers of dict.txt, translations begin and end with ``</s>``, and the
+settings of the search are those of ``fairseq-generate``.
+"""
+
+import os
+from argparse import Namespace
+from typing import List, Optional
+
+import torch
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.checkpoints.settings import is_ours
+from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange.formats import (
+    Exporter,
+    Expressible,
+    Report,
+    Wanted,
+    refuse_inexpressible,
+    register_format,
+)
+from fairseq_posenc.exchange.kinds import TRANSLATION, Settings
+from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_folder import (
+    FLAGS,
+    dictionaries_of,
+    prepared,
+    special,
+    texts_of,
+    write_texts,
+)
+from fairseq_posenc.exchange.seq2seq_import import Seq2SeqImporter
+from fairseq_posenc.exchange.seq2seq_t5 import CLASSES
+from fairseq_posenc.exchange.seq2seq_write import written
+from fairseq_posenc.exchange.source import load_source, source_of, without_effect
+from fairseq_posenc.exchange.splitters import Subwords
+from fairseq_posenc.exchange.transfer import staging
+from fairseq_posenc.exchange.verify_translation import compare_translation, reference
+from fairseq_posenc.serving.model_folder import Search
+
+#: Settings of any value: they are read, follow from the parameters, or matter in training alone.
+_READ = (
+    *(f"{side}_{n}" for side in SIDES for n in ("layers", "embed_dim", "ffn_embed_dim")),
+    *(f"{side}_{n}" for side in SIDES for n in ("attention_heads", "learned_pos")),
+    *("decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed"),
+    *("share_all_embeddings", "merge_src_tgt_embed", "no_token_positional_embeddings"),
+    *("no_scale_embedding", "max_source_positions", "max_target_positions"),
+)
+
+
+class Seq2SeqExporter(Exporter):
+    """Writes a folder that a class of transformers loads.
+
+    Args:
+        target: the class.
+    """
+
+    flags = FLAGS
+
+    def __init__(self, target: Seq2SeqClass) -> None:
+        self.target = target
+
+    def export(self, wanted: Wanted) -> Report:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        name = f"{self.target.architecture} of transformers"
+        wanted, subwords, search = prepared(wanted)
+        source = source_of(wanted, name, [TRANSLATION])
+        settings = with_encodings(source.settings)
+        refuse_settings(wanted.path, settings, self.target)
+        loaded = load_source(source, name)
+        difference = None
+        with staging(wanted.out) as side:
+            notes = write(loaded, settings, self.target, side, subwords, search)
+            if wanted.verify:
+                both = dictionaries_of(loaded).items()
+                order = {name: torch.arange(len(each)) for name, each in both}
+                known = max(map(len, order.values()))
+                foreign = reference(side, self.target.architecture, order, known)
+                difference = compare_translation(loaded.model, foreign, wanted.path)
+            files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
+        return Report(files, [*notes, *source.notes], difference, name)
+
+
+def with_encodings(settings: Settings) -> Settings:
+    """Settings with the encoding of both sides in ``position_encoding`` where it is the same.
+
+    fairseq's own models have a table of sinusoids, a learned table, or none.
+    """
+    found = {}
+    for side in SIDES:
+        if is_ours(settings):
+            found[side] = side_encoding(Namespace(**settings), side)
+        elif settings["no_token_positional_embeddings"]:
+            found[side] = "none"
+        else:
+            found[side] = "learned" if settings[f"{side}_learned_pos"] else "sinusoidal"
+    same = found["encoder"] == found["decoder"]
+    own = {f"{side}_position_encoding": None if same else found[side] for side in SIDES}
+    return {**settings, "position_encoding": found["encoder"], **own}
+
+
+def refuse_settings(path: str, settings: Settings, target: Seq2SeqClass) -> None:
+    """Refuse a model that the class cannot hold, before it is loaded."""
+    family, known = TRANSLATION.family, {*_READ, *target.read}
+    values = {
+        **target.values,
+        "position_encoding": target.encodings,
+        **{f"{side}_position_encoding": (None, *target.encodings) for side in SIDES},
+    }
+    expressible = Expressible(f"{target.architecture} of transformers", known, values)
+    known.update(without_effect(family, settings, expressible) - set(values))
+    refuse_inexpressible(path, family, settings, expressible)
+    target.check(settings, path)
+
+
+def write(
+    loaded: Loaded,
+    settings: Settings,
+    target: Seq2SeqClass,
+    folder: str,
+    subwords: Optional[Subwords],
+    search: Search,
+) -> List[str]:
+    """Write a loaded model, and return notes.
+
+    Args:
+        loaded: the model.
+        settings: its settings, which the class can hold.
+        folder: an existing empty folder.
+        subwords: how its text was prepared, if that is known.
+        search: beam size and length penalty.
+
+    Raises:
+        UsageError: the class cannot hold the parameters.
+    """
+    texts = texts_of(loaded, subwords, target.bias is not None)
+    _check_tables(loaded, target, texts.one)
+    state, notes = written(loaded, target, settings, texts.hidden)
+    sizes = texts.sizes
+    entries = {
+        "model_type": target.model_type,
+        "architectures": [target.architecture],
+        "is_encoder_decoder": True,
+        **target.entries(settings, loaded.path),
+        "tie_word_embeddings": target.output not in state,
+        "vocab_size": sizes["encoder"],
+        **special(texts.symbols["decoder"]),
+        "torch_dtype": "float32",
+    }
+    if target.two_embeddings:
+        entries["share_encoder_decoder_embeddings"] = target.shared in state
+        entries["decoder_vocab_size"] = sizes["decoder"]
+    hf.write_weights(folder, entries, state)
+    return [*notes, *write_texts(folder, loaded, texts, settings, search)]
+
+
+def _check_tables(loaded: Loaded, target: Seq2SeqClass, one: bool) -> None:
+    """Refuse two embeddings where the class has one."""
+    tables = [getattr(loaded.model, side).embed_tokens.weight for side in SIDES]
+    if not target.two_embeddings and not (one and torch.equal(*tables)):
+        raise UsageError(
+            f"{loaded.path}: was trained without --share-all-embeddings, but {target.architecture} "
+            "of transformers has one embedding for source and target; MarianMTModel has two; "
+            "nothing was written"
+        )
+
+
+for _name, _class in CLASSES.items():
+    register_format(
+        _name,
+        summary=f"a folder of transformers' {_class.architecture}",
+        importer=Seq2SeqImporter(_class),
+        exporter=Seq2SeqExporter(_class),
+    )

@@ -1,0 +1,136 @@
+"""Reading translation models of transformers: the folder of a class becomes a checkpoint."""
+
+import os
+from typing import Dict, List, Optional, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.checkpoints.loader import read_dictionary
+from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange.formats import Imported, Importer
+from fairseq_posenc.exchange.joints import leave_out_rows
+from fairseq_posenc.exchange.kinds import TRANSLATION
+from fairseq_posenc.exchange.reader import LEADING, MASK, Config, Reader, Vocabulary, renumber
+from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY, TARGET
+from fairseq_posenc.exchange.seq2seq_read import read_parameters
+from fairseq_posenc.exchange.verify_translation import reference
+from fairseq_posenc.text.tokenizer import find_files, read_symbols
+
+#: Signs of a second vocabulary.
+_OF_TARGET = (TARGET, "target_vocab.json")
+_END = "</s>"
+
+
+class Seq2SeqImporter(Importer):
+    """Reads a folder of a class of transformers.
+
+    Args:
+        source: the class.
+    """
+
+    def __init__(self, source: Seq2SeqClass) -> None:
+        self.source = source
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        source, folder = self.source, hf.open_folder(path, self.source.model_type)
+        config = folder.config
+        config.architecture([source.architecture])
+        settings = source.settings(config)
+        _refuse_two_vocabularies(path, config)
+        vocabulary = _read_vocabulary(path, config, vocab)
+        known = len(vocabulary.order) - vocabulary.missing
+        names = (source.shared, source.output, *source.apart.values())
+        tensors = dict(folder.parameters)
+        notes = leave_out_rows(tensors, names, known)
+        if source.bias in tensors:
+            tensors[source.bias] = tensors[source.bias][..., :known]
+        reader = Reader(folder.weights, tensors, vocabulary)
+        start = _start(config, source)
+        tied = source.tied(config)
+        notes += read_parameters(reader, source, settings, tied, start)
+        reader.drop(*(f"model.{side}.embed_positions.weights" for side in SIDES))
+        reader.finish(f"config.json ({source.architecture})")
+        if int(vocabulary.order[2]) != start:
+            notes.append(
+                "its translations do not begin with </s>: here they do, with the same vector in "
+                "the decoder, whose embeddings are apart for that"
+            )
+        order = dict.fromkeys(SIDES, vocabulary.order)
+        foreign = reference(path, source.architecture, order, known)
+        return Imported(
+            settings,
+            reader.parameters,
+            reader.origin,
+            vocabulary,
+            foreign,
+            notes=[*notes, "prepare text with --joined-dictionary and --srcdict dict.txt"],
+            kind=TRANSLATION,
+        )
+
+
+def _refuse_two_vocabularies(path: str, config: Config) -> None:
+    size = config.size("vocab_size", 1)
+    found = [name for name in _OF_TARGET if os.path.exists(os.path.join(path, name))]
+    if found or config.size("decoder_vocab_size", size) != size:
+        reason = f"has {found[0]}" if found else "its decoder_vocab_size is not its vocab_size"
+        raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
+
+
+def _start(config: Config, source: Seq2SeqClass) -> int:
+    """The number of the token that begins a translation."""
+    usual = config.get(source.start, 0)
+    found = config.get("decoder_start_token_id", usual)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise UsageError(f"{config.path}: decoder_start_token_id is {found!r}; it must be a number")
+    return found
+
+
+def _read_vocabulary(path: str, config: Config, file: Optional[str]) -> Vocabulary:
+    """The symbols of a folder: of fairseq's dict.txt, or of a tokenizer.
+
+    Args:
+        file: a dict.txt or vocab.txt elsewhere.
+    """
+    given = file or os.path.join(path, DICTIONARY)
+    if os.path.basename(given).startswith("dict.") and os.path.isfile(given):
+        found = read_dictionary(given, adds_mask=False)
+        last = [MASK] if MASK in found.symbols else []
+        special = {name: name for name in (*LEADING, *last)}
+        return renumber(found.symbols, special, given, found.count)
+    symbols, source = _symbols(path, file)
+    return renumber(symbols, _special_names(symbols, config), source)
+
+
+def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
+    """The symbols of a tokenizer by number, and their file."""
+    listed = os.path.join(path, "vocab.json")
+    others = (os.path.join(path, name) for name in ("vocab.txt", "tokenizer.json"))
+    if file is not None or not os.path.isfile(listed) or any(map(os.path.isfile, others)):
+        return read_symbols(find_files(path), file)
+    numbers = read_json_object(listed, f"{listed}:")
+    symbols = sorted(numbers, key=lambda symbol: int(numbers[symbol]))
+    if [numbers[symbol] for symbol in symbols] != list(range(len(symbols))):
+        raise UsageError(f"{listed}: its symbols are not numbered from 0 without gaps")
+    return symbols, listed
+
+
+def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
+    """The names of fairseq's special symbols, by the numbers in config.json."""
+    found: Dict[str, str] = {}
+    for ours, entry in ((_END, "eos"), ("<pad>", "pad"), ("<s>", "bos")):
+        number = config.get(f"{entry}_token_id", None)
+        if isinstance(number, int) and 0 <= number < len(symbols):
+            if symbols[number] not in found.values():
+                found[ours] = symbols[number]
+    for ours in ("<s>", "<unk>", MASK):
+        if ours in symbols and ours not in found.values():
+            found.setdefault(ours, ours)
+    for ours, entry in ((_END, "eos"), ("<pad>", "pad")):
+        if ours not in found:
+            raise UsageError(
+                f"{config.path}: {entry}_token_id is {config.get(f'{entry}_token_id', None)}; it "
+                "must be the number of a symbol that no other role has"
+            )
+    return found

@@ -1,0 +1,159 @@
+"""The parameters of a translation model of transformers by our names.
+
+Gains of RMS norms become part of the weights behind them.  A class can begin a translation with
+another token than ``</s>``, whose vector the decoder's ``</s>`` then gets.
+"""
+
+import math
+from typing import List
+
+import torch
+from fairseq.modules import SinusoidalPositionalEmbedding
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.joints import read_layers
+from fairseq_posenc.exchange.kinds import PAD, Settings
+from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_names import BEHIND, CROSS_K, CROSS_V, absorb_gain
+from fairseq_posenc.exchange.seq2seq_write import BIAS_OF_T5, EMBEDDINGS, OUTPUT, TABLE
+
+
+def read_parameters(
+    reader: Reader, source: Seq2SeqClass, settings: Settings, tied: bool, start: int
+) -> List[str]:
+    """Move all parameters to our names, complete *settings*, and return notes.
+
+    Args:
+        reader: their parameters.
+        source: the class.
+        settings: the flags, from config.json.
+        tied: whether the output is the embedding.
+        start: their number of the token that begins a translation.
+
+    Raises:
+        UsageError: a parameter is missing, or its value cannot be expressed.
+    """
+    for side in SIDES:
+        heads, layers = settings[f"{side}_attention_heads"], settings[f"{side}_layers"]
+        layout, prefix = source.names(side, settings), f"{side}."
+        read_layers(reader, layout, prefix, layers, heads, lambda module: source.biased)
+        for number in range(layers if source.gainless else 0):
+            for norm, behind in BEHIND.items():
+                prefix = f"{side}.layers.{number}."
+                gain = reader.parameters.pop(f"{prefix}{norm}.weight", None)
+                if gain is not None:
+                    into = [f"{prefix}{name}.weight" for name in behind]
+                    absorb_gain(reader.parameters, gain, into)
+    for mine, theirs in source.norms.items():
+        for part in ("weight",) if source.gainless else ("weight", "bias"):
+            reader.move(f"{theirs}.{part}", f"{mine}.{part}")
+    _refuse_bias(reader, source)
+    notes = _read_tables(reader, source, settings)
+    tables = _read_embeddings(reader, source, tied, start)
+    if source.gainless:
+        _read_t5(reader, settings, tables, tied)
+    names = (EMBEDDINGS["encoder"], EMBEDDINGS["decoder"], OUTPUT)
+    for name, table in zip(names, tables):
+        reader.put(name, table, source.shared)
+    encoded, decoded, output = tables
+    settings["share_decoder_input_output_embed"] = torch.equal(decoded, output)
+    settings["share_all_embeddings"] = torch.equal(encoded, decoded) and torch.equal(
+        decoded, output
+    )
+    return notes
+
+
+def _refuse_bias(reader: Reader, source: Seq2SeqClass) -> None:
+    """Drop the bias of the output where it is zero."""
+    if source.bias is None or source.bias not in reader:
+        return
+    if bool(reader.take(source.bias).ne(0).any()):
+        raise UsageError(
+            f"{reader.path}: {source.bias} is not zero; the output of fairseq's models has no bias"
+        )
+
+
+def _read_embeddings(reader: Reader, source: Seq2SeqClass, tied: bool, start: int) -> List[Tensor]:
+    """The embeddings of encoder and decoder and the output, in the order of the dictionary."""
+
+    def rows(theirs: str) -> Tensor:
+        found = reader.vocabulary.rows(reader.take(theirs), f"{reader.path}: {theirs}")
+        # fairseq's symbols that the class lacks are as improbable as padding
+        found[reader.vocabulary.absent] = found[PAD].clone()
+        return found
+
+    given = {side: rows(name) for side, name in source.apart.items() if name in reader}
+    shared = rows(source.shared) if source.shared in reader else next(iter(given.values()), None)
+    if shared is None:
+        shared = rows(source.shared)  # refuses
+    encoded, decoded = (given.get(side, shared) for side in SIDES)
+    own = rows(source.output) if source.output in reader else decoded
+    if tied and not torch.equal(own, decoded):
+        raise UsageError(
+            f"{reader.path}: {source.output} and the embedding differ, though tie_word_embeddings "
+            "in config.json is true; correct that entry or the weights"
+        )
+    first = int((reader.vocabulary.order == start).nonzero()[0])
+    end = 2  # fairseq's number of </s>
+    if first != end:
+        decoded = decoded.clone()
+        decoded[end] = decoded[first].clone()
+    return [encoded, decoded, own]
+
+
+def _read_t5(reader: Reader, settings: Settings, tables: List[Tensor], tied: bool) -> None:
+    """Apply the last gains of both sides and, where the output is tied, its factor 1/√C."""
+    parameters, channels = reader.parameters, settings["encoder_embed_dim"]
+    gains = {side: parameters.pop(f"{side}.layer_norm.weight") for side in SIDES}
+    for number in range(settings["decoder_layers"]):
+        prefix = f"decoder.layers.{number}."
+        into = [f"{prefix}{name}.weight" for name in (CROSS_K, CROSS_V)]
+        absorb_gain(parameters, gains["encoder"], into)
+    gain, root = gains["decoder"], math.sqrt(channels)
+    same = torch.equal(tables[0], tables[1]) and torch.equal(tables[1], tables[2])
+    if tied and same and bool((gain == 1).all()):
+        settings["no_scale_embedding"] = False  # √C on the inputs, instead of 1/√C on the output
+        tables[:] = [tables[0] / root] * 3
+    elif not (tied and bool((gain == root).all())):
+        tables[2] = tables[2] * (gain / root if tied else gain)
+
+
+def _read_tables(reader: Reader, source: Seq2SeqClass, settings: Settings) -> List[str]:
+    """Move the tables of positions, set the encoding, and return notes."""
+    if source.gainless:
+        for side, theirs in source.tables.items():
+            reader.move(theirs, BIAS_OF_T5.format(side))
+        return []
+    if not source.tables:
+        settings["position_encoding"] = "sinusoidal"
+        return []
+    rows, channels = settings["max_source_positions"], settings["encoder_embed_dim"]
+    tables = {}
+    for side, theirs in source.tables.items():
+        if theirs in reader or not source.loses_tables:
+            tables[side] = reader.take(theirs)[source.offset :]
+        else:
+            tables[side] = marian_sinusoids(rows, channels)
+    usual = SinusoidalPositionalEmbedding.get_embedding(PAD + 1 + rows, channels, PAD)[PAD + 1 :]
+    if all(
+        table.shape == usual.shape and torch.allclose(table, usual, rtol=0, atol=1e-6)
+        for table in tables.values()
+    ):
+        settings["position_encoding"] = "sinusoidal"
+        return []
+    settings["position_encoding"] = "learned"
+    for side, table in tables.items():
+        table = torch.cat((table.new_zeros(PAD + 1, channels), table))
+        reader.put(TABLE.format(side), table, source.tables[side])
+    if source.loses_tables:
+        return ["its positions are not fairseq's sinusoids: they become learned tables"]
+    return []
+
+
+def marian_sinusoids(rows: int, channels: int) -> Tensor:
+    """sin(i / 10000^(2t/C)) for all t, then the cosines, (rows, C); i from 0."""
+    t = torch.arange(0, channels, 2, dtype=torch.float64)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000.0 ** (t / channels)
+    return torch.cat((angles.sin(), angles.cos()), dim=1).float()[:, :channels]

@@ -1,0 +1,97 @@
+"""What an export reads: the settings of a checkpoint, then the model with its task."""
+
+import os
+import re
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Set
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import Loaded, load
+from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
+from fairseq_posenc.checkpoints.settings import saved_settings, task_settings
+from fairseq_posenc.configuration.fields import defaults_of
+from fairseq_posenc.configuration.given import has_effect
+from fairseq_posenc.exchange.formats import Expressible, Wanted, inexpressible
+from fairseq_posenc.exchange.kinds import KINDS, MASKED, TRANSLATION, Kind, Settings, kind_of
+from fairseq_posenc.exchange.native import one_document
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.models.family import Family
+
+#: Copies of its layers' parameters that fairseq 0.12.2 keeps.
+COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+
+
+class Source(NamedTuple):
+    """A checkpoint of this plug-in or of fairseq, before it is loaded."""
+
+    path: str  # the file
+    kind: Kind  # what it is
+    settings: Settings  # flags of the model, completed by defaults, with the overrides
+    overrides: Dict[str, Any]  # settings to change when it is loaded
+    notes: Sequence[str] = ()  # what the user should know
+
+
+def source_of(wanted: Wanted, target: str, kinds: Sequence[Kind] = KINDS) -> Source:
+    """Read the settings of the checkpoint that *wanted* names.
+
+    Args:
+        target: what is written, for messages.
+        kinds: the kinds of models that can be written.
+
+    Raises:
+        UsageError: it cannot be read, is of another kind, or a folder of data is missing.
+    """
+    if wanted.data is not None and not os.path.isdir(wanted.data):
+        raise UsageError(f"--data {wanted.data}: there is no such folder")
+    overrides = dict(wanted.model_overrides or {})
+    for name in ("data", "source_lang", "target_lang"):
+        if getattr(wanted, name) is not None:
+            overrides[name] = getattr(wanted, name)
+    checkpoint = read_checkpoint(wanted.path, lazy=True)
+    refuse_adapted(wanted.path, checkpoint["model"])
+    settings = saved_settings(checkpoint)
+    name = str(settings.get("_name") or settings.get("arch"))
+    kind = kind_of(name)
+    if kind is None or kind not in kinds:
+        known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in kinds)
+        raise UsageError(f"{wanted.path}: is a model {name}; {target} can be given {known}")
+    changes, notes = one_document(settings)
+    overrides = {**changes, **overrides}
+    given = {name: value for name, value in settings.items() if value is not None}
+    complete = {**defaults_of(kind.family.dataclass), **given, **overrides}
+    return Source(wanted.path, kind, complete, overrides, notes)
+
+
+def load_source(source: Source, target: str) -> Loaded:
+    """Load the model, with its heads and its task.
+
+    Args:
+        target: what is written, for messages.
+
+    Raises:
+        UsageError: it cannot be loaded, or was trained on a task with inputs of another kind.
+    """
+    path, kind = source.path, source.kind
+    heads: Mapping[str, Optional[bool]] = {"load_checkpoint_heads": True} if kind is MASKED else {}
+    remedy = "give by --data the folder that it was trained on"
+    if kind is TRANSLATION:
+        remedy += ", with --source-lang and --target-lang if it has nothing but the dictionaries"
+    loaded = load(path, overrides={**heads, **source.overrides}, remedy=remedy)
+    settings = task_settings(loaded.task)
+    name = option(settings, "_name") or option(settings, "task")
+    if name not in kind.tasks:
+        raise UsageError(
+            f"{path}: was trained with --task {name}, whose inputs {target} cannot reproduce; "
+            f"it can those of {' or '.join(kind.tasks)}"
+        )
+    return loaded
+
+
+def without_effect(
+    family: Family, settings: Mapping[str, Any], expressible: Expressible
+) -> Set[str]:
+    """The settings that a format cannot express, and that change nothing in the model at hand."""
+    return {
+        name
+        for name in inexpressible(family, settings, expressible)
+        if settings.get(name) is None or not has_effect(name, settings, family.dataclass)
+    }

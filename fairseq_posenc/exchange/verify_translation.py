@@ -1,0 +1,89 @@
+"""Comparing the logits of a translation model before and after its conversion."""
+
+from typing import Any, Mapping, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange.formats import ForeignModel
+from fairseq_posenc.exchange.kinds import PAD
+from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
+
+#: fairseq's numbers of ``</s>`` and of the first ordinary symbol.
+_END, _FIRST = 2, 4
+#: Constants that a class computes where a file lacks them.
+_NOT_SAVED = (
+    "final_logits_bias",
+    *(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")),
+)
+
+
+def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
+    """Sources (3, S) that end with ``</s>``, and targets (3, S) that begin with it, two padded.
+
+    Args:
+        sizes: V of the source and of the target.
+        longest: the longest text of both.
+    """
+    texts = []
+    for size in sizes:
+        tokens, _ = sample(size, longest, 0)
+        ordinary = tokens.remainder(max(size - _FIRST, 1)) + min(_FIRST, size - 1)
+        texts.append(torch.where(tokens.eq(PAD), tokens, ordinary))
+    source, target = texts
+    ends = source.ne(PAD).sum(dim=1) - 1
+    source[range(len(source)), ends] = _END
+    target[:, 0] = _END
+    return source, target
+
+
+def compare_translation(model: nn.Module, foreign: ForeignModel, source: str) -> float:
+    """Compare a converted translation model with the foreign one.
+
+    Args:
+        model: fairseq's model, in evaluation mode.
+        foreign: the foreign model, given sources and targets.
+        source: what was converted, for messages.
+
+    Returns:
+        the largest absolute difference of logits, padding excluded.
+
+    Raises:
+        UsageError: it is above 1e-4 or NaN.
+    """
+    of: Any = model
+    sizes = (len(of.encoder.embed_tokens.weight), len(of.decoder.embed_tokens.weight))
+    texts, targets = pairs(sizes, min(of.max_positions()))
+    with torch.no_grad():
+        ours, _ = model(texts, texts.ne(PAD).sum(dim=1), targets)
+    theirs = foreign.logits(texts, targets)
+    difference = largest(ours, theirs, targets.ne(PAD))
+    refuse_difference(difference, source, foreign.description)
+    return difference
+
+
+def reference(
+    path: str, architecture: str, order: Mapping[str, Tensor], known: int
+) -> ForeignModel:
+    """The logits of a folder, computed by transformers.
+
+    Args:
+        order: by side, its number of each symbol of fairseq's dictionary, (V,).
+        known: the number of its symbols; those that it lacks are taken for padding.
+    """
+
+    def logits(source: Tensor, target: Tensor) -> Tensor:
+        model: Any = hf.load_model(path, architecture, _NOT_SAVED)
+        numbers = {side: torch.where(x < known, x, x[PAD]) for side, x in order.items()}
+        inputs = numbers["decoder"][target]
+        inputs[:, 0] = model.config.decoder_start_token_id
+        with torch.no_grad():
+            out = model(
+                input_ids=numbers["encoder"][source],
+                attention_mask=source.ne(PAD).long(),
+                decoder_input_ids=inputs,
+            ).logits
+        return out[..., numbers["decoder"]]
+
+    return ForeignModel(logits, f"{architecture} of transformers")

@@ -1,0 +1,120 @@
+"""Small translation models for the conversions, with their data."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, Optional, Sequence
+
+import torch
+from fairseq import models
+from support.conversion import SYMBOLS, save_folder
+from support.helpers import TINY, parse
+from support.model_folders import Task, dictionary, write_state
+
+from fairseq_posenc.exchange import causal_names as names
+from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_t5 import CLASSES
+
+WORDS = [f"w{number}" for number in range(40)]
+SHARED = ["--share-all-embeddings"]
+NORMS_FIRST = ["--encoder-normalize-before", "--decoder-normalize-before"]
+_T5 = ["--position-encoding", "t5", "--norm", "rms", "--no-bias", *NORMS_FIRST, *SHARED]
+_BART = ["--position-encoding", "learned", "--layernorm-embedding", *SHARED]
+
+#: Models by name: their format, and their flags.
+EXPRESSED = {
+    "sinusoidal": ("hf-marian", ["--position-encoding", "sinusoidal", *SHARED]),
+    "two embeddings": (
+        "hf-marian",
+        ["--encoder-position-encoding", "sinusoidal", "--decoder-position-encoding", "learned"],
+    ),
+    "no biases": ("hf-marian", ["--position-encoding", "none", "--no-bias", *SHARED]),
+    "bart": ("hf-bart", [*_BART, "--activation-fn", "gelu"]),
+    "unscaled": ("hf-bart", [*_BART, "--no-scale-embedding", "--decoder-layers", "1"]),
+    "mbart": ("hf-mbart", [*_BART, *NORMS_FIRST]),
+    "m2m100": ("hf-m2m100", ["--position-encoding", "sinusoidal", *SHARED, *NORMS_FIRST]),
+    "t5": ("hf-t5", [*_T5, "--t5-num-buckets", "16", "--t5-max-distance", "40"]),
+    "swiglu": ("hf-t5", [*_T5, "--feed-forward", "swiglu", "--no-scale-embedding"]),
+    "geglu": ("hf-t5", [*_T5, "--feed-forward", "geglu", "--layer-norm-eps", "1e-6"]),
+    "glu": ("hf-t5", [*_T5, "--feed-forward", "glu", "--activation-fn", "gelu_accurate"]),
+}
+
+
+@torch.no_grad()
+def write_translation(
+    folder: Path,
+    *flags: str,
+    words: Sequence[str] = WORDS,
+    target: Optional[Sequence[str]] = None,
+    longest: int = 60,
+    arch: str = "posenc_transformer",
+) -> Path:
+    """Write a model of random weights, none of which is a zero or a one, with its dictionaries.
+
+    Args:
+        folder: where; it is emptied.
+        flags: of the model.
+        words: the dictionary.
+        target: the dictionary of the target, if it is another.
+        longest: the longest source and target, in tokens.
+        arch: the architecture.
+
+    Returns: its file.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    cfg: Any = parse(arch, *TINY, *flags)
+    sides = dictionary(words), dictionary(words if target is None else target)
+    for side, lang in zip(sides, ("en", "de")):
+        side.save(str(folder / f"dict.{lang}.txt"))
+    cfg.task.data, cfg.task.source_lang, cfg.task.target_lang = str(folder), "en", "de"
+    for name in ("max_source_positions", "max_target_positions"):
+        setattr(cfg.task, name, longest)
+        setattr(cfg.model, name, longest)
+    torch.manual_seed(3)
+    model = models.build_model(cfg.model, Task(*sides, cfg.task))
+    for parameter in model.parameters():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+    write_state(folder, cfg, model)
+    return folder / "model.pt"
+
+
+def write_seq2seq(target: Seq2SeqClass, folder: Path) -> Path:
+    """A translation model of a class of transformers, with gains that are not one.
+
+    Gains are powers of two and roots of sizes whole, so that no product is rounded.
+    """
+    channels, width = 16, 64
+    state: Dict[str, torch.Tensor] = {}
+    config: Dict[str, Any] = dict.fromkeys(target.sizes.values(), 2)
+    sizes = {"d_model": channels, "d_ff": width, "encoder_ffn_dim": width, "decoder_ffn_dim": width}
+    config.update({name: size for name, size in sizes.items() if name in config})
+    config.update({name: 1 for name in config if name.endswith("heads")})
+    config.update(d_kv=16, relative_attention_num_buckets=32, relative_attention_max_distance=128)
+    config.update(pad_token_id=1, eos_token_id=4, bos_token_id=3, decoder_start_token_id=4)
+    config.update(model_type=target.model_type, max_position_embeddings=40)
+    shapes = {names.FC1: (width, channels), names.FC2: (channels, width)}
+    parts = ("weight", "bias") if target.biased else ("weight",)
+    settings = {"feed_forward": "mlp"}
+    for side in ("encoder", "decoder"):
+        for layer in range(2):
+            for joint in target.joints(side, settings):
+                (ours,), prefix = joint.ours, target.layers[side].format(layer)
+                shape = shapes.get(ours, (channels, channels))
+                norm = ours.endswith("layer_norm")
+                state[f"{prefix}{joint.theirs}.weight"] = (
+                    2.0 ** torch.randint(-1, 2, (channels,)) if norm else torch.randn(shape)
+                )
+                if target.biased:
+                    state[f"{prefix}{joint.theirs}.bias"] = torch.randn(shape[0])
+    for name in target.norms.values():
+        state.update({f"{name}.{part}": 2.0 ** torch.randint(-1, 2, (channels,)) for part in parts})
+    state[target.shared] = torch.randn(len(SYMBOLS), channels)
+    for name in target.tables.values():
+        rows = (40 + target.offset, channels) if target.biased else (32, 1)
+        state[name] = torch.randn(rows)
+    return save_folder(folder, config, state, SYMBOLS)
+
+
+#: Writes a random model of each class to a folder; returns what is given to ``import``.
+SOURCES = {name: partial(write_seq2seq, target) for name, target in CLASSES.items()}
