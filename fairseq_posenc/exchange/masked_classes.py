@@ -58,6 +58,12 @@ class Roberta(MaskedClass):
                 "layer of the class has GELU; activations that differ cannot be imported"
             )
         dropout, segments = config.fraction("hidden_dropout_prob", 0.1), "type_vocab_size"
+        rows = config.size("max_position_embeddings") - padding_of(config) - 1
+        if rows < 1:
+            raise UsageError(
+                f"{config.path}: max_position_embeddings is {rows + padding_of(config) + 1}, but "
+                f"positions begin behind pad_token_id {padding_of(config)}; none is left"
+            )
         return {
             **super().settings(config, built),
             "position_encoding": "learned",
@@ -68,7 +74,8 @@ class Roberta(MaskedClass):
             "activation_dropout": 0.0,
             "pooler_dropout": config.fraction("classifier_dropout", dropout),
             "num_segments": 0 if config.size(segments, 2) == 1 else config.size(segments, 2),
-            "max_positions": config.size("max_position_embeddings") - padding_of(config) - 1,
+            "max_positions": rows,
+            "num_positions": rows,
         }
 
 

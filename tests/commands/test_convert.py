@@ -1,15 +1,26 @@
 """Imported checkpoints in fairseq's own commands, and what those train out again."""
 
+import json
 import re
 
 import pytest
 import torch
 from support.commands import USER_DIR, posenc, read, succeed, train
-from support.conversion import SYMBOLS, linear, roformer_weights, write_folder
+from support.conversion import SYMBOLS, convert, linear, roformer_weights, write_folder
+from support.foreign_models import SOURCES
+
+from fairseq_posenc.checkpoints.loader import read_dictionary
+from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
+from fairseq_posenc.exchange.reader import vocabulary_order
+from fairseq_posenc.text.tokenizer import ROLES
+
+pytest_plugins = ["support.conversion"]
 
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "40"]
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
 CLASSIFY += ["--init-token", "0", "--num-classes", "3", "--max-positions", "40"]
+LABELS = {"0": "z", "1": "x", "2": "y"}  # the most frequent first
 
 
 def script(*arguments):
@@ -56,7 +67,20 @@ def test_every_command_takes_it(imported, tmp_path):
     assert read(tmp_path / "mean.pt")[0].keys() == start.keys()
 
 
-def test_a_classifier_goes_on_training_and_out_again(imported, tmp_path):
+@pytest.fixture(scope="module")
+def labelled(imported):
+    """The texts again, with a label each."""
+    data, text, labels = imported / "labelled", imported / "text", imported / "labels"
+    flags = ["--only-source", "--trainpref", text, "--validpref", text]
+    dictionary = imported / "model" / "dict.txt"
+    succeed("preprocess", *flags, "--srcdict", dictionary, "--destdir", data / "input0")
+    labels.write_text("".join(f"{'zxyz'[i % 4]}\n" for i in range(24)))
+    flags = ["--only-source", "--trainpref", labels, "--validpref", labels]
+    succeed("preprocess", *flags, "--destdir", data / "label")
+    return data
+
+
+def test_a_classifier_goes_on_training_and_out_again(labelled, tmp_path):
     pytest.importorskip("safetensors", reason="exporting needs the package")
     torch.manual_seed(1)
     body = {k: v for k, v in roformer_weights().items() if k.startswith("roformer.")}
@@ -67,16 +91,8 @@ def test_a_classifier_goes_on_training_and_out_again(imported, tmp_path):
     assert "language-model head is untrained" in out
     checkpoint = tmp_path / "model" / "checkpoint.pt"
 
-    data, text = tmp_path / "data", imported / "text"
-    flags = ["--only-source", "--trainpref", text, "--validpref", text]
-    dictionary = tmp_path / "model" / "dict.txt"
-    succeed("preprocess", *flags, "--srcdict", dictionary, "--destdir", data / "input0")
-    labels = tmp_path / "labels"
-    labels.write_text("".join(f"{'xyz'[i % 3]}\n" for i in range(24)))
-    flags = ["--only-source", "--trainpref", labels, "--validpref", labels]
-    succeed("preprocess", *flags, "--destdir", data / "label")
     flags = ["--arch", "posenc_masked_lm", *CLASSIFY, "--pooler-activation-fn", "gelu"]
-    train(data, tmp_path / "tuned", *flags, "--restore-file", checkpoint, "--lr", "0")
+    train(labelled, tmp_path / "tuned", *flags, "--restore-file", checkpoint, "--lr", "0")
     tuned, _ = read(tmp_path / "tuned" / "checkpoint_last.pt")
     key = "classification_heads.sentence_classification_head.out_proj.weight"
     assert torch.equal(tuned[key], head["classifier.out_proj.weight"])
@@ -87,6 +103,48 @@ def test_a_classifier_goes_on_training_and_out_again(imported, tmp_path):
 
     returned = load_file(str(tmp_path / "back" / "model.safetensors"))
     assert torch.equal(returned["classifier.dense.bias"], head["classifier.dense.bias"])
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["id2label"] == LABELS
+
+
+FINE_TUNED = {
+    "hf-roformer": ["--pooler-activation-fn", "gelu"],
+    "hf-roberta": [],
+    "hf-modernbert": ["--pooler-norm", "--pooler-activation-fn", "gelu", "--pooler", "mean"],
+}
+
+
+@pytest.mark.parametrize("format", FINE_TUNED)
+def test_an_imported_model_is_fine_tuned_and_goes_out_as_a_classifier(
+    labelled, transformers, tmp_path, format
+):
+    """The predictions of the trained checkpoint are those of the automatic class."""
+    torch.manual_seed(2)
+    convert("import", format, SOURCES[format](tmp_path / "source"), tmp_path / "model")
+    checkpoint, tuned = tmp_path / "model" / "checkpoint.pt", tmp_path / "tuned"
+    flags = ["--arch", "posenc_masked_lm", *CLASSIFY, *FINE_TUNED[format]]
+    train(labelled, tuned, *flags, "--finetune-from-model", checkpoint)
+    last = tuned / "checkpoint_last.pt"
+    assert not torch.equal(read(last)[0][EMBEDDING], read(checkpoint)[0][EMBEDDING])
+    convert("export", format, last, tmp_path / "out", "--verify")
+
+    automatic = transformers.AutoModelForSequenceClassification
+    theirs = automatic.from_pretrained(tmp_path / "out").eval()
+    assert theirs.config.id2label == {int(n): label for n, label in LABELS.items()}
+    dictionary = str(labelled / "input0" / "dict.txt")
+    ours, symbols = native.load(str(last), dictionary), read_dictionary(dictionary).symbols
+    written = symbols
+    if format == "hf-roformer":  # whose written vocabulary is in another order
+        written, _ = vocabulary_order(symbols, dictionary)
+        usual = {ours: theirs for ours, _, theirs in ROLES}
+        symbols = [usual.get(symbol, symbol) for symbol in symbols]
+    order = torch.tensor([written.index(symbol) for symbol in symbols])
+    tokens = torch.randint(4, len(symbols), (5, 40))
+    tokens[:, 0], tokens[1:, 25:], tokens[2:, 9:] = 0, PAD, PAD
+    with torch.no_grad():
+        want, _ = ours(tokens, classification_head_name="sentence_classification_head")
+        have = theirs(input_ids=order[tokens], attention_mask=tokens.ne(PAD).long()).logits
+    torch.testing.assert_close(have, want, atol=1e-5, rtol=1e-5)
+    assert torch.equal(have.argmax(-1), want.argmax(-1))
 
 
 def test_one_line_on_the_command_line(imported, tmp_path):

@@ -156,6 +156,7 @@ def test_what_it_cannot_express(tmp_path, heads, settings, words):
         ({"pad_token_id": "0"}, ["pad_token_id is '0'"]),
         ({"hidden_act": "relu"}, ["hidden_act is relu", "GELU"]),
         ({"is_decoder": True}, ["is_decoder"]),
+        ({"max_position_embeddings": 1}, ["max_position_embeddings is 1", "none is left"]),
         ({"position_embedding_type": "relative_key"}, ["position_embedding_type relative_key"]),
         ({"num_hidden_layers": 1}, ["unexpected tensor roberta.encoder.layer.1"]),
         ({"num_hidden_layers": 3}, ["has no tensor roberta.encoder.layer.2"]),

@@ -125,6 +125,23 @@ def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch
     assert not (tmp_path / "wrong").exists()
 
 
+@pytest.mark.parametrize("kind", ["Sequence", "Token"])
+def test_names_of_classes(transformers, tmp_path, kind):
+    """They come as label/dict.txt, and go out again; numbers alone and spaces do not."""
+    name, names = f"RoFormerFor{kind}Classification", {0: "B-PER", 1: "I-PER", 2: "O"}
+    foreign(transformers, name, tmp_path / "source", id2label=names)
+    convert("import", "hf-roformer", tmp_path / "source", tmp_path / "ours", "--verify")
+    labels = tmp_path / "ours" / "label" / "dict.txt"
+    assert labels.read_text() == "B-PER 1\nI-PER 1\nO 1\n"
+    convert("export", "hf-roformer", tmp_path / "ours" / "checkpoint.pt", tmp_path / "back")
+    assert reload(transformers, name, tmp_path / "back").config.id2label == names
+    for number, others in enumerate(({0: "a b", 1: "c"}, {0: "LABEL_0", 1: "LABEL_1"})):
+        source, ours = tmp_path / f"source {number}", tmp_path / f"ours {number}"
+        foreign(transformers, name, source, id2label=others)
+        convert("import", "hf-roformer", source, ours)
+        assert not (ours / "label").exists()
+
+
 def test_without_segments_the_second_sentence_is_no_different(transformers, tmp_path):
     checkpoint = trained(tmp_path / "ours")
     convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
