@@ -62,7 +62,7 @@ def test_the_map_has_the_breaking_length_of_every_task_and_system(study, monkeyp
     rows, columns, values, texts = drawn["breaking"]
     assert (rows, columns) == (["copy", "parity", "mean"], ["fire", "rotary", "none"])
     assert values == [[4, 1.5, 0.5], [0, 0.5, 0], [2, 1, 0.25]]
-    assert texts == [["≥4", "1.5", "0.5"], ["0", "0.5", "0"], ["2", "1", "0.2"]]
+    assert texts == [["≥4", "1.5", "0.5"], ["0", "0.5", "0"], ["2", "1", "0.25"]]
 
 
 def test_the_section_stands_in_the_report(study):

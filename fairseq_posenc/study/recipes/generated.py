@@ -180,18 +180,15 @@ def score(folder: Path, tasks: Sequence[Settings]) -> Dict[str, Any]:
 
 #: What is told of each task, and of the mean of all.
 _TOLD = {
-    "breaking": ("length up to which 90 % are right, over the longest of the training", ""),
-    "beyond": ("right outputs beyond the lengths of the training", "%"),
-    "within": ("right outputs within the lengths of the training", "%"),
+    "breaking": ("breaking length over training length", ""),
+    "beyond": ("right beyond the training lengths", "%"),
+    "within": ("right within the training lengths", "%"),
 }
 
 
 def measures(plan: Plan) -> Dict[str, Measure]:
     """Right outputs within and beyond the training lengths, and where models break."""
-    found = [
-        Measure(name, "higher", f"{label}, mean over tasks", unit)
-        for name, (label, unit) in _TOLD.items()
-    ]
+    found = [Measure(name, "higher", label, unit) for name, (label, unit) in _TOLD.items()]
     found.append(LOSSES[0])
     for one in plan.generated:
         found += [

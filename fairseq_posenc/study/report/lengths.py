@@ -84,13 +84,13 @@ def _map(found: ByLength, trained: Dict[str, int]) -> Any:
 
 
 def _ratio(ratio: float, at_end: bool = False) -> str:
-    """A ratio with one decimal, if it has some.
+    """A ratio with two decimals at most.
 
     >>> _ratio(1.25), _ratio(1.0), _ratio(4.0, True)
-    ('1.2', '1', '≥4')
+    ('1.25', '1', '≥4')
     """
-    text = f"{ratio:.1f}"
-    return ("≥" if at_end else "") + (text[:-2] if text.endswith(".0") else text)
+    text = f"{ratio:.2f}".rstrip("0").rstrip(".")
+    return f"≥{text}" if at_end else text
 
 
 def _means(found: ByLength, trained: Dict[str, int]) -> Table:
@@ -109,7 +109,8 @@ def _means(found: ByLength, trained: Dict[str, int]) -> Table:
         f"Interquartile means over {plural(len(trained), 'task')} and all seeds (Agarwal et al. "
         "2021), with the 95 % interval of the bootstrap that draws seeds anew for each task: the "
         "breaking length over the longest of the training, and outputs that are right at lengths "
-        "beyond and within those of the training."
+        "beyond and within those of the training. The tables above have plain means over "
+        "the tasks."
     )
     return Table(caption, ["system", *TOLD.values()], rows)
 
