@@ -28,8 +28,8 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
     task: Any = (checkpoint.get("cfg") or {}).get("task") or checkpoint.get("args") or {}
     task = task if isinstance(task, Mapping) else vars(task)
     data = (task.get("data") or "").split(os.pathsep)[0]
-    folders = [os.path.dirname(path) or "."]
-    folders += [data, os.path.join(data, "input0")] if data else []
+    roots = [os.path.dirname(path) or ".", *([data] if data else [])]
+    folders = [folder for root in roots for folder in (root, os.path.join(root, "input0"))]
     source = task.get("source_lang")
     if source is None and os.path.isdir(data):  # fairseq-train infers it and does not save it
         source = data_utils.infer_language_pair(data)[0]

@@ -164,19 +164,13 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("for classifiers, translation models and ctranslate2")
     add = group.add_argument
     add("--data", metavar="DIR", help="the binary data, if it is no longer where training had it")
-    add = parser.add_argument_group("for masked language models and classifiers").add_argument
-    add(
-        "--tokenizer",
-        metavar="PATH",
-        help="the tokenizer of the training's text, to be part of the model: a folder of "
-        "transformers",
-    )
     group = parser.add_argument_group("for translation models and ctranslate2")
     add = group.add_argument
     for side in ("source", "target"):
         shown = "default: as in the checkpoint or the data"
         add(f"--{side}-lang", metavar="LANG", help=shown)
-    add = parser.add_argument_group("for translation models in transformers").add_argument
+    group = parser.add_argument_group("for translation models and encoders in transformers")
+    add = group.add_argument
     add(
         "--text-of",
         metavar="DIR",

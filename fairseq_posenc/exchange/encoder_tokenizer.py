@@ -1,23 +1,24 @@
 """The tokenizer that goes with an exported encoder, and the numbers of its symbols.
 
-The tokenizer that is given is copied, and rows of the vocabulary are put in its order.  Without
-one, a tokenizer is written for text that is split into the symbols of dict.txt already.
+A tokenizer of transformers stays the same, and rows of the vocabulary are put in its order.  For
+other subwords a tokenizer is written that has the numbers of dict.txt.
 """
 
 import os
-import shutil
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.huggingface import as_json
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, read_vocabulary
-from fairseq_posenc.exchange.symbols import ENCODER_ROLES, Marks, write_symbols
+from fairseq_posenc.exchange.splitters import splitter_of
+from fairseq_posenc.exchange.symbols import ENCODER_ROLES, Marks, post_processor, write_symbols
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.text.tokenizer import FILES
+from fairseq_posenc.text.tokenizer import Files, description, find_files
 
 #: What config.json calls the numbers of special symbols, and fairseq's names of these.
 _ROLES = {
@@ -27,18 +28,21 @@ _ROLES = {
     "eos_token_id": "</s>",
     "sep_token_id": "</s>",
 }
+_SEGMENTS = "token_type_ids"
+_SETTINGS = "tokenizer_config.json"
 
 
 class WrittenTokenizer(NamedTuple):
     """A tokenizer in an exported folder.
 
     Args:
-        order: our number of each of its symbols, (V,).
-        note: what the user should know of it.
+        order: our number of each of its symbols, (V,); symbols behind those of our dictionary stand
+            for ``<unk>``.
+        notes: what the user should know of it.
     """
 
     order: Tensor
-    note: str
+    notes: Tuple[str, ...]
 
     def number_of(self, ours: int) -> int:
         """Its number of one of our symbols."""
@@ -55,47 +59,75 @@ def written_tokenizer(
     """Write the tokenizer of an encoder.
 
     Args:
-        checkpoint: the model, with its tokenizer if one was given.
-        inputs: what the model reads.
+        checkpoint: the model, with its subwords if they are known.
+        inputs: what the class reads.
         folder: an existing folder.
 
     Raises:
-        UsageError: the symbols of the tokenizer are not those of the model.
+        UsageError: the subwords cannot be read, or their symbols are not those of the model.
     """
-    if checkpoint.tokenizer is not None:
-        return _copied(checkpoint, checkpoint.tokenizer, folder)
+    subwords, symbols = checkpoint.subwords, checkpoint.symbols
+    several = (checkpoint.settings["num_segments"] or 0) > 1
+    inputs = [name for name in inputs if several or name != _SEGMENTS]
+    if subwords is not None and subwords.text.subwords == "transformers":
+        files = find_files(str(subwords.source))
+        content = description(files)
+        if content is not None:
+            return _copied(checkpoint, files, content, inputs, folder)
+    splitter = splitter_of(subwords, "encoder", symbols, hides=True)
     longest = int(checkpoint.settings["max_positions"])
-    write_symbols(folder, checkpoint.symbols, longest, _marks(checkpoint, list(inputs)))
-    return WrittenTokenizer(
-        torch.arange(len(checkpoint.symbols)),
-        "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does; "
-        "--tokenizer gives it another",
-    )
+    write_symbols(folder, symbols, longest, _marks(checkpoint, inputs), splitter)
+    hidden = torch.full((len(splitter.hidden),), LEADING.index("<unk>"))
+    return WrittenTokenizer(torch.cat((torch.arange(len(symbols)), hidden)), splitter.notes)
 
 
 def _marks(checkpoint: NativeCheckpoint, inputs: List[str]) -> Marks:
     """What training put around texts: [CLS] in front, and between two texts their separators."""
     fine_tuned = hasattr(checkpoint.task, "separator_token")
     separator = option(checkpoint.task, "separator_token") is not None or not fine_tuned
-    second = ":1" if (checkpoint.settings["num_segments"] or 0) > 1 else ""
+    second = ":1" if _SEGMENTS in inputs else ""
     between = "</s> </s>" if separator else "</s>"
     pair = f"<s> $A {between} $B{second} </s>{second}"
     return Marks(ENCODER_ROLES, "<s> $A </s>", pair, inputs)
 
 
-def _copied(checkpoint: NativeCheckpoint, source: str, folder: str) -> WrittenTokenizer:
-    """Copy a tokenizer of transformers, and take its numbers."""
-    vocabulary = read_vocabulary(source, None)
+def _copied(
+    checkpoint: NativeCheckpoint,
+    files: Files,
+    content: Dict[str, Any],
+    inputs: List[str],
+    folder: str,
+) -> WrittenTokenizer:
+    """Write the same tokenizer of transformers, and take its numbers."""
+    vocabulary = read_vocabulary(files.folder, None)
     theirs = [*LEADING, *vocabulary.symbols, *([MASK] if MASK in vocabulary.names else [])]
     if theirs != checkpoint.symbols:
         raise UsageError(
-            f"--tokenizer {source}: its symbols are not those of the model's dictionary "
+            f"--subword-file {files.folder}: its symbols are not those of the model's dictionary "
             f"{checkpoint.dictionary}; give the tokenizer of its training"
         )
-    for name in FILES:
-        path = os.path.join(source, name)
-        if os.path.isfile(path) and name != "config.json":
-            shutil.copyfile(path, Path(folder, name))
-    order = torch.empty_like(vocabulary.order)
+    names, order = vocabulary.names, torch.empty_like(vocabulary.order)
     order[vocabulary.order] = torch.arange(len(order))
-    return WrittenTokenizer(order, f"its tokenizer is that of {source}")
+    if (content.get("post_processor") or {}).get("type") in (None, "ByteLevel"):
+        # which puts nothing around texts
+        number = {names[ours]: int(vocabulary.order[LEADING.index(ours)]) for ours in LEADING}
+        marks = _renamed(_marks(checkpoint, inputs), names)
+        content = {**content, "post_processor": post_processor(marks, number)}
+    roles = {role: names[ours] for role, ours in ENCODER_ROLES.items() if role != "bos_token"}
+    del roles["eos_token"]
+    settings = {**roles, **files.settings, "model_input_names": inputs}
+    if not os.path.isfile(files.path("tokenizer.json")):
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    Path(folder, "tokenizer.json").write_text(as_json(content), "utf-8")
+    Path(folder, _SETTINGS).write_text(as_json(settings), "utf-8")
+    return WrittenTokenizer(order, ())
+
+
+def _renamed(marks: Marks, names: Mapping[str, str]) -> Marks:
+    """Marks with other names of special symbols."""
+
+    def other(template: str) -> str:
+        parts = [part.partition(":") for part in template.split()]
+        return " ".join(names.get(name, name) + colon + rest for name, colon, rest in parts)
+
+    return marks._replace(single=other(marks.single), pair=other(marks.pair))

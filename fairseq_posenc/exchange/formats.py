@@ -91,7 +91,6 @@ class Wanted(NamedTuple):
         data: the binary data, if that is no longer where training had it.
         source_lang: the language of the source, where neither the checkpoint nor the data say it.
         target_lang: the same of the target.
-        tokenizer: the tokenizer of the training's text.
         quantization: type of the weights.
         verify_file: text in subwords, a sentence a line, whose translations are compared.
         model_overrides: settings to change.
@@ -108,7 +107,6 @@ class Wanted(NamedTuple):
     data: Optional[str] = None
     source_lang: Optional[str] = None
     target_lang: Optional[str] = None
-    tokenizer: Optional[str] = None
     quantization: Optional[str] = None
     verify_file: Optional[str] = None
     model_overrides: Optional[Mapping[str, Any]] = None

@@ -1,6 +1,6 @@
 """Masked language models and classifiers written as native classes of transformers.
 
-Written symbols keep the numbers of dict.txt, or have those of the tokenizer that is given.  A
+Written symbols keep the numbers of dict.txt, or have those of a tokenizer of transformers.  A
 learned position is a row of a table that begins behind the number of the padding symbol, in
 transformers' RoBERTa as in fairseq.
 """
@@ -15,7 +15,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.encoder_heads import Architecture, label_entries
 from fairseq_posenc.exchange.encoder_tokenizer import written_tokenizer
-from fairseq_posenc.exchange.formats import refuse_inexpressible
+from fairseq_posenc.exchange.formats import Wanted, refuse_inexpressible
 from fairseq_posenc.exchange.kinds import (
     EMBEDDING,
     ENCODER,
@@ -30,6 +30,9 @@ from fairseq_posenc.exchange.kinds import (
 from fairseq_posenc.exchange.masked_class import MaskedClass
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.seq2seq_folder import prepared
+from fairseq_posenc.exchange.splitters import Subwords
+from fairseq_posenc.exchange.symbols import HIDDEN
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 
 
@@ -40,10 +43,15 @@ class MaskedExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", "head", "data", "tokenizer")
+    flags = ("vocab", "head", "data", "text_of", "subwords", "subword_file")
 
     def __init__(self, target: MaskedClass) -> None:
         self.target = target
+
+    def prepared(self, wanted: Wanted) -> Tuple[Wanted, Optional[Subwords]]:
+        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        found, subwords, _ = prepared(wanted)
+        return found, subwords
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
@@ -57,8 +65,11 @@ class MaskedExporter(CheckpointExporter):
         expressible = target.expressible(name, settings, built)
         refuse_inexpressible(path, MASKED.family, settings, expressible)
         tokenizer = written_tokenizer(checkpoint, target.inputs, folder)
-        order, padding = tokenizer.order, int(tokenizer.number_of(PAD))
-        state = foreign_parameters(checkpoint, target, built, order, padding)
+        order, known = tokenizer.order, len(checkpoint.symbols)
+        state = foreign_parameters(checkpoint, target, built, order, tokenizer.number_of(PAD))
+        for bias in target.lm_bias:  # symbols that the dictionary lacks are never predicted
+            if bias in state:
+                state[bias][known:] = HIDDEN
         entries = {
             "model_type": target.model_type,
             "architectures": [name],
@@ -76,10 +87,10 @@ class MaskedExporter(CheckpointExporter):
             entries.update(label_entries(checkpoint, built.head, classes))
         target.finish(state, entries)
         hf.write_weights(folder, entries, state)
-        inverse = torch.empty_like(order)
-        inverse[order] = torch.arange(len(order))
+        inverse = torch.empty(known, dtype=torch.long)
+        inverse[order[:known]] = torch.arange(known)
         foreign = target.reference(folder, name, built, inverse)
-        return Exported(foreign, (tokenizer.note,))
+        return Exported(foreign, tokenizer.notes)
 
 
 def _choose(

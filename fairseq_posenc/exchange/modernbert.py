@@ -174,7 +174,7 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
     if len(widths) > 1:
         raise UsageError(
             f"{path}: --local-window {settings['local_window']}: the class has one window, and "
-            "layers that attend to all tokens"
+            f"layers that attend to all tokens, whose window is {2 * longest - 2} or more here"
         )
     if max(map(len, found.values())) > 1:
         raise UsageError(

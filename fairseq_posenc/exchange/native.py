@@ -27,6 +27,7 @@ from fairseq_posenc.checkpoints.reading import (
 )
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, task_of
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, Kind, Parameters, Settings, kind_of
+from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.segments import PAIRS
@@ -43,7 +44,7 @@ class NativeCheckpoint(NamedTuple):
     kind: Kind = MASKED  # what it is
     task: Options = Namespace()  # the settings of the task that it was trained on
     data: Optional[str] = None  # the folder of its training data
-    tokenizer: Optional[str] = None  # the tokenizer of its text, if one was given
+    subwords: Optional[Subwords] = None  # how its text was prepared, if that is known
     notes: Sequence[str] = ()  # what a user of an export should know
 
     def heads(self, prefix: str) -> List[str]:

@@ -17,6 +17,7 @@ from fairseq_posenc.exchange.joints import write_layers
 from fairseq_posenc.exchange.kinds import PAD, Parameters, Settings
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
 from fairseq_posenc.exchange.source import COPIES
+from fairseq_posenc.exchange.symbols import HIDDEN
 
 EMBEDDINGS = {side: f"{side}.embed_tokens.weight" for side in SIDES}
 OUTPUT = "decoder.output_projection.weight"
@@ -24,8 +25,6 @@ TABLE = "{}.embed_positions.weight"
 BIAS_OF_T5 = "{}.position_bias.t5.table.weight"
 #: fairseq's number of ``<unk>``.
 _UNK = 3
-#: The logit of a symbol that must not be produced; half precision has it, too.
-HIDDEN = -65504.0
 #: Ends of the names of buffers.
 _BUFFERS = (".version", "._float_tensor")
 

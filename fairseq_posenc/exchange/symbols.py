@@ -4,10 +4,13 @@ What splits text is a :class:`Splitter`; here is that for text that is split int
 """
 
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.exchange.huggingface import as_json
 from fairseq_posenc.exchange.reader import LEADING, MASK
+
+#: The logit of a symbol that must not be produced; half precision has it, too.
+HIDDEN = -65504.0
 
 
 class Marks(NamedTuple):
@@ -105,7 +108,6 @@ def write_symbols(
         }
         for symbol in used
     ]
-    around = {part.partition(":")[0] for part in (marks.single + " " + marks.pair).split()}
     content = {
         "version": "1.0",
         "truncation": None,
@@ -113,15 +115,7 @@ def write_symbols(
         "added_tokens": [*added, *splitter.added],
         "normalizer": splitter.normalizer,
         "pre_tokenizer": splitter.pre_tokenizer,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": _template(marks.single),
-            "pair": _template(marks.pair),
-            "special_tokens": {
-                name: {"id": name, "ids": [number[name]], "tokens": [name]}
-                for name in sorted(around & set(used))
-            },
-        },
+        "post_processor": post_processor(marks, number),
         "decoder": splitter.decoder,
         "model": splitter.model,
     }
@@ -136,6 +130,25 @@ def write_symbols(
         "clean_up_tokenization_spaces": False,
     }
     Path(path, "tokenizer_config.json").write_text(as_json(settings), "utf-8")
+
+
+def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:
+    """The entry of tokenizer.json that puts special symbols around texts.
+
+    Args:
+        marks: what is put around a text.
+        number: the number of each symbol.
+    """
+    parts = [part.partition(":")[0] for part in (marks.single + " " + marks.pair).split()]
+    around = sorted({part for part in parts if part[0] != "$"})
+    return {
+        "type": "TemplateProcessing",
+        "single": _template(marks.single),
+        "pair": _template(marks.pair),
+        "special_tokens": {
+            name: {"id": name, "ids": [number[name]], "tokens": [name]} for name in around
+        },
+    }
 
 
 def _template(text: str) -> List[Dict[str, Any]]:

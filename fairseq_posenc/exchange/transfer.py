@@ -19,6 +19,7 @@ from fairseq_posenc.exchange.formats import (
     Wanted,
 )
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, TRANSLATION, Parameters
+from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation
 
@@ -108,11 +109,15 @@ class CheckpointExporter(Exporter):
         """
         raise NotImplementedError
 
+    def prepared(self, wanted: Wanted) -> Tuple[Wanted, Optional[Subwords]]:
+        """An export with the file of the checkpoint, and how its text was prepared, if known."""
+        return wanted, None
+
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        wanted, subwords = self.prepared(wanted)
         checkpoint = native.read_native(wanted.path, wanted.vocab)
-        data = wanted.data or checkpoint.data
-        checkpoint = checkpoint._replace(data=data, tokenizer=wanted.tokenizer)
+        checkpoint = checkpoint._replace(data=wanted.data or checkpoint.data, subwords=subwords)
         head = choose_head(checkpoint, wanted.head)
         difference, description = None, ""
         with staging(wanted.out) as side:

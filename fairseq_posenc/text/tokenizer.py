@@ -5,6 +5,7 @@ A folder of the ``transformers`` library describes its tokenizer by a ``tokenize
 special ones get fairseq's names.  Neither PyTorch nor fairseq is imported.
 """
 
+import json
 import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -238,6 +239,23 @@ def load(folder: str) -> Tokenizer:
         return tokenizer.decoder.decode([names.get(symbol, symbol) for symbol in symbols])
 
     return Tokenizer(split, join, names.get("<mask>", "<mask>"))
+
+
+def description(files: Files) -> Optional[Dict[str, Any]]:
+    """The content of tokenizer.json, made from vocab.txt if there is none.
+
+    Returns:
+        the content; None for a tokenizer that such a file cannot describe, such as one with words
+        of jieba.
+    """
+    if files.kind == _JIEBA:
+        return None
+    if os.path.isfile(files.path("tokenizer.json")):
+        return _json(files.path("tokenizer.json"))
+    if files.kind not in (_BERT, ""):
+        return None
+    found: Dict[str, Any] = json.loads(_word_pieces(files).to_str())
+    return found
 
 
 def _from_json(path: str) -> Any:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.conversion import SYMBOLS, convert, load, refuses, reload
 from support.foreign_models import OURS, trained, write_modernbert
-from support.vocabularies import write_vocabulary
+from support.vocabularies import carried, write_vocabulary
 
 from fairseq_posenc.exchange import native
 
@@ -88,7 +88,7 @@ def test_there_and_back(transformers, tmp_path, capsys, name):
     original = their_model(transformers, "ModernBertForMaskedLM", source, **config)
     convert("import", "hf-modernbert", source, ours, "--verify")
     path = ours / "checkpoint.pt"
-    convert("export", "hf-modernbert", path, back, "--verify", "--tokenizer", source)
+    convert("export", "hf-modernbert", path, back, "--verify", *carried(source))
     printed = capsys.readouterr().out
     assert printed.count("largest difference from ModernBertForMaskedLM") == 2
     assert "left out 2 rows" in printed
@@ -131,7 +131,7 @@ def test_classifiers_there_and_back(transformers, tmp_path, capsys, name, config
     original = their_model(transformers, name, source, **config)
     convert("import", "hf-modernbert", source, ours, "--verify")
     path = ours / "checkpoint.pt"
-    convert("export", "hf-modernbert", path, back, "--verify", "--tokenizer", source)
+    convert("export", "hf-modernbert", path, back, "--verify", *carried(source))
     assert capsys.readouterr().out.count(f"largest difference from {name}") == 2
     returned = reload(transformers, name, back)
     assert returned.config.id2label == original.config.id2label

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.conversion import SYMBOLS, convert, load, refuses, reload, save_folder
 from support.foreign_models import OURS, SHAPE, trained, write_roberta
-from support.vocabularies import write_vocabulary
+from support.vocabularies import carried, write_vocabulary
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.exchange import native
@@ -56,7 +56,7 @@ def test_there_and_back(transformers, tmp_path, capsys, name, config, head):
     original = their_model(transformers, name, source, **config)
     convert("import", "hf-roberta", source, ours, "--verify")
     checkpoint = ours / "checkpoint.pt"
-    convert("export", "hf-roberta", checkpoint, back, "--verify", "--tokenizer", source)
+    convert("export", "hf-roberta", checkpoint, back, "--verify", *carried(source))
     assert capsys.readouterr().out.count(f"largest difference from {name}") == 2
     returned = reload(transformers, name, back)
     model, dictionary = load(ours)
@@ -174,10 +174,10 @@ def test_what_cannot_be_imported(tmp_path, out, config, words):
 def test_tokenizers_of_others_are_refused(tmp_path, out, classifier):
     path, _ = classifier
     other = save_folder(tmp_path / "other", {}, {}, SYMBOLS)
-    words = [f"--tokenizer {other}", "dict.txt", "give the tokenizer"]
-    refuses(words, "export", "hf-roberta", path, out, "--tokenizer", other)
-    words = ["--tokenizer x", "hf-roberta", "no effect on hf-roformer"]
-    refuses(words, "export", "hf-roformer", path, out, "--tokenizer", "x")
+    words = [f"--subword-file {other}", "dict.txt", "give the tokenizer"]
+    refuses(words, "export", "hf-roberta", path, out, *carried(other))
+    words = ["--subwords transformers", "hf-roberta", "no effect on hf-roformer"]
+    refuses(words, "export", "hf-roformer", path, out, "--subwords", "transformers")
     assert not out.exists()
 
 

@@ -216,11 +216,11 @@ SHAPE = {
 }
 
 
-def trained(folder, *heads, kind=MASKED, **settings):
+def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
     """A random checkpoint of ours with its dictionary; a masked language model has SHAPE."""
     settings = {**SHAPE, **settings} if kind is MASKED else settings
     folder.mkdir()
-    (folder / "dict.txt").write_text("a 2\nb 1\n")
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), "utf-8")
     checkpoint = native.new_checkpoint(settings, {}, str(folder), kind)
     model = native.build(checkpoint, str(folder / "dict.txt"), kind)
     for name in heads:

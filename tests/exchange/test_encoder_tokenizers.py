@@ -1,0 +1,151 @@
+"""An exported encoder reads raw text, numbered as by fairseq and the subwords of the training.
+
+Each tokenizer is read by the automatic class, and its batch goes into the model as it is.
+"""
+
+import json
+import random
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from support.conversion import convert
+from support.foreign_models import trained
+
+import fairseq_posenc
+from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.kinds import PAD
+from fairseq_posenc.text import tokenizer as of_transformers
+from fairseq_posenc.text.preparation import Preparation, Text
+
+pytest_plugins = ["support.conversion"]
+
+SYLLABLES = "ba be bi do du fa kü lo mi ña os pu".split()
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def lines_of(seed, count):
+    draw = random.Random(seed)
+    words = ["".join(draw.choices(SYLLABLES, k=draw.randint(1, 3))) for _ in range(40)]
+    return [" ".join(draw.choices(words, k=draw.randint(2, 9))) for _ in range(count)]
+
+
+TRAIN, TEST = lines_of(1, 200), [*lines_of(1, 215)[200:], *lines_of(2, 10), "bado ☃ lo"]
+
+
+def unigram(folder):
+    module = pytest.importorskip("sentencepiece", reason="learns the subwords")
+    (folder / "train").write_text("\n".join(TRAIN) + "\n", encoding="utf-8")
+    module.SentencePieceTrainer.train(
+        input=str(folder / "train"), model_prefix=str(folder / "m"), vocab_size=50, minloglevel=2
+    )
+    return "sentencepiece", folder / "m.model"
+
+
+def byte_pairs(folder):
+    tokenizers = pytest.importorskip("tokenizers", reason="learns the merges")
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(TRAIN, 300, show_progress=False, special_tokens=SPECIAL[::-1])
+    made.save(str(folder / "tokenizer.json"))
+    roles = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), SPECIAL))
+    (folder / "tokenizer_config.json").write_text(json.dumps(roles))
+    return "transformers", folder
+
+
+def word_pieces(folder):
+    pytest.importorskip("tokenizers", reason="splits the text")
+    symbols = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *SYLLABLES]
+    symbols += [f"##{syllable}" for syllable in SYLLABLES] + ["☃"]
+    (folder / "vocab.txt").write_text("\n".join(symbols) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"strip_accents": false}')
+    return "transformers", folder
+
+
+KINDS = {"unigram": unigram, "byte pairs": byte_pairs, "word pieces": word_pieces}
+MODELS = {
+    "hf-roberta": {"position_encoding": "learned", "num_segments": 0},
+    "hf-modernbert": {
+        **{"encoder_normalize_before": True, "skip_first_norm": True, "feed_forward": "geglu"},
+        **{"attention": "local", "local_window": "200,8", "no_bias": True},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("format", MODELS)
+@torch.no_grad()
+def test_raw_text_gives_the_logits_of_fairseq(format, kind, transformers, tmp_path):
+    (tmp_path / "subwords").mkdir()
+    subwords, file = KINDS[kind](tmp_path / "subwords")
+    preparation = Preparation(Text(subwords=subwords, subword_file=str(file)))
+    words = _dictionary(subwords, file, preparation)
+    path = trained(tmp_path / "ours", words=words, **MODELS[format], max_positions=80)
+    given = ["--subwords", subwords, "--subword-file", file, "--verify"]
+    convert("export", format, path, tmp_path / "out", *given)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+
+    symbols = native.read_native(str(path), None).symbols
+    number = {symbol: index for index, symbol in enumerate(symbols)}
+    lines = [[number.get(s, 3) for s in preparation.source(line)] for line in TEST]
+    longest = max(map(len, lines)) + 2
+    rows = [[0, *line, 2, *[PAD] * (longest - 2 - len(line))] for line in lines]
+    tokens = torch.tensor(rows)
+    want, _ = native.load(str(path), str(path.parent / "dict.txt"))(tokens)
+    batch = tokenizer(TEST, return_tensors="pt", padding=True)
+    assert torch.equal(batch["attention_mask"].bool(), tokens.ne(PAD))
+    have = model(**batch).logits
+    roles = ("cls_token", "pad_token", "sep_token", "unk_token", "mask_token")
+    names = {ours: getattr(tokenizer, role) for ours, role in zip(SPECIAL, roles)}
+    order = tokenizer.convert_tokens_to_ids([names.get(symbol, symbol) for symbol in symbols])
+    real = tokens.ne(PAD)
+    torch.testing.assert_close(have[..., order][real], want[real], atol=1e-5, rtol=1e-5)
+    best = torch.tensor(order)[want[real].argmax(-1)]  # a symbol of dict.txt
+    assert torch.equal(have[real].argmax(-1), best)
+
+
+def _dictionary(subwords, file, preparation):
+    """The symbols of a dict.txt: all of a tokenizer of transformers, or those of a text."""
+    if subwords == "transformers":
+        lines = of_transformers.dictionary(str(file)).splitlines()
+        return [line.rpartition(" ")[0] for line in lines]
+    found = Dictionary()
+    for line in TRAIN[:20]:
+        for symbol in preparation.source(line):
+            found.add_symbol(symbol)
+    found.finalize(padding_factor=1)
+    return found.symbols[4:]
+
+
+def test_a_model_folder_is_exported_with_its_labels_and_subwords(transformers, tmp_path):
+    (tmp_path / "subwords").mkdir()
+    subwords, file = unigram(tmp_path / "subwords")
+    preparation = Preparation(Text(subwords=subwords, subword_file=str(file)))
+    words = _dictionary(subwords, file, preparation)
+    head = "sentence_classification_head"
+    learned = {"position_encoding": "learned", "num_segments": 0}
+    path = trained(tmp_path / "ours", head, words=words, num_positions=40, **learned)
+    data = tmp_path / "data"
+    for part, symbols in (("input0", words), ("label", ["good", "bad", "fair"])):
+        (data / part).mkdir(parents=True)
+        (data / part / "dict.txt").write_text("".join(f"{s} 1\n" for s in symbols), "utf-8")
+    state = torch.load(path)
+    state["cfg"]["task"] = {
+        **{"_name": "sentence_prediction", "data": str(data), "classification_head_name": head},
+        **{"num_classes": 3, "init_token": 0, "regression_target": False, "max_positions": 40},
+    }
+    torch.save(state, path)
+    flags = ["--data", data, "--tokenizer", "none", "--subwords", subwords]
+    convert("pack", path, tmp_path / "packed", *flags, "--subword-file", file)
+    for place in (path, data / "input0" / "dict.txt", data / "label" / "dict.txt"):
+        place.unlink()
+    convert("export", "hf-roberta", tmp_path / "packed", tmp_path / "out", "--verify")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    packed: Any = fairseq_posenc.from_pretrained(str(tmp_path / "packed"))
+    with torch.no_grad():
+        theirs = model.eval()(**tokenizer(TEST, return_tensors="pt", padding=True)).logits
+    for row, ours in zip(theirs.softmax(-1), packed.predict(TEST)):
+        assert ours.label == model.config.id2label[int(row.argmax())]
+        assert ours.score == pytest.approx(float(row.max()), abs=1e-5)
