@@ -35,6 +35,8 @@ _JIEBA, _BERT, _ROBERTA = "RoFormerTokenizer", "BertTokenizer", "RobertaTokenize
 #: The library's own rule: the tokenizer by ``model_type`` in config.json.
 _BY_MODEL = {"roformer": _JIEBA, "roberta": _ROBERTA}
 
+_SPACE = "\u2423"
+
 #: Names of the files that describe a tokenizer.
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
 
@@ -146,7 +148,16 @@ def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[st
             f"{source}: its {len(symbols)} symbols are not numbered from 0 to {len(symbols) - 1}; "
             "give a folder with a vocab.txt"
         )
-    return symbols, source
+    return [spelled(symbol) for symbol in symbols], source
+
+
+def spelled(symbol: str) -> str:
+    """The name in dict.txt, which cannot hold spaces, of a symbol that is a run of them.
+
+    >>> spelled("  "), spelled("a")
+    ('␣␣', 'a')
+    """
+    return _SPACE * len(symbol) if symbol and not symbol.strip(" ") else symbol
 
 
 def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source: str) -> List[int]:
@@ -228,6 +239,9 @@ def load(folder: str) -> Tokenizer:
             f"{folder}: has a {files.kind}, but no tokenizer.json; save_pretrained of this "
             "tokenizer in transformers writes one"
         )
+    spaces = [symbol for symbol in tokenizer.get_vocab() if spelled(symbol) != symbol]
+    names.update({spelled(symbol): symbol for symbol in spaces})
+    special.update({symbol: spelled(symbol) for symbol in spaces})
     if tokenizer.decoder is None:
         tokenizer.decoder = import_extra("tokenizers", "tokenize").decoders.WordPiece(cleanup=False)
 
