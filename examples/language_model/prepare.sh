@@ -17,6 +17,8 @@
 #   --subwords byte-bpe|sentencepiece  of the kind subwords: as in GPT-3, for which pip install
 #                         tokenizers, or pieces of SentencePiece (default: byte-bpe)
 #   --vocabulary-size N   of the kind subwords: symbols (default: 50000)
+#   --articles            of the kind subwords: SOURCE is WikiText, of which each article becomes a line,
+#                         so that </s> ends an article, as --document-mask needs it
 #   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
@@ -28,7 +30,7 @@ TOKENIZER=""
 [[ " wikitext text8 enwik8 subwords " == *" $KIND "* ]] ||
     die "$KIND: unknown kind; expected wikitext, text8, enwik8 or subwords"
 [[ $KIND == subwords ]] ||
-    useless "on $KIND; it is for the kind subwords" --subwords --vocabulary-size
+    useless "on $KIND; it is for the kind subwords" --subwords --vocabulary-size --articles
 SUBWORDS=${SUBWORDS:-byte-bpe} SIZE=(--vocabulary-size "${VOCABULARY_SIZE:-50000}")
 SOURCE=$(absolute "$SOURCE") NAMES=() PART=$(part "$(absolute "$OUT")/data-bin")
 # The checksums of Matt Mahoney's page, http://mattmahoney.net/dc/textdata.html
@@ -36,7 +38,9 @@ declare -A MD5=([text8]=3bea1919949baf155f99411df5fada7e [enwik8]=a1fa5ffddb56f4
 
 case $KIND in
     wikitext) NAMES=(wiki.SPLIT.tokens SPLIT.txt) ;;
-    subwords) NAMES=(SPLIT.jsonl SPLIT.txt) ;;
+    subwords) if ((ARTICLES)); then NAMES=(wiki.SPLIT.tokens SPLIT.txt); else
+        NAMES=(SPLIT.jsonl SPLIT.txt)
+    fi ;;
     *)  need "$SOURCE" "$SOURCE: no such file; give the file $KIND"
         ((DRY_RUN)) || [[ $(md5sum <"$SOURCE") == "${MD5[$KIND]} "* ]] ||
             log "$SOURCE: differs from the published $KIND; results are not comparable with the literature" ;;
@@ -44,7 +48,9 @@ esac
 begin "$SOURCE" "${NAMES[@]}"
 
 if [[ $KIND == subwords ]]; then
-    documents --format running
+    if ((ARTICLES)); then documents --format wikitext --one-line; else
+        documents --format running
+    fi
     if [[ $SUBWORDS == byte-bpe ]]; then by_byte_bpe "${SIZE[@]}"; else
         by_subwords sentencepiece documents bpe "${SIZE[@]}" --byte-fallback
     fi

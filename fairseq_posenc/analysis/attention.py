@@ -69,6 +69,11 @@ def load(path: str, dict_path: Optional[str]) -> Model:
             f"{path}: --funnel-stages {settings['funnel_stages']}: layers of pooled tokens have "
             "matrices of several sizes; give a model whose layers all see the same tokens"
         )
+    if settings.get("document_mask"):
+        raise UsageError(
+            f"{path}: --document-mask: a block has a matrix for each of its documents, of several "
+            "sizes; give a model that was trained without the flag"
+        )
     names = [name for name in TASKS if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(

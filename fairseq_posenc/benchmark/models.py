@@ -106,6 +106,13 @@ class Subject:
         """A batch of the task, with words drawn by *draw*."""
         raise NotImplementedError
 
+    def with_documents(self, tokens: Tensor, end: int, draw: torch.Generator) -> Tensor:
+        """*tokens* (B, T) with ends of documents of ``--documents`` tokens on average, if given."""
+        mean = self.args.documents
+        if mean is None:
+            return tokens
+        return tokens.masked_fill(torch.rand(tokens.shape, generator=draw) < 1 / mean, end)
+
     def build(self, words: List[str]) -> nn.Module:
         """A model from an architecture and its flags, which take precedence over the shared."""
         cfg = parse_training(*self.flags(), "--arch", *words)
@@ -219,7 +226,9 @@ class MaskedLMSubject(Subject):
     def batch(self, draw: torch.Generator) -> Dict[str, Any]:
         """Random tokens; :data:`MASKED` of them are to be predicted."""
         words, size = self.task.source_dictionary, (self.args.batch, self.args.length[0])
-        tokens = torch.randint(words.nspecial, len(words), size, generator=draw)
+        tokens = self.with_documents(
+            torch.randint(words.nspecial, len(words), size, generator=draw), words.eos(), draw
+        )
         tokens[:, 0] = words.bos()
         masked = torch.rand(size, generator=draw) < MASKED
         target = tokens.masked_fill(~masked, words.pad())
@@ -248,7 +257,9 @@ class LanguageModelSubject(Subject):
     def batch(self, draw: torch.Generator) -> Dict[str, Any]:
         """Random tokens after an end of sentence."""
         words, size = self.task.source_dictionary, (self.args.batch, self.args.length[-1] + 1)
-        tokens = torch.randint(words.nspecial, len(words), size, generator=draw)
+        tokens = self.with_documents(
+            torch.randint(words.nspecial, len(words), size, generator=draw), words.eos(), draw
+        )
         tokens[:, 0] = words.eos()
         tokens = tokens.to(self.args.device)
         return sample_of(tokens[:, :-1], tokens[:, 1:].contiguous())

@@ -33,6 +33,8 @@ JOBS = {
 }
 #: Jobs that generate token by token.
 GENERATION = ("generation", "lm-generation")
+#: Jobs on running text, in which a sample may hold several documents.
+PACKED = ("masked-lm", "lm-training")
 ATTENTION_JOBS = [job for job, kind in JOBS.items() if kind == "attention"]
 #: Kinds for which every number of ``--length`` gets a table, rather than one side of the model.
 BY_LENGTH = ("masked_lm", "attention")

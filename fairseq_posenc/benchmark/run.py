@@ -31,12 +31,13 @@ from fairseq_posenc.benchmark.options import (
     DEFAULTS_WITH_LENGTHS,
     GENERATION,
     JOBS,
+    PACKED,
 )
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import check_option
 
 # the dictionary has four special symbols; quartiles need two rounds
-LEAST = {"layers": 1, "vocabulary": 5, "batch": 1, "threads": 1, "repeat": 2}
+LEAST = {"layers": 1, "vocabulary": 5, "batch": 1, "threads": 1, "repeat": 2, "documents": 1}
 
 Curve = Tuple[List[int], List[float]]
 TIMES: Sequence[Column] = (
@@ -116,6 +117,13 @@ def check_lengths(args: Namespace) -> None:
         raise UsageError(f"--length {given}: expected one or two numbers, of source and target")
     if args.plot and not args.lengths:
         raise UsageError(f"--plot {args.plot}: plots times by length; needs --lengths")
+    if args.documents:
+        others = [job for job in args.jobs if job not in PACKED]
+        if others:
+            raise UsageError(
+                f"--documents {args.documents}: divides the texts of {' and '.join(PACKED)}; drop "
+                f"--jobs {others[0]}"
+            )
     if args.positions:
         others = [job for job in args.jobs if job not in GENERATION]
         if others:

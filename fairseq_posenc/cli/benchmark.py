@@ -72,6 +72,10 @@ def _lengths(parser: argparse.ArgumentParser) -> None:
     number("--batch", "sentences per batch (16; with --lengths 1)"),
     _lengths,
     number(
+        "--documents",
+        "masked-lm and lm-training: end a document, by </s>, after every N tokens on average",
+    ),
+    number(
         "--positions",
         "time one token of generation, with that many tokens so far, instead of whole texts; each "
         "round computes the next token",
@@ -128,6 +132,9 @@ def benchmark(args: argparse.Namespace) -> None:
                 flags, with rotary by default. --repeat counts the rounds at the shortest length;
                 longer ones get fewer, but at least 3. The table also shows the time per token and
                 the exponent of the length that best fits the times
+
+    --documents 64 divides the texts of masked-lm and lm-training at random, as the comparison of a
+    model with --document-mask needs it.
 
     --translate MODEL SOURCE REFERENCE times `fairseq-posenc translate` with a model folder on raw
     text: fairseq's search, and CTranslate2 in float32 and int8 if the folder has an export, with

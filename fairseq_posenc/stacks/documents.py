@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: Batches of training to wait for a second text or document.
 PATIENCE = 10
-#: What the layers of one more batch cost, as a number of tokens, by the type of the device.
+#: What the layers of one more batch cost, as a number of tokens, by the type of the device.  That
+#: of a CPU was measured; that of a GPU is an estimate of what starting their kernels takes.
 COST = {"cpu": 64, "cuda": 2048}
 
 
@@ -111,15 +112,14 @@ class Documents:
         if torch.jit.is_tracing():
             return None
         begins = self.begins(tokens) if begins is None else begins
-        marks, real = torch.stack((begins, tokens.ne(self.filling))).cpu()
-        found = bool((marks.sum(dim=1) > 1).any())
+        marks, real = torch.stack((begins, tokens.ne(self.filling))).cpu().numpy()
+        found = bool((marks.sum(axis=1) > 1).any())
         if training and self.batches_to_wait > 0:
             self._look_for_documents(found)
         if not found:
             return None
-        starts = marks.flatten().nonzero().squeeze(1)
-        numbers = marks.flatten().cumsum(0)[real.flatten()] - 1
-        lengths = torch.bincount(numbers, minlength=len(starts))
+        starts = np.flatnonzero(marks)
+        lengths = np.bincount(marks.cumsum()[real.flatten()] - 1, minlength=len(starts))
         return _grouped(tokens, starts, lengths, self.filling)
 
     def _look_for_documents(self, found: bool) -> None:
@@ -135,24 +135,32 @@ class Documents:
             )
 
 
-def _grouped(tokens: Tensor, starts: Tensor, lengths: Tensor, filling: int) -> Packed:
+def _grouped(tokens: Tensor, starts: np.ndarray, lengths: np.ndarray, filling: int) -> Packed:
     """Documents by their first places in the flattened *tokens* (B, S), (N), and lengths, (N)."""
-    device = tokens.device
-    lengths, order = lengths.sort(descending=True)
-    starts = starts[order]
-    sizes = group_sizes(lengths.numpy(), COST.get(device.type, COST["cuda"]))
-    back = torch.full((tokens.numel(),), -1)
-    groups, before = [], 0
-    for start, length in zip(starts.split(sizes), lengths.split(sizes)):
-        column = torch.arange(int(length[0]))
-        real = column < length.unsqueeze(1)  # (N, L)
-        places = start.unsqueeze(1) + column * real
-        back[places[real]] = before + real.flatten().nonzero().squeeze(1)
-        before += real.numel()
-        hidden = None if bool(real.all()) else ~real
-        groups.append(Group(places.to(device), None if hidden is None else hidden.to(device)))
+    order = np.argsort(-lengths, kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    sizes = group_sizes(lengths, COST.get(tokens.device.type, COST["cuda"]))
+    edges = np.cumsum(sizes)[:-1]
+    back = np.full(tokens.numel(), -1)
+    parts, shapes, before = [], [], 0
+    for start, length in zip(np.split(starts, edges), np.split(lengths, edges)):
+        column = np.arange(length[0])
+        real = column < length[:, None]  # (N, L)
+        places = np.where(real, start[:, None] + column, -1)
+        back[places[real]] = before + np.flatnonzero(real)
+        before += real.size
+        parts.append(places.flatten())
+        shapes.append(real.shape)
     back[back < 0] = before
-    return Packed(tokens, groups, back.to(device), filling)
+    # all at once, since a GPU waits for each tensor of the host
+    moved = torch.from_numpy(np.concatenate((*parts, back))).to(tokens.device)
+    *found, on_device = moved.split([len(part) for part in (*parts, back)])
+    groups = []
+    for part, places, (rows, columns) in zip(parts, found, shapes):
+        places = places.view(rows, columns)
+        hidden = places < 0 if part.min() < 0 else None
+        groups.append(Group(places if hidden is None else places.clamp(min=0), hidden))
+    return Packed(tokens, groups, on_device, filling)
 
 
 def group_sizes(lengths: np.ndarray, cost: int) -> List[int]:

@@ -6,8 +6,9 @@
 The flags are those of ``fairseq-posenc benchmark``.  Counted are, of a training step or per
 generated token: waits of the host for the device; constants copied to it; kernels, which are the
 ATen operations that are no views, with fused attention as one; bytes saved for the backward pass,
-without parameters; and the kernel that PyTorch would choose on V100, A100 and H100 for each
-attention, or the reason for none (see fused.py).  Waits and copies of generation include those of
+without parameters; elements of the largest mask or stored matrix of attention; and the kernel that
+PyTorch would choose on V100, A100 and H100 for each attention, or the reason for none (see
+fused.py).  Waits and copies of generation include those of
 fairseq's beam search.  The operations are those that PyTorch dispatches, so the counts are exact
 and the same every time.
 """
@@ -56,6 +57,7 @@ class Counts:
         attention: the attention calls that a fused kernel might serve.
         explicit: softmaxes of attention matrices (B, H, T, S), which were computed and stored.
         saved: bytes kept for the backward pass, without parameters.
+        largest: elements of the largest mask or stored matrix of attention.
     """
 
     kernels: "Counter[str]" = field(default_factory=Counter)
@@ -64,6 +66,7 @@ class Counts:
     attention: List[AttentionCall] = field(default_factory=list)
     explicit: int = 0
     saved: int = 0
+    largest: int = 0
 
     @property
     def total(self) -> int:
@@ -184,6 +187,7 @@ class _AsOnGPU(TorchFunctionMode):
                 return func(*args, **kwargs)
         if func is torch.softmax and args[0].dim() == 4:  # as functional.py calls it
             self.operations.counts.explicit += 1
+            self._note(args[0])
         if HAS_FUSED_RMS_NORM and func is F.rms_norm:
             norm = lambda x: func(x, *args[1:], **kwargs)  # noqa: E731
             return _Fused.apply(self.operations, "rms_norm", norm, args[0])
@@ -193,11 +197,17 @@ class _AsOnGPU(TorchFunctionMode):
         given = {**dict(zip(names, args)), **kwargs}
         call = AttentionCall.of(**given)
         self.operations.counts.attention.append(call)
+        self._note(given.get("attn_mask"))
         if fused_kernel(call, self.capability).kernel is None:
             return func(*args, **kwargs)
         tensors = [given.pop(name, None) for name in names[:4]]
         attend = lambda *t: func(*t, **given)  # noqa: E731
         return _Fused.apply(self.operations, "attention", attend, *tensors)
+
+    def _note(self, pairs: Optional[Tensor]) -> None:
+        """Note the size of a mask or matrix of attention."""
+        counts = self.operations.counts
+        counts.largest = max(counts.largest, 0 if pairs is None else pairs.numel())
 
 
 def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int = 80) -> Counts:
@@ -259,6 +269,7 @@ def _row(job: str, entry: str, args: argparse.Namespace) -> Dict[str, Any]:
         "saved_mib": [counts.saved / 2**20 for counts in found],
     }
     figures = {name: (first - sum(rest)) / steps for name, (first, *rest) in every.items()}
+    figures["largest"] = found[0].largest
     kernels = {name: dict(found[0].kernels_of_attention(number)) for number, name in GPUS.items()}
     return dict(job=job, model=entry, **figures, attention=kernels)
 
@@ -275,6 +286,7 @@ COLUMNS = (
     *(("job", "job", ""), ("model", "model", ""), ("waits", "waits", "g")),
     *(("copies", "copies", "g"), ("kernels", "kernels", "g"), ("ratio", "kernels_ratio", ".3f")),
     *(("saved MiB", "saved_mib", ".1f"), ("ratio", "saved_mib_ratio", ".3f")),
+    ("largest", "largest", "d"),
 )
 
 

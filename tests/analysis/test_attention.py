@@ -255,6 +255,12 @@ def test_what_cannot_be_analysed_is_named(encoding, flags, words, folder):
     assert not list(folder.rglob("*.p*g*"))
 
 
+def test_a_block_of_several_documents_has_no_one_matrix(folder):
+    _, path = masked_lm_file(folder, "rotary", "--document-mask")
+    with pytest.raises(UsageError, match="--document-mask: a block has a matrix for each of its"):
+        main(["analyse", path, str(folder / "text")])
+
+
 def test_files_that_are_none_of_ours(folder):
     _, path = masked_lm_file(folder, "rotary")
     with pytest.raises(UsageError, match="nothing: cannot be read "):

@@ -45,6 +45,15 @@ def masked_lm(entry, *flags):
     return subject(entry, "--length", "9", *flags, kind=MaskedLMSubject)
 
 
+def test_documents_have_the_length_asked_for_on_average():
+    whole = masked_lm("roformer_masked_lm_tiny", "--length", "400").sample
+    packed = masked_lm("roformer_masked_lm_tiny", "--length", "400", "--documents", "20").sample
+    ends = packed["net_input"]["src_tokens"].eq(2)
+    assert ends.sum().item() == pytest.approx(3 * 400 / 20, rel=0.3)
+    source = whole["net_input"]["src_tokens"]
+    assert torch.equal(source.masked_fill(ends, 2), packed["net_input"]["src_tokens"])
+
+
 def test_arithmetic_is_that_of_the_matrix_products():
     """Two operations a product, and twice the forward's in the backward."""
     c, ffn, tokens, heads = 128, 512, 3 * 9, 1

@@ -93,6 +93,17 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
 # --- running text in subwords
 
 
+def test_articles_become_lines(tmp_path):
+    options = ["--articles", "--vocabulary-size", "300", "--dry-run"]
+    found = commands(bash(PREPARE, "subwords", "text", "out", *options, cwd=tmp_path))
+    divided = [command for command in found if "documents" in command]
+    assert divided and all("--one-line" in each and "wikitext" in each for each in divided)
+    plain = commands(bash(PREPARE, "subwords", "text", "out", *options[1:], cwd=tmp_path))
+    assert not any("--one-line" in command for command in plain)
+    refused = bash(PREPARE, "text8", "text", "out", *options[:1], cwd=tmp_path)
+    assert "--articles: has no effect on text8; it is for the kind subwords" in refused.stderr
+
+
 @pytest.mark.parametrize("subwords", ["byte-bpe", "sentencepiece"])
 def test_subwords_are_learned_and_kept_with_the_data(subwords, tmp_path):
     options = ["--subwords", subwords, "--vocabulary-size", "300", "--dry-run"]

@@ -17,12 +17,13 @@ from support.helpers import (
     VOCABULARY,
     causal_only,
 )
-from support.masked_language_models import masked_batch
+from support.masked_language_models import SMALL, build, masked_batch
 from support.masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import inherited_flags
+from fairseq_posenc.models import electra
 from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.stacks.documents import PATIENCE, Documents, group_sizes
@@ -99,6 +100,33 @@ def test_a_masked_language_model_computes_each_document_alone(name):
 def test_other_masked_language_models(extra):
     model = masked_model("learned+rotary", MASK, *extra)
     assert_alone(model, packed(VOCABULARY.bos()), causal="--causal" in extra)
+
+
+@pytest.mark.parametrize("rule", ["segments", "digits", "column"])
+@torch.no_grad()
+def test_other_positions_are_those_of_each_document_alone(rule):
+    marks = {
+        "segments": ["--position-separators", "w9 w30"],
+        "digits": ["--position-digits", "w1 w2 w3"],
+    }
+    flags = [MASK, "--position-ids", rule, *marks.get(rule, [])]
+    model, tokens = language_model("sinusoidal+rotary", *flags), packed()
+    ids = torch.randint(60, tokens.shape, generator=torch.Generator().manual_seed(1))
+    given = {"position_ids": ids} if rule == "column" else {}
+    got = model(tokens, **given)[0]
+    with without_mask(model):
+        for row, start, end in documents(tokens, causal=True):
+            own = {name: each[row : row + 1, start:end] for name, each in given.items()}
+            alone = model(tokens[row : row + 1, start:end], **own)[0][0]
+            torch.testing.assert_close(got[row, start:end], alone, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("further", [["--random-positions", "40"], ["--decoder-layerdrop", "0.5"]])
+def test_training_with_what_is_drawn(further):
+    model = language_model("sinusoidal+rotary", MASK, *further).train()
+    out = model(packed())[0]
+    out.sum().backward()
+    assert torch.isfinite(out).all()
 
 
 @pytest.mark.parametrize("make", [language_model, masked_model])
@@ -228,6 +256,21 @@ def test_masks_and_random_tokens_change_no_document():
     starts = sample["net_input"]["document_starts"]
     expected = sorted((row, start) for row, start, _ in documents(tokens, causal=False))
     assert starts.nonzero().tolist() == [list(each) for each in expected]
+
+
+@torch.no_grad()
+def test_separators_that_a_generator_writes_end_no_document(monkeypatch):
+    """ELECTRA's discriminator has the documents of the original tokens."""
+    flags = ["--position-encoding", "rotary", *SMALL, "--generator-size", "0.5", MASK]
+    model, tokens = build("posenc_electra", *flags), packed(VOCABULARY.bos())
+    monkeypatch.setattr(electra, "sample_tokens", lambda *a, **k: torch.tensor([EOS]))
+    asked = torch.zeros_like(tokens, dtype=torch.bool)
+    asked[0, 2] = True  # in the first document, of six tokens
+    before = model(tokens, masked_tokens=asked)[1]["replaced"][0]
+    tokens[0, 4] = 9
+    after = model(tokens, masked_tokens=asked)[1]["replaced"][0]
+    changed = before.ne(after)
+    assert changed[:6].all() and not changed[6:].any()
 
 
 def test_group_sizes_cost_the_least_of_all_divisions():
