@@ -10,6 +10,7 @@ from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
     gau_alpha,
     masked_lm,
     onnx_export,
+    remote_seq2seq,
     roformer,
     seq2seq,
     tupe,

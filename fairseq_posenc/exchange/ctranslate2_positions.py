@@ -167,8 +167,8 @@ def bias_by_distance(attention: Layer) -> Positions:
     encoding: PositionEncoding = attention.encoding
     longest = encoding.stack.max_positions
     biases = cast(List[DistanceBias], list(cast(Any, encoding.shared_bias).values()))
-    reach = max(_reach(bias, longest) for bias in biases)
-    exact = all(_reach(bias, reach + 1) <= reach for bias in biases)
+    reach = max(reach_of(bias, longest) for bias in biases)
+    exact = all(reach_of(bias, reach + 1) <= reach for bias in biases)
     return Positions(
         {"relative_attention_bias": True},
         {
@@ -179,7 +179,7 @@ def bias_by_distance(attention: Layer) -> Positions:
     )
 
 
-def _reach(bias: Layer, longest: int) -> int:
+def reach_of(bias: Layer, longest: int) -> int:
     """T5's maximal distance, from which on all distances share a logit, or else *longest*."""
     return int(getattr(bias, "max_distance", longest))
 

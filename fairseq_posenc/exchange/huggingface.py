@@ -176,19 +176,24 @@ def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> 
         UsageError: transformers is not installed, or weights are missing or of unexpected shapes.
     """
     transformers = import_extra("transformers", "--verify")
+    return load_with(getattr(transformers, architecture), path, computed)
+
+
+def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module:
+    """The same as :func:`load_model`, given the class itself, which can be of other code."""
+    transformers = import_extra("transformers", "--verify")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    name = kind.__name__
     try:
-        model, info = getattr(transformers, architecture).from_pretrained(
-            path, output_loading_info=True, local_files_only=True
-        )
+        model, info = kind.from_pretrained(path, output_loading_info=True, local_files_only=True)
     except Exception as error:  # its versions differ in what they raise
-        raise UsageError(f"{path}: {architecture} of transformers refuses it ({error})") from error
-    for kind in ("missing_keys", "mismatched_keys"):
-        names = [str(name) for name in sorted(info.get(kind, ())) if name not in computed]
+        raise UsageError(f"{path}: {name} of transformers refuses it ({error})") from error
+    for state in ("missing_keys", "mismatched_keys"):
+        names = [str(key) for key in sorted(info.get(state, ())) if key not in computed]
         if names:
             raise UsageError(
-                f"{path}: {architecture} reports {kind.replace('_', ' ')}: {', '.join(names[:5])}"
+                f"{path}: {name} reports {state.replace('_', ' ')}: {', '.join(names[:5])}"
             )
     return model.float().eval()
 

@@ -6,9 +6,11 @@ settings of the search are those of ``fairseq-generate``.
 
 import os
 from argparse import Namespace
+from functools import partial
 from typing import List, Optional
 
 import torch
+from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
@@ -39,11 +41,11 @@ from fairseq_posenc.exchange.seq2seq_write import written
 from fairseq_posenc.exchange.source import load_source, source_of, without_effect
 from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.exchange.transfer import staging
-from fairseq_posenc.exchange.verify_translation import compare_translation, reference
+from fairseq_posenc.exchange.verify_translation import NOT_SAVED, compare_translation, reference
 from fairseq_posenc.serving.model_folder import Search
 
 #: Settings of any value: they are read, follow from the parameters, or matter in training alone.
-_READ = (
+READ = (
     *(f"{side}_{n}" for side in SIDES for n in ("layers", "embed_dim", "ffn_embed_dim")),
     *(f"{side}_{n}" for side in SIDES for n in ("attention_heads", "learned_pos")),
     *("decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed"),
@@ -52,37 +54,61 @@ _READ = (
 )
 
 
-class Seq2SeqExporter(Exporter):
-    """Writes a folder that a class of transformers loads.
-
-    Args:
-        target: the class.
-    """
+class TranslationExporter(Exporter):
+    """Writes a folder with a translation model for transformers."""
 
     flags = FLAGS
+    #: what is written, for messages
+    name: str
 
-    def __init__(self, target: Seq2SeqClass) -> None:
-        self.target = target
+    def refuse(self, path: str, settings: Settings) -> None:
+        """Refuse settings that cannot be expressed, before the model is loaded."""
+        raise NotImplementedError
+
+    def write(
+        self,
+        loaded: Loaded,
+        settings: Settings,
+        folder: str,
+        subwords: Optional[Subwords],
+        search: Search,
+    ) -> List[str]:
+        """Write a loaded model, and return notes.
+
+        Args:
+            loaded: the model.
+            settings: its settings, which :meth:`refuse` accepts.
+            folder: an existing empty folder.
+            subwords: how its text was prepared, if that is known.
+            search: beam size and length penalty.
+
+        Raises:
+            UsageError: the parameters cannot be expressed.
+        """
+        raise NotImplementedError
+
+    def load(self, folder: str) -> nn.Module:
+        """Load a folder that was written, in evaluation mode."""
+        raise NotImplementedError
 
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
-        name = f"{self.target.architecture} of transformers"
         wanted, subwords, search = prepared(wanted)
-        source = source_of(wanted, name, [TRANSLATION])
+        source = source_of(wanted, self.name, [TRANSLATION])
         settings = with_encodings(source.settings)
-        refuse_settings(wanted.path, settings, self.target)
-        loaded = load_source(source, name)
+        self.refuse(wanted.path, settings)
+        loaded = load_source(source, self.name)
         difference = None
         with staging(wanted.out) as side:
-            notes = write(loaded, settings, self.target, side, subwords, search)
+            notes = self.write(loaded, settings, side, subwords, search)
             if wanted.verify:
                 both = dictionaries_of(loaded).items()
                 order = {name: torch.arange(len(each)) for name, each in both}
                 known = max(map(len, order.values()))
-                foreign = reference(side, self.target.architecture, order, known)
+                foreign = reference(partial(self.load, side), self.name, order, known)
                 difference = compare_translation(loaded.model, foreign, wanted.path)
             files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
-        return Report(files, [*notes, *source.notes], difference, name)
+        return Report(files, [*notes, *source.notes], difference, self.name)
 
 
 def with_encodings(settings: Settings) -> Settings:
@@ -103,61 +129,6 @@ def with_encodings(settings: Settings) -> Settings:
     return {**settings, "position_encoding": found["encoder"], **own}
 
 
-def refuse_settings(path: str, settings: Settings, target: Seq2SeqClass) -> None:
-    """Refuse a model that the class cannot hold, before it is loaded."""
-    family, known = TRANSLATION.family, {*_READ, *target.read}
-    values = {
-        **target.values,
-        "position_encoding": target.encodings,
-        **{f"{side}_position_encoding": (None, *target.encodings) for side in SIDES},
-    }
-    expressible = Expressible(f"{target.architecture} of transformers", known, values)
-    known.update(without_effect(family, settings, expressible) - set(values))
-    refuse_inexpressible(path, family, settings, expressible)
-    target.check(settings, path)
-
-
-def write(
-    loaded: Loaded,
-    settings: Settings,
-    target: Seq2SeqClass,
-    folder: str,
-    subwords: Optional[Subwords],
-    search: Search,
-) -> List[str]:
-    """Write a loaded model, and return notes.
-
-    Args:
-        loaded: the model.
-        settings: its settings, which the class can hold.
-        folder: an existing empty folder.
-        subwords: how its text was prepared, if that is known.
-        search: beam size and length penalty.
-
-    Raises:
-        UsageError: the class cannot hold the parameters.
-    """
-    texts = texts_of(loaded, subwords, target.bias is not None)
-    _check_tables(loaded, target, texts.one)
-    state, notes = written(loaded, target, settings, texts.hidden)
-    sizes = texts.sizes
-    entries = {
-        "model_type": target.model_type,
-        "architectures": [target.architecture],
-        "is_encoder_decoder": True,
-        **target.entries(settings, loaded.path),
-        "tie_word_embeddings": target.output not in state,
-        "vocab_size": sizes["encoder"],
-        **special(texts.symbols["decoder"]),
-        "torch_dtype": "float32",
-    }
-    if target.two_embeddings:
-        entries["share_encoder_decoder_embeddings"] = target.shared in state
-        entries["decoder_vocab_size"] = sizes["decoder"]
-    hf.write_weights(folder, entries, state)
-    return [*notes, *write_texts(folder, loaded, texts, settings, search)]
-
-
 def _check_tables(loaded: Loaded, target: Seq2SeqClass, one: bool) -> None:
     """Refuse two embeddings where the class has one."""
     tables = [getattr(loaded.model, side).embed_tokens.weight for side in SIDES]
@@ -167,6 +138,65 @@ def _check_tables(loaded: Loaded, target: Seq2SeqClass, one: bool) -> None:
             "of transformers has one embedding for source and target; MarianMTModel has two; "
             "nothing was written"
         )
+
+
+class Seq2SeqExporter(TranslationExporter):
+    """Writes a folder that a class of transformers loads.
+
+    Args:
+        target: the class.
+    """
+
+    def __init__(self, target: Seq2SeqClass) -> None:
+        self.target = target
+        self.name = f"{target.architecture} of transformers"
+
+    def refuse(self, path: str, settings: Settings) -> None:
+        """See :class:`TranslationExporter`."""
+        target = self.target
+        family, known = TRANSLATION.family, {*READ, *target.read}
+        values = {
+            **target.values,
+            "position_encoding": target.encodings,
+            **{f"{side}_position_encoding": (None, *target.encodings) for side in SIDES},
+        }
+        expressible = Expressible(self.name, known, values)
+        known.update(without_effect(family, settings, expressible) - set(values))
+        refuse_inexpressible(path, family, settings, expressible)
+        target.check(settings, path)
+
+    def load(self, folder: str) -> nn.Module:
+        """See :class:`TranslationExporter`."""
+        return hf.load_model(folder, self.target.architecture, NOT_SAVED)
+
+    def write(
+        self,
+        loaded: Loaded,
+        settings: Settings,
+        folder: str,
+        subwords: Optional[Subwords],
+        search: Search,
+    ) -> List[str]:
+        """See :class:`TranslationExporter`."""
+        target = self.target
+        texts = texts_of(loaded, subwords, target.bias is not None)
+        _check_tables(loaded, target, texts.one)
+        state, notes = written(loaded, target, settings, texts.hidden)
+        entries = {
+            "model_type": target.model_type,
+            "architectures": [target.architecture],
+            "is_encoder_decoder": True,
+            **target.entries(settings, loaded.path),
+            "tie_word_embeddings": target.output not in state,
+            "vocab_size": texts.sizes["encoder"],
+            **special(texts.symbols["decoder"]),
+            "torch_dtype": "float32",
+        }
+        if target.two_embeddings:
+            entries["share_encoder_decoder_embeddings"] = target.shared in state
+            entries["decoder_vocab_size"] = texts.sizes["decoder"]
+        hf.write_weights(folder, entries, state)
+        return [*notes, *write_texts(folder, loaded, texts, settings, search)]
 
 
 for _name, _class in CLASSES.items():

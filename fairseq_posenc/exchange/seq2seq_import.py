@@ -1,6 +1,7 @@
 """Reading translation models of transformers: the folder of a class becomes a checkpoint."""
 
 import os
+from functools import partial
 from typing import Dict, List, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
@@ -14,7 +15,7 @@ from fairseq_posenc.exchange.reader import LEADING, MASK, Config, Reader, Vocabu
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY, TARGET
 from fairseq_posenc.exchange.seq2seq_read import read_parameters
-from fairseq_posenc.exchange.verify_translation import reference
+from fairseq_posenc.exchange.verify_translation import NOT_SAVED, reference
 from fairseq_posenc.text.tokenizer import find_files, read_symbols
 
 #: Signs of a second vocabulary.
@@ -58,7 +59,9 @@ class Seq2SeqImporter(Importer):
                 "the decoder, whose embeddings are apart for that"
             )
         order = dict.fromkeys(SIDES, vocabulary.order)
-        foreign = reference(path, source.architecture, order, known)
+        name = source.architecture
+        load = partial(hf.load_model, path, name, NOT_SAVED)
+        foreign = reference(load, f"{name} of transformers", order, known)
         return Imported(
             settings,
             reader.parameters,

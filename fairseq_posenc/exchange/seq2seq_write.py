@@ -29,6 +29,15 @@ _UNK = 3
 _BUFFERS = (".version", "._float_tensor")
 
 
+def own_parameters(loaded: Loaded) -> Parameters:
+    """The parameters of a loaded model by our names, in float32."""
+    return {
+        name: value.float()
+        for name, value in loaded.model.state_dict().items()
+        if not name.endswith(_BUFFERS) and not COPIES.search(name)
+    }
+
+
 def written(
     loaded: Loaded, target: Seq2SeqClass, settings: Settings, hidden: Dict[str, int]
 ) -> Tuple[Dict[str, Tensor], List[str]]:
@@ -43,11 +52,7 @@ def written(
     Raises:
         UsageError: the class lacks one of the parameters.
     """
-    ours: Parameters = {
-        name: value.float()
-        for name, value in loaded.model.state_dict().items()
-        if not name.endswith(_BUFFERS) and not COPIES.search(name)
-    }
+    ours = own_parameters(loaded)
     channels = settings["encoder_embed_dim"]
     state: Dict[str, Tensor] = {}
     for side in SIDES:
@@ -125,19 +130,19 @@ def _write_embeddings(
         _write_t5(state, target, source, output, settings)
         return
     if one and (not target.two_embeddings or torch.equal(output, decoded)):
-        state[target.shared] = _extended(source, rows["encoder"])
+        state[target.shared] = extended(source, rows["encoder"])
     else:
         for side, table in zip(SIDES, (source, decoded)):
-            state[target.apart[side]] = _extended(table, rows[side])
+            state[target.apart[side]] = extended(table, rows[side])
     if not torch.equal(output, decoded):
-        state[target.output] = _extended(output, rows["decoder"])
+        state[target.output] = extended(output, rows["decoder"])
     if target.bias is not None:
         bias = torch.zeros(1, len(output) + rows["decoder"])
         bias[:, len(output) :] = HIDDEN
         state[target.bias] = bias
 
 
-def _extended(rows: Tensor, number: int) -> Tensor:
+def extended(rows: Tensor, number: int) -> Tensor:
     """*rows* (V, C) with so many more that are those of ``<unk>``."""
     return torch.cat((rows, rows[_UNK].expand(number, -1)))
 

@@ -1,11 +1,10 @@
 """Comparing the logits of a translation model before and after its conversion."""
 
-from typing import Any, Mapping, Tuple
+from typing import Any, Callable, Mapping, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.kinds import PAD
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
@@ -13,7 +12,7 @@ from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
 #: fairseq's numbers of ``</s>`` and of the first ordinary symbol.
 _END, _FIRST = 2, 4
 #: Constants that a class computes where a file lacks them.
-_NOT_SAVED = (
+NOT_SAVED = (
     "final_logits_bias",
     *(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")),
 )
@@ -64,17 +63,19 @@ def compare_translation(model: nn.Module, foreign: ForeignModel, source: str) ->
 
 
 def reference(
-    path: str, architecture: str, order: Mapping[str, Tensor], known: int
+    load: Callable[[], nn.Module], description: str, order: Mapping[str, Tensor], known: int
 ) -> ForeignModel:
     """The logits of a folder, computed by transformers.
 
     Args:
+        load: loads the model.
+        description: the implementation, for messages.
         order: by side, its number of each symbol of fairseq's dictionary, (V,).
         known: the number of its symbols; those that it lacks are taken for padding.
     """
 
     def logits(source: Tensor, target: Tensor) -> Tensor:
-        model: Any = hf.load_model(path, architecture, _NOT_SAVED)
+        model: Any = load()
         numbers = {side: torch.where(x < known, x, x[PAD]) for side, x in order.items()}
         inputs = numbers["decoder"][target]
         inputs[:, 0] = model.config.decoder_start_token_id
@@ -86,4 +87,4 @@ def reference(
             ).logits
         return out[..., numbers["decoder"]]
 
-    return ForeignModel(logits, f"{architecture} of transformers")
+    return ForeignModel(logits, description)

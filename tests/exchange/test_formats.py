@@ -36,7 +36,13 @@ def inexpressible(tmp_path_factory):
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
     package = "safetensors" if name.startswith("hf-") else name
     pytest.importorskip(package, reason="an extra")
-    kind = TRANSLATION if name in SEQ2SEQ else CAUSAL if name in CLASSES else MASKED
+    kind = (
+        TRANSLATION
+        if name in (*SEQ2SEQ, "hf-remote-code")
+        else CAUSAL
+        if name in CLASSES
+        else MASKED
+    )
     model = inexpressible[kind.name]
     refuses([str(model), "--attention elu"], "export", name, model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,162 @@
+"""Translation models as folders of transformers with their own code."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from support.conversion import convert, refuses
+from support.translations import NORMS_FIRST, SHARED, WORDS, write_translation
+
+from fairseq_posenc.checkpoints import loader
+from fairseq_posenc.exchange.remote_seq2seq import encodings_with_code
+from fairseq_posenc.serving.translate import Beam
+from fairseq_posenc.serving.translation import FairseqEngine
+
+pytest_plugins = ["support.conversion"]
+
+ROTARY = ["--position-encoding", "rotary"]
+SCALED = ["--rotary-scaling-factor", "4", "--rotary-original-length", "30"]
+EXPRESSED = {
+    "rotary": [*ROTARY, *SHARED],
+    "two dictionaries": [
+        *(*ROTARY, *NORMS_FIRST, "--kv-heads", "2", "--norm", "rms", "--no-bias"),
+        *("--feed-forward", "swiglu"),
+    ],
+    "bases": [*ROTARY, *SHARED, "--rotary-base", "500,10000", "--rotary-fraction", "0.5"],
+    "normed": [*ROTARY, *SHARED, "--qk-norm", "--layernorm-embedding", "--no-scale-embedding"],
+    "yarn": [*ROTARY, *SHARED, "--rotary-scaling", "yarn", *SCALED, "--rotary-pairing", "half"],
+    "kept": [*ROTARY, *SHARED, "--rotary-kept", "0.5"],
+    "pattern": ["--position-encoding", "rotary,none", *SHARED],
+    "alibi": ["--position-encoding", "alibi", "--feed-forward", "geglu", *SHARED],
+    "widths": [*ROTARY, "--encoder-embed-dim", "48", "--share-decoder-input-output-embed"],
+    "both": ["--position-encoding", "learned+t5", "--activation-fn", "gelu_accurate", *SHARED],
+    "sides": [
+        *("--encoder-position-encoding", "rotary+kerple"),
+        *("--decoder-position-encoding", "sinusoidal", *SHARED),
+    ],
+}
+TEXTS = ["w1 w2 w39 elsewhere w3", "w7", " ".join(WORDS + WORDS[:18])]
+#: Loads and uses a folder in a process that does not know the plug-in.
+USE = """
+import json, sys, torch
+sys.modules["fairseq"] = sys.modules["fairseq_posenc"] = None
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+results = []
+for folder in sys.argv[2:]:
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    for side in ("right", "left"):
+        tokenizer.padding_side = side
+        batch = tokenizer(json.loads(sys.argv[1]), return_tensors="pt", padding=True)
+        for beams in (1, 3):
+            for cached in (True, False):
+                rows = model.generate(**batch, num_beams=beams, use_cache=cached)
+                results.append([folder, beams, rows.tolist()])
+    labels = torch.tensor([[5, 6, 2], [7, 2, -100], [8, 9, 2]])
+    loss = model.train()(**batch, labels=labels).loss
+    loss.backward()
+    assert all(p.grad is not None for n, p in model.named_parameters() if "layer_norm" not in n)
+    inputs = torch.tensor([[2, 5, 6], [2, 7, 1], [2, 8, 9]])
+    logits = model.eval()(**batch, decoder_input_ids=inputs).logits
+    wanted = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels)
+    model.save_pretrained(folder + "/saved")
+    again = AutoModelForSeq2SeqLM.from_pretrained(folder + "/saved", trust_remote_code=True)
+    same = again.eval()(**batch, decoder_input_ids=inputs).logits
+    assert torch.equal(logits, same) and abs(float(wanted - loss)) < 1e-5
+print("RESULTS" + json.dumps(results))
+"""
+
+
+@pytest.mark.parametrize("name", EXPRESSED)
+def test_logits_are_the_same(name, transformers, tmp_path, capsys):
+    """``--verify`` compares padded batches; texts as long as the model takes."""
+    other = WORDS[::-1] + ["more"] if name == "two dictionaries" else None
+    path = write_translation(tmp_path / "ours", *EXPRESSED[name], target=other)
+    convert("export", "hf-remote-code", path, tmp_path / "theirs", "--verify")
+    line = "largest difference from the code of the folder: "
+    printed = capsys.readouterr().out
+    assert line in printed and float(printed.split(line)[1].split()[0]) < 3e-5
+
+
+def test_translations_are_the_same_in_a_process_without_the_plug_in(transformers, tmp_path):
+    """With and without a cache, for padding on either side; training and saving work, too."""
+    paths = {
+        str(tmp_path / name): write_translation(tmp_path / "ours" / name, *EXPRESSED[name])
+        for name in ("rotary", "sides")
+    }
+    for folder, path in paths.items():
+        convert("export", "hf-remote-code", path, folder)
+    environment = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "OMP_NUM_THREADS": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", USE, json.dumps(TEXTS), *paths],
+        cwd=tmp_path,
+        env={**environment, "HOME": str(tmp_path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "RESULTS" in found.stdout, found.stderr[-3000:]
+    results = json.loads(found.stdout.split("RESULTS")[1])
+    assert len(results) == 16
+    ours = {}
+    for folder, path in paths.items():
+        loaded = loader.load(str(path))
+        for beams in (1, 3):
+            hypotheses = FairseqEngine(loaded).translate(
+                [text.split() for text in TEXTS], [[]] * 3, Beam(beams, 1.0, 1, 200, 2000)
+            )
+            index = loaded.task.target_dictionary.index
+            ours[folder, beams] = [[index(token) for token in h[0].tokens] for h in hypotheses]
+    for folder, beams, rows in results:
+        theirs = [[number for number in row if number not in (1, 2)] for row in rows]
+        assert theirs == ours[folder, beams]
+
+
+def test_symbols_behind_the_dictionary_are_never_produced(transformers, tmp_path):
+    merges = tmp_path / "codes"
+    merges.write_text("#version: 0.2\nb a</w>\nb u\n")
+    path = write_translation(tmp_path / "ours", *EXPRESSED["rotary"], words=["ba", "c", "d@@"])
+    given = ("--subwords", "subword-nmt", "--subword-file", merges, "--verify")
+    convert("export", "hf-remote-code", path, tmp_path / "theirs", *given)
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert config["hidden_symbols"] > 0
+    assert config["vocab_size"] == config["target_vocab_size"] == 7 + config["hidden_symbols"]
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ([*ROTARY, "--rotary-value"], "--rotary-value True"),
+        (["--position-encoding", "shaw"], "--position-encoding shaw: the code of the folder has"),
+        ([*ROTARY, "--layer", "gated"], "--layer gated"),
+        (["--position-encoding", "alibi,none"], "have different biases"),
+    ],
+)
+def test_refusals_name_the_flag(flags, words, tmp_path):
+    pytest.importorskip("safetensors", reason="the weights are written with it")
+    path = write_translation(tmp_path / "ours", *flags)
+    refuses([str(path), words], "export", "hf-remote-code", path, tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_the_code_knows_all_encodings_that_are_tables_or_go_by_distance():
+    known = {"rotary", "none", "learned", "sinusoidal", "t5", "alibi", "kerple", "sandwich"}
+    assert set(encodings_with_code()) == known
+
+
+def test_half_precision_stays_close(transformers, tmp_path):
+    """No mask overflows, also where two of them meet."""
+    path = write_translation(tmp_path / "ours", *EXPRESSED["alibi"])
+    convert("export", "hf-remote-code", path, tmp_path / "theirs")
+    from fairseq_posenc.exchange.remote_seq2seq import RemoteExporter
+
+    model = RemoteExporter().load(str(tmp_path / "theirs"))
+    source = torch.randint(4, 44, (2, 20))
+    source[1, 10:] = 1
+    inputs = {"input_ids": source, "attention_mask": source.ne(1).long()}
+    inputs["decoder_input_ids"] = torch.randint(4, 44, (2, 9))
+    with torch.no_grad():
+        want, got = model(**inputs).logits, model.bfloat16()(**inputs).logits
+    assert torch.isfinite(got).all() and (got.float() - want).abs().mean() < 0.1 * want.abs().mean()
