@@ -1,35 +1,15 @@
 """--document-mask: each document of a packed sample is computed as if it were alone."""
 
 import contextlib
-import itertools
-import logging
-from argparse import Namespace
 
-import numpy as np
 import pytest
 import torch
-from fairseq.tasks import FairseqTask
 from support.causal_language_models import tiny as language_model
-from support.helpers import (
-    EVERY_ENCODING,
-    LAYERS,
-    PAD,
-    VOCABULARY,
-    causal_only,
-)
-from support.masked_language_models import SMALL, build, masked_batch
-from support.masked_language_models import tiny as masked_lm
+from support.helpers import EVERY_ENCODING, PAD, VOCABULARY, causal_only
+from support.packed_samples import MASK, documents, masked_model, packed
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.inherit import inherited_flags
-from fairseq_posenc.models import electra
-from fairseq_posenc.models.documents import check_documents
-from fairseq_posenc.models.masked_lm import MASKED_LM
-from fairseq_posenc.stacks.documents import PATIENCE, Documents, group_sizes
 
-EOS = VOCABULARY.eos()
-MASK = "--document-mask"
 KERNELS = [f"{name}:none" for name in ATTENTIONS if name != "softmax"]
 KERNELS += ["gated:rotary", "squared_relu:rotary", "mixed_chunks:rotary", "local:alibi"]
 #: every encoding, and every kernel, for encoders and for decoders
@@ -38,30 +18,6 @@ CAUSAL = [name for name in [*EVERY_ENCODING, *KERNELS] if name != "linformer:non
 #: kernels and encodings that keep different things in the cache
 CACHED = ["learned", "rotary", "tupe+t5", "deberta", "cope", "fox", "shaw_values:rotary+shaw"]
 CACHED += ["elu:rotary", "favor:rotary", "local:rotary", "bigbird:t5", "mixed_chunks:rotary"]
-
-
-def packed(begin=EOS):
-    """Three samples of several documents, one of them padded, of lengths from 1 to 13."""
-    generator = torch.Generator().manual_seed(3)
-    tokens = torch.randint(4, len(VOCABULARY), (3, 20), generator=generator)
-    tokens[:, 0] = begin
-    tokens[0, [5, 6, 14]] = tokens[1, [1, 13]] = tokens[2, 9] = EOS
-    tokens[2, -3:] = PAD
-    return tokens
-
-
-def documents(tokens, causal):
-    """Sample, first place and end of each document, by a loop over the tokens."""
-    for row, numbers in enumerate(tokens.tolist()):
-        real = [place for place, number in enumerate(numbers) if number != PAD]
-        marks = [p if causal else p + 1 for p in real if numbers[p] == EOS]
-        edges = sorted({real[0], *marks, real[-1] + 1})
-        yield from ((row, start, end) for start, end in zip(edges, edges[1:]))
-
-
-def masked_model(name, *flags):
-    layer, _, encoding = name.rpartition(":")
-    return masked_lm(encoding, *LAYERS[layer], *flags)
 
 
 @contextlib.contextmanager
@@ -212,101 +168,3 @@ def test_the_cache_holds_the_last_document_alone():
     for step in range(1, 18):
         model.decoder(tokens[:, :step], incremental_state=state)
     assert model.decoder.cached_length(state) == 3  # from place 14 on
-
-
-@torch.no_grad()
-def test_documents_may_end_at_empty_lines():
-    flags = ["--position-separators", "</s></s> w50"]
-    model, plain = language_model("learned", MASK, *flags), language_model("learned")
-    plain.load_state_dict(model.state_dict())
-    tokens = torch.tensor([[EOS, 9, EOS, 8, 7, EOS, EOS, 6, EOS, 5, 54, 4]])
-    assert VOCABULARY[54] == "w50"
-    got = model(tokens)[0][0]
-    for start, end in ((0, 6), (6, 10), (10, 12)):
-        alone = plain(tokens[:, start:end])[0][0]
-        torch.testing.assert_close(got[start:end], alone, atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("causal, ends", [(True, [0, 5, 6, 9]), (False, [0, 6, 7, 10])])
-def test_empty_lines_are_found_in_both_kinds_of_stacks(causal, ends):
-    rule = Documents(
-        Namespace(position_ids=None, position_separators="</s></s>"),
-        Namespace(causal=causal),
-        VOCABULARY,
-    )
-    tokens = torch.tensor([[9, EOS, 8, 7, EOS, EOS, EOS, 6, EOS, EOS, 5, EOS, 4, PAD]])
-    assert rule.begins(tokens)[0].nonzero().flatten().tolist() == ends
-
-
-def test_masks_and_random_tokens_change_no_document():
-    """A masked </s> ends a document all the same, and a random one does not."""
-    tokens = packed(VOCABULARY.bos())
-    asked = tokens.eq(EOS)
-    asked[0, 2] = True
-    sample = masked_batch(tokens, asked)
-    sample["net_input"]["src_tokens"][0, 2] = EOS
-    model = masked_model("rotary", MASK)
-    seen = {}
-
-    class Task(FairseqTask):
-        def valid_step(self, sample, model, criterion):
-            seen.update(sample["net_input"])
-
-    FairseqTask.valid_step(Task(Namespace()), sample, model, lambda model, sample: (0, 0, {}))
-    starts = sample["net_input"]["document_starts"]
-    expected = sorted((row, start) for row, start, _ in documents(tokens, causal=False))
-    assert starts.nonzero().tolist() == [list(each) for each in expected]
-
-
-@torch.no_grad()
-def test_separators_that_a_generator_writes_end_no_document(monkeypatch):
-    """ELECTRA's discriminator has the documents of the original tokens."""
-    flags = ["--position-encoding", "rotary", *SMALL, "--generator-size", "0.5", MASK]
-    model, tokens = build("posenc_electra", *flags), packed(VOCABULARY.bos())
-    monkeypatch.setattr(electra, "sample_tokens", lambda *a, **k: torch.tensor([EOS]))
-    asked = torch.zeros_like(tokens, dtype=torch.bool)
-    asked[0, 2] = True  # in the first document, of six tokens
-    before = model(tokens, masked_tokens=asked)[1]["replaced"][0]
-    tokens[0, 4] = 9
-    after = model(tokens, masked_tokens=asked)[1]["replaced"][0]
-    changed = before.ne(after)
-    assert changed[:6].all() and not changed[6:].any()
-
-
-def test_group_sizes_cost_the_least_of_all_divisions():
-    draw = np.random.default_rng(1)
-    for _ in range(40):
-        lengths = np.sort(draw.integers(1, 40, draw.integers(1, 9)))[::-1]
-        cost = int(draw.integers(1, 60))
-
-        def total(sizes, lengths=lengths, cost=cost):
-            starts = np.cumsum([0, *sizes[:-1]])
-            return sum(cost + int(lengths[start]) * size for start, size in zip(starts, sizes))
-
-        others = itertools.product([False, True], repeat=len(lengths) - 1)
-        divisions = (
-            np.diff([0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)])
-            for cuts in others
-        )
-        sizes = group_sizes(lengths, cost)
-        assert sum(sizes) == len(lengths)
-        assert total(sizes) == min(total(each.tolist()) for each in divisions)
-
-
-def test_training_without_a_boundary_says_so_once(caplog):
-    model = language_model("rotary", MASK).train()
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2 * PATIENCE):
-            model(packed()[:, 7:9])
-    found = [record.message for record in caplog.records if MASK in record.message]
-    assert len(found) == 1 and "--position-separators" in found[0]
-
-
-def test_fine_tuning_does_not_inherit_the_flag():
-    assert "document_mask" not in inherited_flags(MASKED_LM.dataclass)
-
-
-@pytest.mark.parametrize("task", ["sentence_prediction", "span_prediction"])
-def test_fine_tuning_refuses_the_flag(task):
-    with pytest.raises(UsageError, match=f"{MASK}: the samples of --task {task} are not packed"):
-        check_documents(Namespace(document_mask=True), Namespace(task=task), fresh=True)

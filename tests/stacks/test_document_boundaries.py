@@ -1,0 +1,121 @@
+"""--document-mask: where documents end, how they are grouped, and what is refused."""
+
+import itertools
+import logging
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.tasks import FairseqTask
+from support.causal_language_models import tiny as language_model
+from support.helpers import PAD, VOCABULARY
+from support.masked_language_models import SMALL, build, masked_batch
+from support.packed_samples import EOS, MASK, documents, masked_model, packed
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.inherit import inherited_flags
+from fairseq_posenc.layers import transformer
+from fairseq_posenc.models import electra
+from fairseq_posenc.models.documents import check_documents
+from fairseq_posenc.models.masked_lm import MASKED_LM
+from fairseq_posenc.stacks.documents import PATIENCE, Documents, group_sizes
+
+
+@torch.no_grad()
+def test_documents_may_end_at_empty_lines():
+    flags = ["--position-separators", "</s></s> w50"]
+    model, plain = language_model("learned", MASK, *flags), language_model("learned")
+    plain.load_state_dict(model.state_dict())
+    tokens = torch.tensor([[EOS, 9, EOS, 8, 7, EOS, EOS, 6, EOS, 5, 54, 4]])
+    assert VOCABULARY[54] == "w50"
+    got = model(tokens)[0][0]
+    for start, end in ((0, 6), (6, 10), (10, 12)):
+        alone = plain(tokens[:, start:end])[0][0]
+        torch.testing.assert_close(got[start:end], alone, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("causal, ends", [(True, [0, 5, 6, 9]), (False, [0, 6, 7, 10])])
+def test_empty_lines_are_found_in_both_kinds_of_stacks(causal, ends):
+    rule = Documents(
+        Namespace(position_ids=None, position_separators="</s></s>"),
+        Namespace(causal=causal),
+        VOCABULARY,
+    )
+    tokens = torch.tensor([[9, EOS, 8, 7, EOS, EOS, EOS, 6, EOS, EOS, 5, EOS, 4, PAD]])
+    assert rule.begins(tokens)[0].nonzero().flatten().tolist() == ends
+
+
+def test_masks_and_random_tokens_change_no_document():
+    """A masked </s> ends a document all the same, and a random one does not."""
+    tokens = packed(VOCABULARY.bos())
+    asked = tokens.eq(EOS)
+    asked[0, 2] = True
+    sample = masked_batch(tokens, asked)
+    sample["net_input"]["src_tokens"][0, 2] = EOS
+    model = masked_model("rotary", MASK)
+    FairseqTask.valid_step(None, sample, model, lambda model, sample: (0, 0, {}))
+    starts = sample["net_input"]["document_starts"]
+    expected = sorted((row, start) for row, start, _ in documents(tokens, causal=False))
+    assert starts.nonzero().tolist() == [list(each) for each in expected]
+
+
+@torch.no_grad()
+def test_separators_that_a_generator_writes_end_no_document(monkeypatch):
+    """ELECTRA's discriminator has the documents of the original tokens."""
+    flags = ["--position-encoding", "rotary", *SMALL, "--generator-size", "0.5", MASK]
+    model, tokens = build("posenc_electra", *flags), packed(VOCABULARY.bos())
+    monkeypatch.setattr(electra, "sample_tokens", lambda *a, **k: torch.tensor([EOS]))
+    asked = torch.zeros_like(tokens, dtype=torch.bool)
+    asked[0, 2] = True  # in the first document, of six tokens
+    before = model(tokens, masked_tokens=asked)[1]["replaced"][0]
+    tokens[0, 4] = 9
+    after = model(tokens, masked_tokens=asked)[1]["replaced"][0]
+    changed = before.ne(after)
+    assert changed[:6].all() and not changed[6:].any()
+
+
+def test_group_sizes_cost_the_least_of_all_divisions():
+    draw = np.random.default_rng(1)
+    for _ in range(40):
+        lengths = np.sort(draw.integers(1, 40, draw.integers(1, 9)))[::-1]
+        cost = int(draw.integers(1, 60))
+
+        def total(sizes, lengths=lengths, cost=cost):
+            starts = np.cumsum([0, *sizes[:-1]])
+            return sum(cost + int(lengths[start]) * size for start, size in zip(starts, sizes))
+
+        others = itertools.product([False, True], repeat=len(lengths) - 1)
+        divisions = (
+            np.diff([0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)])
+            for cuts in others
+        )
+        sizes = group_sizes(lengths, cost)
+        assert sum(sizes) == len(lengths)
+        assert total(sizes) == min(total(each.tolist()) for each in divisions)
+
+
+def test_training_without_a_boundary_says_so_once(caplog):
+    model = language_model("rotary", MASK).train()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2 * PATIENCE):
+            model(packed()[:, 7:9])
+    found = [record.message for record in caplog.records if MASK in record.message]
+    assert len(found) == 1 and "--position-separators" in found[0]
+
+
+def test_fine_tuning_does_not_inherit_the_flag():
+    assert "document_mask" not in inherited_flags(MASKED_LM.dataclass)
+
+
+@pytest.mark.parametrize("task", ["sentence_prediction", "span_prediction"])
+def test_fine_tuning_refuses_the_flag(task):
+    with pytest.raises(UsageError, match=f"{MASK}: the samples of --task {task} are not packed"):
+        check_documents(Namespace(document_mask=True), Namespace(task=task), fresh=True)
+
+
+def test_fully_sharded_layers_are_refused(monkeypatch):
+    """Processes would apply a layer as often as they have groups, and wait for each other."""
+    monkeypatch.setattr(transformer, "fsdp_wrap", lambda layer, **_: torch.nn.Sequential(layer))
+    with pytest.raises(UsageError, match=f"{MASK}: cannot be combined with --ddp-backend fully_sh"):
+        language_model.__wrapped__("rotary", MASK)
