@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaClassificationHead, RobertaLMHead
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.settings import setting
 
 POOLERS = ("cls", "mean")
@@ -89,6 +90,24 @@ def mean_of(features: Tensor, real: Tensor) -> Tensor:
     """
     weights = real.unsqueeze(-1).type_as(features)
     return (features * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp(min=1)
+
+
+def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
+    """Refuse features of several tokens, of which a head after a mean would take the first.
+
+    Args:
+        head: the head that they are given to.
+        inputs: the features (B, T, C).
+
+    Raises:
+        UsageError: T is not 1.
+    """
+    if inputs[0].size(1) != 1:
+        raise UsageError(
+            "--pooler mean: this head reads the mean of the tokens, which the model computes; call "
+            "model(tokens, classification_head_name=NAME) in place of the head, and predict of "
+            "fairseq_posenc.from_pretrained in place of fairseq's"
+        )
 
 
 class NormedHead(RobertaClassificationHead):

@@ -19,7 +19,13 @@ from fairseq_posenc.checkpoints.warm_start import (
 )
 from fairseq_posenc.configuration.resolve import nested
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.heads import MaskedLMHead, NormedHead, SpanBoundaryHead, TiedHead
+from fairseq_posenc.layers.heads import (
+    MaskedLMHead,
+    NormedHead,
+    SpanBoundaryHead,
+    TiedHead,
+    refuse_tokens,
+)
 from fairseq_posenc.layers.norms import apply_norms
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
 from fairseq_posenc.stacks.encoder import Wanted
@@ -140,8 +146,9 @@ class HeadedModel(RobertaModel):
         """Add a classifier of texts; see fairseq's RoBERTa for the arguments."""
         super().register_classification_head(name, num_classes, inner_dim, **kwargs)
         if self.args.pooler_norm:
-            head = self._normed_head(num_classes, False, inner_dim)
-            self.classification_heads[name] = head
+            self.classification_heads[name] = self._normed_head(num_classes, False, inner_dim)
+        if self.args.pooler == "mean" and name != RELATION_HEAD:
+            self.classification_heads[name].register_forward_pre_hook(refuse_tokens)
 
     def register_token_head(self, name: str, num_classes: int) -> None:
         """Add a token classifier, a projection of the features (B, T, C), or as for texts."""

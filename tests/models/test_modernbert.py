@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from support.helpers import PAD
 from support.masked_language_models import count, texts, tiny
 
+from fairseq_posenc.basics.errors import UsageError
+
 PRE = ("--encoder-normalize-before",)
 
 
@@ -68,6 +70,8 @@ def test_the_mean_of_tokens_leaves_out_padding():
     features, _ = model(text, features_only=True)
     mean = features.mean(1, keepdim=True)
     torch.testing.assert_close(model.head("topic")(mean), want, atol=1e-6, rtol=1e-5)
+    with pytest.raises(UsageError, match="--pooler mean: this head reads the mean"):
+        model.head("topic")(features)  # as fairseq's hub interface does
     gap = torch.full((1, 3), PAD)
     for padded in (torch.cat((text, gap), 1), torch.cat((gap, text), 1)):
         got, _ = model(padded, classification_head_name="topic")
