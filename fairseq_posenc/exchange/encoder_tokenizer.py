@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.huggingface import as_json
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, read_vocabulary
+from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY
 from fairseq_posenc.exchange.splitters import splitter_of
 from fairseq_posenc.exchange.symbols import ENCODER_ROLES, Marks, post_processor, write_symbols
 from fairseq_posenc.flags.options import option
@@ -77,6 +79,7 @@ def written_tokenizer(
     splitter = splitter_of(subwords, "encoder", symbols, hides=True)
     longest = int(checkpoint.settings["max_positions"])
     write_symbols(folder, symbols, longest, _marks(checkpoint, inputs), splitter)
+    read_dictionary(checkpoint.dictionary).save(os.path.join(folder, DICTIONARY))
     hidden = torch.full((len(splitter.hidden),), LEADING.index("<unk>"))
     return WrittenTokenizer(torch.cat((torch.arange(len(symbols)), hidden)), splitter.notes)
 

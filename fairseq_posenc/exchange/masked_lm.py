@@ -1,5 +1,6 @@
 """Masked language models and classifiers of transformers' native classes, read and written."""
 
+import os
 from typing import List, Optional
 
 import torch
@@ -31,8 +32,10 @@ from fairseq_posenc.exchange.reader import (
     Config,
     Reader,
     Vocabulary,
+    dictionary_vocabulary,
     read_vocabulary,
 )
+from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY
 
 #: Ends of the names of tensors that the classes compute themselves.
 _COMPUTED = (".position_ids", ".rotary_emb.inv_freq")
@@ -58,7 +61,11 @@ class MaskedImporter(Importer):
         built = source.architectures[name]
         settings = source.settings(config, built)
         hf.check_sizes(folder)
-        vocabulary = read_vocabulary(path, vocab)
+        listed = os.path.join(path, DICTIONARY)  # in folders that were written from here
+        if vocab is None and os.path.isfile(listed):
+            vocabulary = dictionary_vocabulary(listed)
+        else:
+            vocabulary = read_vocabulary(path, vocab)
         _check_symbols(vocabulary, config, bool(source.names.table))
         parameters = hf.with_prefix(folder.parameters, source.names.embedding)
         rows = (source.names.embedding, source.names.output, *source.lm_bias)

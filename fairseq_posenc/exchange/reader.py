@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.exchange.kinds import Parameters
 from fairseq_posenc.text.tokenizer import ROLES, find_files, ordinary_symbols, read_symbols
@@ -200,6 +201,20 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
     files = find_files(path)
     symbols, source = read_symbols(files, file)
     return renumber(symbols, files.special(), source)
+
+
+def dictionary_vocabulary(path: str) -> Vocabulary:
+    """The vocabulary of a model whose numbers are those of a dict.txt.
+
+    Args:
+        path: the dict.txt, with ``<mask>`` if the model has it.
+
+    Raises:
+        UsageError: the file cannot be read or is not a dictionary.
+    """
+    found = read_dictionary(path, adds_mask=False)
+    last = [MASK] if MASK in found.symbols else []
+    return renumber(found.symbols, {name: name for name in (*LEADING, *last)}, path, found.count)
 
 
 def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:

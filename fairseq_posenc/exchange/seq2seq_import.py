@@ -6,12 +6,18 @@ from typing import Dict, List, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
-from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.formats import Imported, Importer
 from fairseq_posenc.exchange.joints import leave_out_rows
 from fairseq_posenc.exchange.kinds import TRANSLATION
-from fairseq_posenc.exchange.reader import LEADING, MASK, Config, Reader, Vocabulary, renumber
+from fairseq_posenc.exchange.reader import (
+    MASK,
+    Config,
+    Reader,
+    Vocabulary,
+    dictionary_vocabulary,
+    renumber,
+)
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY, TARGET
 from fairseq_posenc.exchange.seq2seq_read import read_parameters
@@ -98,10 +104,7 @@ def _read_vocabulary(path: str, config: Config, file: Optional[str]) -> Vocabula
     """
     given = file or os.path.join(path, DICTIONARY)
     if os.path.basename(given).startswith("dict.") and os.path.isfile(given):
-        found = read_dictionary(given, adds_mask=False)
-        last = [MASK] if MASK in found.symbols else []
-        special = {name: name for name in (*LEADING, *last)}
-        return renumber(found.symbols, special, given, found.count)
+        return dictionary_vocabulary(given)
     symbols, source = _symbols(path, file)
     return renumber(symbols, _special_names(symbols, config), source)
 

@@ -15,7 +15,7 @@ from support.foreign_models import trained
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.kinds import PAD
+from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
 from fairseq_posenc.text import tokenizer as of_transformers
 from fairseq_posenc.text.preparation import Preparation, Text
 
@@ -107,6 +107,13 @@ def test_raw_text_gives_the_logits_of_fairseq(format, kind, transformers, tmp_pa
     torch.testing.assert_close(have[..., order][real], want[real], atol=1e-5, rtol=1e-5)
     best = torch.tensor(order)[want[real].argmax(-1)]  # a symbol of dict.txt
     assert torch.equal(have[real].argmax(-1), best)
+    convert("import", format, tmp_path / "out", tmp_path / "back", "--verify")
+    returned = native.read_native(str(tmp_path / "back" / "checkpoint.pt"), None)
+    before = native.read_native(str(path), None)
+    ours = dict(zip(returned.symbols, returned.parameters[EMBEDDING]))
+    assert set(returned.symbols) == set(before.symbols)
+    for symbol, row in zip(before.symbols, before.parameters[EMBEDDING]):
+        assert torch.equal(ours[symbol], row)
 
 
 def _dictionary(subwords, file, preparation):
