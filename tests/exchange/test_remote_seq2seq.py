@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 from support.conversion import convert, refuses
+from support.model_folders import WORDS as WORDS_OF_FOLDER
+from support.model_folders import write_model
 from support.translations import NORMS_FIRST, SHARED, WORDS, write_translation
 
 from fairseq_posenc.checkpoints import loader
@@ -123,6 +125,28 @@ def test_symbols_behind_the_dictionary_are_never_produced(transformers, tmp_path
     config = json.loads((tmp_path / "theirs" / "config.json").read_text())
     assert config["hidden_symbols"] > 0
     assert config["vocab_size"] == config["target_vocab_size"] == 7 + config["hidden_symbols"]
+
+
+def test_a_model_folder_says_how_text_was_prepared_and_searched(transformers, tmp_path, capsys):
+    made = write_model(tmp_path / "made")
+    text = ("--subwords", "subword-nmt", "--subword-file", made / "codes", "--tokenizer", "moses")
+    convert("pack", made / "model.pt", tmp_path / "model", "--data", made / "data", *text)
+    capsys.readouterr()
+    convert("export", "hf-remote-code", tmp_path / "model", tmp_path / "one", "--verify")
+    assert "split text by --tokenizer moses before" in capsys.readouterr().out
+    search = json.loads((tmp_path / "one" / "generation_config.json").read_text())
+    assert (search["num_beams"], search["length_penalty"]) == (4, 0.6)
+    other = ("--data", made / "data", "--text-of", tmp_path / "model")
+    convert("export", "hf-remote-code", made / "model.pt", tmp_path / "other", *other)
+    for folder in ("", "target"):
+        files = [tmp_path / name / folder / "tokenizer.json" for name in ("one", "other")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "one" / "target")
+    known = len(WORDS_OF_FOLDER) + 4
+    numbers = [n if n < known else 3 for n in tokenizer("the dog barks cat")["input_ids"]]
+    place = {word: 4 + n for n, word in enumerate(WORDS_OF_FOLDER[::-1])}
+    barks = [3] * 5  # b@@ a@@ r@@ k@@ s
+    assert numbers == [place["the"], place["do@@"], place["g"], *barks, place["cat"], 2]
 
 
 @pytest.mark.parametrize(
