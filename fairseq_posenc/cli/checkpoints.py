@@ -169,7 +169,7 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     for side in ("source", "target"):
         shown = "default: as in the checkpoint or the data"
         add(f"--{side}-lang", metavar="LANG", help=shown)
-    group = parser.add_argument_group("for translation models and encoders in transformers")
+    group = parser.add_argument_group("for models in transformers")
     add = group.add_argument
     add(
         "--text-of",

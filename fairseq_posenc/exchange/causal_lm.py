@@ -10,6 +10,7 @@ them, because W (g ⊙ x) = (W diag g) x.
 """
 
 import math
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -21,6 +22,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.causal_classes import CLASSES, CausalClass
 from fairseq_posenc.exchange.formats import (
+    SUBWORD_FLAGS,
     Expressible,
     ForeignModel,
     Imported,
@@ -31,6 +33,7 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Settings
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import Reader, read_vocabulary
+from fairseq_posenc.exchange.splitters import splitter_of
 from fairseq_posenc.exchange.symbols import CAUSAL_MARKS, write_symbols
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 
@@ -62,7 +65,7 @@ class CausalExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab",)
+    flags = ("vocab", *SUBWORD_FLAGS)
 
     def __init__(self, target: CausalClass) -> None:
         self.target = target
@@ -83,22 +86,40 @@ class CausalExporter(CheckpointExporter):
         dim = int(size * settings["rotary_fraction"])
         state = foreign_parameters(checkpoint, target, dim)
         symbols = checkpoint.symbols
+        splitter = splitter_of(checkpoint.subwords, "decoder", symbols, hides=True)
+        hidden = len(splitter.hidden)
+        for name in {target.names.embedding, target.names.output} & set(state):
+            unknown = state[name][symbols.index("<unk>")]
+            state[name] = torch.cat((state[name], unknown.expand(hidden, -1)))
         entries = {
             "model_type": target.model_type,
             "architectures": [target.architecture],
             **target.entries(settings, dim, path),
             "tie_word_embeddings": target.names.output not in state,
-            "vocab_size": len(symbols),
+            "vocab_size": len(symbols) + hidden,
             "pad_token_id": PAD,
             "bos_token_id": symbols.index(_BEGINNING),
             "eos_token_id": symbols.index("</s>"),
             "torch_dtype": "float32",
         }
         hf.write_weights(folder, entries, state)
-        write_symbols(folder, symbols, settings["max_target_positions"], CAUSAL_MARKS)
+        write_symbols(folder, symbols, settings["max_target_positions"], CAUSAL_MARKS, splitter)
+        _write_generation(folder, entries, range(len(symbols), len(symbols) + hidden))
         foreign = _reference(folder, target.architecture, torch.arange(len(symbols)), 0)
-        note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
-        return Exported(foreign, (note,))
+        notes = list(splitter.notes)
+        if hidden:
+            notes.append(
+                f"{hidden} symbols of the subwords that dict.txt lacks have the vectors of <unk>, "
+                "and generation_config.json keeps them from being written"
+            )
+        return Exported(foreign, tuple(notes))
+
+
+def _write_generation(folder: str, entries: Settings, hidden: range) -> None:
+    """Write generation_config.json, by which ``generate`` writes symbols of dict.txt alone."""
+    content = {name: entries[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    content["suppress_tokens"] = [PAD, *hidden]
+    Path(folder, "generation_config.json").write_text(hf.as_json(content), "utf-8")
 
 
 def foreign_parameters(

@@ -115,6 +115,10 @@ class Wanted(NamedTuple):
     subword_file: Optional[str] = None
 
 
+#: The fields of :class:`Wanted` that say how text was prepared.
+SUBWORD_FLAGS = ("text_of", "subwords", "subword_file")
+
+
 class Report(NamedTuple):
     """The result of a conversion.
 

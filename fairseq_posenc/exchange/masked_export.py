@@ -15,7 +15,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.encoder_heads import Architecture, label_entries
 from fairseq_posenc.exchange.encoder_tokenizer import written_tokenizer
-from fairseq_posenc.exchange.formats import Wanted, refuse_inexpressible
+from fairseq_posenc.exchange.formats import SUBWORD_FLAGS, refuse_inexpressible
 from fairseq_posenc.exchange.kinds import (
     EMBEDDING,
     ENCODER,
@@ -30,8 +30,6 @@ from fairseq_posenc.exchange.kinds import (
 from fairseq_posenc.exchange.masked_class import MaskedClass
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters
-from fairseq_posenc.exchange.seq2seq_folder import prepared
-from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.exchange.symbols import HIDDEN
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 
@@ -43,15 +41,10 @@ class MaskedExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", "head", "data", "text_of", "subwords", "subword_file")
+    flags = ("vocab", "head", "data", *SUBWORD_FLAGS)
 
     def __init__(self, target: MaskedClass) -> None:
         self.target = target
-
-    def prepared(self, wanted: Wanted) -> Tuple[Wanted, Optional[Subwords]]:
-        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
-        found, subwords, _ = prepared(wanted)
-        return found, subwords
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange import huggingface as hf
-from fairseq_posenc.exchange.formats import Wanted
+from fairseq_posenc.exchange.formats import SUBWORD_FLAGS, Wanted
 from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.seq2seq_classes import SIDES
 from fairseq_posenc.exchange.splitters import Subwords, splitter_of
@@ -24,7 +24,7 @@ from fairseq_posenc.text.preparation import Text, recorded
 from fairseq_posenc.text.subwords import SUBWORD_FILES
 
 #: The fields of a request that :func:`prepared` reads.
-FLAGS = ("data", "source_lang", "target_lang", "text_of", "subwords", "subword_file")
+FLAGS = ("data", "source_lang", "target_lang", *SUBWORD_FLAGS)
 DICTIONARY = "dict.txt"
 #: The folder of the target's tokenizer, where there are two dictionaries.
 TARGET = "target"

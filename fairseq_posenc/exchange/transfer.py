@@ -19,7 +19,7 @@ from fairseq_posenc.exchange.formats import (
     Wanted,
 )
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, TRANSLATION, Parameters
-from fairseq_posenc.exchange.splitters import Subwords
+from fairseq_posenc.exchange.seq2seq_folder import prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation
 
@@ -109,13 +109,9 @@ class CheckpointExporter(Exporter):
         """
         raise NotImplementedError
 
-    def prepared(self, wanted: Wanted) -> Tuple[Wanted, Optional[Subwords]]:
-        """An export with the file of the checkpoint, and how its text was prepared, if known."""
-        return wanted, None
-
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
-        wanted, subwords = self.prepared(wanted)
+        wanted, subwords, _ = prepared(wanted)
         checkpoint = native.read_native(wanted.path, wanted.vocab)
         checkpoint = checkpoint._replace(data=wanted.data or checkpoint.data, subwords=subwords)
         head = choose_head(checkpoint, wanted.head)
