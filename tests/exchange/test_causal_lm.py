@@ -10,6 +10,7 @@ from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.causal_classes import CLASSES
 from fairseq_posenc.exchange.kinds import CAUSAL, PAD
+from fairseq_posenc.text.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]
 
@@ -70,10 +71,10 @@ EXPRESSED = {
 
 
 @torch.no_grad()
-def checkpoint_of(folder, settings):
+def checkpoint_of(folder, settings, words=WORDS):
     """A checkpoint of random weights, none of which is a zero or a one that could be forgotten."""
     folder.mkdir()
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS))
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
     saved = native.new_checkpoint(settings, {}, str(folder), CAUSAL)
     model = native.build(saved, str(folder / "dict.txt"), CAUSAL)
     for parameter in model.parameters():
@@ -120,6 +121,42 @@ def test_texts_are_tokenised_and_continued_alike(name, transformers, tmp_path):
         numbers = [dictionary.index(word) for word in text.split()]
         want = continued(ours, torch.tensor([[dictionary.eos(), *numbers]]), 12)[0]
         assert row[len(row) - len(want) :].tolist() == want.tolist()
+
+
+def test_raw_text_is_split_and_computed_as_in_fairseq(transformers, tmp_path):
+    """Symbols of the subwords that dict.txt lacks are <unk>, and never written."""
+    module = pytest.importorskip("sentencepiece", reason="learns the subwords")
+    texts = ["a cab had a bad dab", "bad cad", "a hag bags a cab", "dada"]
+    (tmp_path / "train").write_text("\n".join(texts * 9) + "\n", encoding="utf-8")
+    module.SentencePieceTrainer.train(
+        input=str(tmp_path / "train"),
+        model_prefix=str(tmp_path / "m"),
+        vocab_size=14,
+        minloglevel=2,
+    )
+    file = str(tmp_path / "m.model")
+    preparation = Preparation(Text(subwords="sentencepiece", subword_file=file))
+    lines = [preparation.source(text) for text in texts]
+    lacking = lines[2][-1]
+    words = sorted({symbol for line in lines for symbol in line} - {lacking})
+    target, settings = EXPRESSED["grouped"]
+    path, theirs = checkpoint_of(tmp_path / "ours", settings, words), tmp_path / "theirs"
+    given = ["--subwords", "sentencepiece", "--subword-file", file, "--verify"]
+    convert("export", target, path, theirs, *given)
+    model = transformers.AutoModelForCausalLM.from_pretrained(theirs).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(theirs)
+    ours = native.load(str(path), str(path.parent / "dict.txt"), CAUSAL)
+    number = {
+        symbol: index for index, symbol in enumerate(native.read_native(str(path), None).symbols)
+    }
+    for text, line in zip(texts, lines):
+        tokens = torch.tensor([[2, *(number.get(symbol, 3) for symbol in line)]])
+        read = tokenizer(text, return_tensors="pt")["input_ids"]
+        assert read.where(read < len(number), torch.tensor(3)).tolist() == tokens.tolist()
+        have = model(read).logits[..., : len(number)]
+        torch.testing.assert_close(have, ours(tokens)[0], atol=1e-5, rtol=1e-5)
+    written = model.generate(read, max_new_tokens=20, do_sample=False, eos_token_id=-1)
+    assert written.size(1) == read.size(1) + 20 and written.max() < len(number)
 
 
 @pytest.mark.parametrize("name", EXPRESSED)
