@@ -89,8 +89,7 @@ class CausalExporter(CheckpointExporter):
         splitter = splitter_of(checkpoint.subwords, "decoder", symbols, hides=True)
         hidden = len(splitter.hidden)
         for name in {target.names.embedding, target.names.output} & set(state):
-            unknown = state[name][symbols.index("<unk>")]
-            state[name] = torch.cat((state[name], unknown.expand(hidden, -1)))
+            state[name] = joints.extended(state[name], hidden)
         entries = {
             "model_type": target.model_type,
             "architectures": [target.architecture],

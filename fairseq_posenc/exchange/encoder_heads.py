@@ -1,4 +1,4 @@
-"""What the classes of transformers for encoders have on top: output layers, heads and labels."""
+"""Output layers, heads and labels of transformers' classes for encoders."""
 
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple

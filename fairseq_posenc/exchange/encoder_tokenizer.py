@@ -15,14 +15,13 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.huggingface import as_json
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import LEADING, MASK, read_vocabulary
-from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY
+from fairseq_posenc.exchange.reader import DICTIONARY, LEADING, MASK, read_vocabulary
 from fairseq_posenc.exchange.splitters import splitter_of
 from fairseq_posenc.exchange.symbols import ENCODER_ROLES, Marks, post_processor, write_symbols
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.text.tokenizer import Files, description, find_files
 
-#: What config.json calls the numbers of special symbols, and fairseq's names of these.
+#: fairseq's names of special symbols, by the entries of config.json for their numbers.
 _ROLES = {
     "bos_token_id": "<s>",
     "cls_token_id": "<s>",
@@ -85,7 +84,7 @@ def written_tokenizer(
 
 
 def _marks(checkpoint: NativeCheckpoint, inputs: List[str]) -> Marks:
-    """What training put around texts: [CLS] in front, and between two texts their separators."""
+    """The marks of training: [CLS] in front of texts, and separators between two texts."""
     fine_tuned = hasattr(checkpoint.task, "separator_token")
     separator = option(checkpoint.task, "separator_token") is not None or not fine_tuned
     second = ":1" if _SEGMENTS in inputs else ""
@@ -112,7 +111,7 @@ def _copied(
     names, order = vocabulary.names, torch.empty_like(vocabulary.order)
     order[vocabulary.order] = torch.arange(len(order))
     if (content.get("post_processor") or {}).get("type") in (None, "ByteLevel"):
-        # which puts nothing around texts
+        # such a tokenizer puts nothing around texts
         number = {names[ours]: int(vocabulary.order[LEADING.index(ours)]) for ours in LEADING}
         marks = _renamed(_marks(checkpoint, inputs), names)
         content = {**content, "post_processor": post_processor(marks, number)}

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairseq_posenc.exchange.causal_names import Names
 from fairseq_posenc.exchange.kinds import Parameters
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader
 
 PARTS = ("weight", "bias")
 
@@ -98,6 +98,11 @@ def leave_out_rows(parameters: ForeignParameters, names: Collection[str], known:
             parameters[name] = rows[:known]
             notes.append(f"left out {len(rows) - known} rows of {name} that have no symbol")
     return notes
+
+
+def extended(rows: Tensor, number: int) -> Tensor:
+    """*rows* (V, C) and further ones, *number* copies of that of ``<unk>``."""
+    return torch.cat((rows, rows[LEADING.index("<unk>")].expand(number, -1)))
 
 
 def interleaved_to_half(rows: Tensor, head_dim: int, dim: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a class of transformers for masked language models has to say of itself."""
+"""The description of a class of transformers for masked language models."""
 
 from typing import Any, Collection, Dict, Mapping, Tuple
 
@@ -122,7 +122,7 @@ class MaskedClass:
         """Adapt parameters and entries to each other, in place."""
 
     def lm_biased(self, config: Config) -> bool:
-        """Whether its output layer has a bias."""
+        """True if the output layer of the language model has a bias."""
         return True
 
     def entries(self, settings: Settings, built: Architecture, path: str) -> Dict[str, Any]:

@@ -1,6 +1,5 @@
 """Masked language models and classifiers of transformers' native classes, read and written."""
 
-import os
 from typing import List, Optional
 
 import torch
@@ -10,11 +9,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.causal_names import NORM_1, NORM_2
 from fairseq_posenc.exchange.encoder_heads import Architecture, read_labels
-from fairseq_posenc.exchange.formats import (
-    Imported,
-    Importer,
-    register_format,
-)
+from fairseq_posenc.exchange.formats import Imported, Importer, register_format
 from fairseq_posenc.exchange.kinds import (
     EMBEDDING,
     ENCODER,
@@ -35,7 +30,6 @@ from fairseq_posenc.exchange.reader import (
     dictionary_vocabulary,
     read_vocabulary,
 )
-from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY
 
 #: Ends of the names of tensors that the classes compute themselves.
 _COMPUTED = (".position_ids", ".rotary_emb.inv_freq")
@@ -61,11 +55,7 @@ class MaskedImporter(Importer):
         built = source.architectures[name]
         settings = source.settings(config, built)
         hf.check_sizes(folder)
-        listed = os.path.join(path, DICTIONARY)  # in folders that were written from here
-        if vocab is None and os.path.isfile(listed):
-            vocabulary = dictionary_vocabulary(listed)
-        else:
-            vocabulary = read_vocabulary(path, vocab)
+        vocabulary = dictionary_vocabulary(path, vocab) or read_vocabulary(path, vocab)
         _check_symbols(vocabulary, config, bool(source.names.table))
         parameters = hf.with_prefix(folder.parameters, source.names.embedding)
         rows = (source.names.embedding, source.names.output, *source.lm_bias)

@@ -189,7 +189,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
 
 
 def one_document(settings: Settings) -> Tuple[Dict[str, Any], Sequence[str]]:
-    """What changes in *settings* for a foreign model, which takes each text for one document.
+    """The changes of *settings* for a foreign model, which takes each text for one document.
 
     Without ``--document-mask`` a model computes the same for a text of one document.
 

@@ -1,5 +1,6 @@
 """Settings, parameters and vocabularies of other toolkits, read and checked."""
 
+import os
 from typing import (
     Any,
     Callable,
@@ -30,6 +31,8 @@ SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in ROLES}
 
 SPECIAL = tuple(ours for ours, _, _ in ROLES)
 *LEADING, MASK = SPECIAL
+#: fairseq's dictionary, in folders that were written here.
+DICTIONARY = "dict.txt"
 
 Value = TypeVar("Value")
 
@@ -203,15 +206,22 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
     return renumber(symbols, files.special(), source)
 
 
-def dictionary_vocabulary(path: str) -> Vocabulary:
-    """The vocabulary of a model whose numbers are those of a dict.txt.
+def dictionary_vocabulary(folder: str, file: Optional[str]) -> Optional[Vocabulary]:
+    """The vocabulary of a folder that was written here, whose numbers are those of its dict.txt.
 
     Args:
-        path: the dict.txt, with ``<mask>`` if the model has it.
+        folder: its dict.txt has ``<mask>`` if the model has it.
+        file: a dictionary or another vocabulary elsewhere, if one was given.
+
+    Returns:
+        the vocabulary, or None if there is no dictionary.
 
     Raises:
         UsageError: the file cannot be read or is not a dictionary.
     """
+    path = file or os.path.join(folder, DICTIONARY)
+    if not os.path.basename(path).startswith("dict.") or not os.path.isfile(path):
+        return None
     found = read_dictionary(path, adds_mask=False)
     last = [MASK] if MASK in found.symbols else []
     return renumber(found.symbols, {name: name for name in (*LEADING, *last)}, path, found.count)

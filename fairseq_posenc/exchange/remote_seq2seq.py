@@ -25,12 +25,12 @@ from fairseq_posenc.encodings.base import DistanceBias, Encoding
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.ctranslate2_positions import reach_of
 from fairseq_posenc.exchange.formats import Expressible, refuse_inexpressible, register_format
-from fairseq_posenc.exchange.joints import interleaved_to_half, with_halves
+from fairseq_posenc.exchange.joints import extended, interleaved_to_half, with_halves
 from fairseq_posenc.exchange.kinds import PAD, TRANSLATION, Parameters, Settings
 from fairseq_posenc.exchange.seq2seq import READ, TranslationExporter
 from fairseq_posenc.exchange.seq2seq_classes import SIDES
 from fairseq_posenc.exchange.seq2seq_folder import special, texts_of, write_texts
-from fairseq_posenc.exchange.seq2seq_write import EMBEDDINGS, OUTPUT, extended, own_parameters
+from fairseq_posenc.exchange.seq2seq_write import EMBEDDINGS, OUTPUT, own_parameters
 from fairseq_posenc.exchange.source import without_effect
 from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.flags.registry import fields_of

@@ -26,11 +26,11 @@ from fairseq_posenc.exchange.formats import (
     register_format,
 )
 from fairseq_posenc.exchange.kinds import TRANSLATION, Settings
+from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import (
     FLAGS,
     dictionaries_of,
-    prepared,
     special,
     texts_of,
     write_texts,
@@ -58,7 +58,7 @@ class TranslationExporter(Exporter):
     """Writes a folder with a translation model for transformers."""
 
     flags = FLAGS
-    #: what is written, for messages
+    #: the target of the export, for messages
     name: str
 
     def refuse(self, path: str, settings: Settings) -> None:

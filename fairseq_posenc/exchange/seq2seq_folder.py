@@ -6,83 +6,27 @@ These are tokenizers that number text as fairseq does, and the settings of the s
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from fairseq.data import Dictionary
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange import huggingface as hf
-from fairseq_posenc.exchange.formats import SUBWORD_FLAGS, Wanted
+from fairseq_posenc.exchange.formats import SUBWORD_FLAGS
 from fairseq_posenc.exchange.kinds import PAD, Settings
+from fairseq_posenc.exchange.reader import DICTIONARY
 from fairseq_posenc.exchange.seq2seq_classes import SIDES
 from fairseq_posenc.exchange.splitters import Subwords, splitter_of
 from fairseq_posenc.exchange.symbols import TRANSLATION_MARKS, Splitter, write_symbols
-from fairseq_posenc.serving.model_folder import CHECKPOINT, SETTINGS, Search, read_model_folder
+from fairseq_posenc.serving.model_folder import Search
 from fairseq_posenc.serving.translate import MAX_LENGTH
-from fairseq_posenc.text.preparation import Text, recorded
-from fairseq_posenc.text.subwords import SUBWORD_FILES
 
-#: The fields of a request that :func:`prepared` reads.
+#: The fields of a request that an export of a translation model reads.
 FLAGS = ("data", "source_lang", "target_lang", *SUBWORD_FLAGS)
-DICTIONARY = "dict.txt"
 #: The folder of the target's tokenizer, where there are two dictionaries.
 TARGET = "target"
 _END = "</s>"
-#: fairseq-generate's search.
-_SEARCH = Search(beam=5, lenpen=1.0)
-
-
-def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
-    """An export with the file of the checkpoint, how its text was prepared, and its search.
-
-    Args:
-        wanted: its path can be a model folder, which says all of it.
-
-    Raises:
-        UsageError: a folder does not say it, or flags contradict each other.
-    """
-    if os.path.isdir(wanted.path):
-        folder = read_model_folder(wanted.path, "export")
-        if folder.checkpoint is None:
-            raise UsageError(f"{wanted.path}: has no {CHECKPOINT}; pack the checkpoint")
-        said = wanted if wanted.text_of or wanted.subwords else wanted._replace(text_of=wanted.path)
-        found = said._replace(
-            path=folder.checkpoint,
-            data=wanted.data or wanted.path,
-            source_lang=wanted.source_lang or folder.text.source_lang,
-            target_lang=wanted.target_lang or folder.text.target_lang,
-        )
-        return found, subwords_of(found), folder.search
-    return wanted, subwords_of(wanted), _SEARCH
-
-
-def subwords_of(wanted: Wanted) -> Optional[Subwords]:
-    """How text was prepared, as the flags of an export say it; None if they do not.
-
-    Raises:
-        UsageError: as :func:`prepared`.
-    """
-    kind, file, folder = wanted.subwords, wanted.subword_file, wanted.text_of
-    if folder is not None:
-        if kind is not None or file is not None:
-            raise UsageError(f"--text-of {folder}: give it without --subwords and --subword-file")
-        if not os.path.isfile(os.path.join(folder, SETTINGS)):
-            text = recorded(folder)
-            if text is None:
-                raise UsageError(f"--text-of {folder}: does not say how its text was prepared")
-            return Subwords(text, text.subword_file, text.target_subword_file or text.subword_file)
-        model = read_model_folder(folder, "--text-of")
-        names = (model.text.subword_file, model.text.target_subword_file or model.text.subword_file)
-        return Subwords(model.text, *(None if n is None else model.file(n) for n in names))
-    if kind is None and file is None:
-        return None
-    if kind is None or (SUBWORD_FILES[kind] is None) != (file is None):
-        raise UsageError(
-            f"--subword-file {file}: belongs to --subwords subword-nmt, sentencepiece or "
-            f"transformers, which need one; --subwords is {kind}"
-        )
-    return Subwords(Text(subwords=kind, subword_file=file), file, file)
 
 
 def dictionaries_of(loaded: Loaded) -> Dict[str, Dictionary]:
@@ -143,8 +87,7 @@ def write_texts(
         settings: the settings of the model, complete.
         search: beam size and length penalty.
     """
-    size = texts.sizes["decoder"]
-    content = _generation(settings, texts.symbols["decoder"], size, search)
+    content = _generation(settings, texts.symbols["decoder"], search)
     Path(folder, "generation_config.json").write_text(hf.as_json(content), "utf-8")
     source, target = (texts.splitters[side] for side in SIDES)
     longest = settings["max_source_positions"]
@@ -172,13 +115,10 @@ def special(symbols: List[str]) -> Dict[str, Any]:
     }
 
 
-def _generation(
-    settings: Settings, symbols: List[str], size: int, search: Search
-) -> Dict[str, Any]:
+def _generation(settings: Settings, symbols: List[str], search: Search) -> Dict[str, Any]:
     """generation_config.json, with which ``generate`` searches as fairseq-generate does.
 
     Args:
-        size: the number of logits.
         search: beam size and length penalty.
     """
     longest = min(MAX_LENGTH, settings["max_target_positions"] - 1)
@@ -189,5 +129,5 @@ def _generation(
         "num_beams": search.beam,
         "length_penalty": search.lenpen,
         "early_stopping": True,
-        "suppress_tokens": [PAD, *range(len(symbols), size)],
+        "suppress_tokens": [PAD],
     }

@@ -14,12 +14,11 @@ from fairseq_posenc.exchange.reader import (
     MASK,
     Config,
     Reader,
-    Vocabulary,
     dictionary_vocabulary,
     renumber,
 )
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
-from fairseq_posenc.exchange.seq2seq_folder import DICTIONARY, TARGET
+from fairseq_posenc.exchange.seq2seq_folder import TARGET
 from fairseq_posenc.exchange.seq2seq_read import read_parameters
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, reference
 from fairseq_posenc.text.tokenizer import find_files, read_symbols
@@ -46,7 +45,10 @@ class Seq2SeqImporter(Importer):
         config.architecture([source.architecture])
         settings = source.settings(config)
         _refuse_two_vocabularies(path, config)
-        vocabulary = _read_vocabulary(path, config, vocab)
+        vocabulary = dictionary_vocabulary(path, vocab)
+        if vocabulary is None:
+            symbols, file = _symbols(path, vocab)
+            vocabulary = renumber(symbols, _special_names(symbols, config), file)
         known = len(vocabulary.order) - vocabulary.missing
         names = (source.shared, source.output, *source.apart.values())
         tensors = dict(folder.parameters)
@@ -94,19 +96,6 @@ def _start(config: Config, source: Seq2SeqClass) -> int:
     if isinstance(found, bool) or not isinstance(found, int):
         raise UsageError(f"{config.path}: decoder_start_token_id is {found!r}; it must be a number")
     return found
-
-
-def _read_vocabulary(path: str, config: Config, file: Optional[str]) -> Vocabulary:
-    """The symbols of a folder: of fairseq's dict.txt, or of a tokenizer.
-
-    Args:
-        file: a dict.txt or vocab.txt elsewhere.
-    """
-    given = file or os.path.join(path, DICTIONARY)
-    if os.path.basename(given).startswith("dict.") and os.path.isfile(given):
-        return dictionary_vocabulary(given)
-    symbols, source = _symbols(path, file)
-    return renumber(symbols, _special_names(symbols, config), source)
 
 
 def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.exchange.joints import write_layers
+from fairseq_posenc.exchange.joints import extended, write_layers
 from fairseq_posenc.exchange.kinds import PAD, Parameters, Settings
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
 from fairseq_posenc.exchange.source import COPIES
@@ -23,8 +23,6 @@ EMBEDDINGS = {side: f"{side}.embed_tokens.weight" for side in SIDES}
 OUTPUT = "decoder.output_projection.weight"
 TABLE = "{}.embed_positions.weight"
 BIAS_OF_T5 = "{}.position_bias.t5.table.weight"
-#: fairseq's number of ``<unk>``.
-_UNK = 3
 #: Ends of the names of buffers.
 _BUFFERS = (".version", "._float_tensor")
 
@@ -140,11 +138,6 @@ def _write_embeddings(
         bias = torch.zeros(1, len(output) + rows["decoder"])
         bias[:, len(output) :] = HIDDEN
         state[target.bias] = bias
-
-
-def extended(rows: Tensor, number: int) -> Tensor:
-    """*rows* (V, C) with so many more that are those of ``<unk>``."""
-    return torch.cat((rows, rows[_UNK].expand(number, -1)))
 
 
 def _write_t5(

@@ -19,7 +19,7 @@ from fairseq_posenc.exchange.formats import (
     Wanted,
 )
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, TRANSLATION, Parameters
-from fairseq_posenc.exchange.seq2seq_folder import prepared
+from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation
 

@@ -1,0 +1,66 @@
+"""How the text of a model was prepared, as a model folder, a recipe or flags say it."""
+
+import os
+from typing import Optional, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.formats import Wanted
+from fairseq_posenc.exchange.splitters import Subwords
+from fairseq_posenc.serving.model_folder import CHECKPOINT, SETTINGS, Search, read_model_folder
+from fairseq_posenc.text.preparation import Text, recorded
+from fairseq_posenc.text.subwords import SUBWORD_FILES
+
+#: fairseq-generate's search.
+_SEARCH = Search(beam=5, lenpen=1.0)
+
+
+def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
+    """An export with the file of the checkpoint, how its text was prepared, and its search.
+
+    Args:
+        wanted: its path can be a model folder, which says all of it.
+
+    Raises:
+        UsageError: a folder does not say it, or flags contradict each other.
+    """
+    if os.path.isdir(wanted.path):
+        folder = read_model_folder(wanted.path, "export")
+        if folder.checkpoint is None:
+            raise UsageError(f"{wanted.path}: has no {CHECKPOINT}; pack the checkpoint")
+        said = wanted if wanted.text_of or wanted.subwords else wanted._replace(text_of=wanted.path)
+        found = said._replace(
+            path=folder.checkpoint,
+            data=wanted.data or wanted.path,
+            source_lang=wanted.source_lang or folder.text.source_lang,
+            target_lang=wanted.target_lang or folder.text.target_lang,
+        )
+        return found, subwords_of(found), folder.search
+    return wanted, subwords_of(wanted), _SEARCH
+
+
+def subwords_of(wanted: Wanted) -> Optional[Subwords]:
+    """How text was prepared, as the flags of an export say it; None if they do not.
+
+    Raises:
+        UsageError: as :func:`prepared`.
+    """
+    kind, file, folder = wanted.subwords, wanted.subword_file, wanted.text_of
+    if folder is not None:
+        if kind is not None or file is not None:
+            raise UsageError(f"--text-of {folder}: give it without --subwords and --subword-file")
+        if not os.path.isfile(os.path.join(folder, SETTINGS)):
+            text = recorded(folder)
+            if text is None:
+                raise UsageError(f"--text-of {folder}: does not say how its text was prepared")
+            return Subwords(text, text.subword_file, text.target_subword_file or text.subword_file)
+        model = read_model_folder(folder, "--text-of")
+        names = (model.text.subword_file, model.text.target_subword_file or model.text.subword_file)
+        return Subwords(model.text, *(None if n is None else model.file(n) for n in names))
+    if kind is None and file is None:
+        return None
+    if kind is None or (SUBWORD_FILES[kind] is None) != (file is None):
+        raise UsageError(
+            f"--subword-file {file}: belongs to --subwords subword-nmt, sentencepiece or "
+            f"transformers, which need one; --subwords is {kind}"
+        )
+    return Subwords(Text(subwords=kind, subword_file=file), file, file)
