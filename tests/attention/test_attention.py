@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import kernel_of, skip_without_cpu_kernels, slow_attention, table_of, tiny
+from support.helpers import skip_without_cpu_kernels, table_of, tiny
+from support.parts import kernel_of, slow_attention
 
 from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights

@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 import torch
-from support.helpers import VOCABULARY, encoding_of, skip_without_cpu_kernels
+from support.helpers import VOCABULARY, skip_without_cpu_kernels
 from support.masked_language_models import build, count, texts
+from support.parts import encoding_of
 
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu

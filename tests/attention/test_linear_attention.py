@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import assert_causal, kernel_of, skip_without_cpu_kernels, table_of
+from support.helpers import assert_causal, skip_without_cpu_kernels, table_of
 from support.linear_layers import (
     PADDINGS,
     B,
@@ -23,6 +23,7 @@ from support.linear_layers import (
     in_steps,
     layer_of,
 )
+from support.parts import kernel_of
 
 from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally, empty_state
 

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from support.helpers import kernel_of, skip_without_cpu_kernels
+from support.helpers import skip_without_cpu_kernels
 from support.masked_language_models import texts, tiny
+from support.parts import kernel_of
 
 from fairseq_posenc.attention.linformer import SHARING
 from fairseq_posenc.basics.errors import UsageError

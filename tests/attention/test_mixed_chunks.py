@@ -3,13 +3,8 @@
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import (
-    assert_causal,
-    encoding_of,
-    skip_without_cpu_kernels,
-    table_of,
-    through_a_cache,
-)
+from support.helpers import assert_causal, skip_without_cpu_kernels, table_of, through_a_cache
+from support.parts import encoding_of
 
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from tests.attention.test_gated import C, S

@@ -2,16 +2,9 @@
 
 import pytest
 import torch
-from support.helpers import (
-    PAD,
-    causal_only,
-    decode_in_steps,
-    kernel_of,
-    sentences,
-    slow_attention,
-    table_of,
-)
+from support.helpers import PAD, causal_only, decode_in_steps, sentences, table_of
 from support.own_extensions import files, own_model, registries_as_before
+from support.parts import kernel_of, slow_attention
 
 from fairseq_posenc.attention import MultiheadKernel, register_attention
 from fairseq_posenc.basics.errors import UsageError

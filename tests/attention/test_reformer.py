@@ -6,13 +6,13 @@ from support.formulas import rotation_matrix
 from support.helpers import (
     PAD,
     assert_causal,
-    kernel_of,
     sentences,
     skip_without_cpu_kernels,
     table_of,
     through_a_cache,
     tiny,
 )
+from support.parts import kernel_of
 
 from fairseq_posenc.attention.reformer import _without_itself
 from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES

@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from support.helpers import PAD, assert_causal, kernel_of, sentences, tiny
+from support.helpers import PAD, assert_causal, sentences, tiny
+from support.parts import kernel_of
 from support.sparse_layers import KERNELS
 
 from fairseq_posenc.attention import sparse

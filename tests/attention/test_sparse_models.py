@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from support.helpers import PAD, TINY, build, encoding_of, sentences, tiny
+from support.helpers import PAD, TINY, build, sentences, tiny
 from support.masked_language_models import CLS, Vocabulary
 from support.masked_language_models import tiny as masked_lm
+from support.parts import encoding_of
 from support.sparse_layers import BIGBIRD, KERNELS, LOCAL
 
 from fairseq_posenc.basics.errors import UsageError

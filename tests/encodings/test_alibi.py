@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support.formulas import H, bias_of, by_loops, lengths
-from support.helpers import encoding_of
+from support.parts import encoding_of
 
 from fairseq_posenc.encodings.alibi import slopes
 

@@ -18,8 +18,9 @@ from support.formulas import (
     random,
     rotation_matrix,
 )
-from support.helpers import PAD, causal_only, decode_in_steps, encoding_of, sentences, tiny
+from support.helpers import PAD, causal_only, decode_in_steps, sentences, tiny
 from support.masked_language_models import count
+from support.parts import encoding_of
 
 from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention

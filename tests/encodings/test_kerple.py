@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.formulas import bias_of, by_loops, lengths, sigmoid
-from support.helpers import encoding_of
+from support.parts import encoding_of
 
 
 @lengths

@@ -5,16 +5,8 @@ from argparse import Namespace
 import pytest
 import torch
 from support.causal_language_models import tiny as language_model
-from support.helpers import (
-    LINEAR,
-    PAD,
-    VOCABULARY,
-    causal_only,
-    decode_in_steps,
-    encoding_of,
-    sentences,
-    tiny,
-)
+from support.helpers import LINEAR, PAD, VOCABULARY, causal_only, decode_in_steps, sentences, tiny
+from support.parts import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS

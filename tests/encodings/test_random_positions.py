@@ -4,7 +4,8 @@ from argparse import Namespace
 
 import pytest
 import torch
-from support.helpers import PAD, VOCABULARY, build, encoding_flags, encoding_of, sentences, tiny
+from support.helpers import PAD, VOCABULARY, build, sentences, tiny
+from support.parts import encoding_flags, encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS

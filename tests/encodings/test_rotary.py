@@ -3,7 +3,8 @@
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import encoding_of, sentences, tiny
+from support.helpers import sentences, tiny
+from support.parts import encoding_of
 
 from fairseq_posenc.encodings.rotary import Rotary
 from fairseq_posenc.stacks.padding import Keys, Padding

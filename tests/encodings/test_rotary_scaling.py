@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from support.helpers import build, decode_in_steps, encoding_of, sentences, tiny
+from support.helpers import build, decode_in_steps, sentences, tiny
+from support.parts import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_scaling import RULES, UNSCALED, Scaling, warn_of_length

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.formulas import bias_of, by_loops
-from support.helpers import encoding_of
+from support.parts import encoding_of
 
 from fairseq_posenc.encodings.t5 import relative_position_bucket as bucket
 

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from support.helpers import PAD, encoding_of
+from support.helpers import PAD
 from support.masked_language_models import texts, tiny
+from support.parts import encoding_of
 
 
 def reset_by_hand(v, theta1, theta2):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from support.helpers import encoding_of
+from support.parts import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from support.conversion import SYMBOLS, convert, load, refuses, roformer_weights, write_folder
-from support.helpers import encoding_flags
+from support.parts import encoding_flags
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary

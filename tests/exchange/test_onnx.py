@@ -6,8 +6,9 @@ import pytest
 import torch
 from support.conversion import convert, refuses
 from support.foreign_models import trained
-from support.helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY, encoding_of
+from support.helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY
 from support.masked_language_models import tiny
+from support.parts import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS

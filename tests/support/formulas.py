@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.helpers import encoding_of
+from support.parts import encoding_of
 
 from fairseq_posenc.attention.functional import additive_mask, attend_with_weights
 from fairseq_posenc.encodings import ENCODINGS

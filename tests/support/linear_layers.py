@@ -6,7 +6,8 @@ import pytest
 import torch
 from support.commands import SMALL
 from support.helpers import LINEAR as LINEAR_ATTENTIONS
-from support.helpers import ROTATING, encoding_flags, table_of, through_a_cache
+from support.helpers import ROTATING, table_of, through_a_cache
+from support.parts import encoding_flags
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.linear import layer as linear

@@ -1,0 +1,49 @@
+"""Encodings and kernels outside of any model, and a second opinion on attention."""
+
+import math
+from argparse import Namespace
+
+import torch
+
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.configuration.fields import layer_flags
+from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
+
+
+def encoding_flags(name="rotary", **changes):
+    """Options as encodings and kernels read them: the defaults of all, but for *changes*."""
+    defaults = {flag.name: flag.metadata["default"] for flag in layer_flags()}
+    return Namespace(**{**defaults, **changes, "position_encoding": name})
+
+
+def encoding_of(name, heads=4, head_dim=8, causal=False, has_cls=False, longest=64, **changes):
+    """A composed encoding outside of any model."""
+    stack = Stack("encoder", heads, head_dim, causal, longest, has_cls)
+    return PositionEncoding(parse_encodings(name), encoding_flags(name, **changes), stack)
+
+
+def kernel_of(attention, encoding="none", heads=4, head_dim=8, **given):
+    """A registered kernel outside of any model; see :func:`encoding_of`."""
+    composed = encoding_of(encoding, heads, head_dim, attention=attention, **given)
+    return ATTENTIONS[attention].thing(heads * head_dim, heads, composed).eval()
+
+
+def slow_attention(q, k, v, scale, allowed, bias=None):
+    """softmax(scale·q·k + bias) v by loops in float64, over the keys *allowed*[b][i][j] only.
+
+    Args: q (B, H, T, D), k and v (B, H, S, D), allowed (B, T, S) bool, bias (B, H, T, S) or None.
+    """
+    q, k, v = (x.detach().double() for x in (q, k, v))
+    out = torch.zeros_like(q)
+    for b in range(q.size(0)):
+        for h in range(q.size(1)):
+            for i in range(q.size(2)):
+                keys = [j for j in range(k.size(2)) if allowed[b][i][j]]
+                if not keys:
+                    continue
+                extra = [float(bias[b, h, i, j]) if bias is not None else 0.0 for j in keys]
+                logits = [scale * float(q[b, h, i] @ k[b, h, j]) + e for j, e in zip(keys, extra)]
+                top = max(logits)
+                exps = [math.exp(x - top) for x in logits]
+                out[b, h, i] = sum(w / sum(exps) * v[b, h, j] for w, j in zip(exps, keys))
+    return out
