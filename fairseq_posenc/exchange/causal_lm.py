@@ -10,6 +10,7 @@ them, because W (g ⊙ x) = (W diag g) x.
 """
 
 import math
+import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import causal_names as names
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
@@ -32,7 +34,12 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Settings
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import Reader, read_vocabulary
+from fairseq_posenc.exchange.reader import (
+    DICTIONARY,
+    Reader,
+    dictionary_vocabulary,
+    read_vocabulary,
+)
 from fairseq_posenc.exchange.splitters import splitter_of
 from fairseq_posenc.exchange.symbols import CAUSAL_MARKS, write_symbols
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
@@ -103,6 +110,9 @@ class CausalExporter(CheckpointExporter):
         }
         hf.write_weights(folder, entries, state)
         write_symbols(folder, symbols, settings["max_target_positions"], CAUSAL_MARKS, splitter)
+        read_dictionary(checkpoint.dictionary, adds_mask=False).save(
+            os.path.join(folder, DICTIONARY)
+        )
         _write_generation(folder, entries, range(len(symbols), len(symbols) + hidden))
         foreign = _reference(folder, target.architecture, torch.arange(len(symbols)), 0)
         notes = list(splitter.notes)
@@ -176,7 +186,7 @@ class CausalImporter(Importer):
         source, folder = self.source, hf.open_folder(path, self.source.model_type)
         folder.config.architecture([source.architecture])
         settings = source.settings(folder.config)
-        vocabulary = read_vocabulary(path, vocab)
+        vocabulary = dictionary_vocabulary(path, vocab) or read_vocabulary(path, vocab)
         parameters = hf.with_prefix(folder.parameters, source.names.embedding)
         tied = folder.config.flag("tie_word_embeddings", source.tied)
         known = len(vocabulary.order) - vocabulary.missing

@@ -14,7 +14,7 @@ from fairseq_posenc.exchange import sentencepiece_file as spm
 from fairseq_posenc.exchange.reader import LEADING
 from fairseq_posenc.exchange.symbols import Splitter, split_at_spaces
 from fairseq_posenc.text.preparation import Text
-from fairseq_posenc.text.tokenizer import find_files
+from fairseq_posenc.text.tokenizer import find_files, spelled
 
 #: How much less probable than the least probable piece an unknown character is.
 _UNKNOWN = 10.0
@@ -166,29 +166,30 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
     content = read_json_object(file, f"{file}:")
     ours = {theirs: name for name, theirs in find_files(path).special().items()}
     model, numbers = dict(content["model"]), _Numbers(symbols)
-    renamed = {name: ours.get(name, name) for name in _names(model["vocab"])}
-    added = [token["content"] for token in content.get("added_tokens", ())]
-    others = [name for name in added if name not in ours]
-    for name in (*renamed.values(), *others):
-        numbers(name)
+    listed = _names(model["vocab"])
+    tokens = {token["content"]: token for token in content.get("added_tokens", ())}
+    kept = {name: token for name, token in tokens.items() if name not in ours}
+    theirs = {spelled(name): name for name in (*listed, *kept)}  # runs of spaces have other names
+    for name in (*listed, *kept):
+        numbers(ours.get(name, spelled(name)))
     if isinstance(model["vocab"], list):
         scores = {ours.get(name, name): score for name, score in model["vocab"]}
         least = min(scores.values(), default=0.0)
-        model["vocab"] = [[name, scores.get(name, least)] for name in numbers.of]
+        names = (theirs.get(name, name) for name in numbers.of)
+        model["vocab"] = [[name, scores.get(name, least)] for name in names]
         model["unk_id"] = numbers.of["<unk>"]
     else:
-        model["vocab"] = numbers.of
+        model["vocab"] = {theirs.get(name, name): number for name, number in numbers.of.items()}
         if model.get("unk_token") in ours:
             model["unk_token"] = ours[model["unk_token"]]
     decoder = content.get("decoder") or {"type": "WordPiece", "prefix": "##", "cleanup": False}
-    kept = [t for t in content.get("added_tokens", ()) if t["content"] in others]
     return Splitter(
         model,
         content.get("normalizer"),
         content.get("pre_tokenizer"),
         decoder,
         tuple(numbers.hidden),
-        added=tuple({**token, "id": numbers.of[token["content"]]} for token in kept),
+        added=tuple({**t, "id": numbers.of[spelled(name)]} for name, t in kept.items()),
     )
 
 

@@ -73,7 +73,7 @@ class Files(NamedTuple):
             return {
                 ours: self._content(role, ours if as_here else usual) for ours, role, usual in ROLES
             }
-        others = get("additional_special_tokens") or ()  # those of an exported model
+        others = self._others()
         found: Dict[str, str] = {}
         for ours, role in CAUSAL_ROLES:
             name = self._content(role, "") if get(role) else ""
@@ -81,6 +81,16 @@ class Files(NamedTuple):
                 found[ours] = name
             elif ours in others:
                 found[ours] = ours
+        return found
+
+    def _others(self) -> List[str]:
+        """Special symbols without a role; transformers 5 writes them under another name."""
+        found: List[str] = []
+        for entry in ("additional_special_tokens", "extra_special_tokens"):
+            tokens = self.settings.get(entry) or ()
+            for token in tokens.values() if isinstance(tokens, dict) else tokens:
+                content = token.get("content") if isinstance(token, dict) else token
+                found.append(str(content))
         return found
 
     def _content(self, role: str, usual: str) -> str:

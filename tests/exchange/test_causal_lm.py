@@ -4,84 +4,15 @@ import json
 
 import pytest
 import torch
+from support.causal_checkpoints import EXPRESSED, LLAMA, WORDS, checkpoint_of
 from support.conversion import convert
 
-from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.causal_classes import CLASSES
 from fairseq_posenc.exchange.kinds import CAUSAL, PAD
 from fairseq_posenc.text.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]
-
-WORDS = [f"w{number}" for number in range(40)]
-SIZES = {
-    "decoder_layers": 2,
-    "decoder_embed_dim": 32,
-    "decoder_input_dim": 32,
-    "decoder_output_dim": 32,
-    "decoder_ffn_embed_dim": 48,
-    "decoder_attention_heads": 4,
-    "decoder_normalize_before": True,
-    "max_target_positions": 200,
-    "tokens_per_sample": 200,
-}
-ROTARY = {**SIZES, "position_encoding": "rotary"}
-LLAMA = {**ROTARY, "norm": "rms", "no_bias": True, "feed_forward": "swiglu"}
-SCALED = {"rotary_scaling_factor": 4.0, "rotary_original_length": 30}
-EXPRESSED = {
-    "llama": ("hf-llama", LLAMA),
-    "grouped": ("hf-llama", {**LLAMA, "kv_heads": 2, "rotary_pairing": "half"}),
-    "geglu": ("hf-llama", {**LLAMA, "feed_forward": "geglu", "no_bias": False}),
-    "glu": ("hf-llama", {**LLAMA, "feed_forward": "glu", "activation_fn": "relu"}),
-    "untied": ("hf-llama", {**LLAMA, "share_decoder_input_output_embed": False}),
-    "tied": (
-        "hf-llama",
-        {**LLAMA, "share_decoder_input_output_embed": True, "no_scale_embedding": True},
-    ),
-    **{
-        rule: ("hf-llama", {**LLAMA, "rotary_scaling": rule, **SCALED})
-        for rule in ("linear", "ntk", "yarn", "yarn_untruncated", "llama3")
-    },
-    "documents": (
-        "hf-llama",
-        {**LLAMA, "document_mask": True, "position_separators": "</s></s>"},
-    ),
-    "longrope": (
-        "hf-llama",
-        {**LLAMA, "rotary_scaling": "longrope", "rotary_factors": "1,1.5,2,4", **SCALED},
-    ),
-    "neox": ("hf-gpt-neox", {**ROTARY, "activation_fn": "gelu", "rotary_base": "500"}),
-    "share": ("hf-gpt-neox", {**ROTARY, "rotary_fraction": 0.5}),
-    "bloom": (
-        "hf-bloom",
-        {
-            **SIZES,
-            "position_encoding": "alibi",
-            "activation_fn": "gelu_accurate",
-            "layernorm_embedding": True,
-            "decoder_ffn_embed_dim": 128,
-        },
-    ),
-    "gpt2": (
-        "hf-gpt2",
-        {**SIZES, "position_encoding": "learned", "activation_fn": "gelu_accurate"},
-    ),
-}
-
-
-@torch.no_grad()
-def checkpoint_of(folder, settings, words=WORDS):
-    """A checkpoint of random weights, none of which is a zero or a one that could be forgotten."""
-    folder.mkdir()
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
-    saved = native.new_checkpoint(settings, {}, str(folder), CAUSAL)
-    model = native.build(saved, str(folder / "dict.txt"), CAUSAL)
-    for parameter in model.parameters():
-        parameter.add_(0.2 * torch.randn_like(parameter))
-    saved["model"] = model.state_dict()
-    write_checkpoint(saved, str(folder / "checkpoint.pt"))
-    return folder / "checkpoint.pt"
 
 
 @pytest.mark.parametrize("name", EXPRESSED)
@@ -157,6 +88,8 @@ def test_raw_text_is_split_and_computed_as_in_fairseq(transformers, tmp_path):
         torch.testing.assert_close(have, ours(tokens)[0], atol=1e-5, rtol=1e-5)
     written = model.generate(read, max_new_tokens=20, do_sample=False, eos_token_id=-1)
     assert written.size(1) == read.size(1) + 20 and written.max() < len(number)
+    convert("import", target, theirs, tmp_path / "back", "--verify")  # without these symbols
+    assert (tmp_path / "back" / "dict.txt").read_text() == (path.parent / "dict.txt").read_text()
 
 
 @pytest.mark.parametrize("name", EXPRESSED)

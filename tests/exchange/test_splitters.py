@@ -29,6 +29,9 @@ ODD += [
 ]
 ODD += ["▁under", "badu☃ ☃ba ☃☃", "low@@ er", "👩‍👩‍👧"]
 
+SPACES = 3 * " "  # runs of spaces, which some tokenizers of transformers have as symbols
+ODD += [f"ba{SPACES}ba  ba"]
+
 
 def lines_of(seed, count):
     draw = random.Random(seed)
@@ -67,6 +70,7 @@ def subwords(tmp_path_factory):
         made = tokenizers.ByteLevelBPETokenizer()
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
         made.train_from_iterator(TRAIN, 330, show_progress=False, special_tokens=special)
+        made.add_tokens([SPACES[:2], SPACES])
         (folder / "gpt2").mkdir(exist_ok=True)
         made.save(str(folder / "gpt2" / "tokenizer.json"))
         roles = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
@@ -117,7 +121,7 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
     file = make()
     text = Text(subwords=kind, subword_file=file and str(file), lowercase=lowercase)
     preparation = Preparation(text)
-    dictionary = dictionary_of(preparation, TRAIN[:25])
+    dictionary = dictionary_of(preparation, [*TRAIN[:25], f"ba{SPACES}ba"])
     symbols = list(dictionary.symbols)
     path = text.subword_file
     splitter = splitter_of(Subwords(text, path, path), "encoder", symbols, hides=True)
