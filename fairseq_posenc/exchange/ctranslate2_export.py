@@ -10,7 +10,7 @@ import json
 import os
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -39,7 +39,7 @@ from fairseq_posenc.exchange.formats import (
     register_format,
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, MASKED, TRANSLATION, Kind
-from fairseq_posenc.exchange.source import COPIES, load_source, source_of, without_effect
+from fairseq_posenc.exchange.source import COPIES, Source, load_source, source_of, without_effect
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__
@@ -107,10 +107,34 @@ class CTranslate2Exporter(Exporter):
         """
         import_extra("ctranslate2", f"export {NAME}")
         _check_arguments(wanted)
-        source = source_of(wanted, ENGINE)
-        refuse_settings(wanted.path, source.kind, source.settings)
-        report = write(load_source(source, ENGINE), source.kind, wanted)
+        loaded, source = load_expressible(wanted)
+        report = write(loaded, source.kind, wanted)
         return report._replace(notes=[*report.notes, *source.notes])
+
+
+def load_expressible(wanted: Wanted) -> Tuple[Loaded, Source]:
+    """Load the checkpoint that *wanted* names, if CTranslate2 can compute it.
+
+    Raises:
+        UsageError: it cannot be read or loaded, or CTranslate2 cannot compute it.
+    """
+    source = source_of(wanted, ENGINE)
+    refuse_settings(wanted.path, source.kind, source.settings)
+    return load_source(source, ENGINE), source
+
+
+@torch.no_grad()
+def fill(loaded: Loaded, kind: Kind) -> Built:
+    """The specification of a loaded model, whose settings :func:`refuse_settings` accepts.
+
+    Raises:
+        UsageError: a parameter of the model has no place in the specification.
+    """
+    parameters = Parameters()
+    built = BUILD[kind.name](loaded, parameters)
+    _check_all_copied(loaded, kind, parameters)
+    built.spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
+    return built
 
 
 @torch.no_grad()
@@ -123,10 +147,7 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     Raises:
         UsageError: as :meth:`CTranslate2Exporter.export`.
     """
-    parameters = Parameters()
-    built = BUILD[kind.name](loaded, parameters)
-    _check_all_copied(loaded, kind, parameters)
-    built.spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
+    built = fill(loaded, kind)
     difference = same = None
     with new_folder(wanted.out) as side:
         built.spec.validate()
