@@ -18,6 +18,7 @@ from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import batches
 from fairseq_posenc.serving import pretrained
+from fairseq_posenc.training import first_validation
 from fairseq_posenc.training.tasks import position_columns, streams
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
@@ -31,6 +32,7 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (checkpoint_utils, "load_checkpoint", restore.check_restoring),
     (checkpoint_utils, "save_checkpoint", streams.gather_memories),
     (Trainer, "state_dict", run_record.recorded),
+    (Trainer, "begin_epoch", first_validation.validating_first),
     (FairseqTask, "train_step", batches.label_batches),
     (FairseqTask, "valid_step", batches.label_batches),
     (FairseqTask, "build_model", position_columns.noting_columns),

@@ -39,6 +39,7 @@ _FIXED = (
     ("--criterion", "criterion", "_name", "reset_optimizer"),
     ("--optimizer", "optimizer", "_name", "reset_optimizer"),
     ("--lr-scheduler", "lr_scheduler", "_name", "reset_lr_scheduler"),
+    ("--train-only", "model", "train_only", "reset_optimizer"),
 )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Layer
+from fairseq_posenc.layers.trained_parts import POSITION_STATE
 
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
@@ -29,9 +30,7 @@ PRETRAINING = ("generator", "replaced_head")
 _HEAD, _EMBEDDING = "encoder.lm_head.", "encoder.sentence_encoder.embed_tokens.weight"
 
 _FEATURES = ".feature_map."
-_POSITION_STATE = re.compile(
-    r"\.(embed_positions|position_(bias|map|terms|vectors)(_\d+)?|feature_map)\."
-)
+_POSITION_STATE = re.compile(rf"\.({POSITION_STATE}|feature_map)\.")
 _UNTRAINED = ("._float_tensor", ".projection")  # buffers of sinusoids and of random features
 
 

@@ -34,6 +34,7 @@ from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.layers.low_rank import LowRankFlags
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
+from fairseq_posenc.layers.trained_parts import TrainingFlags
 
 Field = Tuple[str, Any, Any]
 
@@ -164,7 +165,7 @@ def layer_flags() -> List["dataclasses.Field[Any]"]:
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
     flags = [
         flag
-        for each in (*fixed, ParameterFlags, CompileFlags, LowRankFlags)
+        for each in (*fixed, ParameterFlags, CompileFlags, LowRankFlags, TrainingFlags)
         for flag in dataclasses.fields(each)
     ]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):

@@ -17,7 +17,7 @@ from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.norms import apply_norms
 
 
-def _in_attention(name: str) -> bool:
+def in_attention(name: str) -> bool:
     """True for parameters of an attention and of its layer norm, by their name in a layer."""
     return "attn" in name.split(".")[0].split("_")
 
@@ -26,8 +26,8 @@ def _in_attention(name: str) -> bool:
 SHARED: Dict[str, Callable[[str], bool]] = {
     "none": lambda name: False,
     "all": lambda name: True,
-    "attention": _in_attention,
-    "feed_forward": lambda name: not _in_attention(name),
+    "attention": in_attention,
+    "feed_forward": lambda name: not in_attention(name),
 }
 INITS = ("default", "truncated_normal")
 

@@ -34,6 +34,7 @@ from fairseq_posenc.models import presets
 from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
+from fairseq_posenc.models.trained_parts import train_parts
 from fairseq_posenc.stacks.packed_decoder import PackedDecoder
 
 MODEL = "posenc_lm"
@@ -182,5 +183,6 @@ class LanguageModel(LowRankModel, FairseqLanguageModel):
         model = cls(LanguageModelDecoder(nested(cfg), task.target_dictionary, embed_tokens))
         model.completed_settings = cfg
         initialise(model, cfg)
+        train_parts(model, cfg)
         add_low_rank(model, cfg)
         return model

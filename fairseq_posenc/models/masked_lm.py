@@ -48,6 +48,7 @@ from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
 from fairseq_posenc.models.roberta import HeadedModel, MaskedLMEncoder
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
+from fairseq_posenc.models.trained_parts import train_parts
 
 MODEL = "posenc_masked_lm"
 logger = logging.getLogger(__name__)
@@ -233,6 +234,7 @@ class MaskedLMModel(LowRankModel, HeadedModel):
         if is_fine_tuning(settings):
             model.encoder.sentence_encoder.strict_positions = True
             model.encoder.sentence_encoder.strict_advice = "give its encoding and options"
+        train_parts(model, args)
         add_low_rank(model, args)
         return model
 

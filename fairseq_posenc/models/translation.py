@@ -28,6 +28,7 @@ from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank, refuse_low_rank
+from fairseq_posenc.models.trained_parts import train_parts
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.positions import find_padding
@@ -103,6 +104,7 @@ class TranslationModel(LowRankModel, TransformerModelBase):
         model = super().build_model(nested(cfg), task)
         model.completed_settings = cfg
         initialise(model, cfg)
+        train_parts(model, cfg)
         add_low_rank(model, cfg)
         return model
 
@@ -218,6 +220,7 @@ class MultilingualModel(MultilingualTransformerModel):
         refuse_low_rank(args, "models of --task multilingual_translation")
         model = super().build_model(args, task)
         initialise(model, args)
+        train_parts(model, args)
         return model
 
     @classmethod

@@ -34,7 +34,8 @@ _FREE = re.compile(
     r"tensorboard-logdir|wandb-project|no-epoch-checkpoints|batch-size-valid|max-tokens-valid|"
     r"update-epoch-batch-itr|stop-time-hours|empty-cache-freq|data-buffer-size)"
 )
-_CONTENT = ("--restore-file", "--finetune-from-model")  # the content of these files decides
+#: Flags that name a checkpoint to start from, whose content decides the result.
+STARTS = ("--restore-file", "--finetune-from-model", "--lora-base")
 _START = re.compile(r"num\. shared model params: ")
 _END = re.compile(r"done training in ")
 _PROGRESS = re.compile(r"""\b(num_updates|epoch)["']?[ =:]+["']?(\d+)""")
@@ -120,7 +121,7 @@ def _stands(step: Step) -> Tuple[str, Dict[str, Any]]:
         UsageError: it was begun with other data or other flags.
     """
     flags = flags_in(plain_words(step))
-    for flag in _CONTENT:
+    for flag in STARTS:
         if flag in flags:
             place = flags_in(list(step.words))[flag]
             flags[flag] = digest_of(place) if os.path.exists(place) else place

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import os
 from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 import torch
@@ -12,6 +13,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.usage import near
+from fairseq_posenc.steps.training import STARTS, flags_in
 from fairseq_posenc.study.commands import Device, command
 from fairseq_posenc.study.plan import Flags, Plan, merge, plan_of
 from fairseq_posenc.study.recipes import RECIPES
@@ -62,6 +64,11 @@ def check_plan(plan: Plan, device: Device, without_data: bool = False) -> List[s
             if not without_data:
                 raise
             absent[f"# {str(error).partition('error: ')[2]}"] = None
+        for path in _absent_checkpoints(plan, system):
+            message = f"systems: {system}: {path}: no such file to start from; train it first"
+            if not without_data:
+                raise UsageError(message)
+            absent[f"# {message}"] = None
     known = recipe.measures(plan)
     for name in plan.measures:
         if name not in known and not absent:  # absent tasks have measures, too
@@ -80,6 +87,14 @@ def check_plan(plan: Plan, device: Device, without_data: bool = False) -> List[s
                 "one, or change its flags"
             )
     return list(absent)
+
+
+def _absent_checkpoints(plan: Plan, system: str) -> List[str]:
+    """The checkpoints that runs of a system start from and that are not there."""
+    steps = [step for seed in plan.seeds for step in spec_of(plan, system, seed, {}).steps]
+    given = [flags_in(list(step.words)) for step in steps if step.trains]
+    needed = dict.fromkeys(flags[flag] for flags in given for flag in STARTS if flag in flags)
+    return [path for path in needed if not os.path.isfile(path)]
 
 
 def _check_average(plan: Plan) -> None:

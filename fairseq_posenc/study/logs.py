@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 from fairseq_posenc.analysis.training import parse_line
 from fairseq_posenc.basics.errors import UsageError
 
-_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
+_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
 _MEMORY = re.compile(r"total memory = ([\d.]+) GB")
 _SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
 MEGABYTES = 1024.0  # in a gigabyte
@@ -45,7 +45,7 @@ def read_training(folder: Path, step: str = "train") -> Dict[str, Any]:
     """
     path = folder / f"{step}.log"
     lines = lines_of(path)
-    sizes = [match.group(1) for match in map(_PARAMETERS.search, lines) if match]
+    sizes = [match.groups() for match in map(_PARAMETERS.search, lines) if match]
     epochs: Dict[int, Mapping[str, str]] = {}
     points: Dict[int, Dict[str, float]] = {}
     parsed = list(map(parse_line, lines))
@@ -59,7 +59,7 @@ def read_training(folder: Path, step: str = "train") -> Dict[str, Any]:
     if not sizes or not epochs:
         raise UsageError(f"{path}: is incomplete; remove the folder of this run to repeat it")
     return {
-        "parameters": int(sizes[-1].replace(",", "")),
+        **dict(zip(("parameters", "trained"), (int(n.replace(",", "")) for n in sizes[-1]))),
         "updates": max(int(float(fields["train_num_updates"])) for fields in epochs.values()),
         "tokens": _tokens(epochs),
         "seconds": {"train": round(sum(_number(f, "train_train_wall") for f in epochs.values()))},

@@ -11,6 +11,7 @@ from support.studies import message
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
 from fairseq_posenc.cli import study as cli
+from fairseq_posenc.steps.training import STARTS
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import load_plan
@@ -38,6 +39,10 @@ def beside(tmp_path, monkeypatch):
         for system in content["systems"].values():
             if "data" in (system or {}):
                 beside({**content, "data": system["data"], "systems": {}, "finetune": {}})
+        for flags in (content["base"], *content["systems"].values()):
+            for start in filter(None, map((flags or {}).get, STARTS)):
+                for seed in content["seeds"]:
+                    write(Path(start.replace("{seed}", str(seed))), "weights")
         data = Path(content["data"])
         for split in ("train", "valid", "test"):
             write(data / f"{split}.idx")

@@ -40,6 +40,7 @@ def test_an_interrupted_training_counts_once(tmp_path):
     found = read_training(tmp_path)
     assert found == {
         "parameters": 1000,
+        "trained": 1000,
         "updates": 8,
         "tokens": 4 * 10.5 + 4 * 11,
         "seconds": {"train": 7},

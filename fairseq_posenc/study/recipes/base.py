@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.steps.training import STARTS
 from fairseq_posenc.study.logs import last_losses, read_speed, read_training
 from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.results import Measure
 
 RUN = "{run}"  # stands for the folder of the run in commands
 PLUG_IN = "{plug-in}"  # stands for the folder of the plug-in in commands
+SEED = "{seed}"  # stands for the seed in the name of a checkpoint
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints
 
 Collect = Callable[[Path], Dict[str, Any]]
@@ -89,10 +91,13 @@ def training(
 
     Args:
         task: words that select and set up the task.
-        flags: those of the base and of the system.
+        flags: those of the base and of the system; ``{seed}`` in the name of a checkpoint that
+            the training starts from stands for *seed*.
         name: the name of the step.
         place: the folder of its checkpoints, in that of the run.
     """
+    starts = {f: str(flags[f]).replace(SEED, str(seed)) for f in STARTS if flags.get(f)}
+    flags = {**flags, **starts}
     usual = {"--log-interval": "100", "--num-workers": "0", "--required-batch-size-multiple": "1"}
     # without --update-epoch-batch-itr, a resumed epoch has other batches than an uninterrupted one
     words = [
@@ -101,7 +106,8 @@ def training(
         *("--seed", str(seed), *budget(plan, flags), *_saving(plan)),
         *("--log-format", "json", "--update-epoch-batch-itr", "True"),
     ]
-    return Step(name, tuple(words), partial(read_training, step=name), trains=True, place=place)
+    collect, depends = partial(read_training, step=name), tuple(starts.values())
+    return Step(name, tuple(words), collect, trains=True, place=place, depends=depends)
 
 
 def speed_step(step: Step, updates: int) -> Step:

@@ -74,7 +74,8 @@ def _training(plan: Plan, settings: Settings, flags: Flags, seed: int) -> Step:
     chosen = merge({"--criterion": _CRITERION}, flags)
     step = training(one, words, chosen, seed, f"train-{settings.task}", place)
     nothing = Step("").collect  # the logs are read once all are there
-    return step._replace(collect=nothing, stage="train", depends=(one.data["folder"],))
+    depends = (*step.depends, one.data["folder"])
+    return step._replace(collect=nothing, stage="train", depends=depends)
 
 
 def _test(plan: Plan, settings: Settings) -> Step:

@@ -27,6 +27,7 @@ from fairseq_posenc.study.recipes.base import (
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.text.preparation import Preparation, Text
 
+_OF_TEXT = ("bleu", "chrf", "ter")  # measures for which the text is translated
 _USUAL = "test"  # what is scored, unless the plan says
 _MADE_BY = "examples/translation/prepare.sh"
 _DECODE = {"--beam": 4, "--lenpen": 0.6, "--max-tokens": 4000}
@@ -89,12 +90,13 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
     parts = parts_scored(plan, _USUAL)
     source, target = texts_of(plan, next(iter(parts))).pair
+    wanted = not plan.measures or any(name.partition("_")[0] in _OF_TEXT for name in plan.measures)
     task = ["--task", "translation", "--source-lang", source, "--target-lang", target]
     return [
         training(plan, task, flags, seed),
         *averaging(plan),
         validation(plan, task, {"--max-tokens": 4000}),
-        *(step for part in parts.items() for step in _scoring(plan, task, *part)),
+        *(step for part in parts.items() if wanted for step in _scoring(plan, task, *part)),
     ]
 
 

@@ -26,6 +26,7 @@ from fairseq_posenc.study.report.overview import (
 )
 from fairseq_posenc.study.report.scores import overall_table, results_section
 from fairseq_posenc.study.report.search import search_section
+from fairseq_posenc.study.report.warm_starts import warm_start_section
 from fairseq_posenc.study.results import Study, load_results, to_csv
 
 #: The folder of the report in the folder of the study.
@@ -38,6 +39,7 @@ SECTIONS = (
     search_section,
     results_section,
     lengths_section,
+    warm_start_section,
     learning_section,
     length_section,
     extrapolation_section,
