@@ -23,6 +23,10 @@ from fairseq_posenc.serving.model_folder import Search
 from fairseq_posenc.text.subwords import SUBWORDS
 
 _FORMAT = place("FORMAT", "a format that `fairseq-posenc list` names, for example hf-roformer")
+_CARD = (
+    argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
+    argument("--scores", nargs="+", metavar="FILE", help="texts with scores, for the card"),
+)
 _QUANTIZATION = "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)"
 
 
@@ -178,6 +182,7 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     )
     add("--subwords", choices=SUBWORDS, help="without --text-of: how words were split (none)")
     add("--subword-file", metavar="FILE", help="merges, model of SentencePiece, or tokenizer")
+    several(*_CARD)(parser)
 
 
 def _for_ctranslate2(parser: argparse.ArgumentParser) -> None:
@@ -252,10 +257,7 @@ def export(args: argparse.Namespace) -> None:
     ),
     number("--beam", "", Search().beam),
     number("--lenpen", "", Search().lenpen, float),
-    argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
-    argument(
-        "--scores", nargs="+", default=[], metavar="FILE", help="texts with scores, for the card"
-    ),
+    *_CARD,
     argument(
         "--ctranslate2",
         nargs="?",
@@ -302,7 +304,7 @@ def pack(args: argparse.Namespace) -> None:
         text.subword_file,
         Search(args.beam, args.lenpen),
         args.about,
-        args.scores,
+        args.scores or (),
         args.ctranslate2,
         args.quantization,
         args.regression_range,

@@ -42,15 +42,20 @@ def card(
         sections += ["## Labels", ", ".join(folder.head.labels)]
     case = "; lower case" if text.lowercase else ""
     prepared = f"Tokeniser: {text.tokenizer}; subwords: {text.subwords}{case}."
-    sections += ["## Text", prepared, "## Flags", _block(_model_flags(checkpoint, str(arch)))]
-    sections += ["## Training", _progress(checkpoint), _block(_training_flags(checkpoint))]
+    sections += ["## Text", prepared, *trained_with(checkpoint, str(arch))]
     if scores:
-        sections += ["## Scores", *(_block([content.strip()]) for content in scores.values())]
+        sections += ["## Scores", *(block([content.strip()]) for content in scores.values())]
     if report is not None:
         sections += ["## Export", _export(report)]
-    sections += ["## Use", _block([_use(folder, name)])]
+    sections += ["## Use", block([_use(folder, name)])]
     sections.append(f"Packed by fairseq_posenc {__version__}.")
     return "\n\n".join(sections) + "\n"
+
+
+def trained_with(checkpoint: Checkpoint, arch: str) -> List[str]:
+    """The sections on the flags of a model and on its training."""
+    flags, training = _model_flags(checkpoint, arch), _training_flags(checkpoint)
+    return ["## Flags", block(flags), "## Training", _progress(checkpoint), block(training)]
 
 
 def _what(folder: ModelFolder, arch: str, parameters: int) -> str:
@@ -103,8 +108,9 @@ def _flag(name: str, value: Any) -> str:
     return flag_of(name) if value is True else f"{flag_of(name)} {value}"
 
 
-def _block(lines: List[str]) -> str:
-    return "\n".join(["```", *lines, "```"])
+def block(lines: List[str], language: str = "") -> str:
+    """A block of code."""
+    return "\n".join([f"```{language}", *lines, "```"])
 
 
 def _export(report: Any) -> str:

@@ -24,6 +24,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.causal_classes import CLASSES, CausalClass
 from fairseq_posenc.exchange.formats import (
+    CARD_FLAGS,
     SUBWORD_FLAGS,
     Expressible,
     ForeignModel,
@@ -72,7 +73,7 @@ class CausalExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", *SUBWORD_FLAGS)
+    flags = ("vocab", *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def __init__(self, target: CausalClass) -> None:
         self.target = target
@@ -113,6 +114,8 @@ class CausalExporter(CheckpointExporter):
         read_dictionary(checkpoint.dictionary, adds_mask=False).save(
             os.path.join(folder, DICTIONARY)
         )
+        if splitter.sentencepiece is not None:
+            Path(folder, "tokenizer.model").write_bytes(splitter.sentencepiece)
         _write_generation(folder, entries, range(len(symbols), len(symbols) + hidden))
         foreign = _reference(folder, target.architecture, torch.arange(len(symbols)), 0)
         notes = list(splitter.notes)

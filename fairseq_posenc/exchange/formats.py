@@ -20,6 +20,7 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Sequence,
     Tuple,
     TypeVar,
 )
@@ -97,6 +98,8 @@ class Wanted(NamedTuple):
         text_of: a model folder, or the data folder of a recipe, that says how text was prepared.
         subwords: how words were split, where no folder says it.
         subword_file: the file of those subwords.
+        about: a sentence on the data, for the card.
+        scores: files whose content becomes part of the card.
     """
 
     path: str
@@ -113,10 +116,14 @@ class Wanted(NamedTuple):
     text_of: Optional[str] = None
     subwords: Optional[str] = None
     subword_file: Optional[str] = None
+    about: Optional[str] = None
+    scores: Optional[Sequence[str]] = None
 
 
 #: The fields of :class:`Wanted` that say how text was prepared.
 SUBWORD_FLAGS = ("text_of", "subwords", "subword_file")
+#: The fields of :class:`Wanted` for a card; an exporter that takes them writes one.
+CARD_FLAGS = ("about", "scores")
 
 
 class Report(NamedTuple):

@@ -15,7 +15,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.encoder_heads import Architecture, label_entries
 from fairseq_posenc.exchange.encoder_tokenizer import written_tokenizer
-from fairseq_posenc.exchange.formats import SUBWORD_FLAGS, refuse_inexpressible
+from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS, refuse_inexpressible
 from fairseq_posenc.exchange.kinds import (
     EMBEDDING,
     ENCODER,
@@ -41,7 +41,7 @@ class MaskedExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", "head", "data", *SUBWORD_FLAGS)
+    flags = ("vocab", "head", "data", *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def __init__(self, target: MaskedClass) -> None:
         self.target = target

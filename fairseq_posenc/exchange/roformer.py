@@ -31,6 +31,7 @@ from fairseq_posenc.exchange.encoder_heads import (
     token_classifier,
 )
 from fairseq_posenc.exchange.formats import (
+    CARD_FLAGS,
     Expressible,
     ForeignModel,
     Imported,
@@ -131,7 +132,7 @@ def _output_bias(folder: hf.Folder) -> Tuple[str, bool]:
 class RoFormerExporter(CheckpointExporter):
     """Writes a folder that the stock classes load."""
 
-    flags = ("vocab", "head", "data")
+    flags = ("vocab", "head", "data", *CARD_FLAGS)
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""

@@ -1,11 +1,11 @@
-"""Reading a model of SentencePiece: its pieces, and how it normalises text.
+"""A model of SentencePiece, read and written: its pieces, and how it normalises text.
 
 The file is a message of Protocol Buffers; what is needed of it is read here, so that no further
 package is.
 """
 
 import struct
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Collection, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -71,6 +71,44 @@ def read_pieces(path: str) -> Pieces:
         bool(get.get(_ESCAPE, 1)) and not trainer.get(_SUFFIX, 0),
         bool(trainer.get(_BYTES, 0)),
     )
+
+
+def with_pieces(path: str, pieces: Iterable[Piece]) -> bytes:
+    """The content of a model with other pieces, whose other settings stay the same.
+
+    Args:
+        path: the model.
+        pieces: the pieces by their new numbers.
+    """
+    with open(path, "rb") as file:
+        rest = [field for field in _fields(file.read()) if field[0] != _PIECES]
+    entries = []
+    for symbol, score, kind in pieces:
+        piece = [(1, symbol.encode("utf-8")), (2, struct.pack("<f", score)), (3, kind)]
+        entries.append((_PIECES, _message(piece, floats=(2,))))
+    return _message([*entries, *rest])
+
+
+def _message(fields: Iterable[Tuple[int, Any]], floats: Collection[int] = ()) -> bytes:
+    """A message with *fields*: numbers, and bytes, of which *floats* are numbers of 4 bytes."""
+    parts = bytearray()
+    for number, value in fields:
+        if isinstance(value, int):
+            parts += _as_varint(number << 3) + _as_varint(value)
+        elif number in floats:
+            parts += _as_varint(number << 3 | 5) + value
+        else:
+            parts += _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
+    return bytes(parts)
+
+
+def _as_varint(value: int) -> bytes:
+    """The bytes of a whole number of any size."""
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
 
 
 def _fields(content: bytes) -> Iterator[Tuple[int, Any]]:

@@ -17,6 +17,7 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import is_ours
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange.exported_card import write_card
 from fairseq_posenc.exchange.formats import (
     Exporter,
     Expressible,
@@ -107,8 +108,10 @@ class TranslationExporter(Exporter):
                 known = max(map(len, order.values()))
                 foreign = reference(partial(self.load, side), self.name, order, known)
                 difference = compare_translation(loaded.model, foreign, wanted.path)
+            notes = [*notes, *source.notes]
+            write_card(side, wanted, notes, difference)
             files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
-        return Report(files, [*notes, *source.notes], difference, self.name)
+        return Report(files, notes, difference, self.name)
 
 
 def with_encodings(settings: Settings) -> Settings:

@@ -119,7 +119,22 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
         {"type": "Sequence", "decoders": parts},
         tuple(numbers.hidden),
         notes,
+        sentencepiece=_numbered(path, known, numbers) if model.kind == spm.BPE else None,
     )
+
+
+def _numbered(path: str, pieces: List[spm.Piece], numbers: _Numbers) -> bytes:
+    """A model of SentencePiece with the numbers of a dictionary.
+
+    Programs such as llama.cpp read one, and merge its pieces as in a BPE model, whatever it is.
+    """
+    own = {piece.symbol: piece for piece in pieces}
+    own.update({name: spm.Piece(name, 0.0, spm.CONTROL) for name in LEADING})
+    own["<unk>"] = spm.Piece("<unk>", 0.0, spm.UNKNOWN)
+    for symbol in numbers.of:  # others were unknown in training, alone or in runs
+        kind = spm.NORMAL if len(symbol) == 1 else spm.UNUSED
+        own.setdefault(symbol, spm.Piece(symbol, 0.0, kind))
+    return spm.with_pieces(path, map(own.__getitem__, numbers.of))
 
 
 def _fillers(symbols: List[str]) -> Set[str]:
@@ -254,5 +269,8 @@ def splitter_of(
         )
     if text.lowercase:
         steps = [{"type": "Lowercase"}, *([found.normalizer] if found.normalizer else [])]
-        found = found._replace(normalizer={"type": "Sequence", "normalizers": steps})
+        found = found._replace(
+            normalizer={"type": "Sequence", "normalizers": steps},
+            sentencepiece=None,  # which has no such step
+        )
     return found._replace(notes=tuple(notes))

@@ -57,6 +57,8 @@ class Splitter(NamedTuple):
         hidden: symbols behind those of the dictionary, which stand for ``<unk>``.
         notes: what the user should know.
         added: further entries of ``added_tokens``.
+        sentencepiece: the same as a file of SentencePiece, which some programs read in place of
+            tokenizer.json, or None.
     """
 
     model: Dict[str, Any]
@@ -66,6 +68,7 @@ class Splitter(NamedTuple):
     hidden: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()
     added: Tuple[Dict[str, Any], ...] = ()
+    sentencepiece: Optional[bytes] = None
 
 
 def split_at_spaces(symbols: List[str]) -> Splitter:

@@ -10,6 +10,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import remove_leftovers, replace_file, temporary_name
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.exported_card import write_card
 from fairseq_posenc.exchange.formats import (
     Exporter,
     ForeignModel,
@@ -123,8 +124,10 @@ class CheckpointExporter(Exporter):
                 model = native.load(wanted.path, checkpoint.dictionary, checkpoint.kind)
                 difference = compare(model, checkpoint.kind, head, foreign, wanted.path)
                 description = foreign.description
+            notes = [*exported.notes, *checkpoint.notes]
+            if "about" in self.flags:
+                write_card(side, wanted, notes, difference)
             files = [os.path.join(wanted.out, name) for name in _files(side)]
-        notes = [*exported.notes, *checkpoint.notes]
         return Report(files, notes, difference, description)
 
 

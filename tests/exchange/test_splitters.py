@@ -128,7 +128,8 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
     assert bool(splitter.hidden) == (name != "symbols")
     write_symbols(str(tmp_path), symbols, 100, TRANSLATION_MARKS, splitter)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    known = 0
+    known, same = 0, _in_sentencepiece(splitter.sentencepiece, tokenizer)
+    assert same == (name in ("bpe", "bytes") and not lowercase)
     for line in TEST:
         if kind == "transformers" and not line.strip():
             continue  # white space is a symbol there, which fairseq's dictionary cannot hold
@@ -141,6 +142,18 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
             restored = preparation.restore(preparation.source(line))
             assert " ".join(tokenizer.decode(got).split()) == restored
     assert known > 20
+
+
+def _in_sentencepiece(content, tokenizer):
+    """Whether there is a model of SentencePiece, which then has to give the same numbers."""
+    if content is not None:
+        module = pytest.importorskip("sentencepiece", reason="reads the model")
+        model = module.SentencePieceProcessor(model_proto=content)
+        assert [model.id_to_piece(n) for n in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
+        assert len(model) == tokenizer.get_vocab_size()
+        for line in TEST:
+            assert model.encode(line) == tokenizer.encode(line).ids[:-1], line
+    return content is not None
 
 
 def test_what_cannot_be_carried_is_said(subwords, tmp_path):

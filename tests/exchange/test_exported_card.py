@@ -1,0 +1,63 @@
+"""The cards of exported folders are those that the Hugging Face Hub reads."""
+
+import pytest
+from support.causal_checkpoints import EXPRESSED, checkpoint_of
+from support.conversion import convert, refuses
+from support.foreign_models import trained
+from support.translations import EXPRESSED as TRANSLATIONS
+from support.translations import write_translation
+
+pytest_plugins = ["support.conversion"]
+
+
+def card_of(folder):
+    """The card as the Hub's own library reads it."""
+    hub = pytest.importorskip("huggingface_hub", reason="reads cards")
+    return hub.ModelCard.load(str(folder / "README.md"))
+
+
+def test_the_card_of_a_language_model_says_what_trained_it(transformers, tmp_path):
+    target, settings = EXPRESSED["grouped"]
+    path = checkpoint_of(tmp_path / "ours", settings)
+    (tmp_path / "ppl.txt").write_text("perplexity 3.2 on the test set\n")
+    given = ["--scores", tmp_path / "ppl.txt", "--about", "Words by number.", "--verify"]
+    convert("export", target, path, tmp_path / "numbers", *given)
+    card = card_of(tmp_path / "numbers")
+    assert card.data.library_name == "transformers" and card.data.license is None
+    assert card.data.pipeline_tag == "text-generation" and "fairseq" in card.data.tags
+    for words in (
+        "# numbers",
+        "--kv-heads 2",
+        "--position-encoding rotary",
+        "Words by number.",
+        "perplexity 3.2 on the test set",
+        "largest difference of logits from fairseq: ",
+        "LlamaForCausalLM",
+        'AutoModelForCausalLM.from_pretrained("numbers")',
+    ):
+        assert words in card.text, words
+    missing = tmp_path / "none.txt"
+    refuses([f"--scores {missing}"], "export", target, path, tmp_path / "x", "--scores", missing)
+    refuses(["--about"], "export", "onnx", path, tmp_path / "y", "--about", "Words.")
+    assert not (tmp_path / "x").exists() and not (tmp_path / "y").exists()
+
+
+@pytest.mark.parametrize(
+    "name, settings, tag, languages",
+    [
+        ("hf-marian", TRANSLATIONS["sinusoidal"][1], "translation", ["en", "de"]),
+        ("hf-remote-code", ["--position-encoding", "rotary"], "translation", ["en", "de"]),
+        ("hf-roberta", {"position_encoding": "learned"}, "fill-mask", None),
+        ("hf-roformer", {"pooler_activation_fn": "gelu"}, "text-classification", None),
+    ],
+    ids=lambda value: value if str(value).startswith("hf-") else "",
+)
+def test_the_card_names_task_and_languages(name, settings, tag, languages, transformers, tmp_path):
+    if languages:
+        path = write_translation(tmp_path / "ours", *settings)
+    else:
+        path = trained(tmp_path / "ours", *(["topic"] if "class" in tag else []), **settings)
+    convert("export", name, path, tmp_path / "theirs")
+    card = card_of(tmp_path / "theirs")
+    assert card.data.pipeline_tag == tag and card.data.language == languages
+    assert ("trust_remote_code=True" in card.text) == (name == "hf-remote-code")
