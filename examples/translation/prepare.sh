@@ -30,6 +30,10 @@
 #   --ratio P             drop training pairs with a larger ratio of lengths (1.5)
 #   --no-cleaning         drop no training pair
 #   --longest N           refuse longer sentences in valid and test, in tokens (1022)
+#   --context LIST        the texts are documents, with a blank line after each: make samples of
+#                         sentences after the N sentences before them, or of whole documents; for
+#                         LIST 0,3 or 0,whole, both kinds. Nothing is cleaned; --longest is for samples
+#   --context-sides both|source|target  where the sentences before are (both)
 #   --settings            print how the texts would be prepared, and end
 #   options of ../common/steps.sh --workers --dry-run --help
 
@@ -49,6 +53,11 @@ pass LEARN --byte-fallback --character-coverage
     die "--bpe-operations $BPE_OPERATIONS: give it or --vocabulary-size"
 [[ -n $TOKENIZER ]] || TOKENIZER=$([[ $SUBWORDS == sentencepiece ]] && echo none || echo moses)
 [[ $TOKENIZER == moses ]] || useless "without Moses" --dash-splits
+if [[ -n $CONTEXT ]]; then
+    useless "on documents, of which no pair is dropped" --max-length --ratio --no-cleaning
+else
+    useless "without --context" --context-sides
+fi
 case $SUBWORDS in
     sentencepiece) SUBWORD_FILE=sentencepiece.model ;;
     subword-nmt) SUBWORD_FILE=bpe.codes ;;
@@ -127,6 +136,13 @@ learn() {
         "${LEARN[@]}" ">$OUT/subwords/$1" "${@:2}"
     KEPT+=("$OUT/subwords/$1") COPIES+=('&&' cp "$OUT/subwords/$1" "$PART/$1")
 }
+# Make samples of the documents of a split.
+IN_CONTEXT=(add-context --context "$CONTEXT" --context-sides "$CONTEXT_SIDES" --longest "$LONGEST")
+in_context() {
+    local lang
+    on_pair "context-$1" "$1" "$OUT/context/$1" "${IN_CONTEXT[@]}"
+    for lang in "$SOURCE" "$TARGET"; do TEXT[$1.$lang]=$OUT/context/$1.$lang; done
+}
 if [[ $SUBWORDS != none ]]; then
     if [[ $VOCABULARY == joint ]]; then
         learn "$SUBWORD_FILE" "<${TEXT[train.$SOURCE]}" "<${TEXT[train.$TARGET]}"
@@ -139,12 +155,17 @@ if [[ $SUBWORDS != none ]]; then
         apply-subwords "$SUBWORDS" "<$OUT/subwords/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}"
 fi
 for split in "${HELD_OUT[@]}"; do
-    on_pair "lengths-$split" "$split" "" check-pairs --longest "$LONGEST"
+    if [[ -n $CONTEXT ]]; then
+        in_context "$split"
+    else
+        on_pair "lengths-$split" "$split" "" check-pairs --longest "$LONGEST"
+    fi
     FLAGS+=("--${split}pref" "${TEXT[$split.$SOURCE]%.*}")
     KEPT+=("${TEXT[$split.$SOURCE]}" "${TEXT[$split.$TARGET]}")
 done
 CLEAN=(clean --max-length "$MAX_LENGTH" --ratio "$RATIO")
 ((!NO_CLEANING)) || CLEAN=(check-pairs)
+[[ -z $CONTEXT ]] || CLEAN=("${IN_CONTEXT[@]}")
 on_pair clean train "$OUT/clean/train" "${CLEAN[@]}"
 
 ((DRY_RUN)) || { text_settings >"$OUT/text.settings.part" && mv "$OUT/text.settings"{.part,}; }

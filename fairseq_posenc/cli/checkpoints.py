@@ -18,6 +18,7 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
+from fairseq_posenc.cli.documents import context_from, given_context
 from fairseq_posenc.cli.text import prepared_text, text_from
 from fairseq_posenc.serving.model_folder import Search
 from fairseq_posenc.text.subwords import SUBWORDS
@@ -257,6 +258,7 @@ def export(args: argparse.Namespace) -> None:
     ),
     number("--beam", "", Search().beam),
     number("--lenpen", "", Search().lenpen, float),
+    given_context,
     *_CARD,
     argument(
         "--ctranslate2",
@@ -309,6 +311,7 @@ def pack(args: argparse.Namespace) -> None:
         args.quantization,
         args.regression_range,
         text.target_subword_file,
+        context_from(args),
     )
     report = write_folder(wanted, args.out_dir)
     if report is not None:

@@ -39,6 +39,7 @@ from fairseq_posenc.serving.model_folder import (
 from fairseq_posenc.serving.pretrained import load_folder
 from fairseq_posenc.serving.translate import Hardware
 from fairseq_posenc.text import tokenizer
+from fairseq_posenc.text.documents import Context
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES
 from fairseq_posenc.training.reading.data import SETTINGS as READING
@@ -63,6 +64,8 @@ class Pack(NamedTuple):
     bounds: Optional[Sequence[float]] = None
     # the file of the subwords of the target, where it is another
     target_subword_file: Optional[str] = None
+    # the sentences before a sentence that a model of documents is given, or None
+    context: Optional[Context] = None
 
 
 def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
@@ -86,6 +89,8 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
     scores = {path: _read(path, "--scores") for path in wanted.scores}
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     text = _complete(wanted, task, state)
+    if wanted.context is not None and task != "translation":
+        raise UsageError(f"--context: is for translation, and the model's task is {task}; drop it")
     with new_folder(out_dir) as side:
         head = head_of(state, task, wanted.data, wanted.bounds)
         if wanted.bounds is not None and (head is None or not head.regression):
@@ -93,7 +98,7 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
                 f"--regression-range {' '.join(map(str, wanted.bounds))}: the model is no "
                 "regression; leave it out"
             )
-        folder = ModelFolder(side, task, text, wanted.search, head)
+        folder = ModelFolder(side, task, text, wanted.search, head, context=wanted.context)
         _copy_dictionaries(wanted.data, folder)
         if task == span_prediction.TASK:
             _copy(os.path.join(wanted.data, READING), folder.file(READING), "--data")

@@ -1,7 +1,7 @@
 """Translation with fairseq's own beam search: the engine, and models of model folders in Python."""
 
 from argparse import Namespace
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from fairseq.data import LanguagePairDataset
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.serving.documents import DocumentTranslator
 from fairseq_posenc.serving.inputs import (
     FolderModel,
     batches_by_tokens,
@@ -19,7 +20,7 @@ from fairseq_posenc.serving.inputs import (
     refuse_too_long,
     tokens_of,
 )
-from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.serving.model_folder import ModelFolder, context_of
 from fairseq_posenc.serving.scores import BATCH, Scores, scores_of
 from fairseq_posenc.serving.translate import (
     MAX_LENGTH,
@@ -30,6 +31,7 @@ from fairseq_posenc.serving.translate import (
     Tokens,
     Translator,
 )
+from fairseq_posenc.text.documents import Context
 
 
 class FairseqEngine:
@@ -98,6 +100,15 @@ class TranslationModel(FolderModel):
         super().__init__(folder, device)
         self._engine = FairseqEngine(self._loaded)
 
+    @property
+    def longest(self) -> Dict[str, int]:
+        """The longest source and target that the model accepts, in tokens with ``</s>``."""
+        return self._engine.longest
+
+    def tokens(self, source: str, target: str) -> Tuple[Tokens, Tokens]:
+        """The tokens of a text and of its translation."""
+        return self._text.source(source), self._text.target(target)
+
     def translate(
         self,
         texts: Sequence[str],
@@ -117,12 +128,43 @@ class TranslationModel(FolderModel):
             UsageError: *texts* is no list of texts, or a number is below 1.
         """
         check_texts(texts, "translate")
-        refuse_below_one("translate", beam=beam, max_length=max_length)
-        search = self._folder.search
-        penalty = search.lenpen if lenpen is None else lenpen
-        settings = Beam(beam or search.beam, penalty, 1, max_length or MAX_LENGTH, BATCH)
+        settings = self._beam("translate", beam, lenpen, max_length)
         translator = Translator(self._text, self._engine, settings, Format())
         return list(translator.translate(texts, max(len(texts), 1)))
+
+    def translate_documents(
+        self,
+        documents: Sequence[Sequence[str]],
+        context: Optional[Context] = None,
+        beam: Optional[int] = None,
+        lenpen: Optional[float] = None,
+        max_length: Optional[int] = None,
+    ) -> List[List[str]]:
+        """Translate documents, a list of sentences each; see :class:`DocumentTranslator`.
+
+        Args:
+            documents: raw text, a sentence each; none is empty.
+            context: what the model is given with a sentence, by default as in the folder.
+            beam: see :meth:`translate`, like the others.
+
+        Raises:
+            UsageError: *documents* is no list of lists of texts, or the folder names no context.
+        """
+        check_texts([tuple(document) for document in documents], "translate_documents")
+        settings = self._beam("translate_documents", beam, lenpen, max_length)
+        chosen = context_of(self._folder, context, "translate_documents: context")
+        translator = DocumentTranslator(self._text, self._engine, settings, chosen)
+        lines = [line for document in documents for line in (*document, "")]
+        found = iter(list(translator.translate(lines, max(len(lines), 1))))
+        return [[next(found) for _ in (*document, "")][:-1] for document in documents]
+
+    def _beam(
+        self, function: str, size: Optional[int], lenpen: Optional[float], longest: Optional[int]
+    ) -> Beam:
+        refuse_below_one(function, beam=size, max_length=longest)
+        search = self._folder.search
+        penalty = search.lenpen if lenpen is None else lenpen
+        return Beam(size or search.beam, penalty, 1, longest or MAX_LENGTH, BATCH)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> List[Scores]:
         """The log-probabilities of given translations, </s> included.
@@ -141,10 +183,17 @@ class TranslationModel(FolderModel):
                 f"score: there are {len(sources)} sources and {len(targets)} targets; give a "
                 "target for each source"
             )
+        return self.score_tokens(
+            [self._text.source(text) for text in sources],
+            [self._text.target(text) for text in targets],
+        )
+
+    def score_tokens(self, sources: Sequence[Tokens], targets: Sequence[Tokens]) -> List[Scores]:
+        """See :meth:`score`; *sources* and *targets* are tokens, as many of each."""
         task = self.task
         sides = (
-            [numbers_of(task.source_dictionary, self._text.source(text), True) for text in sources],
-            [numbers_of(task.target_dictionary, self._text.target(text), True) for text in targets],
+            [numbers_of(task.source_dictionary, tokens, True) for tokens in sources],
+            [numbers_of(task.target_dictionary, tokens, True) for tokens in targets],
         )
         for side, longest in zip(sides, self._engine.longest.values()):
             refuse_too_long(side, longest, "score")

@@ -1,0 +1,170 @@
+"""Contrastive test sets in ContraPro's format, and their accuracy by forced decoding.
+
+Müller et al. 2018, arXiv 1810.02268: a model chooses rightly if it gives the translation of a
+sentence a higher probability than each variant in which one word is wrong.  The sentences before
+are given with their reference translations.
+"""
+
+import json
+import os
+import sys
+from collections import Counter
+from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.serving.translation import TranslationModel
+from fairseq_posenc.text.documents import Context, Pair, with_context
+
+#: Distances of the antecedent above this count as one, as in ContraPro.
+FAR = 3
+
+
+class Choice(NamedTuple):
+    """A sentence with its translation and wrong variants of that."""
+
+    kind: str  # the source word and its translation, such as it:sie
+    distance: int  # how many sentences before is what decides
+    before: List[Tuple[str, str]]  # the sentences before it in the document, and their translations
+    source: str
+    targets: List[str]  # the right one first
+
+
+def read_choices(path: str, documents: str, source: str, target: str) -> List[Choice]:
+    """Read a set of choices.
+
+    Args:
+        path: JSON, a list of objects with the entries of ContraPro's contrapro.json.
+        documents: the folder with the documents, a file for each language, at any depth.
+        source: ending of the names of the files in the source language.
+        target: the same of the target language; ``document id`` is the name of such a file.
+
+    Raises:
+        UsageError: the file is no such list, or a document is missing or too short.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            entries = json.load(file)
+    except OSError as error:
+        raise UsageError(f"--choices {path}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--choices {path}: is not JSON ({error})") from error
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"--choices {path}: is no list of choices; give one like contrapro.json")
+    files = _files_in(documents)
+    texts: Dict[str, List[Tuple[str, str]]] = {}
+    found: List[Choice] = []
+    incomplete = 0
+    for number, entry in enumerate(entries, 1):
+        where = f"--choices {path}: entry {number}"
+        try:
+            name, line = entry["document id"], entry["segment id"]
+            variants = [error.get("contrastive") for error in entry["errors"]]
+            kind = f"{entry['src pronoun']}:{entry['ref pronoun']}".lower()
+            distance = int(entry["ante distance"])
+            place = int(line) - 1
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{where}: has no {error}, which ContraPro's entries have") from error
+        if name not in texts:
+            texts[name] = _document(name, files, documents, source, target, where)
+        lines = texts[name]
+        if not 0 <= place < len(lines) or not lines[place][0].strip():
+            raise UsageError(f"{where}: {name} has no sentence in line {line}")
+        wrong = [text for text in variants if isinstance(text, str) and text.strip()]
+        incomplete += len(wrong) < len(variants) or not wrong
+        if wrong:
+            one, two = lines[place]
+            found.append(Choice(kind, distance, _before(lines, place), one, [two, *wrong]))
+    if incomplete:
+        print(f"{path}: {incomplete} of {len(entries)} choices lack variants", file=sys.stderr)
+    if not found:
+        raise UsageError(f"--choices {path}: no choice has a variant; there is nothing to score")
+    return found
+
+
+def _files_in(folder: str) -> Dict[str, str]:
+    if not os.path.isdir(folder):
+        raise UsageError(f"--documents {folder}: there is no such folder")
+    found = ((name, os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
+    return dict(sorted(found))
+
+
+def _document(
+    name: str, files: Dict[str, str], folder: str, source: str, target: str, where: str
+) -> List[Tuple[str, str]]:
+    """The pairs of lines of a document, by the name of its file in the target language."""
+    other = name[: len(name) - len(target)] + source
+    for wanted in (name, other):
+        if wanted not in files:
+            raise UsageError(f"{where}: --documents {folder} has no file {wanted}")
+    sides = [list(read_lines(files[wanted])) for wanted in (other, name)]
+    if len(sides[0]) != len(sides[1]):
+        raise UsageError(
+            f"{files[other]} and {files[name]} have different numbers of lines: {len(sides[0])} "
+            f"and {len(sides[1])}"
+        )
+    return list(zip(*sides))
+
+
+def _before(lines: Sequence[Tuple[str, str]], place: int) -> List[Tuple[str, str]]:
+    """The lines before a place, back to the last blank one."""
+    start = place
+    while start and lines[start - 1][0].strip():
+        start -= 1
+    return list(lines[start:place])
+
+
+def score_choices(
+    model: TranslationModel, choices: Sequence[Choice], context: Context
+) -> Tuple[List[List[float]], int]:
+    """The log-probabilities of the targets of each choice, and how many sentences did not fit.
+
+    Args:
+        context: what the model is given with a sentence.
+
+    Raises:
+        UsageError: a sentence is longer than the model accepts.
+    """
+    longest = [size - 1 for size in model.longest.values()]
+    sources, targets, dropped = [], [], 0
+    for choice in choices:
+        before = [Pair(*model.tokens(one, two)) for one, two in choice.before]
+        variants = [model.tokens(choice.source, text)[1] for text in choice.targets]
+        pair = Pair(model.tokens(choice.source, "")[0], max(variants, key=len))
+        sample = with_context(before, pair, context, longest)
+        dropped += sample.dropped
+        prefix = sample.target[: len(sample.target) - len(pair.target)]
+        sources += [sample.source] * len(variants)
+        targets += [prefix + variant for variant in variants]
+    totals = iter([scored.total for scored in model.score_tokens(sources, targets)])
+    return [[next(totals) for _ in choice.targets] for choice in choices], dropped
+
+
+def is_right(scores: Sequence[float]) -> bool:
+    """True if the first is above all others; equal probabilities are no decision.
+
+    >>> is_right([-1.0, -2.0]), is_right([-1.0, -1.0])
+    (True, False)
+    """
+    return scores[0] > max(scores[1:])
+
+
+def accuracies(choices: Sequence[Choice], right: Iterable[bool]) -> Dict[str, Dict[str, Any]]:
+    """The parts of choices that are right, in percent, with their numbers, by group.
+
+    Returns:
+        for ``all``, each word of the source, each kind and each distance.
+    """
+    counts: Counter[str] = Counter()
+    hits: Counter[str] = Counter()
+    for choice, hit in zip(choices, right):
+        far = str(choice.distance) if choice.distance <= FAR else f">{FAR}"
+        word = choice.kind.partition(":")[0]
+        for group in ("all", word, choice.kind, f"distance {far}"):
+            counts[group] += 1
+            hits[group] += hit
+    order = sorted(counts, key=lambda group: (group != "all", group.startswith("distance"), group))
+    return {
+        group: {"accuracy": 100 * hits[group] / counts[group], "choices": counts[group]}
+        for group in order
+    }
