@@ -2,11 +2,13 @@
 
     python score.py --lang de --reference test.de --tokenized-reference test.tok.de \\
         [--compound-split] [--json scores.json] [--hypotheses test.out] generate-test.txt
+    python score.py --lang de --reference test.de --documents translations.txt
 
 tokenized BLEU       Moses tokens, hyphenated words unsplit, as multi-bleu computes it
 compound-split BLEU  the same, with hyphenated words split as in tensor2tensor's script; the
                      usual score in WMT En-De papers, not comparable to sacreBLEU
 sacreBLEU            detokenised text against the raw reference
+d-BLEU               the same with each document as one line, with --documents
 chrF2, TER           the same text, by sacreBLEU's code; a lower TER is better
 COMET                the same text and the source, with --comet and the package unbabel-comet
 """
@@ -14,11 +16,13 @@ COMET                the same text and the source, with --comet and the package 
 import json
 import os
 import re
+from argparse import Namespace
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_lines, write_text
 from fairseq_posenc.flags.usage import documented_parser
+from fairseq_posenc.text.documents import units
 from fairseq_posenc.text.subwords import KINDS
 from fairseq_posenc.text.words import joiner_of
 
@@ -190,8 +194,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     add("--hypotheses", metavar="FILE", help="also write the translations, detokenised")
     add("--json", metavar="FILE", help="also write the scores to this file")
     add("--text", metavar="FILE", help="also write the table to this file")
+    add("--documents", action="store_true", help="GENERATED is what translate --documents wrote")
     add("generated", help="output of fairseq-generate")
     args = parser.parse_args(argv)
+    if args.documents:
+        scores = document_scores(args)
+        _write(args, scores, {})
+        return
     if args.comet and not args.source:
         raise UsageError(f"--comet {args.comet}: needs the source text; give --source FILE")
     words = read_hypotheses(args.generated)
@@ -208,9 +217,25 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if args.comet:
         sources = _read_beside(args.source, words, args.generated)
         scores.append(comet_score(args.comet, sources, texts, reference))
+    _write(args, scores, {args.hypotheses: texts})
+
+
+def document_scores(args: Namespace) -> List[Score]:
+    """The scores of translated documents, plain text with a blank line after each."""
+    for flag in ("tokenized_reference", "sentencepiece", "compound_split", "comet", "hypotheses"):
+        if getattr(args, flag):
+            raise UsageError(f"{flag_of(flag)}: is for the output of fairseq-generate; drop it")
+    found = units(list(read_lines(args.generated)), list(read_lines(args.reference)))
+    scores = list(text_scores(*found["sentences"], args.lang, args.bleu_tokenizer))
+    bleu = text_metrics(args.lang, args.bleu_tokenizer)["sacreBLEU"]
+    return [*scores, _measured("d-BLEU", bleu, *found["documents"])]
+
+
+def _write(args: Namespace, scores: Sequence[Score], texts: Dict[str, Sequence[str]]) -> None:
+    """Print the scores, and write them and *texts*, by path, to the files that are asked for."""
     print("\n".join(table(scores)))
-    outputs = {
-        args.hypotheses: texts,
+    outputs: Dict[str, Sequence[str]] = {
+        **texts,
         args.text: table(scores),
         args.json: [json.dumps([entry._asdict() for entry in scores], indent=2)],
     }

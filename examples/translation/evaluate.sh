@@ -3,6 +3,9 @@
 #
 #   evaluate.sh DATA SAVE_DIR [options] [-- flags for fairseq-generate]
 #
+# Documents, prepared with --context, are translated sentence by sentence, each after the model's own
+# translations of the sentences before; the flags are then for `fairseq-posenc translate`.
+#
 # DATA is the data-bin folder of prepare.sh, SAVE_DIR where train.sh put its checkpoints. RESULTS
 # then holds hypotheses.txt (detokenised, in the order of the source), scores.txt and scores.json,
 # reference.txt, and what fairseq-generate printed; compare.sh takes such folders.
@@ -30,6 +33,7 @@ set -euo pipefail
 . "$(dirname "$0")/../common/steps.sh"
 . "$COMMON/translation.sh"
 parse "$@"
+. "$COMMON/cluster.sh"
 
 [[ -z $LAST_EPOCH || -z $LAST_UPDATE ]] || die "--last-update $LAST_UPDATE: give it or --last-epoch"
 [[ -z $LAST_EPOCH ]] || AVERAGE_BY=epochs
@@ -52,31 +56,49 @@ if [[ -z $CHECKPOINT ]]; then
     run fairseq-posenc average --inputs "$SAVE_DIR" "--num-${AVERAGE_BY%s}-checkpoints" "$AVERAGE" \
         ${LAST:+--checkpoint-upper-bound "$LAST"} --output "$CHECKPOINT"
 fi
-pass GENERATE --cpu
+# Write a model folder: pack FOLDER [options].
+PACK=(--data "$DATA" ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"}
+    --tokenizer "$TOKENIZER" ${DASH_SPLITS:+"$DASH_SPLITS"} --subwords "$SUBWORDS"
+    ${SUBWORD_FILE:+--subword-file "$DATA/$SUBWORD_FILE"}
+    ${TARGET_SUBWORD_FILE:+--target-subword-file "$DATA/$TARGET_SUBWORD_FILE"}
+    ${CONTEXT:+--context "${CONTEXT##*,}" --context-sides "$CONTEXT_SIDES"}
+    --beam "$BEAM" --lenpen "$LENPEN")
 pass SCORE --bleu-tokenizer --compound-split --comet
-[[ $SUBWORDS != subword-nmt ]] || GENERATE+=(--remove-bpe)
-# score.py joins the pieces of SentencePiece, since fairseq leaves its bytes as they are.
-[[ $SUBWORDS != sentencepiece ]] ||
-    SCORE+=(--sentencepiece "$DATA/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}")
-# Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
-run fairseq-generate "$DATA" --user-dir "$USER_DIR" --task translation \
-    ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} --path "$CHECKPOINT" \
-    --gen-subset "$SUBSET" --beam "$BEAM" --lenpen "$LENPEN" --max-tokens "$MAX_TOKENS" \
-    --required-batch-size-multiple 1 --results-path "$RESULTS" "${GENERATE[@]}" "${EXTRA[@]}"
-[[ $TOKENIZER == none ]] || SCORE+=(--tokenized-reference "$REFERENCE.tok.$TARGET")
-[[ -z $COMET ]] || SCORE+=(--source "$REFERENCE.$SOURCE")
+if [[ -n $CONTEXT ]]; then
+    # fairseq-generate cannot give the model its own translations of the sentences before.
+    useless "on documents" --compound-split --comet
+    DEVICE=cuda
+    ((!CPU)) && [[ $(visible_gpus) != 0 ]] || DEVICE=cpu
+    run rm -rf "$RESULTS/model"
+    run fairseq-posenc pack "$CHECKPOINT" "$RESULTS/model" "${PACK[@]}"
+    run fairseq-posenc translate --documents --model "$RESULTS/model" --user-dir "$USER_DIR" \
+        --engine fairseq --device "$DEVICE" --max-tokens "$MAX_TOKENS" \
+        --input "$REFERENCE.$SOURCE" --output "$RESULTS/hypotheses.txt" "${EXTRA[@]}"
+    run rm -rf "$RESULTS/model"
+    SCORE+=(--documents "$RESULTS/hypotheses.txt")
+else
+    pass GENERATE --cpu
+    [[ $SUBWORDS != subword-nmt ]] || GENERATE+=(--remove-bpe)
+    # score.py joins the pieces of SentencePiece, since fairseq leaves its bytes as they are.
+    [[ $SUBWORDS != sentencepiece ]] ||
+        SCORE+=(--sentencepiece "$DATA/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}")
+    # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
+    run fairseq-generate "$DATA" --user-dir "$USER_DIR" --task translation \
+        ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} --path "$CHECKPOINT" \
+        --gen-subset "$SUBSET" --beam "$BEAM" --lenpen "$LENPEN" --max-tokens "$MAX_TOKENS" \
+        --required-batch-size-multiple 1 --results-path "$RESULTS" "${GENERATE[@]}" "${EXTRA[@]}"
+    [[ $TOKENIZER == none ]] || SCORE+=(--tokenized-reference "$REFERENCE.tok.$TARGET")
+    [[ -z $COMET ]] || SCORE+=(--source "$REFERENCE.$SOURCE")
+    SCORE+=(--tokenizer "$TOKENIZER" --hypotheses "$RESULTS/hypotheses.txt")
+    SCORE+=("$RESULTS/generate-$SUBSET.txt")
+fi
 run fairseq-posenc script "$COMMON/score.py" --lang "${TARGET:-en}" --reference "$REFERENCE.$TARGET" \
-    --tokenizer "$TOKENIZER" "${SCORE[@]}" --hypotheses "$RESULTS/hypotheses.txt" \
-    --text "$RESULTS/scores.txt" --json "$RESULTS/scores.json" "$RESULTS/generate-$SUBSET.txt"
+    --text "$RESULTS/scores.txt" --json "$RESULTS/scores.json" "${SCORE[@]}"
 run cp "$REFERENCE.$TARGET" "$RESULTS/reference.txt"
 
 # All that raw text needs, for `fairseq-posenc translate`.
 ((!NO_MODEL)) || exit 0
 step model --inputs "$CHECKPOINT" "$RESULTS/scores.json" --data "$DATA" \
     --replaces "$MODEL" --known-by model.json --option=--model -- \
-    fairseq-posenc pack "$CHECKPOINT" "$(part "$MODEL")" --ctranslate2 auto --data "$DATA" \
-    ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} \
-    --tokenizer "$TOKENIZER" ${DASH_SPLITS:+"$DASH_SPLITS"} --subwords "$SUBWORDS" \
-    ${SUBWORD_FILE:+--subword-file "$DATA/$SUBWORD_FILE"} \
-    ${TARGET_SUBWORD_FILE:+--target-subword-file "$DATA/$TARGET_SUBWORD_FILE"} \
-    --beam "$BEAM" --lenpen "$LENPEN" ${ABOUT:+--about "$ABOUT"} --scores "$RESULTS/scores.json"
+    fairseq-posenc pack "$CHECKPOINT" "$(part "$MODEL")" --ctranslate2 auto "${PACK[@]}" \
+    ${ABOUT:+--about "$ABOUT"} --scores "$RESULTS/scores.json"

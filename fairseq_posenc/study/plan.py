@@ -154,7 +154,7 @@ def _tasks(value: Any) -> Dict[str, Flags]:
 
 READ: Dict[str, Callable[[Any], Any]] = {
     "name": plain_name,
-    "recipe": one_of("translation", "masked_lm", "language_model", "generated"),
+    "recipe": one_of("translation", "masked_lm", "language_model", "generated", "documents"),
     "data": _or_key(
         "folder",
         keys(
@@ -167,6 +167,8 @@ READ: Dict[str, Callable[[Any], Any]] = {
                 "subword_file": _text,
                 "references": _text,
                 "sources": _text,
+                "choices": _text,
+                "documents": _text,
             },
             needed=("folder",),
         ),
@@ -228,7 +230,7 @@ class Plan(NamedTuple):
     """A plan, checked for its form."""
 
     name: str  # names the study's folder
-    recipe: str  # ``translation``, ``masked_lm``, ``language_model`` or ``generated``
+    recipe: str  # the name of a recipe, ``translation`` for example
     data: Dict[str, Any]  # ``folder``, the output of fairseq-preprocess, and how to read its text
     base: Flags  # flags of fairseq-train that all systems share
     # further flags by name of the system; False drops a flag of the base, and ``data`` is another

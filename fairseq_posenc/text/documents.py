@@ -157,6 +157,40 @@ def parallel_documents(source: str, target: str) -> Iterator[List[Pair]]:
         yield document
 
 
+def units(
+    translations: Sequence[str], references: Sequence[str]
+) -> Dict[str, Tuple[List[str], List[str]]]:
+    """The lines of translated documents and of their references as units of a score.
+
+    Returns:
+        ``sentences``, without the blank lines between documents, and ``documents`` on a line each,
+        as for the d-BLEU of Liu et al. 2020, arXiv 2001.08210.
+
+    Raises:
+        UsageError: they differ in their numbers of lines.
+
+    >>> units(["a", "b", "", "c"], ["A", "B", "", "C"])["documents"]
+    (['a b', 'c'], ['A B', 'C'])
+    """
+    if len(translations) != len(references):
+        raise UsageError(
+            f"the references have {len(references)} lines, and the translations "
+            f"{len(translations)}; give the raw text of the same documents"
+        )
+    sentences: Tuple[List[str], List[str]] = ([], [])
+    documents: Tuple[List[List[str]], List[List[str]]] = ([], [])
+    inside = False
+    for pair in zip(translations, references):
+        blank, began, inside = not pair[1].strip(), not inside, bool(pair[1].strip())
+        for side, line in enumerate(pair):
+            if not blank:
+                documents[side].extend([[]] * began)
+                documents[side][-1] = [*documents[side][-1], line]
+                sentences[side].append(line)
+    one, two = ([" ".join(document) for document in side] for side in documents)
+    return {"sentences": sentences, "documents": (one, two)}
+
+
 def samples(
     document: Sequence[Pair], contexts: Iterable[Optional[int]], sides: str, longest: int
 ) -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 from fairseq import models, tasks
@@ -34,10 +34,10 @@ class Task:
     cfg: Any
 
 
-def write_model(folder: Path, *flags: str) -> Path:
-    """Write model.pt, data/ and codes into *folder*."""
+def write_model(folder: Path, *flags: str, words: Sequence[str] = WORDS) -> Path:
+    """Write model.pt, data/ and codes into *folder*, with dictionaries of *words*."""
     cfg = parse("posenc_transformer", "--position-encoding", "rotary", *TINY, *flags)
-    source, target = dictionary(), dictionary(WORDS[::-1])
+    source, target = dictionary(words), dictionary(words[::-1])
     (folder / "data").mkdir(parents=True)
     source.save(str(folder / "data" / "dict.en.txt"))
     target.save(str(folder / "data" / "dict.de.txt"))

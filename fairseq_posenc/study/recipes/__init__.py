@@ -2,7 +2,13 @@
 
 from typing import Dict
 
-from fairseq_posenc.study.recipes import generated, language_model, masked_lm, translation
+from fairseq_posenc.study.recipes import (
+    documents,
+    generated,
+    language_model,
+    masked_lm,
+    translation,
+)
 from fairseq_posenc.study.recipes.base import Recipe
 
 RECIPES: Dict[str, Recipe] = {
@@ -10,4 +16,5 @@ RECIPES: Dict[str, Recipe] = {
     "masked_lm": masked_lm.RECIPE,
     "language_model": language_model.RECIPE,
     "generated": generated.RECIPE,
+    "documents": documents.RECIPE,
 }
