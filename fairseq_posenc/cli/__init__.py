@@ -19,7 +19,7 @@ GROUPS = {
     "installation": ("path", "list", "doctor"),
     "checkpoints": ("average", "merge-lora", "import", "export", "pack"),
     "serving": ("translate", "predict"),
-    "documents": ("add-context", "score-choices"),
+    "documents": ("add-context", "parallel-documents", "score-choices"),
     "text": (
         "tokenize",
         "detokenize",

@@ -92,6 +92,47 @@ def add_context(args: argparse.Namespace) -> None:
 
 
 @command(
+    "parallel-documents",
+    "write the documents of News Commentary, TED, or a folder",
+    place("FORMAT", "tsv, tagged or folder"),
+    argument("texts", nargs="+", metavar="INPUT", help="its files, then NEW_SOURCE NEW_TARGET"),
+    argument("--source-lang", metavar="LANG", help="ending of the files of a folder"),
+    argument("--target-lang", metavar="LANG", help="ending of the files of a folder"),
+)
+def parallel_documents(args: argparse.Namespace) -> None:
+    """Write parallel documents, a sentence a line, with a blank line after each document.
+
+        fairseq-posenc parallel-documents tsv news-commentary-v18.de-en.tsv.gz train.de train.en
+        fairseq-posenc parallel-documents tagged train.tags.en-de.en train.tags.en-de.de train.en train.de
+        fairseq-posenc parallel-documents folder documents train.en train.de \\
+            --source-lang en --target-lang de
+
+    tsv: two columns, and lines without text between documents, as News Commentary is published;
+    tagged: a file for each language, in which <doc> begins a document, and sentences are in <seg> or
+    on lines without a tag, as in IWSLT's TED talks and WMT's test sets; folder: two files for each
+    document at any depth, NAME.SOURCE_LANG and NAME.TARGET_LANG. Pairs without text on a side are
+    left out and counted.
+    """
+    from fairseq_posenc.text.document_formats import FORMATS, write_parallel
+
+    *inputs, source, target = args.texts if len(args.texts) > 2 else ["", *args.texts, ""]
+    known = FORMATS.get(args.format)
+    if known is None:
+        raise UsageError(f"parallel-documents {args.format}: unknown; give {', '.join(FORMATS)}")
+    if not all((*inputs, source, target)) or len(inputs) != known.inputs:
+        raise UsageError(
+            f"parallel-documents {args.format}: give {known.inputs} of INPUT, then NEW_SOURCE and "
+            "NEW_TARGET"
+        )
+    languages = [args.source_lang, args.target_lang]
+    if known.needs_languages and not all(languages):
+        raise UsageError(f"parallel-documents {args.format}: give --source-lang and --target-lang")
+    if not known.needs_languages and any(languages):
+        raise UsageError(f"parallel-documents {args.format}: drop --source-lang and --target-lang")
+    write_parallel(known.read(*inputs, *filter(None, languages)), (source, target), inputs[0])
+
+
+@command(
     "score-choices",
     "accuracy of a translation model on a contrastive set",
     argument("--model", required=True, metavar="FOLDER", help="a model folder"),
@@ -115,7 +156,8 @@ def score_choices(args: argparse.Namespace) -> None:
         fairseq-posenc score-choices --model FOLDER --choices contrapro.json --documents documents
 
     A choice is right if the right translation is more probable than each variant. The context is
-    the folder's, unless --context says another; 0 scores each sentence alone.
+    the folder's, unless --context says another; 0 scores each sentence alone, and whole scores it
+    after all sentences before.
     """
     from fairseq_posenc.serving.model_folder import context_of, read_model_folder
 
@@ -123,8 +165,6 @@ def score_choices(args: argparse.Namespace) -> None:
     if folder.task != "translation":
         raise UsageError(f"--model {args.model}: is no translation model")
     context = context_of(folder, context_from(args), "--context")
-    if context.sentences is None:
-        raise UsageError("--context whole: score-choices scores a sentence; give a number")
     load_plug_in(args.user_dir)
     import json
     import sys
@@ -147,4 +187,4 @@ def score_choices(args: argparse.Namespace) -> None:
             json.dump({"accuracies": found, "scores": scores}, stream, indent=1)
 
 
-COMMANDS = (add_context, score_choices)
+COMMANDS = (add_context, parallel_documents, score_choices)
