@@ -103,15 +103,15 @@ def parallel_documents(args: argparse.Namespace) -> None:
     """Write parallel documents, a sentence a line, with a blank line after each document.
 
         fairseq-posenc parallel-documents tsv news-commentary-v18.de-en.tsv.gz train.de train.en
-        fairseq-posenc parallel-documents tagged train.tags.en-de.en train.tags.en-de.de train.en train.de
+        fairseq-posenc parallel-documents tagged tags.en-de.en tags.en-de.de train.en train.de
         fairseq-posenc parallel-documents folder documents train.en train.de \\
             --source-lang en --target-lang de
 
-    tsv: two columns, and lines without text between documents, as News Commentary is published;
-    tagged: a file for each language, in which <doc> begins a document, and sentences are in <seg> or
-    on lines without a tag, as in IWSLT's TED talks and WMT's test sets; folder: two files for each
-    document at any depth, NAME.SOURCE_LANG and NAME.TARGET_LANG. Pairs without text on a side are
-    left out and counted.
+    FORMAT is tsv: two columns, and lines without text between documents, as News Commentary is
+    published; tagged: a file for each language, in which <doc> begins a document, and sentences
+    are in <seg> or on lines without a tag, as in IWSLT's TED talks and WMT's test sets; or folder:
+    two files for each document at any depth, NAME.SOURCE_LANG and NAME.TARGET_LANG. Pairs without
+    text on a side are left out and counted.
     """
     from fairseq_posenc.text.document_formats import FORMATS, write_parallel
 

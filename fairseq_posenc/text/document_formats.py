@@ -146,7 +146,7 @@ def write_parallel(documents: Iterable[List[Lines]], outputs: Sequence[str], sub
         if not count:
             raise UsageError(f"{subject}: contains no document")
     print(
-        f"{subject}: {count:,} documents, {kept:,} sentences; {incomplete:,} without text on a side "
-        "were left out",
+        f"{subject}: {count:,} documents, {kept:,} sentences; {incomplete:,} without text on a "
+        "side were left out",
         file=sys.stderr,
     )

@@ -143,6 +143,25 @@ def test_a_dry_run_of_everything_knows_what_would_be_prepared(texts, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_documents_are_samples_with_context_and_translated_as_documents(texts, tmp_path):
+    context = ["--context", "0,2", "--context-sides", "source"]
+    ran = dry("run.sh", texts, "out", "transformer", *PAIR, *context, "--cpu", cwd=tmp_path)
+    assert not any(words[:2] == ["fairseq-posenc", "clean"] for words in ran)
+    made = [words for words in ran if words[:2] == ["fairseq-posenc", "add-context"]]
+    assert [os.path.basename(words[-4]) for words in made] == ["valid.de", "test.de", "train.de.gz"]
+    assert flags_of(made[0])["--context"] == "0,2" and flags_of(made[0])["--longest"] == "1022"
+    packed, again = (flags_of(w) for w in ran if w[:2] == ["fairseq-posenc", "pack"])
+    assert packed["--context"] == again["--context"] == "2"
+    assert packed["--context-sides"] == again["--context-sides"] == "source"
+    translation = next(flags_of(w) for w in ran if w[:2] == ["fairseq-posenc", "translate"])
+    assert "--documents" in translation and translation["--input"].endswith("reference.test.de")
+    scored = next(w for w in ran if w[:2] == ["fairseq-posenc", "script"])
+    assert scored[-2] == "--documents" and scored[-1] == translation["--output"]
+    for flags in (["--context-sides", "both"], ["--context", "1", "--ratio", "2"]):
+        refused = recipe("prepare.sh", texts, "out", *PAIR, *flags, cwd=tmp_path)
+        assert_error(refused, f"{flags[-2]}: has no effect")
+
+
 def test_the_settings_of_the_data_decide_how_it_is_trained_and_scored(tmp_path):
     lines = ["SOURCE=fi", "TARGET=zh", "TOKENIZER=none", "SUBWORDS=none", "VOCABULARY=joint"]
     (tmp_path / "data").mkdir()

@@ -279,3 +279,20 @@ def test_what_cannot_be_compared_is_one_line(systems, tmp_path):
 )
 def test_systems_have_short_names(folders, names):
     assert compare.names_of(folders) == names
+
+
+def test_documents_are_scored_by_sentence_and_as_lines(translations, tmp_path, capsys):
+    reference, good, _ = translations
+    texts = {}
+    for name, lines in (("reference", reference), ("found", good)):
+        texts[name] = ["\n".join(lines[:3]), "\n".join(lines[3:11]), "\n".join(lines[11:])]
+        write(tmp_path / name, "\n\n".join(texts[name]).split("\n"))
+    paths = ["--reference", str(tmp_path / "reference"), "--documents", str(tmp_path / "found")]
+    score.main(["--lang", "de", *paths, "--json", str(tmp_path / "scores.json")])
+    found = {each["name"]: each for each in json.loads((tmp_path / "scores.json").read_text())}
+    assert found["sacreBLEU"]["score"] == sacrebleu.corpus_bleu(good, [reference]).score
+    joined = {name: [text.replace("\n", " ") for text in parts] for name, parts in texts.items()}
+    whole = sacrebleu.corpus_bleu(joined["found"], [joined["reference"]])
+    assert found["d-BLEU"]["score"] == whole.score and found["d-BLEU"]["hypotheses"] == 3
+    message = error_of(score.main, ["--lang", "de", "--sentencepiece", "x", *paths])
+    assert "--sentencepiece: is for the output of fairseq-generate" in message

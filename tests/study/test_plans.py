@@ -43,13 +43,17 @@ def beside(tmp_path, monkeypatch):
             for start in filter(None, map((flags or {}).get, STARTS)):
                 for seed in content["seeds"]:
                     write(Path(start.replace("{seed}", str(seed))), "weights")
-        data = Path(content["data"])
+        named = content["data"] if isinstance(content["data"], dict) else {}
+        for key in {"choices", "documents"}.intersection(named):
+            write(Path(named[key]))
+        data = Path(named["folder"] if named else content["data"])
         for split in ("train", "valid", "test"):
             write(data / f"{split}.idx")
             for lang in ("en", "de"):
                 write(data / f"{split}.{PAIR}.{lang}.idx")
                 write(data / f"reference.{split}.{lang}")
-        write(data / "text.settings", "SOURCE=en\nTARGET=de\nTOKENIZER=moses\nSUBWORDS=none\n")
+        settings = "SOURCE=en\nTARGET=de\nTOKENIZER=moses\nSUBWORDS=none\nCONTEXT=0,3\n"
+        write(data / "text.settings", settings)
         for name in ("dict.txt", "dict.en.txt", "dict.de.txt"):
             write(data / name, "word 1\n")
         described = {}

@@ -1,5 +1,7 @@
 """The recipes of studies: what they read from logs and answers, and by fairseq itself."""
 
+import json
+
 import pytest
 import yaml
 from support.commands import succeed
@@ -8,11 +10,12 @@ from support.studies import CPU, forked, message, study
 from fairseq_posenc.steps.training import is_over
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.logs import last_losses, lines_of, read_training
-from fairseq_posenc.study.plan import read_plan
-from fairseq_posenc.study.recipes import language_model, masked_lm, translation
+from fairseq_posenc.study.plan import Plan, read_plan
+from fairseq_posenc.study.recipes import documents, language_model, masked_lm, translation
 from fairseq_posenc.study.recipes.base import flags_of_model
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import specs
+from fairseq_posenc.text.preparation import Text
 
 pytest_plugins = ["support.toy"]
 
@@ -244,3 +247,26 @@ def test_a_study_of_language_models(texts):
     assert memory.done and memory.scores["loss"] > 0, memory.error
     assert sorted(rotary.extrapolation) == [32, 64] and sorted(learned.extrapolation) == [32]
     assert rotary.scores["perplexity"] == pytest.approx(2 ** rotary.scores["loss"], rel=0.01)
+
+
+def test_documents_are_scored_near_and_far_by_sentence_and_by_document(tmp_path):
+    pytest.importorskip("sacrebleu", reason="an extra: study")
+    groups = {"all": (50, 8), "it": (50, 8), "it:er": (50, 8)}
+    groups.update({"distance 1": (100, 1), "distance 2": (50, 3), "distance >3": (25, 4)})
+    found = {name: {"accuracy": a, "choices": n} for name, (a, n) in groups.items()}
+    (tmp_path / "choices.json").write_text(json.dumps({"accuracies": found, "scores": []}))
+    scores = {"accuracy_6": 50, "accuracy_it_6": 50, "near_6": 62.5, "far_6": 25}
+    assert documents.chosen(tmp_path, "choices.json", "_6") == {"scores": scores}
+    lines = ["a b c d e", "f g h i j", "", "k l m n o"]
+    (tmp_path / "reference").write_text("\n".join(lines) + "\n")
+    (tmp_path / "hypotheses.txt").write_text("\n".join(lines) + "\n")
+    texts = translation.Texts(Text("en", "de"), str(tmp_path / "reference"), "")
+    assert documents.score(tmp_path, texts)["scores"] == {"bleu": 100, "d_bleu": 100}
+
+
+def test_data_without_context_are_no_documents(tmp_path):
+    (tmp_path / "text.settings").write_text("SOURCE=en\nTARGET=de\nCONTEXT=\n")
+    plan = Plan("x", "documents", {"folder": str(tmp_path)}, {}, {}, (), {})
+    assert "are no samples of documents" in message(documents.context_of, plan)
+    (tmp_path / "text.settings").write_text("CONTEXT=0,2\nCONTEXT_SIDES=source\n")
+    assert documents.context_of(plan) == ("2", "source")

@@ -10,7 +10,8 @@ GERMAN = "Eins.\nZwei & zwei.\n\nDrei.\n\n"
 TABLE = "One.\tEins.\nTwo & two.\tZwei & zwei.\n\t\n\n \t\nThree.\tDrei.\nFour.\t\n"
 TAGS = (
     '<srcset setid="x">\n<doc docid="1">\n<title>A talk</title>\n<seg id="1"> One. </seg>\n'
-    '<seg id="2">Two &amp; two.</seg>\n</doc>\n<doc docid="2">\n<talkid>7</talkid>\nThree.\n</doc>\n'
+    '<seg id="2">Two &amp; two.</seg>\n</doc>\n<doc docid="2">\n<talkid>7</talkid>\nThree.\n'
+    "</doc>\n"
 )
 
 
