@@ -43,6 +43,7 @@ class DocumentTranslator(Translator):
     def translate(self, lines: Iterable[str], buffer: int) -> Iterator[str]:
         """See :class:`~fairseq_posenc.serving.translate.Translator`."""
         before: List[Pair] = []
+        self._dropped = 0
         count, whole = 0, self._context.sentences is None
         for some in in_documents(lines, buffer) if whole else in_blocks(lines, buffer):
             found = [""] * len(some)
@@ -61,8 +62,8 @@ class DocumentTranslator(Translator):
             yield from found
         if self._dropped:
             print(
-                f"{self._dropped} sentences of context did not fit beside their sentences and were "
-                "left out, those that are farthest",
+                f"{self._dropped} sentences of context did not fit beside their sentences; the "
+                "farthest were left out",
                 file=sys.stderr,
             )
 

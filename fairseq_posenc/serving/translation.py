@@ -135,7 +135,7 @@ class TranslationModel(FolderModel):
     def translate_documents(
         self,
         documents: Sequence[Sequence[str]],
-        context: Optional[Context] = None,
+        context: Optional[int] = None,
         beam: Optional[int] = None,
         lenpen: Optional[float] = None,
         max_length: Optional[int] = None,
@@ -144,15 +144,21 @@ class TranslationModel(FolderModel):
 
         Args:
             documents: raw text, a sentence each; none is empty.
-            context: what the model is given with a sentence, by default as in the folder.
-            beam: see :meth:`translate`, like the others.
+            context: sentences before a sentence that the model is given with it, by default as in
+                the folder.
+            beam: see :meth:`translate`, as for the others.
 
         Raises:
             UsageError: *documents* is no list of lists of texts, or the folder names no context.
         """
         check_texts([tuple(document) for document in documents], "translate_documents")
         settings = self._beam("translate_documents", beam, lenpen, max_length)
-        chosen = context_of(self._folder, context, "translate_documents: context")
+        given = (
+            None
+            if context is None
+            else (self._folder.context or Context())._replace(sentences=context)
+        )
+        chosen = context_of(self._folder, given, "translate_documents: context")
         translator = DocumentTranslator(self._text, self._engine, settings, chosen)
         lines = [line for document in documents for line in (*document, "")]
         found = iter(list(translator.translate(lines, max(len(lines), 1))))

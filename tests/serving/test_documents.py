@@ -125,6 +125,7 @@ def test_from_python_as_with_a_prefix_by_hand(packed):
     model = fairseq_posenc.from_pretrained(packed)
     documents = [TEXT[:2], TEXT[3:]]
     found = model.translate_documents(documents, beam=2, max_length=5)
+    assert model.translate_documents(documents, 2, beam=2, max_length=5) == found
     for document, translations in zip(documents, found):
         known = []  # sentences with a translation, which are context
         for sentence, translation in zip(document, translations):
