@@ -125,6 +125,11 @@ def _conversion(out: str, what: str) -> Declare:
             "run both models on the same tokens, print the largest difference of the logits (of "
             "log-probabilities for an engine), and write nothing if it is above 1e-4",
         ),
+        argument(
+            "--peft-base",
+            metavar="DIR",
+            help="for an adapter of PEFT: the base in transformers (import: as the adapter says)",
+        ),
         user_dir("your formats and encodings, if the model needs some"),
     )
 
@@ -160,7 +165,9 @@ def import_(args: argparse.Namespace) -> None:
     from fairseq_posenc.exchange.transfer import import_checkpoint
 
     importer = importer_of(args.format)
-    report = import_checkpoint(importer, args.source, args.out_dir, args.vocab, args.verify)
+    report = import_checkpoint(
+        importer, args.source, args.out_dir, args.vocab, args.verify, args.peft_base
+    )
     print("\n".join(report.lines()))
 
 
@@ -183,6 +190,7 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     )
     add("--subwords", choices=SUBWORDS, help="without --text-of: how words were split (none)")
     add("--subword-file", metavar="FILE", help="merges, model of SentencePiece, or tokenizer")
+    add("--lora-base", metavar="FILE", help="the checkpoint that matrices adapt, if it was moved")
     several(*_CARD)(parser)
 
 

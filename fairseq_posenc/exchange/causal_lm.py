@@ -11,8 +11,9 @@ them, because W (g ⊙ x) = (W diag g) x.
 
 import math
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -33,8 +34,9 @@ from fairseq_posenc.exchange.formats import (
     refuse_inexpressible,
     register_format,
 )
-from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Settings
+from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Parameters, Settings
 from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.reader import (
     DICTIONARY,
     Reader,
@@ -44,6 +46,7 @@ from fairseq_posenc.exchange.reader import (
 from fairseq_posenc.exchange.splitters import splitter_of
 from fairseq_posenc.exchange.symbols import CAUSAL_MARKS, write_symbols
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+from fairseq_posenc.exchange.written import Stack
 
 DECODER = CAUSAL.stack
 OUTPUT = CAUSAL.head + "weight"
@@ -73,10 +76,15 @@ class CausalExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", *SUBWORD_FLAGS, *CARD_FLAGS)
+    flags = ("vocab", *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
 
     def __init__(self, target: CausalClass) -> None:
         self.target = target
+
+    def stacks(self, settings: Settings) -> Sequence[Stack]:
+        """See :class:`~fairseq_posenc.exchange.transfer.FolderExporter`."""
+        layers, heads = settings["decoder_layers"], settings["decoder_attention_heads"]
+        return (Stack(self.target.names, DECODER, layers, heads, partial(_ordered, settings)),)
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
@@ -90,9 +98,7 @@ class CausalExporter(CheckpointExporter):
             f"{target.architecture} of transformers", (*_READ, *target.read), target.values
         )
         refuse_inexpressible(path, CAUSAL.family, settings, expressible)
-        size = settings["decoder_embed_dim"] // settings["decoder_attention_heads"]
-        dim = int(size * settings["rotary_fraction"])
-        state = foreign_parameters(checkpoint, target, dim)
+        state = foreign_parameters(checkpoint, target)
         symbols = checkpoint.symbols
         splitter = splitter_of(checkpoint.subwords, "decoder", symbols, hides=True)
         hidden = len(splitter.hidden)
@@ -101,7 +107,7 @@ class CausalExporter(CheckpointExporter):
         entries = {
             "model_type": target.model_type,
             "architectures": [target.architecture],
-            **target.entries(settings, dim, path),
+            **target.entries(settings, _rotated(settings)[1], path),
             "tie_word_embeddings": target.names.output not in state,
             "vocab_size": len(symbols) + hidden,
             "pad_token_id": PAD,
@@ -134,21 +140,28 @@ def _write_generation(folder: str, entries: Settings, hidden: range) -> None:
     Path(folder, "generation_config.json").write_text(hf.as_json(content), "utf-8")
 
 
-def foreign_parameters(
-    checkpoint: NativeCheckpoint, target: CausalClass, dim: int
-) -> Dict[str, Tensor]:
-    """The parameters of a language model by their names in a class.
+def _rotated(settings: Settings) -> Tuple[int, int]:
+    """The channels of a head, and how many of them are rotated."""
+    size = settings["decoder_embed_dim"] // settings["decoder_attention_heads"]
+    return size, int(size * settings["rotary_fraction"])
 
-    Args:
-        dim: rotated channels of a head.
+
+def _ordered(settings: Settings, ours: Parameters) -> Parameters:
+    """A copy of our parameters whose pairs of rotated channels are halves."""
+    if settings["position_encoding"] == "rotary" and settings["rotary_pairing"] == "interleaved":
+        return joints.with_halves(ours, *_rotated(settings))
+    return dict(ours)
+
+
+def foreign_parameters(checkpoint: NativeCheckpoint, target: CausalClass) -> Dict[str, Tensor]:
+    """The parameters of a language model by their names in a class.
 
     Raises:
         UsageError: the class lacks one of them.
     """
-    settings, ours, theirs = checkpoint.settings, dict(checkpoint.parameters), target.names
+    settings, theirs = checkpoint.settings, target.names
+    ours = _ordered(settings, checkpoint.parameters)
     heads, channels = settings["decoder_attention_heads"], settings["decoder_embed_dim"]
-    if settings["position_encoding"] == "rotary" and settings["rotary_pairing"] == "interleaved":
-        ours = joints.with_halves(ours, channels // heads, dim)
     layers = settings["decoder_layers"]
     state, gains = joints.write_layers(ours, theirs, DECODER, layers, heads)
     state.update({name: torch.ones(channels) for name in gains})  # those of RMS norms

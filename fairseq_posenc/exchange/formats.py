@@ -100,6 +100,8 @@ class Wanted(NamedTuple):
         subword_file: the file of those subwords.
         about: a sentence on the data, for the card.
         scores: files whose content becomes part of the card.
+        peft_base: the exported base, for the adapter of a checkpoint of low-rank matrices.
+        lora_base: the checkpoint that those adapt, if it is no longer where it was.
     """
 
     path: str
@@ -118,6 +120,8 @@ class Wanted(NamedTuple):
     subword_file: Optional[str] = None
     about: Optional[str] = None
     scores: Optional[Sequence[str]] = None
+    peft_base: Optional[str] = None
+    lora_base: Optional[str] = None
 
 
 #: The fields of :class:`Wanted` that say how text was prepared.

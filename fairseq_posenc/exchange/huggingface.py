@@ -81,15 +81,30 @@ def open_folder(path: str, model_type: str) -> Folder:
         raise UsageError(
             f"{config.path}: model_type is {found!r}, but this format reads {model_type!r} only"
         )
+    weights = weights_file(path)
+    return Folder(path, config, weights, read_weights(weights))
+
+
+def weights_file(path: str) -> str:
+    """The file with the weights of a folder, or a UsageError that names those it can be."""
     for name in _WEIGHTS:
         weights = os.path.join(path, name)
         if os.path.isfile(weights):
-            read = _read_safetensors if name.endswith("safetensors") else load_file
-            return Folder(path, config, weights, check_tensors(read(weights), weights))
+            return weights
     raise UsageError(
         f"{path}: has no weights; it needs {' or '.join(_WEIGHTS)} (weights split into several "
         "files must be saved as one)"
     )
+
+
+def read_weights(path: str) -> ForeignParameters:
+    """The tensors in a file of weights, by name.
+
+    Raises:
+        UsageError: it cannot be read, or holds more than tensors.
+    """
+    read = _read_safetensors if path.endswith("safetensors") else load_file
+    return check_tensors(read(path), path)
 
 
 def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:

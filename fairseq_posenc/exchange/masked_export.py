@@ -5,7 +5,8 @@ learned position is a row of a table that begins behind the number of the paddin
 transformers' RoBERTa as in fairseq.
 """
 
-from typing import Optional, Tuple
+from functools import partial
+from typing import Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -26,12 +27,15 @@ from fairseq_posenc.exchange.kinds import (
     SEGMENTS,
     TABLE,
     TOKEN_HEADS,
+    Settings,
 )
 from fairseq_posenc.exchange.masked_class import MaskedClass
 from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.exchange.symbols import HIDDEN
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+from fairseq_posenc.exchange.written import Stack
 
 
 class MaskedExporter(CheckpointExporter):
@@ -41,10 +45,16 @@ class MaskedExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", "head", "data", *SUBWORD_FLAGS, *CARD_FLAGS)
+    flags = ("vocab", "head", "data", *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
 
     def __init__(self, target: MaskedClass) -> None:
         self.target = target
+
+    def stacks(self, settings: Settings) -> Sequence[Stack]:
+        """See :class:`~fairseq_posenc.exchange.transfer.FolderExporter`."""
+        layers, heads = settings["encoder_layers"], settings["encoder_attention_heads"]
+        ordered = partial(self.target.adapted, settings=settings)
+        return (Stack(self.target.names, ENCODER, layers, heads, ordered),)
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""

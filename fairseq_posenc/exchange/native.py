@@ -7,7 +7,7 @@ averaging, ``--restore-file`` and ``--finetune-from-model`` accept them.
 
 import dataclasses
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq import options
@@ -129,9 +129,12 @@ def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Mo
         return _task(dictionary, kind).build_model(cfg.model)
 
 
-def load(path: str, dictionary: str, kind: Kind = MASKED) -> nn.Module:
+def load(
+    path: str, dictionary: str, kind: Kind = MASKED, changes: Optional[Mapping[str, Any]] = None
+) -> nn.Module:
     """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode."""
     overrides: Dict[str, Any] = {"load_checkpoint_heads": True} if kind is MASKED else {}
+    overrides.update(changes or {})
     if kind in (MASKED, CAUSAL):
         overrides.update(document_mask=False)  # see one_document
     return loader.load(path, overrides=overrides, task=_task(dictionary, kind)).model

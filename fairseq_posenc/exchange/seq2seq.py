@@ -4,29 +4,27 @@ Written symbols keep the numbers of dict.txt, translations begin and end with ``
 settings of the search are those of ``fairseq-generate``.
 """
 
-import os
 from argparse import Namespace
 from functools import partial
-from typing import List, Optional
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import is_ours
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.exchange import huggingface as hf
-from fairseq_posenc.exchange.exported_card import write_card
 from fairseq_posenc.exchange.formats import (
-    Exporter,
     Expressible,
-    Report,
     Wanted,
     refuse_inexpressible,
     register_format,
 )
 from fairseq_posenc.exchange.kinds import TRANSLATION, Settings
+from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import (
@@ -41,8 +39,9 @@ from fairseq_posenc.exchange.seq2seq_t5 import CLASSES
 from fairseq_posenc.exchange.seq2seq_write import written
 from fairseq_posenc.exchange.source import load_source, source_of, without_effect
 from fairseq_posenc.exchange.splitters import Subwords
-from fairseq_posenc.exchange.transfer import staging
+from fairseq_posenc.exchange.transfer import FolderExporter
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, compare_translation, reference
+from fairseq_posenc.exchange.written import Stack, Written
 from fairseq_posenc.serving.model_folder import Search
 
 #: Settings of any value: they are read, follow from the parameters, or matter in training alone.
@@ -55,10 +54,10 @@ READ = (
 )
 
 
-class TranslationExporter(Exporter):
+class TranslationExporter(FolderExporter):
     """Writes a folder with a translation model for transformers."""
 
-    flags = FLAGS
+    flags: Tuple[str, ...] = FLAGS
     #: the target of the export, for messages
     name: str
 
@@ -92,26 +91,30 @@ class TranslationExporter(Exporter):
         """Load a folder that was written, in evaluation mode."""
         raise NotImplementedError
 
-    def export(self, wanted: Wanted) -> Report:
-        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+    def whole(self, wanted: Wanted, folder: str) -> Written:
+        """See :class:`~fairseq_posenc.exchange.transfer.FolderExporter`."""
         wanted, subwords, search = prepared(wanted)
         source = source_of(wanted, self.name, [TRANSLATION])
         settings = with_encodings(source.settings)
         self.refuse(wanted.path, settings)
         loaded = load_source(source, self.name)
-        difference = None
-        with staging(wanted.out) as side:
-            notes = self.write(loaded, settings, side, subwords, search)
-            if wanted.verify:
-                both = dictionaries_of(loaded).items()
-                order = {name: torch.arange(len(each)) for name, each in both}
-                known = max(map(len, order.values()))
-                foreign = reference(partial(self.load, side), self.name, order, known)
-                difference = compare_translation(loaded.model, foreign, wanted.path)
-            notes = [*notes, *source.notes]
-            write_card(side, wanted, notes, difference)
-            files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
-        return Report(files, notes, difference, self.name)
+        notes = self.write(loaded, settings, folder, subwords, search)
+        order = {name: torch.arange(len(each)) for name, each in dictionaries_of(loaded).items()}
+        known = max(map(len, order.values()))
+        foreign = reference(partial(self.load, folder), self.name, order, known)
+
+        def load_again(path: str, changes: Mapping[str, Any]) -> nn.Module:
+            if path == loaded.path:
+                return loaded.model
+            return loader.load(path, overrides=changes, task=loaded.task).model
+
+        return Written(
+            wanted,
+            load_again,
+            lambda model: compare_translation(model, foreign, wanted.path),
+            self.name,
+            [*notes, *source.notes],
+        )
 
 
 def with_encodings(settings: Settings) -> Settings:
@@ -150,9 +153,23 @@ class Seq2SeqExporter(TranslationExporter):
         target: the class.
     """
 
+    flags = (*FLAGS, *ADAPTER_FLAGS)
+
     def __init__(self, target: Seq2SeqClass) -> None:
         self.target = target
         self.name = f"{target.architecture} of transformers"
+
+    def stacks(self, settings: Settings) -> Sequence[Stack]:
+        """See :class:`~fairseq_posenc.exchange.transfer.FolderExporter`."""
+        return [
+            Stack(
+                self.target.names(side, settings),
+                f"{side}.",
+                settings[f"{side}_layers"],
+                settings[f"{side}_attention_heads"],
+            )
+            for side in SIDES
+        ]
 
     def refuse(self, path: str, settings: Settings) -> None:
         """See :class:`TranslationExporter`."""

@@ -4,9 +4,11 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq_posenc.basics.errors import UsageError
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import remove_leftovers, replace_file, temporary_name
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.exchange import native
@@ -19,10 +21,20 @@ from fairseq_posenc.exchange.formats import (
     Report,
     Wanted,
 )
-from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, TRANSLATION, Parameters
+from fairseq_posenc.exchange.kinds import (
+    CLASSIFICATION_HEADS,
+    TOKEN_HEADS,
+    TRANSLATION,
+    Parameters,
+    Settings,
+)
+from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
+from fairseq_posenc.exchange.peft_export import export_adapter, is_adapted
+from fairseq_posenc.exchange.peft_folder import whole_folder
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation
+from fairseq_posenc.exchange.written import Stack, Written
 
 #: Ends of the names of weights.
 _WEIGHTS = (".pt", ".safetensors")
@@ -41,16 +53,22 @@ class Exported(NamedTuple):
 
 
 def import_checkpoint(
-    importer: Importer, source: str, out_dir: str, vocab: Optional[str] = None, verify: bool = False
+    importer: Importer,
+    source: str,
+    out_dir: str,
+    vocab: Optional[str] = None,
+    verify: bool = False,
+    peft_base: Optional[str] = None,
 ) -> Report:
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
         importer: reads the foreign format.
-        source: the foreign model.
+        source: the foreign model, or an adapter of PEFT, which is merged.
         out_dir: the folder to write to; created if necessary.
         vocab: the foreign vocabulary, if it is not at the format's usual place.
         verify: compare with the foreign model on the same tokens.
+        peft_base: the base of an adapter, if it is not where its settings say.
 
     Returns:
         the files written, and the comparison.
@@ -62,6 +80,13 @@ def import_checkpoint(
     folder = source if os.path.isdir(source) else os.path.dirname(source)
     if os.path.realpath(folder) == os.path.realpath(out_dir):
         raise UsageError(f"{out_dir}: is the folder of the source; give another folder")
+    with whole_folder(source, peft_base) as whole:
+        return _import(importer, whole, out_dir, vocab, verify)
+
+
+def _import(
+    importer: Importer, source: str, out_dir: str, vocab: Optional[str], verify: bool
+) -> Report:
     imported = importer.read(source, vocab)
     foreign = _reference(imported.foreign, source) if verify else None
     with staging(out_dir) as side:
@@ -90,7 +115,49 @@ def import_checkpoint(
     return Report(files, [*imported.notes, flags], difference, description)
 
 
-class CheckpointExporter(Exporter):
+class FolderExporter(Exporter):
+    """Writes the folder of a whole model, or an adapter of PEFT for one with low-rank matrices."""
+
+    def whole(self, wanted: Wanted, folder: str) -> Written:
+        """Write a whole model.
+
+        Args:
+            folder: an existing empty folder.
+
+        Raises:
+            UsageError: as :meth:`export`.
+        """
+        raise NotImplementedError
+
+    def stacks(self, settings: Settings) -> Sequence[Stack]:
+        """Where the projections of a model with these settings are, or nothing if unknown."""
+        return ()
+
+    def export(self, wanted: Wanted) -> Report:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        adapted = is_adapted(wanted.path)
+        for name in () if adapted else ADAPTER_FLAGS:
+            if getattr(wanted, name) is not None:
+                raise UsageError(
+                    f"{flag_of(name)} {getattr(wanted, name)}: is for checkpoints of low-rank "
+                    f"matrices alone, and {wanted.path} is a whole model; drop it"
+                )
+        difference = None
+        with staging(wanted.out) as side:
+            if adapted:
+                written, difference = export_adapter(wanted, self.whole, self.stacks, side)
+            else:
+                written = self.whole(wanted, side)
+                if wanted.verify:
+                    difference = written.compare(written.load(written.wanted.path, {}))
+                if "about" in self.flags:
+                    write_card(side, written.wanted, written.notes, difference)
+            files = [os.path.join(wanted.out, name) for name in _files(side)]
+        compared = "" if difference is None else written.description
+        return Report(files, list(written.notes), difference, compared)
+
+
+class CheckpointExporter(FolderExporter):
     """Writes folders, given a masked language model or a language model of this plug-in."""
 
     flags: Tuple[str, ...] = ("vocab", "head")
@@ -110,25 +177,25 @@ class CheckpointExporter(Exporter):
         """
         raise NotImplementedError
 
-    def export(self, wanted: Wanted) -> Report:
-        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+    def whole(self, wanted: Wanted, folder: str) -> Written:
+        """See :class:`FolderExporter`."""
         wanted, subwords, _ = prepared(wanted)
         checkpoint = native.read_native(wanted.path, wanted.vocab)
         checkpoint = checkpoint._replace(data=wanted.data or checkpoint.data, subwords=subwords)
-        head = choose_head(checkpoint, wanted.head)
-        difference, description = None, ""
-        with staging(wanted.out) as side:
-            exported = self.write(checkpoint, head, side)
-            if wanted.verify:
-                foreign = _reference(exported.foreign, wanted.path)
-                model = native.load(wanted.path, checkpoint.dictionary, checkpoint.kind)
-                difference = compare(model, checkpoint.kind, head, foreign, wanted.path)
-                description = foreign.description
-            notes = [*exported.notes, *checkpoint.notes]
-            if "about" in self.flags:
-                write_card(side, wanted, notes, difference)
-            files = [os.path.join(wanted.out, name) for name in _files(side)]
-        return Report(files, notes, difference, description)
+        head, kind = choose_head(checkpoint, wanted.head), checkpoint.kind
+        exported = self.write(checkpoint, head, folder)
+        foreign = exported.foreign
+
+        def difference(model: nn.Module) -> float:
+            return compare(model, kind, head, _reference(foreign, wanted.path), wanted.path)
+
+        return Written(
+            wanted,
+            lambda path, changes: native.load(path, checkpoint.dictionary, kind, changes),
+            difference,
+            foreign.description if foreign else "",
+            [*exported.notes, *checkpoint.notes],
+        )
 
 
 def _reference(foreign: Optional[ForeignModel], source: str) -> ForeignModel:

@@ -87,7 +87,7 @@ def compare(
     """
     settings: Any = model.completed_settings
     num_segments = settings.num_segments if kind is MASKED else 0
-    vocabulary = len(model.state_dict()[kind.embedding])
+    vocabulary = len(model.get_parameter(kind.embedding))
     tokens, segments = sample(vocabulary, option(settings, kind.length), num_segments)
     differences = []
     for name, logits in ((head, foreign.logits), *foreign.heads.items()):

@@ -1,0 +1,247 @@
+"""Low-rank matrices as adapters of PEFT, and back: names, numbers, and refusals by name.
+
+The numbers are compared with W + (α / r) B A by hand, without PEFT; with it where it is installed.
+"""
+
+import json
+import shutil
+
+import pytest
+import torch
+from support.adapters import ADAPTED, adapt, apply_by_hand, our_logits, their_logits, their_model
+from support.conversion import convert, refuses
+from support.foreign_models import trained
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
+
+pytest_plugins = ["support.conversion"]
+
+
+@pytest.fixture(scope="module")
+def exported(transformers, tmp_path_factory):
+    """Folders with ours/, base/ and adapter/ of a model of ADAPTED, made once."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            folder = made[name] = tmp_path_factory.mktemp("peft")
+            write, target, layers = ADAPTED[name]
+            path = write(folder / "ours")
+            adapted = adapt(path, layers)
+            convert("export", target, path, folder / "base")
+            given = ["--peft-base", folder / "base", "--verify"]
+            convert("export", target, adapted, folder / "adapter", *given)
+        return made[name]
+
+    return get
+
+
+def close(have, want):
+    torch.testing.assert_close(have[..., : want.size(-1)], want, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_the_matrices_added_by_hand_give_our_logits(name, exported, transformers):
+    folder = exported(name)
+    files = {path.name for path in (folder / "adapter").iterdir()}
+    assert files == {"adapter_config.json", "adapter_model.safetensors"}
+    model = their_model(transformers, folder / "base")
+    before = their_logits(model)
+    want = our_logits(folder / "ours" / "adapted.pt")
+    assert (before[..., : want.size(-1)] - want).abs().max() > 0.01
+    close(their_logits(apply_by_hand(model, folder / "adapter")), want)
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_an_adapter_comes_back_merged(name, exported, tmp_path):
+    """The imported model has the logits of the one that was exported."""
+    folder, (_, target, _) = exported(name), ADAPTED[name]
+    convert("import", target, folder / "adapter", tmp_path / "back", "--verify")
+    close(our_logits(tmp_path / "back" / "checkpoint.pt"), our_logits(folder / "ours/adapted.pt"))
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_peft_reads_what_we_write_and_we_what_it_writes(name, exported, transformers, tmp_path):
+    peft = pytest.importorskip("peft", reason="an extra: the library that reads the adapters")
+    folder, (_, target, _) = exported(name), ADAPTED[name]
+    base = their_model(transformers, folder / "base")
+    theirs = peft.PeftModel.from_pretrained(base, folder / "adapter")
+    close(their_logits(theirs), our_logits(folder / "ours" / "adapted.pt"))
+    config = theirs.peft_config["default"]
+    fresh = peft.LoraConfig(r=3, lora_alpha=5, target_modules=config.target_modules)
+    model = peft.get_peft_model(their_model(transformers, folder / "base"), fresh)
+    for key, parameter in model.named_parameters():
+        if "lora_" in key:
+            torch.nn.init.normal_(parameter, std=0.2)
+    model.peft_config["default"].base_model_name_or_path = "somewhere/else"
+    model.save_pretrained(tmp_path / "adapter")
+    words = ["its base 'somewhere/else' is no folder here", "--peft-base"]
+    refuses(words, "import", target, tmp_path / "adapter", tmp_path / "ours")
+    given = ["--peft-base", folder / "base"]
+    convert("import", target, tmp_path / "adapter", tmp_path / "ours", *given)
+    have = our_logits(tmp_path / "ours" / "checkpoint.pt")
+    close(their_logits(model), have)
+
+
+def test_joint_modules_have_the_sum_of_the_ranks(exported):
+    config = json.loads((exported("ranks") / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"]) == (2, 3)
+    assert config["rank_pattern"] == {"attention.query_key_value": 6}
+    assert config["alpha_pattern"] == {"attention.query_key_value": 9}
+    assert config["task_type"] == "CAUSAL_LM"
+    config = json.loads((exported("roberta") / "adapter" / "adapter_config.json").read_text())
+    layer = "roberta.encoder.layer.0."  # "output.dense" is also the end of another module
+    assert {f"{layer}output.dense", f"{layer}attention.self.query"} < set(config["target_modules"])
+
+
+def test_a_base_of_another_place_or_with_more_rows(exported, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+
+    folder = exported("llama")
+    shutil.copytree(folder / "base", tmp_path / "base")
+    weights = tmp_path / "base" / "model.safetensors"
+    rows = {
+        name: torch.cat((x, x[:2]))
+        if name in ("model.embed_tokens.weight", "lm_head.weight")
+        else x
+        for name, x in load_file(weights).items()
+    }
+    save_file(rows, weights, metadata={"format": "pt"})
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    config["vocab_size"] += 2
+    (tmp_path / "base" / "config.json").write_text(json.dumps(config))
+    shutil.copy(folder / "ours" / "checkpoint.pt", tmp_path / "moved.pt")
+    shutil.copy(folder / "ours" / "dict.txt", tmp_path / "dict.txt")
+    state = read_checkpoint(str(folder / "ours" / "adapted.pt"))
+    state["cfg"]["model"]["lora_base"] = "gone.pt"
+    write_checkpoint(state, str(tmp_path / "adapted.pt"))
+    given = ["export", "hf-llama", tmp_path / "adapted.pt", tmp_path / "out", "--verify"]
+    given += ["--peft-base", tmp_path / "base"]
+    refuses(["--lora-base gone.pt: no such file"], *given)
+    convert(*given, "--lora-base", tmp_path / "moved.pt")
+    assert "largest difference from LlamaForCausalLM" in capsys.readouterr().out
+
+
+def test_what_an_adapter_cannot_hold_is_refused(exported, tmp_path):
+    folder, out = exported("llama"), tmp_path / "out"
+    path = folder / "ours" / "checkpoint.pt"
+    base, other = ["--peft-base", folder / "base"], ["--peft-base", exported("grouped") / "base"]
+    adapted = folder / "ours" / "adapted.pt"
+    refuses(
+        [f"{adapted}: holds low-rank", str(path), "--peft-base"], "export", "hf-llama", adapted, out
+    )
+    refuses(["no such folder"], "export", "hf-llama", adapted, out, "--peft-base", tmp_path / "no")
+    words = ["num_key_value_heads is 2 there and 4 in the base", "exported in the same format"]
+    refuses(words, "export", "hf-llama", adapted, out, *other)
+    shutil.copytree(folder / "base", tmp_path / "changed")
+    shutil.copy(exported("grouped") / "base" / "model.safetensors", tmp_path / "changed")
+    words = ["lm_head.weight is not that of the base"]
+    refuses(words, "export", "hf-llama", adapted, out, "--peft-base", tmp_path / "changed")
+    words = ["--about x: has no effect on an adapter"]
+    refuses(words, "export", "hf-llama", adapted, out, *base, "--about", "x")
+    words = [f"--peft-base {folder / 'base'}", "is a whole model; drop it"]
+    refuses(words, "export", "hf-llama", path, out, *base)
+    words = ["has no place", "merge-lora"]
+    refuses(words, "export", "hf-roformer", adapted, out)
+    shutil.copytree(folder / "ours", tmp_path / "ours")
+    moved = tmp_path / "ours" / "checkpoint.pt"
+    for layers, changes, words in (
+        (
+            "q_proj,output_projection",
+            {},
+            ["--lora-layers names decoder.output_projection", "merge"],
+        ),
+        ("q_proj", {"rotary_base": "77"}, ["--rotary-base 77", "its base with 10000", "merge"]),
+    ):
+        again = adapt(moved, layers, **changes)
+        refuses(words, "export", "hf-llama", again, out, *base)
+    assert not out.exists()
+
+
+def test_a_head_that_was_trained_beside_the_matrices_is_refused(exported, tmp_path):
+    folder = exported("roberta")
+    heads = read_checkpoint(str(trained(tmp_path / "head", "topic", position_encoding="learned")))
+    state = read_checkpoint(str(folder / "ours" / "adapted.pt"))
+    found = {n: x for n, x in heads["model"].items() if n.startswith("classification_heads")}
+    state["model"].update(found)
+    write_checkpoint(state, str(tmp_path / "adapted.pt"))
+    words = ["a trained classification_heads.topic.", "beside its matrices", "merge-lora"]
+    given = [tmp_path / "adapted.pt", tmp_path / "out", "--peft-base", folder / "base"]
+    refuses(words, "export", "hf-roberta", *given)
+
+
+def test_a_base_of_fairseqs_own_is_merged_first(exported, tmp_path):
+    """Such a model does not say its position encoding, so its settings cannot be compared."""
+    folder = exported("bart")
+    state = read_checkpoint(str(folder / "ours" / "model.pt"))
+    state["cfg"]["model"].update(_name="transformer", arch="transformer", position_encoding=None)
+    write_checkpoint(state, str(tmp_path / "stock.pt"))
+    given = [folder / "ours" / "adapted.pt", tmp_path / "out", "--peft-base", folder / "base"]
+    words = ["its base a transformer", "merge-lora"]
+    refuses(words, "export", "hf-bart", *given, "--lora-base", tmp_path / "stock.pt")
+
+
+#: Entries of adapter_config.json, or what is done to its tensors, and what is said.
+WRONG = {
+    "another library": ({"peft_type": "IA3"}, ["peft_type IA3", "LORA"]),
+    "rslora": ({"use_rslora": True}, ["use_rslora True is not supported"]),
+    "dora": ({"use_dora": True}, ["use_dora True is not supported"]),
+    "bias": ({"bias": "lora_only"}, ["bias lora_only is not supported; known: none"]),
+    "bias of matrices": ({"lora_bias": True}, ["lora_bias True is not supported"]),
+    "modules": ({"modules_to_save": ["lm_head"]}, ["modules_to_save ['lm_head']"]),
+    "base": ({"init_lora_weights": "pissa"}, ["init_lora_weights pissa", "gaussian"]),
+    "later": ({"use_something": 3}, ["use_something 3 is not supported"]),
+    "rank": ({"r": 4}, ["model.layers.0.self_attn.", "of rank 4"]),
+    "no rank": ({"r": 0}, ["r is 0"]),
+    "pattern": ({"rank_pattern": {"q_proj": 1}}, ["q_proj", "of rank 1"]),
+    "no pattern": ({"rank_pattern": {"(": 1}}, ["rank_pattern", "cannot be read"]),
+    "numbers": ({"alpha_pattern": {"q_proj": "x"}}, ["alpha_pattern is 'x'"]),
+    "alpha": ({"lora_alpha": -1}, ["lora_alpha is -1", "above 0"]),
+    "nowhere": ({"base_model_name_or_path": None}, ["its base '' is no folder", "--peft-base"]),
+    "extra": (
+        lambda t: {**t, "base_model.model.lm_head.weight": t[min(t)].clone()},
+        ["unexpected tensor"],
+    ),
+    "half": (
+        lambda t: {n: x for n, x in t.items() if "lora_A" in n},
+        ["are not lora_A and lora_B"],
+    ),
+    "none": (lambda t: {}, ["holds no matrices"]),
+    "nan": (lambda t: {n: x * float("nan") for n, x in t.items()}, ["NaN"]),
+    "module": (
+        lambda t: {n.replace("self_attn", "attention"): x for n, x in t.items()},
+        ["adapts model.layers.0.attention.q_proj, which"],
+    ),
+    "sizes": (
+        lambda t: {n: torch.cat((x, x)) if "_B" in n else x for n, x in t.items()},
+        ["whose sizes differ here", "64 x 32 and 32 x 32"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_adapters_that_are_something_else_are_refused(name, exported, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(exported("llama") / "adapter", tmp_path / "adapter")
+    change, words = WRONG[name]
+    if callable(change):
+        file = tmp_path / "adapter" / "adapter_model.safetensors"
+        save_file({n: x.contiguous() for n, x in change(load_file(file)).items()}, file)
+    else:
+        file = tmp_path / "adapter" / "adapter_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    refuses(words, "import", "hf-llama", tmp_path / "adapter", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_base_without_an_adapter_and_a_base_of_another_format(exported, tmp_path):
+    folder, out = exported("llama"), tmp_path / "out"
+    words = [f"--peft-base {folder}", "is no adapter"]
+    refuses(words, "import", "hf-llama", folder / "base", out, "--peft-base", folder)
+    words = [f"{folder / 'base'}/config.json: model_type is 'llama'", "gpt_neox"]
+    refuses(words, "import", "hf-gpt-neox", folder / "adapter", out)
+    (tmp_path / "empty").mkdir()
+    shutil.copy(folder / "adapter" / "adapter_config.json", tmp_path / "empty")
+    refuses(["has no weights", "adapter_model"], "import", "hf-llama", tmp_path / "empty", out)
+    assert not out.exists()
