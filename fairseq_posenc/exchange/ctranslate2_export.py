@@ -38,8 +38,8 @@ from fairseq_posenc.exchange.formats import (
     refuse_inexpressible,
     register_format,
 )
-from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, MASKED, TRANSLATION, Kind
-from fairseq_posenc.exchange.source import COPIES, Source, load_source, source_of, without_effect
+from fairseq_posenc.exchange.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
+from fairseq_posenc.exchange.source import Source, load_source, source_of, without_effect
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__

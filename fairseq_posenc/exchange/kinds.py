@@ -5,6 +5,7 @@ converted under the names of ``posenc_masked_lm``; :func:`renamed` and the funct
 translate between these names and those of ``posenc_lm``.
 """
 
+import re
 from argparse import Namespace
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
@@ -22,6 +23,8 @@ Settings = Dict[str, Any]
 Parameters = Dict[str, Tensor]
 Entry = TypeVar("Entry")
 
+#: Copies of its layers' parameters that fairseq 0.12.2 keeps.
+COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 PAD = 1
 CLASSIFICATION_HEADS = "classification_heads."
 TOKEN_HEADS = "token_heads."

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
+from fairseq_posenc.checkpoints.inherit import as_ours
 from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
 from fairseq_posenc.checkpoints.reading import (
     Checkpoint,
@@ -26,7 +27,15 @@ from fairseq_posenc.checkpoints.reading import (
     refuse_nonfinite,
 )
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, task_of
-from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, Kind, Parameters, Settings, kind_of
+from fairseq_posenc.exchange.kinds import (
+    CAUSAL,
+    COPIES,
+    MASKED,
+    Kind,
+    Parameters,
+    Settings,
+    kind_of,
+)
 from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import ROLES
@@ -162,6 +171,8 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     settings = saved_settings(checkpoint)
     name = settings.get("_name") or settings.get("arch")
     kind = kind_of(name)
+    if kind is MASKED:
+        settings = as_ours(settings)
     ours = kind in (MASKED, CAUSAL) and is_ours(settings)
     if kind is None or not ours or kind.embedding not in saved:
         raise UsageError(
@@ -177,7 +188,9 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             f"fairseq's special symbols make {len(symbols)}; give the right dictionary with --vocab"
         )
     parameters = {
-        key: value.float() for key, value in saved.items() if key != kind.stack + "version"
+        key: value.float()
+        for key, value in saved.items()
+        if key != kind.stack + "version" and not COPIES.search(key)
     }
     changes, notes = one_document(settings)
     complete = kind.complete({**settings, **changes})

@@ -14,9 +14,8 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange.joints import extended, write_layers
-from fairseq_posenc.exchange.kinds import PAD, Parameters, Settings
+from fairseq_posenc.exchange.kinds import COPIES, PAD, Parameters, Settings
 from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
-from fairseq_posenc.exchange.source import COPIES
 from fairseq_posenc.exchange.symbols import HIDDEN
 
 EMBEDDINGS = {side: f"{side}.embed_tokens.weight" for side in SIDES}

@@ -1,7 +1,6 @@
 """What an export reads: the settings of a checkpoint, then the model with its task."""
 
 import os
-import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Set
 
 from fairseq_posenc.basics.errors import UsageError
@@ -15,9 +14,6 @@ from fairseq_posenc.exchange.kinds import KINDS, MASKED, TRANSLATION, Kind, Sett
 from fairseq_posenc.exchange.native import one_document
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.family import Family
-
-#: Copies of its layers' parameters that fairseq 0.12.2 keeps.
-COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 
 
 class Source(NamedTuple):

@@ -74,7 +74,7 @@ def compare(
     """Compare a converted model with the foreign one.
 
     Args:
-        model: the model of this plug-in, loaded from its file, in evaluation mode.
+        model: the model, loaded from its file, in evaluation mode.
         kind: what it is; the tokens of a language model are all in the first segment.
         head: name of the head to compare, None for the language-model head.
         foreign: the foreign model.
@@ -85,8 +85,8 @@ def compare(
     Raises:
         UsageError: it is above :data:`TOLERANCE` or NaN.
     """
-    settings: Any = model.completed_settings
-    num_segments = settings.num_segments if kind is MASKED else 0
+    settings: Any = getattr(model, "completed_settings", None) or model.args  # fairseq's own
+    num_segments = option(settings, "num_segments", 0) if kind is MASKED else 0
     vocabulary = len(model.get_parameter(kind.embedding))
     tokens, segments = sample(vocabulary, option(settings, kind.length), num_segments)
     differences = []

@@ -1,0 +1,38 @@
+"""What fairseq makes of prompts: their numbers, and the most probable continuation."""
+
+from pathlib import Path
+
+import torch
+
+import fairseq_posenc
+
+STEPS, PAD, END = 40, 1, 2  # the numbers are those of fairseq's symbols
+
+
+class Reference:
+    """A language model of a model folder, with prompts that are the first words of lines."""
+
+    def __init__(self, folder, text, count):
+        self._loaded = fairseq_posenc.from_pretrained(folder)
+        lines = Path(text).read_text(encoding="utf-8").splitlines()[:count]
+        self.prompts = [" ".join(line.split()[:2]) for line in lines]
+        symbols = self._loaded.task.source_dictionary
+        self.numbers = [
+            [END, *(symbols.index(symbol) for symbol in self._loaded.tokens(prompt)[1:])]
+            for prompt in self.prompts
+        ]
+        self.continued = list(map(self._continue, self.numbers))
+
+    @torch.no_grad()
+    def _continue(self, numbers):
+        found = list(numbers)
+        while len(found) < len(numbers) + STEPS and found[len(numbers) :][-1:] != [END]:
+            logits = self._loaded.model(torch.tensor([found]))[0][0, -1]
+            logits[PAD] = -torch.inf
+            found.append(int(logits.argmax()))
+        return found
+
+    def same(self, continued):
+        """How many of the same prompts are continued as here, in words."""
+        same = sum(a == b for a, b in zip(self.continued, continued))
+        return f"{same} of {len(self.continued)} continuations the same"
