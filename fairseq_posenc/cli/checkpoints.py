@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import shlex
 from typing import List
 
 from fairseq_posenc.basics.errors import UsageError
@@ -149,6 +150,28 @@ def merge_lora(args: argparse.Namespace) -> None:
     from fairseq_posenc.models.low_rank import merge_file
 
     merge_file(args.checkpoint, args.output, args.lora_base, args.data)
+
+
+@command(
+    "swap-flags",
+    "print the flags that give a trained model another position encoding",
+    place("CHECKPOINT", "a checkpoint of this plug-in, or of transformer, transformer_lm, roberta"),
+    argument("--position-encoding", required=True, metavar="NAME", help="the new encoding"),
+    user_dir(),
+)
+def swap_flags(args: argparse.Namespace) -> None:
+    """Print the architecture, shape, task and criterion of a model as flags for fairseq-train.
+
+    fairseq-train takes the parameters from --finetune-from-model or --lora-base, and their shape
+    from its command line.
+
+        eval "fairseq-train DATA $(fairseq-posenc swap-flags model.pt --position-encoding rotary) \\
+            --user-dir fairseq_posenc --finetune-from-model model.pt --save-dir out ..."
+    """
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.other_encoding import flags_with
+
+    print(shlex.join(flags_with(args.checkpoint, args.position_encoding)))
 
 
 @command(
@@ -339,4 +362,4 @@ def _run_check(args: argparse.Namespace) -> None:
     print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
 
 
-COMMANDS = (average, merge_lora, import_, export, pack)
+COMMANDS = (average, merge_lora, swap_flags, import_, export, pack)

@@ -1,0 +1,130 @@
+"""The flags with which a trained model goes on with another position encoding.
+
+A warm start (``--finetune-from-model``) needs the shape of the model and its task, which
+``fairseq-train`` does not read from the checkpoint.
+"""
+
+import dataclasses
+from argparse import Namespace
+from typing import Any, Dict, List, Mapping, Optional
+
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
+from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
+from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
+from fairseq_posenc.configuration.given import has_effect
+from fairseq_posenc.configuration.stacks import SIDES
+from fairseq_posenc.encodings import parse_pattern
+from fairseq_posenc.exchange.kinds import KINDS, Kind, Settings, kind_of
+from fairseq_posenc.flags.settings import ROLES
+
+#: Settings that follow from the encoding, from the data, or from the training before.
+_FOLLOWING = (
+    *("position_encoding", "rotary_original_length", "num_positions", "segments"),
+    *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
+    *(f"{side}_position_encoding" for side in SIDES),
+    *("train_only", "validate_at_start"),
+)
+_NOT_OF_TASK = ("_name", "data", "seed")
+
+
+def flags_with(path: str, encoding: str) -> List[str]:
+    """The flags of ``fairseq-train`` for a trained model with another position encoding.
+
+    Args:
+        path: a checkpoint of this plug-in or of fairseq's ``transformer``, ``transformer_lm`` or
+            ``roberta``.
+        encoding: a value of ``--position-encoding``.
+
+    Returns:
+        the words of architecture, model, task and criterion, where these differ from the defaults.
+
+    Raises:
+        UsageError: the checkpoint cannot be read, is of another family, or has that encoding.
+    """
+    parse_pattern(encoding)
+    checkpoint = read_checkpoint(path, lazy=True)
+    refuse_adapted(path, checkpoint["model"])
+    settings = saved_settings(checkpoint)
+    name = str(settings.get("_name") or settings.get("arch"))
+    kind = kind_of(name)
+    if kind is None:
+        known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
+        raise UsageError(f"{path}: is a model {name}; it has to be one of {known}")
+    if encoding_of(settings, kind) == encoding:
+        raise UsageError(
+            f"--position-encoding {encoding}: {path} has it already; give another encoding"
+        )
+    groups = {"task": TASK_DATACLASS_REGISTRY, "criterion": CRITERION_DATACLASS_REGISTRY}
+    words = ["--arch", kind.arch, "--position-encoding", encoding]
+    words += _of_model(settings, kind, encoding)
+    for group, registry in groups.items():
+        words += _of_group(checkpoint, group, registry, words)
+    return words
+
+
+def encoding_of(settings: Mapping[str, Any], kind: Kind) -> Optional[str]:
+    """The position encoding of a model; None if its sides have different ones.
+
+    Args:
+        settings: the settings of its checkpoint, of this plug-in or of fairseq.
+    """
+    if is_ours(settings):
+        own = {settings.get(f"{side}_position_encoding") for side in SIDES} - {None}
+        return None if own - {settings["position_encoding"]} else settings["position_encoding"]
+    if settings.get("no_token_positional_embeddings"):
+        return "none"
+    sides = [side for side in SIDES if f"{side}_learned_pos" in settings]
+    learned = [bool(settings[f"{side}_learned_pos"]) for side in sides]
+    if not sides or all(learned):  # RoBERTa, which has no such setting, learns its table
+        return "learned"
+    return None if any(learned) else "sinusoidal"
+
+
+def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[str]:
+    """The flags of a model that keep their meaning with another encoding."""
+    family, defaults = kind.family.dataclass, defaults_of(kind.family.dataclass)
+    given = {name: value for name, value in settings.items() if value is not None}
+    complete: Settings = {**defaults, **given, "position_encoding": encoding}
+    complete.update({f"{side}_position_encoding": None for side in SIDES})
+    own, words = plug_in_flags(), []
+    for field in dataclasses.fields(family):
+        value, default = given.get(field.name), field.metadata.get("default")
+        skipped = field.name in _FOLLOWING or field.metadata.get("role") not in ROLES
+        if skipped or value is None or value == default:
+            continue
+        if field.name in own and not has_effect(field.name, complete, family):
+            continue
+        if value is False and default is True:
+            raise UsageError(
+                f"{flag_of(field.name)}: was switched off under hydra, and no flag does that; "
+                f"start with fairseq-hydra-train and model.{field.name}=false"
+            )
+        if value is not False:
+            words += [flag_of(field.name)] + ([] if value is True else [str(value)])
+    return words
+
+
+def _of_group(
+    checkpoint: Checkpoint, group: str, registry: Mapping[str, Any], before: List[str]
+) -> List[str]:
+    """The flags of a group of settings, such as the task's, that are not among those *before*."""
+    saved: Any = (checkpoint.get("cfg") or {}).get(group) or checkpoint.get("args") or {}
+    saved = vars(saved) if isinstance(saved, Namespace) else saved
+    name = saved.get("_name") or saved.get(group)
+    if name not in registry:
+        raise UsageError(f"the checkpoint was trained with --{group} {name}, which is not there")
+    words = [f"--{group}", str(name)]
+    values: Dict[str, Any] = {key: saved.get(key) for key in saved}
+    for field in dataclasses.fields(registry[name]):
+        value, default = values.get(field.name), field.default
+        flag = flag_of(field.name)
+        if field.name in _NOT_OF_TASK or flag in before or value in (None, default):
+            continue
+        if default is dataclasses.MISSING or str(default).startswith("${"):  # of another group
+            continue
+        words += [flag] if isinstance(value, bool) else [flag, str(getattr(value, "value", value))]
+    return words
