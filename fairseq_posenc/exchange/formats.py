@@ -263,9 +263,10 @@ def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:
     """
     given = {key: value for key, value in wanted._asdict().items() if value is not None}
     for flag in set(given) - {"path", "out", "verify", *exporter.flags}:
+        shown = " ".join(given[flag]) if flag == "scores" else given[flag]
         takers = [n for n, each in FORMATS.items() if each.exporter and flag in each.exporter.flags]
         raise UsageError(
-            f"{flag_of(flag)} {given[flag]}: is for export {' or '.join(takers)}, and has no "
+            f"{flag_of(flag)} {shown}: is for export {' or '.join(takers)}, and has no "
             f"effect on {name}; drop it"
         )
 
