@@ -69,12 +69,13 @@ if [[ -n $CONTEXT ]]; then
     useless "on documents" --compound-split --comet
     DEVICE=cuda
     ((!CPU)) && [[ $(visible_gpus) != 0 ]] || DEVICE=cpu
-    run rm -rf "$RESULTS/model"
-    run fairseq-posenc pack "$CHECKPOINT" "$RESULTS/model" "${PACK[@]}"
-    run fairseq-posenc translate --documents --model "$RESULTS/model" --user-dir "$USER_DIR" \
+    UNSCORED=$RESULTS/unscored
+    run rm -rf "$UNSCORED"
+    run fairseq-posenc pack "$CHECKPOINT" "$UNSCORED" "${PACK[@]}"
+    run fairseq-posenc translate --documents --model "$UNSCORED" --user-dir "$USER_DIR" \
         --engine fairseq --device "$DEVICE" --max-tokens "$MAX_TOKENS" \
         --input "$REFERENCE.$SOURCE" --output "$RESULTS/hypotheses.txt" "${EXTRA[@]}"
-    run rm -rf "$RESULTS/model"
+    run rm -rf "$UNSCORED"
     SCORE+=(--documents "$RESULTS/hypotheses.txt")
 else
     pass GENERATE --cpu
