@@ -70,6 +70,12 @@ class Run(NamedTuple):
         """Whether the run succeeded."""
         return self.status == DONE
 
+    @property
+    def losses(self) -> Dict[int, float]:
+        """The validation losses by update, in order, if the first is before any training."""
+        found = {int(p["update"]): p["valid_loss"] for p in self.curve if "valid_loss" in p}
+        return found if 0 in found else {}
+
     def lines(self, *keys: str) -> List[str]:
         """The lines of one of its files; none if the run has no such file.
 
@@ -187,8 +193,9 @@ def to_csv(study: Study) -> str:
     """A table with a row for each run, from which every statistic over seeds can be recomputed.
 
     Columns are system, seed, status, the flags of the system, parameters, updates, tokens, memory
-    in MB, seconds by stage, the measures of the plan, perplexity by length of the context, and the
-    percentage of right outputs of generated tasks by length.
+    in MB, seconds by stage, the measures of the plan, perplexity by length of the context, the
+    percentage of right outputs of generated tasks by length, and of runs that start from a trained
+    model the number of trained parameters and the validation loss by update.
 
     Args:
         study: the study; values that a run lacks stay empty.
@@ -196,6 +203,8 @@ def to_csv(study: Study) -> str:
     stages = sorted({stage for run in study.runs for stage in run.seconds})
     lengths = sorted({length for run in study.runs for length in run.extrapolation})
     tested = sorted({(t, n) for run in study.runs for t, by in run.lengths.items() for n in by})
+    validated = sorted({update for run in study.runs for update in run.losses})
+    of_start = ["trained", *(f"loss_at_{update}" for update in validated)] if validated else []
     plain = ("system", "seed", "status", "parameters", "updates", "tokens", "peak_memory_mb")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -203,6 +212,7 @@ def to_csv(study: Study) -> str:
         [*plain, "flags", *(f"seconds_{stage}" for stage in stages), *study.measures]
         + [f"perplexity_{length}" for length in lengths]
         + [f"{task}_length{length}" for task, length in tested]
+        + of_start
     )
     for run in study.runs:
         flags = shlex.join(str(word) for flag in run.flags.items() for word in flag if word != "")
@@ -212,6 +222,7 @@ def to_csv(study: Study) -> str:
             + [run.scores.get(name, "") for name in study.measures]
             + [run.extrapolation.get(length, "") for length in lengths]
             + [run.lengths.get(task, {}).get(length, "") for task, length in tested]
+            + [run.trained, *(run.losses.get(update, "") for update in validated)][: len(of_start)]
         )
     return text.getvalue()
 

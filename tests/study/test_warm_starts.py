@@ -1,5 +1,8 @@
 """Plans whose runs start from a trained model, and what the report says of them."""
 
+import csv
+import io
+
 import pytest
 from support.made_up_studies import make
 from support.studies import CPU, message
@@ -8,7 +11,7 @@ from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.logs import read_training
 from fairseq_posenc.study.report import build, to_markdown
 from fairseq_posenc.study.report.warm_starts import Start, starts_of, warm_start_section
-from fairseq_posenc.study.results import load_results
+from fairseq_posenc.study.results import load_results, to_csv
 from fairseq_posenc.study.runs import specs
 
 pytest_plugins = ["support.studies", "support.made_up_studies"]
@@ -98,8 +101,12 @@ def test_what_is_lost_and_won_back(tmp_path, undrawn):
     assert rows["t5"][0].startswith("4.000") and rows["t5"][2].startswith("−2.000")
     assert rows["stock"][3:] == ["100 (10.0 %)", "30.00"]
     assert "## From a trained model" in to_markdown(build(study))
+    rows = list(csv.DictReader(io.StringIO(to_csv(study))))
+    t5 = next(row for row in rows if row["system"] == "t5")
+    assert [t5[name] for name in ("trained", "loss_at_0", "loss_at_2")] == ["100", "9", "7"]
 
 
 def test_studies_without_update_0_have_no_such_section(tmp_path, undrawn):
     study = load_results(make(tmp_path / "study"))
     assert warm_start_section(study).parts == []
+    assert "loss_at" not in to_csv(study) and "trained" not in to_csv(study)

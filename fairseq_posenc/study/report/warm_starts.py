@@ -1,9 +1,9 @@
 """What another position encoding costs a trained model, and when the loss is won back."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.study.report.document import Section, Table, number, spread
-from fairseq_posenc.study.results import Run, Study
+from fairseq_posenc.study.results import Study
 from fairseq_posenc.study.statistics import summarise
 
 TITLE = "From a trained model"
@@ -17,11 +17,6 @@ class Start(NamedTuple):
     gained: float  # bits by which the last validation is better than the trained model
 
 
-def losses_of(run: Run) -> Dict[int, float]:
-    """The validation losses of a run by update, in order."""
-    return {int(p["update"]): p["valid_loss"] for p in run.curve if "valid_loss" in p}
-
-
 def starts_of(study: Study, system: str) -> List[Start]:
     """What each run of a system lost at update 0, and won back.
 
@@ -29,9 +24,9 @@ def starts_of(study: Study, system: str) -> List[Start]:
     """
     found = []
     for run in study.of(system):
-        original, losses = study.run(study.baseline, run.seed), losses_of(run)
-        trained = losses_of(original).get(0) if original else None
-        if trained is None or 0 not in losses:
+        original, losses = study.run(study.baseline, run.seed), run.losses
+        trained = original.losses.get(0) if original else None
+        if trained is None or not losses:
             continue
         back = [update for update, loss in losses.items() if loss <= trained]
         last = losses[max(losses)]
@@ -46,7 +41,7 @@ def warm_start_section(study: Study) -> Section:
     if not starts:
         return Section(TITLE, [])
     rows = [[name, *_row(study, name, found)] for name, found in starts.items()]
-    base = [losses_of(run)[0] for run in study.of(study.baseline) if 0 in losses_of(run)]
+    base = [run.losses[0] for run in study.of(study.baseline) if run.losses]
     caption = (
         f"{study.baseline} begins as the trained model, whose validation loss is "
         f"{spread(summarise(base))}. Lost: how much worse a system is at update 0, before any "
