@@ -36,6 +36,7 @@ COLUMNS = {
     "mebibytes": "peak memory (MiB)",
     "perplexity": "perplexity",
     "accuracy": "accuracy, fine-tuned (%)",
+    "short_accuracy": "on short texts (%)",
 }
 
 
@@ -51,6 +52,7 @@ class Result(NamedTuple):
         mebibytes: peak memory; None if it was not recorded.
         perplexity: the perplexity of the validation text.
         accuracy: after fine-tuning, in percent; None without it.
+        short_accuracy: after fine-tuning on short texts; None without it.
     """
 
     part: str
@@ -61,6 +63,7 @@ class Result(NamedTuple):
     mebibytes: Optional[float]
     perplexity: float
     accuracy: Optional[float]
+    short_accuracy: Optional[float] = None
 
 
 def read_run(folder: Path, part: str, accuracies: Dict[str, float]) -> Optional[Result]:
@@ -95,6 +98,7 @@ def read_run(folder: Path, part: str, accuracies: Dict[str, float]) -> Optional[
         memory,
         float(valid[-1]["valid_ppl"]),
         accuracies.get(folder.name),
+        accuracies.get(f"{folder.name}-short"),
     )
 
 
@@ -122,10 +126,12 @@ def read_results(out: Path) -> List[Result]:
 
 def render(results: Sequence[Result]) -> List[str]:
     """The table in Markdown."""
-    head = ["model", "system", "length", "updates", *COLUMNS.values()]
+    on_short = any(result.short_accuracy is not None for result in results)
+    columns = [name for name in COLUMNS if on_short or name != "short_accuracy"]
+    head = ["model", "system", "length", "updates", *(COLUMNS[name] for name in columns)]
     rows = []
     for result in results:
-        numbers = [getattr(result, name) for name in COLUMNS]
+        numbers = [getattr(result, name) for name in columns]
         row = [PARTS[result.part], f"`{result.system}`", f"{result.length:,}"]
         row += [f"{result.updates:,}"]
         row += ["" if number is None else f"{number:.4g}" for number in numbers]

@@ -9,8 +9,14 @@
 # fine-tuned to tell whether headings belong to a long article (headings.py). It ends with
 # OUT/results.csv, OUT/lengths.png and a table: time a token, memory and quality by length.
 #
-#   --systems "NAME ..."  of rotary yarn local bigbird favor memory, and linear ntk llama3, other
-#                         scalings of rotary; memory (Transformer-XL) is for language models alone
+#   --start CHECKPOINT    go on with this masked language model instead of one that is trained here;
+#                         short then is that model after as many updates at the short length, and all
+#                         models are fine-tuned on short texts, too
+#   --corpus DIR          the data-bin folder that it was trained on
+#   --tokenizer FOLDER    instead: its tokenizer in the files of transformers, for the text in DATA
+#   --systems "NAME ..."  of rotary yarn local bigbird favor memory; linear ntk llama3, other scalings
+#                         of rotary, and base, which only turns slower; full, of other encodings;
+#                         memory (Transformer-XL) is for language models alone
 #                         (rotary yarn local bigbird favor memory)
 #   --parts "language|masked ..."  one or both (language masked)
 #   --small               a small model at 128, 512 and 1,024 tokens, for a CPU
@@ -50,7 +56,8 @@ system_flags() {
     local system=$1 length=$2 part=$3
     SEGMENT=$length FLAGS=()
     case $system in
-        rotary) ;;
+        rotary | full) ;;
+        base) FLAGS=(--rotary-base 160000) ;; # that of ModernBERT for 8,192 tokens
         linear | ntk | yarn | llama3)
             FLAGS=(--rotary-scaling "$system" --rotary-original-length "$SHORT"
                 --rotary-scaling-factor $((length / SHORT))) ;;
@@ -63,9 +70,19 @@ system_flags() {
             SEGMENT=$SHORT
             FLAGS=(--task language_modeling_with_memory --memory-length $((length - SHORT))) ;;
         *) die "--systems $system: expected some of rotary yarn local bigbird favor memory linear" \
-            "ntk llama3" ;;
+            "ntk llama3 base full" ;;
     esac
 }
+if [[ -n $START ]]; then
+    [[ -z ${GIVEN[--parts]:-} || $PARTS == masked ]] ||
+        die "--parts $PARTS: with --start there is no other part than masked"
+    [[ -n $CORPUS$TOKENIZER ]] || die "--start $START: give --corpus or --tokenizer, too"
+    [[ -z $CORPUS || -z $TOKENIZER ]] || die "--tokenizer $TOKENIZER: give it or --corpus"
+    useless "with --start" --updates
+    PARTS=masked UPDATES=$LONG_UPDATES SHAPE="" SUBWORDS=(--tokenizer "$TOKENIZER")
+else
+    useless "without --start" --corpus --tokenizer
+fi
 for number in $LENGTHS; do
     ((number > SHORT && number % SHORT == 0)) ||
         die "--lengths $number: expected multiples of --short $SHORT"
@@ -76,7 +93,15 @@ done
 for system in $SYSTEMS; do
     system_flags "$system" "$((2 * SHORT))" language # an error for a wrong name, at once
 done
-DATA=$(absolute "$DATA") OUT=$(absolute "$OUT") CORPUS=$(absolute "$OUT")/corpus/data-bin
+DATA=$(absolute "$DATA") OUT=$(absolute "$OUT")
+READY=$CORPUS CORPUS=${CORPUS:-$OUT/corpus/data-bin} MODEL="" OF_START=()
+if [[ -n $START ]]; then
+    need "$START" "--start $START: no such file"
+    pass OWN --user-dir
+    ((DRY_RUN)) && [[ ! -e $START ]] ||
+        MODEL=$(fairseq-posenc model-flags "$START" "${OWN[@]}") || exit
+    eval "OF_START=(${MODEL:---arch ARCH})"
+fi
 alone "$OUT"
 pass OPTIONS --gpus --cpu --user-dir --dry-run
 pass TUNING --cpu --user-dir
@@ -109,34 +134,36 @@ one() {
     else
         "${measured[@]}" "$REPO/examples/bert_pretraining/train.sh" roformer "$CORPUS" --paper tupe \
             --save-dir "$folder" --updates "$updates" --batch $((TOKENS / SEGMENT)) \
-            --samples-per-gpu $((TOKENS_PER_GPU / SEGMENT)) "${OPTIONS[@]}" -- \
-            --tokens-per-sample "$SEGMENT" --lr "$MASKED_RATE" "${flags[@]}"
+            --samples-per-gpu $((TOKENS_PER_GPU / SEGMENT)) "${OPTIONS[@]}" -- "${OF_START[@]}" \
+            --tokens-per-sample "$SEGMENT" ${START:+--max-positions "$SEGMENT"} \
+            --lr "$MASKED_RATE" "${flags[@]}"
     fi >&$((2 - DRY_RUN))
 }
 
-# Fine-tune the masked language model NAME-LENGTH on texts of that length.
+# Fine-tune the masked language model NAME-LENGTH on texts of that length, or of another: tune NAME
+# LENGTH [OTHER].
 tune() {
-    local name=$1 length=$2 rows
+    local model=$1-$2 length=${3:-$2} rows
     rows=$(fraction "$TOKENS_PER_GPU" "$length")
     ((rows <= EXAMPLES)) || rows=$EXAMPLES
-    recipe glue/finetune.sh "$OUT/task/belongs" "$OUT/masked/$name-$length/checkpoint_last.pt" \
-        "$OUT/tuned" --name "$name-$length" --seeds "$SEEDS" --epochs "$EPOCHS" \
+    recipe glue/finetune.sh "$OUT/task/belongs" "$OUT/masked/$model/checkpoint_last.pt" \
+        "$OUT/tuned" --name "$model${3:+-short}" --seeds "$SEEDS" --epochs "$EPOCHS" \
         --lr "$TUNING_RATES" --batch "$EXAMPLES" --no-model "${TUNING[@]}" \
         -- --max-positions "$length" --batch-size "$rows" \
         --update-freq $(((EXAMPLES + rows - 1) / rows))
 }
 
-recipe bert_pretraining/prepare.sh "$DATA" "$OUT/corpus" --wikitext --max-line $((SHORT - 2)) \
-    "${SUBWORDS[@]}"
+[[ -n $READY ]] || recipe bert_pretraining/prepare.sh "$DATA" "$OUT/corpus" --wikitext \
+    --max-line $((SHORT - 2)) "${SUBWORDS[@]}"
 for part in $PARTS; do
     system_flags rotary "$SHORT" "$part"
-    one "$part" short "$SHORT" "$UPDATES"
+    one "$part" short "$SHORT" "$UPDATES" ${START:+--finetune-from-model "$START"}
     for length in $LENGTHS; do
         for system in $SYSTEMS; do
             [[ $part/$system != masked/memory ]] || continue
             system_flags "$system" "$length" "$part"
             one "$part" "$system" "$length" "$LONG_UPDATES" \
-                --finetune-from-model "$OUT/$part/short-$SHORT/checkpoint_last.pt"
+                --finetune-from-model "${START:-$OUT/$part/short-$SHORT/checkpoint_last.pt}"
         done
     done
 done
@@ -150,7 +177,9 @@ if [[ " $PARTS " == *" masked "* ]]; then
     tune short "$SHORT"
     for length in $LENGTHS; do
         for system in $SYSTEMS; do
-            [[ $system == memory ]] || tune "$system" "$length"
+            [[ $system != memory ]] || continue
+            tune "$system" "$length"
+            [[ -z $START ]] || tune "$system" "$length" "$SHORT"
         done
     done
 fi

@@ -153,20 +153,20 @@ def merge_lora(args: argparse.Namespace) -> None:
 
 
 @command(
-    "swap-flags",
-    "print the flags that give a trained model another position encoding",
+    "model-flags",
+    "print the flags with which a trained model goes on",
     place("CHECKPOINT", "a checkpoint of this plug-in, or of transformer, transformer_lm, roberta"),
-    argument("--position-encoding", required=True, metavar="NAME", help="the new encoding"),
+    argument("--position-encoding", metavar="NAME", help="another encoding (that of the model)"),
     user_dir(),
 )
-def swap_flags(args: argparse.Namespace) -> None:
+def model_flags(args: argparse.Namespace) -> None:
     """Print the architecture, shape, task and criterion of a model as flags for fairseq-train.
 
     fairseq-train takes the parameters from --finetune-from-model or --lora-base, and their shape
     from its command line.
 
-        eval "fairseq-train DATA $(fairseq-posenc swap-flags model.pt --position-encoding rotary) \\
-            --user-dir fairseq_posenc --finetune-from-model model.pt --save-dir out ..."
+        flags=$(fairseq-posenc model-flags model.pt --position-encoding rotary)
+        eval "fairseq-train DATA $flags --user-dir fairseq_posenc --finetune-from-model model.pt ..."
     """
     load_plug_in(args.user_dir)
     from fairseq_posenc.exchange.other_encoding import flags_with
@@ -362,4 +362,4 @@ def _run_check(args: argparse.Namespace) -> None:
     print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
 
 
-COMMANDS = (average, merge_lora, swap_flags, import_, export, pack)
+COMMANDS = (average, merge_lora, model_flags, import_, export, pack)

@@ -1,4 +1,4 @@
-"""The flags with which a trained model goes on with another position encoding.
+"""The flags with which a trained model goes on, with its position encoding or with another.
 
 A warm start (``--finetune-from-model``) needs the shape of the model and its task, which
 ``fairseq-train`` does not read from the checkpoint.
@@ -31,13 +31,13 @@ _FOLLOWING = (
 _NOT_OF_TASK = ("_name", "data", "seed")
 
 
-def flags_with(path: str, encoding: str) -> List[str]:
-    """The flags of ``fairseq-train`` for a trained model with another position encoding.
+def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
+    """The flags of ``fairseq-train`` for a trained model, perhaps with another position encoding.
 
     Args:
         path: a checkpoint of this plug-in or of fairseq's ``transformer``, ``transformer_lm`` or
             ``roberta``.
-        encoding: a value of ``--position-encoding``.
+        encoding: a value of ``--position-encoding``; that of the model by default.
 
     Returns:
         the words of architecture, model, task and criterion, where these differ from the defaults.
@@ -45,7 +45,8 @@ def flags_with(path: str, encoding: str) -> List[str]:
     Raises:
         UsageError: the checkpoint cannot be read, is of another family, or has that encoding.
     """
-    parse_pattern(encoding)
+    if encoding is not None:
+        parse_pattern(encoding)
     checkpoint = read_checkpoint(path, lazy=True)
     refuse_adapted(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
@@ -54,10 +55,14 @@ def flags_with(path: str, encoding: str) -> List[str]:
     if kind is None:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
         raise UsageError(f"{path}: is a model {name}; it has to be one of {known}")
-    if encoding_of(settings, kind) == encoding:
+    own = encoding_of(settings, kind)
+    if encoding is not None and own == encoding:
         raise UsageError(
             f"--position-encoding {encoding}: {path} has it already; give another encoding"
         )
+    encoding = encoding or own
+    if encoding is None:
+        raise UsageError(f"{path}: its sides differ in their encoding; give --position-encoding")
     groups = {"task": TASK_DATACLASS_REGISTRY, "criterion": CRITERION_DATACLASS_REGISTRY}
     words = ["--arch", kind.arch, "--position-encoding", encoding]
     words += _of_model(settings, kind, encoding)
