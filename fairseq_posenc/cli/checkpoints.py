@@ -166,7 +166,7 @@ def model_flags(args: argparse.Namespace) -> None:
     from its command line.
 
         flags=$(fairseq-posenc model-flags model.pt --position-encoding rotary)
-        eval "fairseq-train DATA $flags --user-dir fairseq_posenc --finetune-from-model model.pt ..."
+        eval "fairseq-train DATA $flags --user-dir fairseq_posenc --finetune-from-model model.pt"
     """
     load_plug_in(args.user_dir)
     from fairseq_posenc.exchange.other_encoding import flags_with

@@ -5,6 +5,7 @@ import csv
 import pytest
 from support.recipes import (
     EXAMPLES,
+    assert_error,
     bash,
     commands,
     error_of,
@@ -83,6 +84,44 @@ def test_masked_language_models_are_tuned_at_their_length(tmp_path):
     for command in tuned:
         rows = int(flags_of(command)["--batch-size"]) * int(flags_of(command)["--update-freq"])
         assert rows == int(flags_of(command)["--batch"])
+
+
+def test_a_model_that_exists_goes_on_and_is_tuned_on_short_texts_too(tmp_path):
+    start = ["--start", "roberta.pt", "--corpus", "corpus/data-bin", "--lengths", "512"]
+    found = dry(tmp_path, *start, "--systems", "full base local")
+    assert not any(command[0].endswith("bert_pretraining/prepare.sh") for command in found)
+    runs, systems = by_folder(found), ("full", "base", "local")
+    assert set(runs) == {
+        "masked/short-128",
+        *(f"masked/{s}-512" for s in ("full", "base", "local")),
+    }
+    for name, flags in runs.items():
+        length = name.rpartition("-")[2]
+        assert flags["--finetune-from-model"] == "roberta.pt" and flags["--max-update"] == "20"
+        assert flags["--max-positions"] == flags["--tokens-per-sample"] == length
+        assert not any(flag.startswith("--encoder-") for flag in flags)  # the model's own
+    assert runs["masked/base-512"]["--rotary-base"] == "160000"
+    tuned = [flags_of(command) for command in found if command[0].endswith("glue/finetune.sh")]
+    assert {each["--name"]: each["--max-positions"] for each in tuned} == {
+        "short-128": "128",
+        **{f"{system}-512": "512" for system in systems},
+        **{f"{system}-512-short": "128" for system in systems},
+    }
+
+
+@pytest.mark.parametrize(
+    "flags, part",
+    [
+        (["--start", "m.pt"], "give --corpus or --tokenizer, too"),
+        (["--start", "m.pt", "--corpus", "c", "--tokenizer", "t"], "give it or --corpus"),
+        (["--start", "m.pt", "--corpus", "c", "--parts", "language"], "no other part than masked"),
+        (["--start", "m.pt", "--corpus", "c", "--updates", "9"], "--updates: has no effect"),
+        (["--corpus", "c"], "--corpus: has no effect without --start"),
+    ],
+)
+def test_mistakes_about_a_model_that_exists(flags, part, tmp_path):
+    refused = bash(RUN, "text", "out", "--small", "--cpu", "--dry-run", *flags, cwd=tmp_path)
+    assert_error(refused, part)
 
 
 ARTICLE = """ = {0} =
