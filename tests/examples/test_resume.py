@@ -8,6 +8,7 @@ from support.commands import ROOT
 from support.recipes import EXAMPLES, trainings
 
 TRAININGS = {
+    "swap_encoding/swap.sh": ["model.pt", "data", "out", "--cpu"],
     "multi30k/run.sh": ["data", "out", "transformer"],
     "translation/train.sh": ["transformer", "data", "--cpu"],
     "translation/run.sh": "texts out transformer --source-lang a --target-lang b".split(),
