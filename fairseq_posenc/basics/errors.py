@@ -17,7 +17,8 @@ class UsageError(SystemExit, ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__("fairseq_posenc: error: " + " ".join(str(message).split()))
+        self.message = " ".join(str(message).split())  # the line without its prefix
+        super().__init__("fairseq_posenc: error: " + self.message)
 
 
 def flag_of(name: str) -> str:

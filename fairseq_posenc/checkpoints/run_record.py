@@ -61,7 +61,7 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
     except UsageError as error:
         if goes_on:
             raise
-        logger.warning("warm start: %s", str(error).partition("error: ")[2])
+        logger.warning("warm start: %s", error.message)
 
 
 def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:

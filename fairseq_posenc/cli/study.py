@@ -116,7 +116,7 @@ def study(args: argparse.Namespace) -> Optional[int]:
     try:
         _report(study)
     except UsageError as error:  # a package of the extra is missing; the runs are there
-        print(f"no report: {str(error).partition('error: ')[2]}")
+        print(f"no report: {error.message}")
     return status
 
 

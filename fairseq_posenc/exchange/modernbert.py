@@ -150,7 +150,7 @@ def _activation(config: Config, key: str) -> str:
     try:
         return hf.activation_of(named)
     except UsageError as error:
-        raise UsageError(str(error).partition("error: ")[2].replace("hidden_act", key)) from error
+        raise UsageError(error.message.replace("hidden_act", key)) from error
 
 
 def _attention(settings: Settings, path: str) -> Dict[str, Any]:

@@ -150,7 +150,7 @@ def _export(wanted: Pack, folder: ModelFolder, overrides: Dict[str, Any]) -> Opt
     except UsageError as error:
         if wanted.export == "yes":
             raise
-        print(f"note: not exported: {str(error).partition('error: ')[2]}")
+        print(f"note: not exported: {error.message}")
     refuse_overflow(load(wanted.checkpoint, overrides=overrides))
     return None
 

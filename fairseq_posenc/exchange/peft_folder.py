@@ -260,5 +260,4 @@ def whole_folder(source: str, base: Optional[str]) -> Iterator[str]:
         try:
             yield folder
         except UsageError as error:
-            prefix, message = "fairseq_posenc: error: ", str(error)
-            raise UsageError(message[len(prefix) :].replace(folder, found)) from error
+            raise UsageError(error.message.replace(folder, found)) from error

@@ -56,7 +56,7 @@ def read_yaml(path: FilePath, what: str) -> Any:
     try:
         return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
     except UsageError as error:
-        raise UsageError(f"{path}: {str(error).partition('error: ')[2]}") from error
+        raise UsageError(f"{path}: {error.message}") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}; give {what}") from error
     except UnicodeDecodeError as error:

@@ -63,7 +63,7 @@ def check_plan(plan: Plan, device: Device, without_data: bool = False) -> List[s
         except Absent as error:
             if not without_data:
                 raise
-            absent[f"# {str(error).partition('error: ')[2]}"] = None
+            absent[f"# {error.message}"] = None
         for path in _absent_checkpoints(plan, system):
             message = f"systems: {system}: {path}: no such file to start from; train it first"
             if not without_data:
@@ -148,7 +148,7 @@ def training_args(plan: Plan, system: str, chosen: Mapping[str, str], device: De
             at = words.index("--user-dir")  # already loaded
             args = _parse(get_parser, [*words[1:at], *words[at + 2 :]])
         except UsageError as error:
-            message = str(error).partition("error: ")[2]
+            message = error.message
             raise UsageError(f"systems: {system}: {step.name}: {message}") from error
         if step.trains:
             found = args

@@ -207,8 +207,8 @@ def _check_settings(plan: Plan) -> None:
         try:
             one.check()
         except UsageError as error:
-            message = str(error).partition("error: ")[2]
-            raise UsageError(f"generated: {re.sub('--([a-z-]+)', _key, message)}") from error
+            message = re.sub("--([a-z-]+)", _key, error.message)
+            raise UsageError(f"generated: {message}") from error
         trained = max(one.lengths)
         if len({length > trained for length in one.test_lengths}) < 2:
             raise UsageError(
