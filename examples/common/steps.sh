@@ -29,6 +29,8 @@
 #     train FOLDER DATA [FLAGS]  fairseq-train with FOLDER as --save-dir: goes on there, ends as if it
 #                                had not been interrupted, and is refused with other data or FLAGS
 #     part FOLDER                print where the commands of a step with --replaces FOLDER write it
+#     model_flags ARRAY FILE [OPTIONS]  set ARRAY to the flags with which the model in FILE goes on; in
+#                                a dry run, there need not be such a file
 #     plugin_dir                 print the folder for --user-dir
 #     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
 #
@@ -62,6 +64,14 @@ parse() {
 pass() {
     local option words=
     for option in "${@:2}"; do words+=" ${GIVEN[$option]:-}"; done
+    eval "$1=($words)"
+}
+
+model_flags() {
+    local words="--arch ARCH --task TASK" own=()
+    pass own --user-dir
+    ((DRY_RUN)) && [[ ! -e $2 ]] ||
+        words=$(fairseq-posenc model-flags "${@:2}" "${own[@]}") || exit
     eval "$1=($words)"
 }
 

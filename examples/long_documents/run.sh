@@ -14,9 +14,9 @@
 #                         models are fine-tuned on short texts, too
 #   --corpus DIR          the data-bin folder that it was trained on
 #   --tokenizer FOLDER    instead: its tokenizer in the files of transformers, for the text in DATA
-#   --systems "NAME ..."  of rotary yarn local bigbird favor memory; linear ntk llama3, other scalings
-#                         of rotary, and base, which only turns slower; full, of other encodings;
-#                         memory (Transformer-XL) is for language models alone
+#   --systems "NAME ..."  of rotary yarn local bigbird favor memory, where memory (Transformer-XL) is
+#                         for language models alone; linear, ntk and llama3 scale rotary otherwise,
+#                         base gives it a larger base, and full adds nothing to the model's encoding
 #                         (rotary yarn local bigbird favor memory)
 #   --parts "language|masked ..."  one or both (language masked)
 #   --small               a small model at 128, 512 and 1,024 tokens, for a CPU
@@ -94,13 +94,10 @@ for system in $SYSTEMS; do
     system_flags "$system" "$((2 * SHORT))" language # an error for a wrong name, at once
 done
 DATA=$(absolute "$DATA") OUT=$(absolute "$OUT")
-READY=$CORPUS CORPUS=${CORPUS:-$OUT/corpus/data-bin} MODEL="" OF_START=()
+READY=$CORPUS CORPUS=${CORPUS:-$OUT/corpus/data-bin} OF_START=()
 if [[ -n $START ]]; then
     need "$START" "--start $START: no such file"
-    pass OWN --user-dir
-    ((DRY_RUN)) && [[ ! -e $START ]] ||
-        MODEL=$(fairseq-posenc model-flags "$START" "${OWN[@]}") || exit
-    eval "OF_START=(${MODEL:---arch ARCH})"
+    model_flags OF_START "$START"
 fi
 alone "$OUT"
 pass OPTIONS --gpus --cpu --user-dir --dry-run

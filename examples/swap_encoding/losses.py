@@ -6,7 +6,7 @@ python losses.py FOLDER
 import argparse
 from pathlib import Path
 
-from fairseq_posenc.study.logs import last_losses, read_training
+from fairseq_posenc.study.logs import last_losses, read_training, validated, won_back
 
 
 def main() -> None:
@@ -16,13 +16,13 @@ def main() -> None:
     folder = parser.parse_args().folder
     original = last_losses(folder / "original.log")["loss"]
     found = read_training(folder)
-    losses = {p["update"]: p["valid_loss"] for p in found["curve"] if "valid_loss" in p}
+    losses = validated(found["curve"])
     print(f"trained: {found['trained']:,} of {found['parameters']:,} parameters")
     print("update\tvalidation loss\tmore than the model's")
     print(f"model\t{original:.3f}\t")
     for update, loss in losses.items():
         print(f"{update}\t{loss:.3f}\t{loss - original:+.3f}")
-    back = next((update for update, loss in losses.items() if loss <= original), None)
+    back = won_back(losses, original)
     print("not won back yet" if back is None else f"won back at update {back}")
 
 

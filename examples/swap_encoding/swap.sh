@@ -34,11 +34,8 @@ case $PART in
     lora) START=(--lora-base "$CHECKPOINT" --lora-rank "$RANK" --lora-layers "q_proj,k_proj,v_proj,out_proj") ;;
 esac
 [[ $PART == lora ]] || useless "without --part lora" --rank
-MODEL="--arch ARCH --task TASK" OWN=()
-[[ ${USER_DIR##*/} == fairseq_posenc ]] || OWN=(--user-dir "$USER_DIR")
-((DRY_RUN)) && [[ ! -e $CHECKPOINT ]] ||
-    MODEL=$(fairseq-posenc model-flags "$CHECKPOINT" --position-encoding "$ENCODING" "${OWN[@]}") || exit
-eval "MODEL=($MODEL)"
+MODEL=()
+model_flags MODEL "$CHECKPOINT" --position-encoding "$ENCODING"
 [[ " ${MODEL[*]} " =~ " --task "([A-Za-z_]+)" " ]] && TASK=${BASH_REMATCH[1]}
 alone "$OUT"
 

@@ -1,4 +1,4 @@
-"""What fairseq makes of prompts: their numbers, and the most probable continuation."""
+"""Prompts as fairseq reads and continues them, with which other tools are compared."""
 
 from pathlib import Path
 
@@ -33,6 +33,6 @@ class Reference:
         return found
 
     def same(self, continued):
-        """How many of the same prompts are continued as here, in words."""
+        """A phrase that says how many of the prompts have the same continuation as in fairseq."""
         same = sum(a == b for a, b in zip(self.continued, continued))
         return f"{same} of {len(self.continued)} continuations the same"

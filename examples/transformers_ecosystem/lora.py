@@ -26,7 +26,7 @@ def batch_of(tokenizer, lines):
 
 @torch.no_grad()
 def perplexity(model, tokenizer, lines):
-    """That of the tokens behind the beginning of each line, in single lines."""
+    """The perplexity of the tokens of each line but the first, a line at a time."""
     total = count = 0
     for line in lines:
         batch = batch_of(tokenizer, [line])

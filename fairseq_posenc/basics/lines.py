@@ -127,6 +127,23 @@ def in_blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
     return iter(lambda: list(itertools.islice(source, size)), [])
 
 
+def between_none(items: Iterable[Optional[Item]]) -> Iterator[List[Item]]:
+    """Lists of the items between those that are None; no list is empty.
+
+    >>> list(between_none([None, "a", "b", None, None, "c"]))
+    [['a', 'b'], ['c']]
+    """
+    found: List[Item] = []
+    for item in items:
+        if item is not None:
+            found.append(item)
+        elif found:
+            yield found
+            found = []
+    if found:
+        yield found
+
+
 def read_texts(*paths: str) -> Iterator[str]:
     """The lines of several texts, one after the other, with progress; see :func:`read_lines`."""
     for path in paths:
@@ -137,13 +154,16 @@ def read_texts(*paths: str) -> Iterator[str]:
         progress.end(number)
 
 
-def read_pairs(source: str, target: str) -> Iterator[Tuple[str, str]]:
+def read_pairs(source: str, target: str, shown: bool = True) -> Iterator[Tuple[str, str]]:
     """The pairs of lines of two parallel texts; see :func:`read_lines`.
+
+    Args:
+        shown: whether progress is reported, which is too much for many small files.
 
     Raises:
         UsageError: they have different numbers of lines.
     """
-    progress = Progress(source)
+    progress = Progress(source) if shown else None
     one, two = read_lines(source, progress=progress), read_lines(target)
     count = -1
     for count, (left, right) in enumerate(itertools.zip_longest(one, two)):
@@ -154,9 +174,11 @@ def read_pairs(source: str, target: str) -> Iterator[Tuple[str, str]]:
                 f"{source} and {target} have different numbers of lines: {counts[0]} and "
                 f"{counts[1]}"
             )
-        progress.at(count)
+        if progress:
+            progress.at(count)
         yield left, right
-    progress.end(count + 1)
+    if progress:
+        progress.end(count + 1)
 
 
 @contextlib.contextmanager

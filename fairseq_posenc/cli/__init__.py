@@ -17,7 +17,8 @@ from fairseq_posenc.flags.usage import OneLineParser
 
 GROUPS = {
     "installation": ("path", "list", "doctor"),
-    "checkpoints": ("average", "merge-lora", "model-flags", "import", "export", "pack"),
+    "checkpoints": ("average", "merge-lora", "model-flags", "import", "export"),
+    "packing": ("pack",),
     "serving": ("translate", "predict"),
     "documents": ("add-context", "parallel-documents", "score-choices"),
     "text": (

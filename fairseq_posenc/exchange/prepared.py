@@ -1,4 +1,4 @@
-"""How the text of a model was prepared, as a model folder, a recipe or flags say it."""
+"""The preparation of a model's text, as a model folder, a recipe or flags say it."""
 
 import os
 from typing import Optional, Tuple
@@ -39,7 +39,7 @@ def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
 
 
 def subwords_of(wanted: Wanted) -> Optional[Subwords]:
-    """How text was prepared, as the flags of an export say it; None if they do not.
+    """The preparation of text that the flags of an export name; None if they name none.
 
     Raises:
         UsageError: as :func:`prepared`.

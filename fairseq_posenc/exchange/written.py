@@ -1,4 +1,4 @@
-"""What is known of a whole model in a folder, and where the matrices of an adapted one belong."""
+"""A whole model in a folder, and the places where the matrices of an adapted one belong."""
 
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 

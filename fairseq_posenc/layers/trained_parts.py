@@ -12,7 +12,7 @@ from typing import Callable, Dict, Optional
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.parameters import in_attention
 
-#: What holds the state of positions, by its name in a stack or a layer.
+#: The names, in a stack or a layer, of modules that hold the state of positions.
 POSITION_STATE = r"(embed_positions|position_(bias|map|terms|vectors)(_\d+)?)"
 _POSITIONS = re.compile(rf"\.{POSITION_STATE}\.")
 _IN_LAYER = re.compile(r"\.layers\.\d+\.(.*)")

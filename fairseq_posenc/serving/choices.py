@@ -5,14 +5,13 @@ sentence a higher probability than each variant in which one word is wrong.  The
 are given with their reference translations.
 """
 
-import json
 import os
 import sys
 from collections import Counter
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.basics.lines import json_of, read_lines, read_pairs
 from fairseq_posenc.serving.translation import TranslationModel
 from fairseq_posenc.text.documents import Context, Pair, with_context
 
@@ -42,21 +41,16 @@ def read_choices(path: str, documents: str, source: str, target: str) -> List[Ch
     Raises:
         UsageError: the file is no such list, or a document is missing or too short.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            entries = json.load(file)
-    except OSError as error:
-        raise UsageError(f"--choices {path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--choices {path}: is not JSON ({error})") from error
+    given = f"--choices {path}"
+    entries = json_of("\n".join(read_lines(path, given)), given)
     if not isinstance(entries, list) or not entries:
-        raise UsageError(f"--choices {path}: is no list of choices; give one like contrapro.json")
+        raise UsageError(f"{given}: is no list of choices; give one like contrapro.json")
     files = _files_in(documents)
     texts: Dict[str, List[Tuple[str, str]]] = {}
     found: List[Choice] = []
     incomplete = 0
     for number, entry in enumerate(entries, 1):
-        where = f"--choices {path}: entry {number}"
+        where = f"{given}: entry {number}"
         try:
             name, line = entry["document id"], entry["segment id"]
             variants = [error.get("contrastive") for error in entry["errors"]]
@@ -78,7 +72,7 @@ def read_choices(path: str, documents: str, source: str, target: str) -> List[Ch
     if incomplete:
         print(f"{path}: {incomplete} of {len(entries)} choices lack variants", file=sys.stderr)
     if not found:
-        raise UsageError(f"--choices {path}: no choice has a variant; there is nothing to score")
+        raise UsageError(f"{given}: no choice has a variant; there is nothing to score")
     return found
 
 
@@ -97,13 +91,7 @@ def _document(
     for wanted in (name, other):
         if wanted not in files:
             raise UsageError(f"{where}: --documents {folder} has no file {wanted}")
-    sides = [list(read_lines(files[wanted])) for wanted in (other, name)]
-    if len(sides[0]) != len(sides[1]):
-        raise UsageError(
-            f"{files[other]} and {files[name]} have different numbers of lines: {len(sides[0])} "
-            f"and {len(sides[1])}"
-        )
-    return list(zip(*sides))
+    return list(read_pairs(files[other], files[name], shown=False))
 
 
 def _before(lines: Sequence[Tuple[str, str]], place: int) -> List[Tuple[str, str]]:
@@ -125,12 +113,12 @@ def score_choices(
     Raises:
         UsageError: a sentence is longer than the model accepts.
     """
-    longest = [size - 1 for size in model.longest.values()]
+    text, longest = model.preparation, [size - 1 for size in model.longest.values()]
     sources, targets, dropped = [], [], 0
     for choice in choices:
-        before = [Pair(*model.tokens(one, two)) for one, two in choice.before]
-        variants = [model.tokens(choice.source, text)[1] for text in choice.targets]
-        pair = Pair(model.tokens(choice.source, "")[0], max(variants, key=len))
+        before = [Pair(text.source(one), text.target(two)) for one, two in choice.before]
+        variants = list(map(text.target, choice.targets))
+        pair = Pair(text.source(choice.source), max(variants, key=len))
         sample = with_context(before, pair, context, longest)
         dropped += sample.dropped
         prefix = sample.target[: len(sample.target) - len(pair.target)]

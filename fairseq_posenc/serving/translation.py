@@ -1,7 +1,7 @@
 """Translation with fairseq's own beam search: the engine, and models of model folders in Python."""
 
 from argparse import Namespace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from fairseq_posenc.serving.translate import (
     Translator,
 )
 from fairseq_posenc.text.documents import Context
+from fairseq_posenc.text.preparation import Preparation
 
 
 class FairseqEngine:
@@ -105,9 +106,10 @@ class TranslationModel(FolderModel):
         """The longest source and target that the model accepts, in tokens with ``</s>``."""
         return self._engine.longest
 
-    def tokens(self, source: str, target: str) -> Tuple[Tokens, Tokens]:
-        """The tokens of a text and of its translation."""
-        return self._text.source(source), self._text.target(target)
+    @property
+    def preparation(self) -> Preparation:
+        """The way from raw text to the tokens of the model."""
+        return self._text
 
     def translate(
         self,

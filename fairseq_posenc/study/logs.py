@@ -35,6 +35,20 @@ def last_lines(path: Path, count: int = 15) -> str:
     return "\n".join(line[:300] for line in lines_of(path)[-count:])
 
 
+def validated(curve: Iterable[Mapping[str, Any]]) -> Dict[int, float]:
+    """The validation losses of a learning curve by update, in order."""
+    return {int(point["update"]): point["valid_loss"] for point in curve if "valid_loss" in point}
+
+
+def won_back(losses: Mapping[int, float], trained: float) -> Optional[int]:
+    """The first update at which a loss is no higher than that of the trained model, or None.
+
+    >>> won_back({0: 5.0, 50: 4.0, 100: 3.0}, 4.5)
+    50
+    """
+    return min((update for update, loss in losses.items() if loss <= trained), default=None)
+
+
 def read_training(folder: Path, step: str = "train") -> Dict[str, Any]:
     """Size, length and learning curve of a training, from the log of its step.
 

@@ -17,7 +17,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.flags.yaml_file import read_yaml
-from fairseq_posenc.study.logs import split_lines
+from fairseq_posenc.study.logs import split_lines, validated
 from fairseq_posenc.study.statistics import Comparison, compare
 
 PLAN = "plan.yaml"
@@ -73,7 +73,7 @@ class Run(NamedTuple):
     @property
     def losses(self) -> Dict[int, float]:
         """The validation losses by update, in order, if the first is before any training."""
-        found = {int(p["update"]): p["valid_loss"] for p in self.curve if "valid_loss" in p}
+        found = validated(self.curve)
         return found if 0 in found else {}
 
     def lines(self, *keys: str) -> List[str]:

@@ -7,7 +7,13 @@ from collections import Counter
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_json_lines, read_lines, read_pairs, write_text
+from fairseq_posenc.basics.lines import (
+    between_none,
+    read_json_lines,
+    read_lines,
+    read_pairs,
+    write_text,
+)
 from fairseq_posenc.text.parallel import Function, each
 
 Document = List[str]
@@ -25,15 +31,7 @@ def by_blank_lines(
     Args:
         strip: takes the white space at the ends of a line away.
     """
-    document: Document = []
-    for line in lines:
-        if line.strip():
-            document.append(strip(line))
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
+    return between_none(strip(line) if line.strip() else None for line in lines)
 
 
 def by_headings(lines: Iterable[str]) -> Iterator[Document]:

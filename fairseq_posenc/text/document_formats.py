@@ -4,27 +4,15 @@ import os
 import re
 import sys
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from xml.sax.saxutils import unescape
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines, read_pairs, write_text
+from fairseq_posenc.basics.lines import between_none, read_lines, read_pairs, write_text
 
 Lines = Tuple[str, str]  # a sentence and its translation, as text
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>")
 _DOCUMENT = re.compile(r"</?doc\b", re.IGNORECASE)
-_ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&apos;": "'", "&amp;": "&"}
-
-
-def _in_documents(pairs: Iterable[Optional[Lines]]) -> Iterator[List[Lines]]:
-    """The documents of pairs with None between them."""
-    document: List[Lines] = []
-    for pair in pairs:
-        if pair is not None:
-            document.append(pair)
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
+_QUOTES = {"&quot;": '"', "&apos;": "'"}  # entities beside &lt;, &gt; and &amp;
 
 
 def of_table(path: str) -> Iterator[List[Lines]]:
@@ -40,7 +28,7 @@ def of_table(path: str) -> Iterator[List[Lines]]:
             else:
                 yield columns[0].strip(), columns[1].strip()
 
-    return _in_documents(pairs())
+    return between_none(pairs())
 
 
 def of_tagged(source: str, target: str) -> Iterator[List[Lines]]:
@@ -65,25 +53,18 @@ def of_tagged(source: str, target: str) -> Iterator[List[Lines]]:
 
 def _tagged(path: str) -> Iterator[List[str]]:
     """The sentences of each document: what is in <seg>, and lines that do not begin with a tag."""
-    document: List[str] = []
-    for line in map(str.strip, read_lines(path)):
-        found = _SEGMENT.search(line)
-        if found:
-            document.append(_plain(found.group(1).strip()))
-        elif _DOCUMENT.match(line):
-            if document:
-                yield document
-            document = []
-        elif line and not line.startswith("<"):
-            document.append(_plain(line))
-    if document:
-        yield document
 
+    def sentences() -> Iterator[Optional[str]]:
+        for line in map(str.strip, read_lines(path)):
+            found = _SEGMENT.search(line)
+            if found:
+                yield unescape(found.group(1).strip(), _QUOTES)
+            elif _DOCUMENT.match(line):
+                yield None
+            elif line and not line.startswith("<"):
+                yield unescape(line, _QUOTES)
 
-def _plain(text: str) -> str:
-    for entity, character in _ENTITIES.items():
-        text = text.replace(entity, character)
-    return text
+    return between_none(sentences())
 
 
 def of_folder(folder: str, source: str, target: str) -> Iterator[List[Lines]]:
@@ -104,7 +85,7 @@ def of_folder(folder: str, source: str, target: str) -> Iterator[List[Lines]]:
         other = path[: len(path) - len(source)] + target
         if not os.path.isfile(other):
             raise UsageError(f"{other}: no such file, beside {path}")
-        pairs = list(read_pairs(path, other))
+        pairs = list(read_pairs(path, other, shown=False))
         yield [(one.strip(), two.strip()) for one, two in pairs if one.strip() or two.strip()]
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_pairs, write_text
+from fairseq_posenc.basics.lines import between_none, read_pairs, write_text
 
 Tokens = List[str]
 #: The symbol after each sentence that another follows.
@@ -139,22 +139,19 @@ def parallel_documents(source: str, target: str) -> Iterator[List[Pair]]:
     Raises:
         UsageError: the texts differ in their numbers of lines, or in where lines are blank.
     """
-    document: List[Pair] = []
-    for number, lines in enumerate(read_pairs(source, target), 1):
-        pair = Pair(*(line.split() for line in lines))
-        if bool(pair.source) != bool(pair.target):
-            blank = source if not pair.source else target
-            raise UsageError(
-                f"{source} and {target}: line {number} is blank in {blank} alone; a blank line "
-                "ends a document in both"
-            )
-        if pair.source:
-            document.append(pair)
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
+
+    def pairs() -> Iterator[Optional[Pair]]:
+        for number, lines in enumerate(read_pairs(source, target), 1):
+            pair = Pair(*(line.split() for line in lines))
+            if bool(pair.source) != bool(pair.target):
+                blank = source if not pair.source else target
+                raise UsageError(
+                    f"{source} and {target}: line {number} is blank in {blank} alone; a blank line "
+                    "ends a document in both"
+                )
+            yield pair if pair.source else None
+
+    return between_none(pairs())
 
 
 def units(
@@ -177,18 +174,12 @@ def units(
             f"the references have {len(references)} lines, and the translations "
             f"{len(translations)}; give the raw text of the same documents"
         )
-    sentences: Tuple[List[str], List[str]] = ([], [])
-    documents: Tuple[List[List[str]], List[List[str]]] = ([], [])
-    inside = False
-    for pair in zip(translations, references):
-        blank, began, inside = not pair[1].strip(), not inside, bool(pair[1].strip())
-        for side, line in enumerate(pair):
-            if not blank:
-                documents[side].extend([[]] * began)
-                documents[side][-1] = [*documents[side][-1], line]
-                sentences[side].append(line)
-    one, two = ([" ".join(document) for document in side] for side in documents)
-    return {"sentences": sentences, "documents": (one, two)}
+    pairs = zip(translations, references)
+    documents = list(between_none(pair if pair[1].strip() else None for pair in pairs))
+    sides = [[[pair[side] for pair in document] for document in documents] for side in (0, 1)]
+    one, two = ([line for document in side for line in document] for side in sides)
+    left, right = ([" ".join(document) for document in side] for side in sides)
+    return {"sentences": (one, two), "documents": (left, right)}
 
 
 def samples(

@@ -26,7 +26,6 @@ from fairseq_posenc.study.results import Measure
 from fairseq_posenc.text.documents import units
 
 _SUBSET = "test"
-_DECODE = {"--beam": 4, "--lenpen": 0.6, "--max-tokens": 4000}
 _MODEL = "model"  # the model folder of a run
 _TRANSLATIONS = "hypotheses.txt"
 #: Largest distance at which what decides a choice counts as near; the next group is farther.
@@ -43,8 +42,7 @@ def context_of(plan: Plan) -> Tuple[str, str]:
     folder = Path(plan.data["folder"])
     if not folder.is_dir():  # commands are only shown
         return "CONTEXT", "both"
-    lines = [line.partition("=") for line in lines_of(folder / "text.settings")]
-    noted = {name: value for name, _, value in lines}
+    noted = translation.noted_settings(folder)
     if not noted.get("CONTEXT"):
         raise UsageError(
             f"data: {folder}: are no samples of documents; make them with "
@@ -70,7 +68,7 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     decode = [
         *("fairseq-posenc", "translate", "--model", f"{RUN}/{_MODEL}", "--engine", "fairseq"),
         *("--documents", "--input", texts.sources, "--output", f"{RUN}/{_TRANSLATIONS}"),
-        *(*words_of(merge(dict(_DECODE), plan.decode)), *_plug_in(plan)),
+        *(*words_of(merge(dict(translation.DECODE), plan.decode)), *_plug_in(plan)),
     ]
     packed = (f"{_MODEL}/model.json",)
     return [

@@ -30,7 +30,8 @@ from fairseq_posenc.text.preparation import Preparation, Text
 _OF_TEXT = ("bleu", "chrf", "ter")  # measures for which the text is translated
 _USUAL = "test"  # what is scored, unless the plan says
 _MADE_BY = "examples/translation/prepare.sh"
-_DECODE = {"--beam": 4, "--lenpen": 0.6, "--max-tokens": 4000}
+#: The search with which the test set is translated, unless the plan says.
+DECODE = {"--beam": 4, "--lenpen": 0.6, "--max-tokens": 4000}
 _SETTINGS = {  # a key of the plan's data: its name in text.settings
     "source_lang": "SOURCE",
     "target_lang": "TARGET",
@@ -52,6 +53,12 @@ class Texts(NamedTuple):
         return str(self.preparation.source_lang), str(self.preparation.target_lang)
 
 
+def noted_settings(folder: Path) -> Dict[str, str]:
+    """The settings that prepare.sh left in a data folder; none if there are none."""
+    lines = [line.partition("=") for line in lines_of(folder / "text.settings")]
+    return {name: value for name, _, value in lines}
+
+
 def texts_of(plan: Plan, subset: str) -> Texts:
     """The text of a *subset*: settings of the plan, otherwise those that prepare.sh left there.
 
@@ -59,8 +66,7 @@ def texts_of(plan: Plan, subset: str) -> Texts:
         UsageError: one is missing.
     """
     folder = Path(plan.data["folder"])
-    lines = [line.partition("=") for line in lines_of(folder / "text.settings")]
-    noted = {name: value for name, _, value in lines}
+    noted = noted_settings(folder)
     if not folder.is_dir():  # commands are only shown
         noted = {name: name for name in ("SOURCE", "TARGET")}
         noted.update(TOKENIZER="none", SUBWORDS="none")
@@ -108,7 +114,7 @@ def _scoring(plan: Plan, task: List[str], subset: str, suffix: str) -> List[Step
         *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", subset),
         # fairseq main and its fork drop up to 7 sentences with another multiple
         *("--required-batch-size-multiple", "1", "--num-workers", "0", "--results-path", RUN),
-        *words_of(merge(dict(_DECODE), plan.decode)),
+        *words_of(merge(dict(DECODE), plan.decode)),
     ]
     text = texts.preparation
     return [

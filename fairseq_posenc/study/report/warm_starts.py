@@ -2,6 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence
 
+from fairseq_posenc.study.logs import won_back
 from fairseq_posenc.study.report.document import Section, Table, number, spread
 from fairseq_posenc.study.results import Study
 from fairseq_posenc.study.statistics import summarise
@@ -28,9 +29,8 @@ def starts_of(study: Study, system: str) -> List[Start]:
         trained = original.losses.get(0) if original else None
         if trained is None or not losses:
             continue
-        back = [update for update, loss in losses.items() if loss <= trained]
         last = losses[max(losses)]
-        found.append(Start(losses[0] - trained, min(back, default=None), trained - last))
+        found.append(Start(losses[0] - trained, won_back(losses, trained), trained - last))
     return found
 
 
