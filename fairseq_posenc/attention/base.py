@@ -65,6 +65,9 @@ class Positions(TypedDict, total=False):
         starts: for kernels with a pattern, the number of padding tokens that a sequence begins
             with, (B, 1), or None if there are none.
         chosen: for kernels with a pattern, the keys or blocks of keys that it selects.
+        logits: for kernels that take them in place of *bias*, content-free logits by distance from
+            -(T - 1) to T - 1, (H, 2T - 1), float32.
+        blocks: with these, a ``BlockMask`` of the visible keys, in which no tensor has a gradient.
     """
 
     bias: Optional[Tensor]
@@ -84,6 +87,8 @@ class Positions(TypedDict, total=False):
     global_rows: Optional[Tensor]
     starts: Optional[Tensor]
     chosen: Optional[Tensor]
+    logits: Tensor
+    blocks: Any
 
 
 class Tokens(NamedTuple):
@@ -266,6 +271,26 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         Only called if there is a :attr:`pattern`; no tensor of size T·S is made then.
         """
         raise NotImplementedError
+
+    @classmethod
+    def by_distance(
+        cls,
+        logits: SharedBiasSum,
+        length: int,
+        causal: bool,
+        padding_mask: Optional[Tensor],
+        x: Tensor,
+    ) -> Optional[Positions]:
+        """Logits by distance in place of a bias of all pairs, or None if the bias is needed.
+
+        Args:
+            logits: content-free logits that are a function of the distance alone.
+            length: T, of queries and keys.
+            causal: hide later keys.
+            padding_mask: (B, T), True at padding, or None.
+            x: input of the first layer, (B, T, C).
+        """
+        return None
 
     def cached_length(self, incremental_state: cache.IncrementalState) -> int:
         """Number of tokens in this layer's cache."""

@@ -3,6 +3,8 @@
 from typing import List, Type
 
 from fairseq_posenc.attention.base import ATTENTIONS, Abilities, AttentionKernel
+from fairseq_posenc.attention.flex import FLAG as FLEX_FLAG
+from fairseq_posenc.attention.flex import FlexAttention
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.basics.errors import UsageError, flag_of
@@ -23,6 +25,8 @@ def kernel_of(options: Options) -> Type[AttentionKernel]:
     """The self-attention kernel selected by ``--layer`` and ``--attention``."""
     if options.layer == "gated":
         return MixedChunkAttention if option(options, "gau_chunk") else GatedAttention
+    if option(options, "attention_backend") == "flex":
+        return FlexAttention
     return ATTENTIONS.find(options.attention).thing
 
 
@@ -46,6 +50,8 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
         chunk = option(options, "gau_chunk")
         chosen = f"--gau-chunk {chunk}" if chunk else "--layer gated"
     kernel = kernel_of(options)
+    if kernel is FlexAttention:
+        chosen = FLEX_FLAG
     abilities = kernel.abilities_for(options)
     for encoding in encodings:
         if not abilities.takes(encoding):

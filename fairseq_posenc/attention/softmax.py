@@ -60,6 +60,15 @@ class SoftmaxFlags(QKNormFlags, KVHeadsFlags):
         at_least=2,
         at_most=2**31 - 1,
     )
+    attention_backend: Optional[str] = setting(
+        "fused",
+        "what computes softmax attention: {choices}; flex is PyTorch's FlexAttention, which reads "
+        "logits by distance (T5, ALiBi, KERPLE, Sandwich) in its kernel, without a bias of all "
+        "pairs; on a GPU, with PyTorch 2.6; gradients of learned logits are not deterministic",
+        role="free",
+        choices=("fused", "flex"),
+        needs={"attention": ("softmax",), "layer": ("transformer",)},
+    )
 
 
 @register_attention(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import Encoding, QKVTransform, SharedBias, Stack
+from fairseq_posenc.encodings.base import DistanceBias, Encoding, QKVTransform, SharedBias, Stack
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.position_ids import check_position_ids
@@ -65,6 +65,11 @@ class SharedBiasSum(nn.ModuleDict):
         """True if all logits are a function of the distance alone."""
         terms = cast(Iterable[SharedBias], self.values())
         return not self.untie_cls and all(term.distance_alone for term in terms)
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N), float32, of *distances* (N), if they are a function of these alone."""
+        terms = cast(Iterable[DistanceBias], self.values())
+        return torch.stack([term.by_distance(distances).float() for term in terms]).sum(dim=0)
 
     def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
         """Logits (N, 1|H, T, S) of any positions (N, T) and (N, S); see :class:`SharedBias`."""

@@ -14,6 +14,7 @@ from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.encodings.composition import SharedBiasSum
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.stacks.explicit import ExplicitPositions
 from fairseq_posenc.stacks.padding import Keys, Padding
@@ -207,8 +208,13 @@ class StackPositions:
             else:
                 of_keys = count_positions(encoding.relative, keys.length, padding, x.device)
             of_queries = of_keys[:, keys.length - x.size(1) :]
+        by_distance = None
+        if encoding.shared_bias is not None and not (pooled or uneven):
+            by_distance = self._by_distance(encoding.shared_bias, x, keys)
         if kernel is not None:
             bundle = self._sparse(encoding, kernel, x, keys)
+        elif by_distance is not None:
+            bundle = by_distance
         else:
             logits = None
             if encoding.shared_bias is not None and (pooled or uneven):
@@ -228,9 +234,6 @@ class StackPositions:
                 "causal": causal and apart,
                 "empty_rows": padding.mask is not None and padding.empty_rows(causal),
             }
-            if abilities.length_factor is not None:
-                counts = visible_keys(*sizes, causal, padding.mask, x.device)
-                bundle["length_factor"] = abilities.length_factor(counts)
             if encoding.content or abilities.needs_positions:
                 bundle["query_positions"], bundle["key_positions"] = of_queries, of_keys
                 bundle["padding_mask"] = padding.mask
@@ -242,6 +245,9 @@ class StackPositions:
                 reached = (x.size(1), reach if uneven else keys.length)
                 distances = (keys.unit, keys.step)
                 bundle["distance_vectors"] = encoding.distance_vectors(*reached, x, *distances)
+        if kernel is None and abilities.length_factor is not None:
+            counts = visible_keys(*sizes, causal, padding.mask, x.device)
+            bundle["length_factor"] = abilities.length_factor(counts)
         tables: List[Dict[str, Tensor]] = []
         for one in kernels:
             tables.append({})
@@ -251,6 +257,12 @@ class StackPositions:
                 if keys.remembered or keys.step > 1:
                     tables[-1]["key_table"] = encoding.transform.table(of_keys, *variant)
         return bundle, tables
+
+    def _by_distance(self, logits: SharedBiasSum, x: Tensor, keys: Keys) -> Optional[Positions]:
+        """What the kernel takes in place of a bias of all pairs, or None if it needs that."""
+        if not logits.distance_alone or x.size(1) != keys.length:
+            return None
+        return self.kernel.by_distance(logits, keys.length, keys.causal, keys.padding.mask, x)
 
     def _sparse(
         self,

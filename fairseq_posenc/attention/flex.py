@@ -1,0 +1,199 @@
+"""Softmax attention with logits by distance, without a bias of all pairs: ``FlexAttention``.
+
+T5, ALiBi, KERPLE and Sandwich add a logit b_h(j - i) that depends on the distance alone.  Its 2T -
+1 values are enough: PyTorch's ``flex_attention`` reads them inside the kernel,
+
+    softmax_j(scale · q_i·k_j + b_h(j - i)) v_j,
+
+so no tensor has the size T·T, and whole blocks of hidden keys are skipped.  PyTorch computes the
+gradients on a GPU alone, and those of the values with atomic additions, in no fixed order.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention.base import Positions
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.functional import with_terms
+from fairseq_posenc.attention.softmax import MultiheadAttention
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.versions import HAS_FLEX
+from fairseq_posenc.encodings.base import DistanceBias, Encoding
+from fairseq_posenc.encodings.composition import SharedBiasSum
+from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
+from fairseq_posenc.flags.options import Options, option
+
+FLAG = "--attention-backend flex"
+#: Queries, and keys, in a block of PyTorch's kernel.
+BLOCK = 128
+
+
+class FlexAttention(MultiheadAttention):
+    """Softmax attention through ``flex_attention``; arguments as for softmax attention.
+
+    On a CPU, and for the tokens of a cache, the bias is dense as ever: the results are the same.
+    """
+
+    abilities = replace(MultiheadAttention.abilities, hooks=("transform", "shared"))
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+        """Refuse what the kernel cannot compute, and encodings that have nothing for it.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().check(options, encodings)
+        if not HAS_FLEX:
+            raise UsageError(f"{FLAG}: needs PyTorch 2.6, and this is {torch.__version__}")
+        biased = [encoding for encoding in encodings if encoding.shared is not None]
+        for encoding in biased:
+            if not issubclass(encoding.shared or object, DistanceBias):
+                raise UsageError(
+                    f"{FLAG}: the logits of {ENCODING_FLAG} {encoding.name} are not a function of "
+                    "the distance alone; drop the flag"
+                )
+        if not biased:
+            raise UsageError(
+                f"{FLAG}: {ENCODING_FLAG} {'+'.join(one.name for one in encodings)} has no logits "
+                "by distance, so nothing would change; drop the flag"
+            )
+        if option(options, "untie_cls", False):
+            raise UsageError(f"{FLAG}: cannot be combined with --untie-cls; drop one of the two")
+        rate = option(options, "attention_dropout")
+        if rate:
+            raise UsageError(
+                f"{FLAG}: the kernel has no dropout, and --attention-dropout is {rate}; give 0"
+            )
+
+    @staticmethod
+    def serves(x: Tensor) -> bool:
+        """Whether PyTorch's kernel computes with tensors such as *x*, gradients included."""
+        return x.is_cuda
+
+    @classmethod
+    def by_distance(
+        cls,
+        logits: SharedBiasSum,
+        length: int,
+        causal: bool,
+        padding_mask: Optional[Tensor],
+        x: Tensor,
+    ) -> Optional[Positions]:
+        """Logits by distance in place of a bias; see :meth:`.AttentionKernel.by_distance`."""
+        if not cls.serves(x):
+            return None
+        distances = torch.arange(1 - length, length, device=x.device)
+        blocks = visible_blocks(length, causal, padding_mask, x.device)
+        return {"logits": logits.by_distance(distances), "blocks": blocks}
+
+    def forward(  # type: ignore[override]  # entries that only this kernel asks for
+        self,
+        x: Tensor,
+        logits: Optional[Tensor] = None,
+        blocks: Any = None,
+        incremental_state: IncrementalState = None,
+        **positions: Any,
+    ) -> Tensor:
+        """Attend from all tokens to all tokens.
+
+        Args:
+            x: layer input, (B, T, C).
+            logits: by distance from -(T - 1) to T - 1, (H, 2T - 1), float32; None for a dense bias.
+            blocks: the visible keys, of :func:`visible_blocks`.
+            incremental_state: fairseq's cache, or None.
+            positions: as for softmax attention.
+
+        Returns:
+            (B, T, C).
+        """
+        if logits is None:
+            return super().forward(x, incremental_state=incremental_state, **positions)
+        q, k, v, *_ = self.project(x, positions.get("table"))
+        if incremental_state is not None:  # the first tokens, which are all so far
+            k, v, _ = append_to_cache(self, k, v, incremental_state)
+        factor = positions.get("length_factor")
+        if factor is not None:
+            q, _ = with_terms(q, None, None, factor)
+        out = flex_attend(q, k, v, self.encoding.scale, logits, blocks)
+        return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
+
+
+def flex_attend(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, logits: Tensor, blocks: Any
+) -> Tensor:
+    """softmax(scale · q kᵀ + b) v with b_ij = logits[j - i + T - 1], (B, H, T, D).
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, G, T, D); head h of the queries reads key head ⌊h·G / H⌋.
+        v: values (B, G, T, D).
+        scale: factor on q·k.
+        logits: by head and distance, (H, 2T - 1), float32.
+        blocks: the visible keys, of :func:`visible_blocks`.
+    """
+    zero = torch.full((), q.size(2) - 1, device=q.device)  # a number would be compiled anew
+
+    def add_logit(score: Tensor, _: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score + logits[head, key - query + zero]
+
+    attend = _kernel(q.is_cuda)
+    grouped = k.size(1) < q.size(1)
+    out = attend(q, k, v, score_mod=add_logit, block_mask=blocks, scale=scale, enable_gqa=grouped)
+    return out
+
+
+@lru_cache(maxsize=None)
+def _kernel(compiled: bool) -> Callable[..., Tensor]:
+    """``flex_attention``; without compilation it computes with all pairs."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    attend: Callable[..., Tensor] = flex_attention
+    return torch.compile(attend, dynamic=True) if compiled else attend
+
+
+def visible_blocks(
+    length: int, causal: bool, padding_mask: Optional[Tensor], device: torch.device
+) -> Any:
+    """The keys that queries see, as a ``BlockMask``, without a mask of all pairs.
+
+    Args:
+        length: T, of queries and keys.
+        causal: hide later keys.
+        padding_mask: (B, T), True at padding, or None.
+        device: device of the result.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    real = torch.ones(1, length, dtype=torch.bool, device=device)
+    real = real if padding_mask is None else ~padding_mask
+    number = -(-length // BLOCK)
+    parts = torch.nn.functional.pad(real, (0, number * BLOCK - length))
+    parts = parts.view(len(real), 1, 1, number, BLOCK)
+    whole_rows = torch.arange(1, number + 1, device=device) * BLOCK <= length
+    visible = parts.any(-1).expand(-1, -1, number, -1)  # (1|B, 1, blocks of queries, of keys)
+    full = parts.all(-1) & whole_rows.unsqueeze(1)
+    if causal:
+        visible, full = visible.tril(), full.tril(-1)
+
+    def sees(sentence: Tensor, _: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        seen = real[sentence if len(real) > 1 else 0, key]
+        return seen & (key <= query) if causal else seen
+
+    return BlockMask.from_kv_blocks(
+        *_in_order(visible & ~full),
+        *_in_order(full),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=sees,
+        seq_lengths=(length, length),
+    )
+
+
+def _in_order(chosen: Tensor) -> Tuple[Tensor, Tensor]:
+    """How many blocks of keys are *chosen* for each block of queries, and which come first."""
+    order = chosen.int().argsort(dim=-1, descending=True, stable=True)
+    return chosen.sum(dim=-1).int(), order.int()
