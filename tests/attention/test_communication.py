@@ -1,13 +1,10 @@
 """The bytes that two processes exchange in a training step, as docs/scaling.md counts them."""
 
-import multiprocessing
-from datetime import timedelta
-
 import pytest
-import torch
 import torch.distributed as dist
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from support.benchmark_runs import completed
+from support.two_processes import answer_of_two
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_posenc.benchmark.models import TranslationSubject
@@ -16,13 +13,8 @@ BUCKET = 1  # --bucket-cap-mb, in MiB
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
 
 
-def exchanged(rank, folder, backend, answers):
-    """Send the bytes of each all-reduce in an update of two batches, and of the parameters."""
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / backend), 2)
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=2, timeout=timedelta(minutes=5)
-    )
+def exchanged(backend):
+    """The bytes of each all-reduce in an update of two batches; of all parameters; the largest."""
     subject = TranslationSubject("roformer_base", completed(*FLAGS))
     parameters = list(subject.model.parameters())
     group = dist.new_group([0, 1])
@@ -53,28 +45,12 @@ def exchanged(rank, folder, backend, answers):
         step()
         if backend == "legacy_ddp":
             wrapped.all_reduce_grads()
-    dist.barrier()
-    if rank == 0:
-        largest = max(p.nbytes for p in parameters)
-        answers.send((sizes, sum(p.nbytes for p in parameters), largest))
+    return sizes, sum(p.nbytes for p in parameters), max(p.nbytes for p in parameters)
 
 
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
 def test_an_update_exchanges_every_gradient_once(backend, tmp_path):
-    # a fork imports nothing again, but cannot have autograd's threads for a GPU
-    context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")
-    ours, theirs = context.Pipe(duplex=False)
-    group = [
-        context.Process(target=exchanged, args=(rank, tmp_path, backend, theirs)) for rank in (0, 1)
-    ]
-    for process in group:
-        process.start()
-    theirs.close()  # so that a process that fails ends the wait
-    assert ours.poll(300), "no answer within five minutes"
-    sizes, parameters, largest = ours.recv()
-    for process in group:
-        process.join(300)
-    assert [process.exitcode for process in group] == [0, 0]
+    sizes, parameters, largest = answer_of_two(exchanged, tmp_path, backend)
     assert sum(sizes) == parameters
     if backend == "legacy_ddp":
         assert len(sizes) == 1  # all of it, after the backward pass

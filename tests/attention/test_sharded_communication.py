@@ -1,0 +1,80 @@
+"""What two processes exchange under ``--ddp-backend fully_sharded``, as docs/scaling.md counts it.
+
+fairscale, from which fairseq has FSDP, overlaps its work by streams of a GPU.  On a CPU one thing
+happens after another, so stand-ins for streams leave out nothing but the overlap.
+"""
+
+import contextlib
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.benchmark_runs import completed
+from support.two_processes import answer_of_two
+
+from fairseq_posenc.benchmark.models import TranslationSubject
+
+FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
+
+
+def without_streams(sharded):
+    """Run fairscale's FSDP on a CPU."""
+    stream = mock.Mock()
+    torch.cuda.current_stream = lambda *device: stream
+    torch.cuda.stream = lambda *stream: contextlib.nullcontext()
+    torch.cuda.synchronize = lambda *device: None
+    torch.Tensor.record_stream = lambda *stream: None
+    streams = mock.MagicMock()
+    streams.__getitem__.return_value = stream
+    sharded._streams = property(lambda self: streams, lambda self, given: None)
+
+
+def counted(name, place):
+    """The bytes of argument *place* in each call of ``torch.distributed``'s *name* from now on."""
+    sizes, real = [], getattr(dist, name)
+
+    def noted(*args, **more):
+        sizes.append(args[place].nbytes)
+        return real(*args, **more)
+
+    setattr(dist, name, noted)
+    return sizes
+
+
+def exchanged(smallest):
+    """The bytes of what an update gathers, of what it scatters, and of each unit."""
+    from fairscale.nn import FullyShardedDataParallel
+    from fairscale.nn.wrap import enable_wrap
+    from fairseq import distributed
+
+    without_streams(FullyShardedDataParallel)
+    given = {
+        "process_group": dist.group.WORLD,
+        "process_group_reduce_scatter": dist.group.WORLD,
+        "compute_device": torch.device("cpu"),
+        "bucket_cap_mb": 0,
+    }
+    arch = f"roformer_base --min-params-to-wrap {smallest}"
+    with enable_wrap(wrapper_cls=distributed.FullyShardedDataParallel, **given):
+        subject = TranslationSubject(arch, completed(*FLAGS))
+        subject.model = distributed.fsdp_wrap(subject.model)
+    units = [m for m in subject.model.modules() if isinstance(m, FullyShardedDataParallel)]
+    shards = [sum(p.nbytes for p in unit.params) for unit in units]  # half of each
+    gathered, scattered = counted("_all_gather_base", 0), counted("_reduce_scatter_base", 1)
+    step = subject.training()
+    for _ in range(2):
+        gathered.clear()
+        scattered.clear()
+        step()
+    return gathered, scattered, [2 * shard for shard in shards]
+
+
+@pytest.mark.parametrize("smallest", [10**8, 1], ids=["default", "every_layer"])
+def test_layers_are_gathered_twice_and_what_is_no_unit_once(smallest, tmp_path):
+    pytest.importorskip("fairscale", reason="needs fairscale, as --ddp-backend fully_sharded does")
+    gathered, scattered, units = answer_of_two(exchanged, tmp_path, smallest)
+    root, *layers = units
+    assert len(layers) == (4 if smallest == 1 else 0)
+    assert sorted(scattered) == sorted(units)
+    assert sorted(gathered) == sorted([root, *layers, *layers])
