@@ -22,9 +22,11 @@ from support.masked_language_models import texts
 from support.masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
+from fairseq_posenc.basics.versions import HAS_FLEX
 from fused import AttentionCall, fused_kernel
 
 pytestmark = pytest.mark.gpu
+FLEX = ["flex:rotary+t5", "flex:alibi", "flex:kerple", "flex:sandwich"] if HAS_FLEX else []
 every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
 half_precision = pytest.mark.parametrize(
     "dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)]
@@ -32,7 +34,7 @@ half_precision = pytest.mark.parametrize(
 #: of the gradient of each parameter; one that is missing has an error of 1
 SLOPE_BOUNDS = {torch.float32: 0.01, torch.float16: 0.3, torch.bfloat16: 0.6}
 # rounding moves tokens to other buckets of the Reformer's hash
-NO_HASH = [name for name in EVERY_ENCODING + OTHER_LAYERS if "reformer" not in name]
+NO_HASH = [name for name in EVERY_ENCODING + OTHER_LAYERS + FLEX if "reformer" not in name]
 
 
 def batch(device="cuda"):
@@ -70,7 +72,7 @@ def slope_error(found, want):
     return max(float((found[k] - g).norm()) / max(norms[k], least) for k, g in want.items())
 
 
-@every_layer
+@pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FLEX)
 def test_logits_and_gradients_are_those_of_the_cpu(name):
     model = tiny(name)
     want, slopes = logits_and_gradients(model, *batch("cpu"))

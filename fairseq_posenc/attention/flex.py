@@ -22,6 +22,7 @@ from fairseq_posenc.attention.functional import with_terms
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_FLEX
+from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import DistanceBias, Encoding
 from fairseq_posenc.encodings.composition import SharedBiasSum
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
@@ -30,15 +31,30 @@ from fairseq_posenc.flags.options import Options, option
 FLAG = "--attention-backend flex"
 #: Queries, and keys, in a block of PyTorch's kernel.
 BLOCK = 128
+#: Least number of channels of a head for which PyTorch has the kernel.
+LEAST_CHANNELS = 16
 
 
 class FlexAttention(MultiheadAttention):
     """Softmax attention through ``flex_attention``; arguments as for softmax attention.
 
     On a CPU, and for the tokens of a cache, the bias is dense as ever: the results are the same.
+
+    Raises:
+        UsageError: heads have too few channels.
     """
 
     abilities = replace(MultiheadAttention.abilities, hooks=("transform", "shared"))
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
+    ) -> None:
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
+        if self.head_dim < LEAST_CHANNELS:
+            raise UsageError(
+                f"{FLAG}: the kernel needs heads of {LEAST_CHANNELS} channels or more, and those "
+                f"of the {encoding.stack.side} have {self.head_dim}; give fewer heads"
+            )
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:

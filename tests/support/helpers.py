@@ -171,6 +171,11 @@ LAYERS = {
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
     "scaled": ["--log-length-scale", "6", "--qk-norm"],
     "grouped": ["--kv-heads", "1"],
+    # its kernel needs heads of 16 channels
+    "flex": [
+        *("--attention-backend", "flex"),
+        *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
+    ],
     "kept": ["--rotary-kept", "0.5"],
     "bases": ["--rotary-base", "160000,100"],
     "power": ["--kerple-kernel", "power"],
