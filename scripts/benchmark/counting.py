@@ -210,6 +210,12 @@ class _AsOnGPU(TorchFunctionMode):
         counts.largest = max(counts.largest, 0 if pairs is None else pairs.numel())
 
 
+def in_backward() -> bool:
+    """True inside a backward pass, where PyTorch can tell (2.1)."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() >= 0
+
+
 def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int = 80) -> Counts:
     """Count what *run* would make a GPU do.
 
@@ -225,6 +231,8 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
+        if in_backward():  # computed again there, and let go at once
+            return tensor
         if operations.active and storage.data_ptr() not in own | seen:
             seen.add(storage.data_ptr())
             held.append(tensor)

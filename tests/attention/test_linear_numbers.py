@@ -16,9 +16,11 @@ from support.linear_layers import (
     every_kernel,
     layer_of,
 )
+from support.parts import kernel_of
 
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.prefix_sums import identity, narrow, products_before
+from fairseq_posenc.basics.versions import HAS_SDPA
 
 EVEN = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 4, 1)
 
@@ -89,30 +91,44 @@ class TestNumbers:
         assert not torch.equal(out[0], out[1])
 
 
+def kept(run, *parameters):
+    """Bytes that autograd keeps of *run* for its backward pass, without the parameters."""
+    if not hasattr(torch.Tensor, "untyped_storage"):
+        pytest.skip("this PyTorch does not say how large a storage is")
+    tensors, own = [], {x.untyped_storage().data_ptr() for x in parameters}
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
+        out = run()
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+    out.sum().backward()
+    return sum(size for place, size in storages.items() if place not in own)
+
+
 class TestMemory:
     @staticmethod
-    def kept(length, causal, turned):
-        """Bytes that autograd keeps for the backward pass."""
-        tensors = {}
-
-        def pack(tensor):
-            tensors[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
+    def of_features(length, causal, turned):
+        """Bytes kept of attention to given features."""
         q, k = (torch.rand(1, 2, length, 64, requires_grad=True) for _ in range(2))
         v = torch.randn(1, 2, length, 64, requires_grad=True)
         turn = (lambda x: x * 2) if turned else identity
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out = attend(q, k, v, causal, turn=turn)
-        out.sum().backward()
-        return sum(tensors.values())
+        return kept(lambda: attend(q, k, v, causal, turn=turn))
+
+    @every_kernel
+    @either_direction
+    def test_a_layer_keeps_no_more_than_fused_softmax_attention(self, kernel, causal, monkeypatch):
+        if not HAS_SDPA:
+            pytest.skip("this PyTorch has no fused attention")
+        x, found = torch.randn(B, 512, H * D, requires_grad=True), []
+        softmax, linear = kernel_of("softmax", "none", H, D), layer_of(kernel, "none")
+        cut(monkeypatch, linear, 64, 2)
+        for layer in softmax, linear:
+            run = lambda layer=layer: apply(layer, x, causal)  # noqa: E731
+            found.append(kept(run, *layer.parameters(), *layer.buffers()))
+        assert found[1] <= found[0]
 
     @either_direction
     @pytest.mark.parametrize("turned", [False, True])
     def test_linear_in_the_length_and_no_outer_product_for_every_token(self, causal, turned):
-        if not hasattr(torch.Tensor, "untyped_storage"):
-            pytest.skip("this PyTorch does not say how large a storage is")
-        short, long = (self.kept(length, causal, turned) for length in (1024, 4096))
+        short, long = (self.of_features(length, causal, turned) for length in (1024, 4096))
         assert long < 4.2 * short
         outer_products = 4 * 2 * 4096 * 64 * 64  # float32, two heads
         assert long < outer_products / 4

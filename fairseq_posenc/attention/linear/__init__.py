@@ -2,6 +2,7 @@
 
 from fairseq_posenc.attention.linear import (  # noqa: F401 - importing a kernel registers it
     cosformer,
+    elu,
     favor,
     softmax_features,
 )

@@ -1,27 +1,18 @@
-"""Linear attention: linear in sequence length, with a cache of constant size; and its first map.
+"""Linear attention: linear in sequence length, with a cache of constant size.
 
-Katharopoulos et al. 2020, arXiv 2006.16236, whose feature map is elu(x) + 1.
-
-Sums over keys are in prefix_sums.py, feature maps in feature_maps.py and favor.py.  On a CPU the
-tokens are processed in segments: the features of a long sequence are large tensors, and
-reallocating them each time takes longer than computing them.
+Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py, feature maps in
+files of their own.  Tokens are processed in segments, whose features are small enough to be reused
+in a cache of the processor, and the backward pass computes features again (recomputed.py).
 """
 
-import functools
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import (
-    Abilities,
-    AttentionKernel,
-    HeadSizes,
-    MultiheadKernel,
-    register_attention,
-)
+from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes, MultiheadKernel
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
 from fairseq_posenc.attention.functional import dropout_rate, no_autocast
 from fairseq_posenc.attention.linear import prefix_sums
@@ -29,14 +20,23 @@ from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import (
     Rotation,
     State,
-    TransposedCast,
     attend_causally,
     attend_to_state,
     identity,
     narrow,
     summarize_keys,
+    wide,
+    widen,
+)
+from fairseq_posenc.attention.linear.recomputed import (
+    Recomputed,
+    Tokens,
+    attend_everywhere,
+    attend_in_order,
+    joined,
 )
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
@@ -44,6 +44,8 @@ from fairseq_posenc.flags.settings import setting
 
 #: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
 SEGMENT = 600_000
+#: Features of a segment on a GPU, 34 MB, so that its kernels are few.
+SEGMENT_ON_GPU = 8_388_608
 
 
 def transforms_of_features() -> List[str]:
@@ -74,26 +76,6 @@ class LinearFlags:
         at_least=torch.finfo(torch.float32).tiny,
         at_most=1.0,
     )
-
-
-class Segment(NamedTuple):
-    """Consecutive tokens.
-
-    Args:
-        q: queries (B, H, T, D).
-        k: keys (B, H, T, D).
-        v: values (B, H, T, D).
-        hidden: (B, 1, T, 1), True at padding, or None.
-        rotate: rotates their features.
-        positions: (1|B, T), for feature maps that need them; else None.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    hidden: Optional[Tensor]
-    rotate: Rotation
-    positions: Optional[Tensor]
 
 
 class LinearAttention(MultiheadKernel):
@@ -174,50 +156,43 @@ class LinearAttention(MultiheadKernel):
         **unused: Union[None, bool, Tensor],
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
-        hidden = None if bias is None else bias[..., -x.size(1) :].transpose(-2, -1) < 0
         q, k, v = (self.by_head(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        dtype = v.dtype  # under autocast not that of x
         with no_autocast(x.device):
-            wide = torch.promote_types(v.dtype, torch.float32)
-            q, k, v = (TransposedCast.apply(t, wide) for t in (q, k, v))
-            segments = self._segments(q, k, v, table, hidden, query_positions)
-            if causal or incremental_state is not None:
-                out = self._causal(segments, incremental_state)
-            else:
-                out = self._bidirectional(segments)
-            joined = out[0] if len(out) == 1 else torch.cat(out, dim=2)
-            joined = narrow(joined, dtype).flatten(2)  # (B, T, C)
-        return self.out_proj(joined)
+            transform = self.encoding.transform
+            if table is not None and transform is not None and not self.rotates_features:
+                q, k, v = transform(q, k, v, table)
+                table = None
+            # (1|B, 1, 1, S) -> (1|B, T, 1, 1)
+            hidden = None if bias is None else bias[..., -x.size(1) :].transpose(1, 3) < 0
+            tokens = Tokens(q, k, v, table, hidden, self._kept(v), query_positions)
+            out = self._attend(tokens, causal, incremental_state).flatten(2)  # (B, T, C)
+        return self.out_proj(out)
 
-    def _segments(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        table: Optional[Tensor],
-        hidden: Optional[Tensor],
-        positions: Optional[Tensor],
-    ) -> List[Segment]:
-        """Split (B, H, T, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
-        transform = self.encoding.transform
-        if table is not None and transform is not None and not self.rotates_features:
-            # (B, H, T, D) -> (B, T, H, D), and back
-            moved = transform(*(t.transpose(1, 2) for t in (q, k, v)), table)
-            q, k, v = (t.transpose(1, 2) for t in moved)
-            table = None
-        length = size = q.size(2)
-        if q.device.type == "cpu":  # the length is cut to whole chunks
-            chunk = prefix_sums.CHUNK
-            size = chunk * max(1, SEGMENT // (chunk * q.size(0) * q.size(1) * self.features))
-        if length <= size:  # the gradient of splitting is a copy
-            return [Segment(q, k, v, hidden, self._rotation(table), positions)]
-        none = [None] * -(-length // size)
-        parts = [t.split(size, dim=2) for t in (q, k, v)]
-        masks = none if hidden is None else hidden.split(size, dim=2)
-        tables = none if table is None else table.split(size, dim=1)
-        rotations = [self._rotation(t) for t in tables]
-        places = none if positions is None else positions.split(size, dim=1)
-        return [Segment(*each) for each in zip(*parts, masks, rotations, places)]
+    def _kept(self, v: Tensor) -> Optional[Tensor]:
+        """Factors of the values (B, T, H, D), with which dropout drops a key for all queries."""
+        rate = dropout_rate(self.dropout_module)
+        if not rate > 0:
+            return None
+        ones = v.new_ones(v.size(0), v.size(2), v.size(1), 1, dtype=wide(v.dtype))
+        return F.dropout(ones, rate).transpose(1, 2)  # (B, H, T, 1) -> (B, T, H, 1)
+
+    def _attend(self, tokens: Tokens, causal: bool, incremental_state: IncrementalState) -> Tensor:
+        """Outputs (B, T, H, D)."""
+        batch, length, heads, _ = tokens.q.shape
+        most = SEGMENT if tokens.q.device.type == "cpu" else SEGMENT_ON_GPU
+        chunk = prefix_sums.CHUNK  # segments are whole chunks
+        size = chunk * max(1, most // (chunk * batch * heads * self.features))
+        if incremental_state is not None:
+            return self._continued(tokens.split(size), incremental_state)
+        stabiliser = None if causal else self._stabiliser(tokens.split(size))
+        large = batch * length * heads * self.features > most
+        if large and torch.is_grad_enabled() and not is_compiling():
+            parameters = self.feature_map.parameters()
+            return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
+        segments = tokens.split(size)
+        if causal:
+            return joined(attend_in_order(self, segments)[0])
+        return joined(attend_everywhere(self, segments, stabiliser))
 
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
         """The rotation of features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
@@ -229,73 +204,55 @@ class LinearAttention(MultiheadKernel):
 
         return identity if table is None else rotate
 
-    def _bidirectional(self, segments: List[Segment]) -> List[Tensor]:
-        """Outputs (B, H, T, D) of each segment: all keys are summarised, then attended to."""
-        stabiliser = self.feature_map.stabiliser([(s.k, s.hidden) for s in segments])
-        states = [summarize_keys(*self._keys(s, stabiliser), s.rotate) for s in segments]
-        state = functools.reduce(State.plus, states)
-        return [
-            attend_to_state(self._queries(s), state, rotate=s.rotate, **self.normalisation)
-            for s in segments
-        ]
+    def _stabiliser(self, segments: List[Tokens]) -> Optional[Tensor]:
+        """The shift that the exponents of all keys share, (B, H, 1, 1), or None."""
+        return self.feature_map.stabiliser(
+            [(widen(s.k), None if s.hidden is None else s.hidden.transpose(1, 2)) for s in segments]
+        )
 
-    def _causal(self, segments: List[Segment], incremental_state: IncrementalState) -> List[Tensor]:
-        """Outputs (B, H, T, D) of each segment; each passes its state on to the next."""
+    def _continued(self, segments: List[Tokens], incremental_state: IncrementalState) -> Tensor:
+        """Causal outputs (B, T, H, D) after the tokens in the cache, which takes these, too."""
         saved = self.get_incremental_state(incremental_state, STATE)
         state = State(saved["prev_products"], saved["prev_sums"]) if saved else None
-        out = []
-        for s in segments:
-            k, v = self._keys(s, None)
-            last = incremental_state is None and s is segments[-1]
-            given = {**self.normalisation, "rotate": s.rotate, "last": last}
-            part, state = attend_causally(self._queries(s), k, v, state, **given)
-            out.append(part)
-        if incremental_state is not None and state is not None:
-            seen = self.cached_length(incremental_state) + sum(s.q.size(2) for s in segments)
+        out, state = attend_in_order(self, segments, state, last=False)
+        if state is not None:
+            seen = self.cached_length(incremental_state) + sum(s.q.size(1) for s in segments)
             cache = {
                 "prev_products": state.products,
                 "prev_sums": state.sums,
                 "prev_tokens": counted(state.sums, seen),
             }
             self.set_incremental_state(incremental_state, STATE, cache)
-        return out
+        return joined(out)
 
-    def _queries(self, s: Segment) -> Tensor:
-        return self.feature_map.queries(s.q.contiguous(), s.positions)
+    def summary(self, s: Tokens, stabiliser: Optional[Tensor]) -> State:
+        """The sums over the keys of *s*."""
+        return summarize_keys(*self._keys(s, stabiliser), self._rotation(s.table))
 
-    def _keys(self, s: Segment, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """ϕ of keys, 0 at padding, and values; dropout drops a key for all queries."""
-        k = self.feature_map.keys(s.k.contiguous(), stabiliser, s.positions)
-        k, v = k if s.hidden is None else k.masked_fill(s.hidden, 0.0), s.v.contiguous()
-        rate = dropout_rate(self.dropout_module)
-        return k, (v * F.dropout(torch.ones_like(v[..., :1]), rate) if rate > 0 else v)
+    def attended(self, s: Tokens, state: State) -> Tensor:
+        """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
+        given = {**self.normalisation, "rotate": self._rotation(s.table)}
+        return narrow(attend_to_state(self._queries(s), state, **given), s.v.dtype)
+
+    def advanced(
+        self, s: Tokens, state: Optional[State], last: bool
+    ) -> Tuple[Tensor, Optional[State]]:
+        """Causal outputs (B, T, H, D) after the keys of *state*, and the state after *s*."""
+        given = {**self.normalisation, "rotate": self._rotation(s.table), "last": last}
+        k, v = self._keys(s, None)
+        out, state = attend_causally(self._queries(s), k, v, state, **given)
+        return narrow(out, s.v.dtype), state
+
+    def _queries(self, s: Tokens) -> Tensor:
+        return self.feature_map.queries(widen(s.q), s.positions)
+
+    def _keys(self, s: Tokens, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        """ϕ of keys, 0 at padding, and values."""
+        k = self.feature_map.keys(widen(s.k), stabiliser, s.positions)
+        k = k if s.hidden is None else k.masked_fill(s.hidden.transpose(1, 2), 0.0)
+        v = widen(s.v)
+        return k, v if s.kept is None else v * s.kept.transpose(1, 2)
 
     def place(self, index: int, first: AttentionKernel) -> None:
         """Give every layer different random features."""
         self.feature_map.set_layer_index(index)
-
-
-class EluFeatures(FeatureMap):
-    """φ(x) = ϕ(x) = elu(x) + 1 (Katharopoulos et al. Eq. 7)."""
-
-    def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
-        """φ of queries (B, H, T, D)."""
-        return F.elu(q).add_(1)
-
-    def keys(
-        self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
-    ) -> Tensor:
-        """ϕ of keys (B, H, S, D)."""
-        return F.elu(k).add_(1)
-
-
-@register_attention(
-    "elu",
-    paper="Katharopoulos et al. 2020, arXiv 2006.16236",
-    summary="linear, with features elu(x) + 1",
-    flags=LinearFlags,
-)
-class EluAttention(LinearAttention):
-    """Linear attention with features elu(x) + 1; arguments as for :class:`LinearAttention`."""
-
-    map_class = EluFeatures

@@ -9,11 +9,12 @@ Only the numerator is rotated: its weights may be negative, while the denominato
 non-negative terms.  M is the number of features.  All is computed in float32 or wider.
 """
 
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.blocks import chunked
 from fairseq_posenc.flags.options import Layer
@@ -127,15 +128,26 @@ def attend_causally(
         own = summarize_keys(k, v, rotate)
         state = own if state is None else state.plus(own)
         return attend_to_state(q, state, epsilon, per_feature, rotate), state
-    seen = k.cumsum(dim=2)  # (B, H, T, M)
-    seen = seen if state is None else seen + state.sums.unsqueeze(2)
-    keys = (rotate(k), v, None if state is None else state.products)
+    ones, sums = torch.ones_like(v[..., :1]), None if state is None else state.sums.unsqueeze(2)
+    start = None if state is None else state.products
     if per_feature:
-        out, products = products_before(rotate(q / seen.clamp(min=epsilon)), *keys, last)
+        seen = k.cumsum(dim=2) if sums is None else k.cumsum(dim=2) + sums  # (B, H, T, M)
+        q = rotate(q / seen.clamp(min=epsilon))
+        out, products = products_before(q, rotate(k), v, start, last)
+        return out, None if products is None else State(products, seen[:, :, -1])
+    if rotate is identity:  # numerator and denominator have the same products of features
+        start = (
+            None if state is None else torch.cat((state.products, state.sums.unsqueeze(2)), dim=2)
+        )
+        out, total = products_before(q, k, torch.cat((v, ones), dim=-1), start, last)
+        out, seen = out.split((v.size(-1), 1), dim=-1)
+        products, sums = (None, None) if total is None else total.split((v.size(-1), 1), dim=2)
     else:
-        out, products = products_before(rotate(q), *keys, last)
-        out = out / _denominators(q, seen, epsilon)
-    return out, None if products is None else State(products, seen[:, :, -1])
+        out, products = products_before(rotate(q), rotate(k), v, start, last)
+        seen, sums = products_before(q, k, ones, sums, last)
+    # the gradient of the threshold is one operation, that of clamp three
+    out = out / F.threshold(seen, epsilon, epsilon)
+    return out, None if products is None or sums is None else State(products, sums.squeeze(2))
 
 
 def products_before(
@@ -143,8 +155,7 @@ def products_before(
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D), and the sum over all n, (B, H, D, M).
 
-    The second result is None if *last*.  One (D, M) tensor is stored per chunk instead of per
-    token, to save memory.
+    The second result is None if *last*.  Only q, k, v and start are kept for the backward pass.
 
     Args:
         q: (B, H, T, M).
@@ -153,26 +164,105 @@ def products_before(
         start: (B, H, D, M), or None for 0.
         last: no sum over all n will be needed.
     """
-    length = q.size(2)
-    if start is None:
-        if length <= CHUNK:  # no sums between chunks
-            weights = torch.matmul(q, k.transpose(-2, -1)).tril()
-            out = torch.matmul(weights, v)
-            return out, None if last else torch.matmul(v.transpose(-2, -1), k)
-        start = empty_state(v, k.size(-1)).products
-    q, k, v = (chunked(x, min(CHUNK, length)) for x in (q, k, v))
-    sums = torch.matmul(v.transpose(-2, -1), k)  # (B, H, N, D, M)
-    before = torch.cat((start.unsqueeze(2), sums[:, :, :-1]), dim=2).cumsum(dim=2)
-    weights = torch.matmul(q, k.transpose(-2, -1)).tril()  # (B, H, N, L, L)
-    out = torch.matmul(weights, v) + torch.matmul(q, before.transpose(-2, -1))
-    total = None if last else before[:, :, -1] + sums[:, :, -1]
-    return out.flatten(2, 3)[:, :, :length], total
+    return ProductsBefore.apply(q, k, v, start, min(CHUNK, q.size(2)), last)
+
+
+class ProductsBefore(torch.autograd.Function):
+    """The function of that name, with its gradient, as matrix products within chunks of tokens.
+
+    Between chunks there is one (D, M) tensor for each.  Autograd would keep them, and take twice
+    the operations.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Layer,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        start: Optional[Tensor],
+        size: int,
+        last: bool,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """The results of :func:`products_before`, with chunks of *size* tokens."""
+        ctx.save_for_backward(q, k, v, start)
+        ctx.size = size
+        length = q.size(2)
+        q, k, v = (chunked(x, size) for x in (q, k, v))  # (B, H, N, L, …)
+        before = _sums_of_others(v, k, start, earlier=True)
+        out = _sum_of_products(torch.matmul(q, k.transpose(-2, -1)).tril_(), v, q, _turned(before))
+        total = None if last else _with_chunk(before, v, k, -1)
+        return out.flatten(2, 3)[:, :, :length], total
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Layer, gradient: Tensor, of_total: Optional[Tensor]
+    ) -> Tuple[Optional[Tensor], ...]:
+        """Gradients of q, k, v and start."""
+        q, k, v, start = ctx.saved_tensors
+        length, needed = q.size(2), ctx.needs_input_grad
+        q, k, v, g = (chunked(x, ctx.size) for x in (q, k, v, gradient))
+        found: List[Optional[Tensor]] = [None] * 4
+        if needed[0] or needed[1]:
+            pairs = torch.matmul(g, v.transpose(-2, -1)).tril_()  # gradient of the weights
+        if needed[0]:
+            found[0] = _sum_of_products(pairs, k, g, _sums_of_others(v, k, start, earlier=True))
+        after = _sums_of_others(g, q, of_total, earlier=False)
+        if needed[1]:
+            found[1] = _sum_of_products(pairs.transpose(-2, -1), q, v, after)
+        if needed[2]:
+            weights = torch.matmul(q, k.transpose(-2, -1)).tril_()
+            found[2] = _sum_of_products(weights.transpose(-2, -1), g, k, _turned(after))
+        cut = [x if x is None else x.flatten(2, 3)[:, :, :length] for x in found[:3]]
+        return (*cut, _with_chunk(after, g, q, 0) if needed[3] else None, None, None)
+
+
+def _sums_of_others(
+    v: Tensor, k: Tensor, start: Optional[Tensor], earlier: bool
+) -> Optional[Tensor]:
+    """For each chunk, start + Σ_n v_n k_nᵀ over all *earlier* or all later chunks, (B, H, N, D, M).
+
+    Args:
+        v: (B, H, N, L, D).
+        k: (B, H, N, L, M).
+        start: (B, H, D, M), or None for 0.
+        earlier: over the chunks before; else over those after.
+
+    Returns:
+        the sums, or None for 0.
+    """
+    number, start = k.size(2), None if start is None else start.unsqueeze(2)
+    if number == 1:
+        return start
+    own = torch.matmul(v.transpose(-2, -1), k)
+    ones = own.new_ones(number, number)
+    ones = ones.tril_(-1) if earlier else ones.triu_(1)
+    sums = torch.matmul(ones, own.flatten(3)).view_as(own)
+    return sums if start is None else sums.add_(start)
+
+
+def _with_chunk(sums: Optional[Tensor], v: Tensor, k: Tensor, index: int) -> Tensor:
+    """The *sums* at chunk *index* and Σ_n v_n k_nᵀ over that chunk, (B, H, D, M)."""
+    own = torch.matmul(v[:, :, index].transpose(-2, -1), k[:, :, index])
+    return own if sums is None else own.add_(sums[:, :, index])
+
+
+def _turned(x: Optional[Tensor]) -> Optional[Tensor]:
+    return None if x is None else x.transpose(-2, -1)
+
+
+def _sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Optional[Tensor]) -> Tensor:
+    """a·b + c·d of (B, H, N, ·, ·) tensors; None for *d* is 0."""
+    product = torch.matmul(a, b)
+    if d is not None:
+        product.flatten(0, 2).baddbmm_(c.flatten(0, 2), d.flatten(0, 2))
+    return product
 
 
 def _denominators(q: Tensor, seen: Tensor, epsilon: float) -> Tensor:
-    """φ(q_m)ᵀ·Σ_n ϕ(k_n), (B, H, T, 1); the sums *seen* are (B, H, 1|T, M)."""
-    sums = (q * seen).sum(dim=-1, keepdim=True)
-    return F.threshold(sums, epsilon, epsilon)  # its gradient is one operation, that of clamp three
+    """φ(q_m)ᵀ·Σ_n ϕ(k_n), (B, H, T, 1); the sum *seen* is (B, H, 1, M)."""
+    return F.threshold(torch.matmul(q, seen.transpose(-2, -1)), epsilon, epsilon)
 
 
 class TransposedCast(torch.autograd.Function):
@@ -195,6 +285,16 @@ class TransposedCast(torch.autograd.Function):
 
 def _dense(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type of features and sums for a model in *dtype*: float32, or float64 for that."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def widen(x: Tensor) -> Tensor:
+    """(B, T, H, D) as (B, H, T, D), dense, in float32 or wider."""
+    return TransposedCast.apply(x, wide(x.dtype))
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -138,8 +138,8 @@ class PositiveFeatures(torch.autograd.Function):
         root, epsilon = x.size(-1) ** -0.25, _divided(form, projection)
         falls = epsilon - features  # the negative slopes save two operations
         if form.limit != math.inf:  # 0 for exponents at the limit
-            falls = F.threshold(falls, (1e-5 - 1) * math.exp(form.limit), 0.0)
-        falls = falls * gradient
+            falls = F.threshold(falls, (1e-5 - 1) * math.exp(form.limit), 0.0, True)
+        falls.mul_(gradient)
         total = falls.sum(dim=-1, keepdim=True)
         found = scaled_product(falls, projection, -root)
         if form.norms:
@@ -177,17 +177,19 @@ class LargestExponent(torch.autograd.Function):
         tops = torch.sub(tops, squares(k), alpha=0.5 * k.size(-1) ** -0.5) if norms else tops
         tops = tops if hidden is None else tops.masked_fill(hidden, float("-inf"))
         top, place = tops.max(dim=2, keepdim=True)
-        ctx.save_for_backward(k, place, features.gather(2, place), projection)
-        ctx.norms = norms
+        key = k.gather(2, place.expand(-1, -1, -1, k.size(-1)))  # (B, H, 1, D)
+        ctx.save_for_backward(key, place, features.gather(2, place), projection)
+        ctx.norms, ctx.shape = norms, k.shape
         return top
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Gradient of the keys."""
-        k, place, feature, projection = ctx.saved_tensors
-        root = k.size(-1) ** -0.25
-        place = place.expand(-1, -1, -1, k.size(-1))
+        key, place, feature, projection = ctx.saved_tensors
+        root = key.size(-1) ** -0.25
         rows = projection[feature.squeeze(-1)] * root  # (B, H, 1, D)
-        rows = torch.sub(rows, k.gather(2, place), alpha=root**2) if ctx.norms else rows
-        return torch.zeros_like(k).scatter_(2, place, rows * gradient), None, None, None
+        rows = torch.sub(rows, key, alpha=root**2) if ctx.norms else rows
+        found = key.new_zeros(ctx.shape)
+        found.scatter_(2, place.expand_as(key), rows * gradient)
+        return found, None, None, None

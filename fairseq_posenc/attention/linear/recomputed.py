@@ -1,0 +1,256 @@
+"""Linear attention segment by segment, with features that the backward pass computes again.
+
+Features are the largest tensors of a layer: for FAVOR+ about four times as large as its input.
+Autograd would keep several of them for every token.  Here only queries, keys and values are kept,
+as by fused softmax attention; the backward pass goes through the segments once more, and holds
+the features of one at a time.  Sums over keys are not kept either: those of a causal layer, one
+(D, M) tensor for each segment, would be as large as the queries.
+"""
+
+import functools
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fairseq_posenc.attention.functional import no_autocast
+from fairseq_posenc.attention.linear.prefix_sums import State
+from fairseq_posenc.flags.options import Layer
+
+
+class Tokens(NamedTuple):
+    """Consecutive tokens, which are the second dimension of every tensor.
+
+    Args:
+        q: queries (B, T, H, D), in the type of the model.
+        k: keys (B, T, H, D).
+        v: values (B, T, H, D).
+        table: for the rotation of features, (1|B, T, …), or None.
+        hidden: (B, T, 1, 1), True at padding, or None.
+        kept: factors of the values, from dropout, (B, T, H, 1), or None.
+        positions: (1|B, T), for feature maps that need them, or None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    table: Optional[Tensor] = None
+    hidden: Optional[Tensor] = None
+    kept: Optional[Tensor] = None
+    positions: Optional[Tensor] = None
+
+    def split(self, size: int) -> List["Tokens"]:
+        """Segments of *size* tokens; the last may be shorter."""
+        if self.q.size(1) <= size:  # the gradient of splitting is a copy
+            return [self]
+        return [Tokens(*each) for each in zip(*self.columns(size, self))]
+
+    def columns(self, size: int, tensors: Sequence[Optional[Tensor]]) -> List[List[Any]]:
+        """Segments of *tensors* of these tokens, None for a tensor that is None."""
+        none = [None] * -(-self.q.size(1) // size)
+        return [none if x is None else list(x.split(size, dim=1)) for x in tensors]
+
+
+FIELDS = len(Tokens._fields)
+
+
+class Steps(Protocol):
+    """What a layer computes of one segment."""
+
+    def summary(self, s: Tokens, stabiliser: Optional[Tensor]) -> State:
+        """The sums over the keys of *s*; *stabiliser* is that of the feature map."""
+
+    def attended(self, s: Tokens, state: State) -> Tensor:
+        """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
+
+    def advanced(
+        self, s: Tokens, state: Optional[State], last: bool
+    ) -> Tuple[Tensor, Optional[State]]:
+        """Causal outputs after the keys of *state*, and the state after *s* unless *last*."""
+
+
+def total(states: Iterable[State]) -> State:
+    """The state of the keys of all *states*."""
+    return functools.reduce(State.plus, states)
+
+
+def attend_everywhere(
+    steps: Steps, segments: List[Tokens], stabiliser: Optional[Tensor]
+) -> List[Tensor]:
+    """Outputs (B, T, H, D) of each segment: all keys are summarised, then attended to."""
+    state = total(steps.summary(s, stabiliser) for s in segments)
+    return [steps.attended(s, state) for s in segments]
+
+
+def attend_in_order(
+    steps: Steps, segments: List[Tokens], state: Optional[State] = None, last: bool = True
+) -> Tuple[List[Tensor], Optional[State]]:
+    """Causal outputs (B, T, H, D) of each segment, and the state after all unless *last*."""
+    out = []
+    for s in segments:
+        part, state = steps.advanced(s, state, last and s is segments[-1])
+        out.append(part)
+    return out, state
+
+
+def joined(parts: List[Tensor]) -> Tensor:
+    """The outputs of all segments as one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+class Recomputed(torch.autograd.Function):
+    """The outputs of all segments, of which nothing but the inputs is kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Layer,
+        steps: Steps,
+        size: int,
+        causal: bool,
+        stabiliser: Optional[Tensor],
+        *tensors: Optional[Tensor],
+    ) -> Tensor:
+        """Outputs (B, T, H, D).
+
+        Args:
+            steps: the layer.
+            size: tokens of a segment.
+            causal: hide later keys.
+            stabiliser: that of the feature map, (B, H, 1, 1), or None.
+            tensors: the fields of :class:`Tokens`, and the parameters of the feature map.
+        """
+        ctx.steps, ctx.size, ctx.causal = steps, size, causal
+        ctx.save_for_backward(stabiliser, *tensors)
+        segments = Tokens(*tensors[:FIELDS]).split(size)  # type: ignore[arg-type]
+        if causal:
+            return joined(attend_in_order(steps, segments)[0])
+        return joined(attend_everywhere(steps, segments, stabiliser))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+        """Gradients of the stabiliser, of the tokens and of the parameters."""
+        stabiliser, *tensors = ctx.saved_tensors
+        into, *sums = [
+            torch.zeros_like(x) if needed else None
+            for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[3:])
+        ]
+        tokens = Tokens(*tensors[:FIELDS])
+        columns = tokens.columns(ctx.size, [*tokens, *sums[:FIELDS], gradient])
+        parameters = list(zip(tensors[FIELDS:], sums[FIELDS:]))
+        parts = [_Part(ctx.steps, each, parameters) for each in zip(*columns)]
+        with no_autocast(gradient.device):
+            if ctx.causal:
+                _differentiate_in_order(parts)
+            else:
+                _differentiate_everywhere(parts, stabiliser, into)
+        return (None, None, None, into, *sums)
+
+
+class _Part:
+    """A segment of the backward pass.
+
+    Args:
+        steps: the layer.
+        tensors: the fields of :class:`Tokens`, tensors that their gradients are added to or None,
+            and the gradient of the output (B, T, H, D).
+        parameters: parameters, each with the tensor that its gradient is added to, or None.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        tensors: Sequence[Any],
+        parameters: List[Tuple[Tensor, Optional[Tensor]]],
+    ) -> None:
+        self.steps, self.tokens, self.gradient = steps, Tokens(*tensors[:FIELDS]), tensors[-1]
+        self._sums, self._parameters = tensors[FIELDS:-1], parameters
+
+    def summary(self, stabiliser: Optional[Tensor]) -> State:
+        """The sums over its keys, without a graph."""
+        return self.steps.summary(self.tokens, stabiliser)
+
+    def differentiate(
+        self,
+        compute: Callable[..., Sequence[Optional[Tensor]]],
+        gradients: Sequence[Tensor],
+        given: Sequence[Tensor] = (),
+        into: Sequence[Optional[Tensor]] = (),
+    ) -> None:
+        """Compute something, and add its gradients to those of all that it depends on.
+
+        Args:
+            compute: a function of the tokens and of what is *given*.
+            gradients: those of its results; a further result is not differentiated.
+            given: further arguments.
+            into: what their gradients are added to, or None.
+        """
+        tokens: List[Any] = [None if x is None else x.detach() for x in self.tokens]
+        more = [x.detach() for x in given]
+        wanted = [
+            (x.requires_grad_(), sums)
+            for x, sums in zip((*tokens, *more), (*self._sums, *into))
+            if x is not None and sums is not None
+        ]
+        wanted += [(x, sums) for x, sums in self._parameters if sums is not None]
+        with torch.enable_grad():
+            results = zip(compute(Tokens(*tokens), *more), gradients)
+        kept = [(x, gradient) for x, gradient in results if x is not None and x.requires_grad]
+        if not kept:
+            return
+        outputs, weights = zip(*kept)
+        found = torch.autograd.grad(
+            outputs, [x for x, _ in wanted], list(weights), allow_unused=True
+        )
+        for each, (_, sums) in zip(found, wanted):
+            if each is not None and sums is not None:
+                sums.add_(each)
+
+
+def _differentiate_everywhere(
+    parts: List[_Part], stabiliser: Optional[Tensor], into: Optional[Tensor]
+) -> None:
+    """Add the gradients of :func:`attend_everywhere`; *into* is that of the stabiliser."""
+    state = total(part.summary(stabiliser) for part in parts)
+    of_state = State(*map(torch.zeros_like, state))
+    shared = () if stabiliser is None else (stabiliser,)
+    for part in parts:
+        attended = functools.partial(_attended, part.steps)
+        part.differentiate(attended, (part.gradient,), state, of_state)
+    for part in parts:  # the gradient of the state is complete
+        summary = functools.partial(_summary, part.steps)
+        part.differentiate(summary, of_state, shared, (into,) * len(shared))
+
+
+def _differentiate_in_order(parts: List[_Part]) -> None:
+    """Add the gradients of :func:`attend_in_order`, from the last segment to the first."""
+    states: List[Optional[State]] = [None]
+    for part in parts[:-1]:
+        own, before = part.summary(None), states[-1]
+        states.append(own if before is None else before.plus(own))
+    after: Tuple[Tensor, ...] = ()
+    for part in reversed(parts):
+        before = states.pop()
+        of_state = () if before is None else tuple(map(torch.zeros_like, before))
+        part.differentiate(
+            functools.partial(_advanced, part.steps, not after),
+            (part.gradient, *after),
+            before or (),
+            of_state,
+        )
+        after = of_state
+
+
+def _attended(steps: Steps, s: Tokens, *state: Tensor) -> Tuple[Tensor]:
+    return (steps.attended(s, State(*state)),)
+
+
+def _summary(steps: Steps, s: Tokens, stabiliser: Optional[Tensor] = None) -> State:
+    return steps.summary(s, stabiliser)
+
+
+def _advanced(steps: Steps, last: bool, s: Tokens, *before: Tensor) -> Tuple[Optional[Tensor], ...]:
+    """The causal outputs of a segment and the state after it, as one tuple."""
+    out, state = steps.advanced(s, State(*before) if before else None, last)
+    return (out, *(state or ()))
