@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Count what models make a GPU do, on any machine: waits of the host, kernels and saved bytes.
+"""Count what models make a GPU and its host do, on any machine: operations, waits, saved bytes.
 
     python scripts/benchmark/counting.py --jobs training --archs transformer roformer_base
 
 The flags are those of ``fairseq-posenc benchmark``.  Counted are, of a training step or per
-generated token: waits of the host for the device; constants copied to it; kernels, which are the
-ATen operations that are no views, with fused attention as one; bytes saved for the backward pass,
-without parameters; elements of the largest mask or stored matrix of attention; and the kernel that
-PyTorch would choose on V100, A100 and H100 for each attention, or the reason for none (see
-fused.py).  Waits and copies of generation include those of
-fairseq's beam search.  The operations are those that PyTorch dispatches, so the counts are exact
-and the same every time.
+generated token: waits of the host for the device; constants copied to it; operations, which are all
+ATen calls that are no views, dispatched by the host one by one; kernels, which are the operations
+but those that start none on a GPU, such as allocations; bytes saved for the backward pass, without
+parameters; elements of the largest mask or stored matrix of attention; and the kernel that PyTorch
+would choose on V100, A100 and H100 for each attention, or the reason for none (see fused.py).
+Fused attention is one operation.  Figures of generation include those of fairseq's beam search.
+The operations are those that PyTorch dispatches, so the counts are exact and the same every time.
 """
 
 import argparse
@@ -38,9 +38,11 @@ from fused import GPUS, AttentionCall, fused_kernel
 
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
-#: Operations that start no kernel on a GPU, besides views.
+#: A view whose schema does not say so: it may be freed with its base.
+_VIEW = "_unsafe_view"
+#: Operations that start no kernel on a GPU.
 NO_KERNEL = [
-    *("_unsafe_view", "lift_fresh", "_local_scalar_dense", "promote_types"),
+    *("lift_fresh", "_local_scalar_dense", "promote_types"),
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
 ]
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # a property in C
@@ -51,7 +53,7 @@ class Counts:
     """The counts of a run.
 
     Args:
-        kernels: how often each ATen operation that starts a kernel was called.
+        operations: how often each ATen operation that is no view was called.
         waits: how often the host waited, by operation.
         copies: constants copied from the host, which a GPU has to wait for as well.
         attention: the attention calls that a fused kernel might serve.
@@ -60,7 +62,7 @@ class Counts:
         largest: elements of the largest mask or stored matrix of attention.
     """
 
-    kernels: "Counter[str]" = field(default_factory=Counter)
+    operations: "Counter[str]" = field(default_factory=Counter)
     waits: "Counter[str]" = field(default_factory=Counter)
     copies: int = 0
     attention: List[AttentionCall] = field(default_factory=list)
@@ -69,9 +71,9 @@ class Counts:
     largest: int = 0
 
     @property
-    def total(self) -> int:
-        """The number of kernels."""
-        return sum(self.kernels.values())
+    def kernels(self) -> "Counter[str]":
+        """The operations that start a kernel on a GPU."""
+        return Counter({x: n for x, n in self.operations.items() if x not in NO_KERNEL})
 
     def kernels_of_attention(self, capability: int) -> "Counter[str]":
         """The number of times a GPU would choose each kernel, or none, with the reason.
@@ -115,7 +117,7 @@ class _Operations(TorchDispatchMode):
             self.counts.copies += name == "lift_fresh"
             returned = [out.alias_info for out in func._schema.returns]
             is_view = any(alias is not None and not alias.is_write for alias in returned)
-            self.counts.kernels[name] += not is_view and name not in NO_KERNEL
+            self.counts.operations[name] += not (is_view or name == _VIEW)
         return result
 
     @contextlib.contextmanager
@@ -141,14 +143,14 @@ class _Fused(torch.autograd.Function):
             out = compute(*tensors)
             sums = out.new_empty(out.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(*tensors, out, sums)
-        operations.counts.kernels[name] += 1
+        operations.counts.operations[name] += 1
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Tuple[Any, ...]:
         """One kernel for all gradients."""
         *tensors, _, _ = ctx.saved_tensors
-        ctx.operations.counts.kernels[f"{ctx.name}_backward"] += 1
+        ctx.operations.counts.operations[f"{ctx.name}_backward"] += 1
         needed = ctx.needs_input_grad[3:]
         with ctx.operations.paused(), torch.enable_grad():
             given = [
@@ -243,7 +245,7 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with _AsOnGPU(operations, capability), hooks, operations:
         run()
-    counts.kernels, counts.waits = +counts.kernels, +counts.waits
+    counts.operations, counts.waits = +counts.operations, +counts.waits
     return counts
 
 
@@ -255,7 +257,7 @@ def counted(args: argparse.Namespace) -> List[Dict[str, Any]]:
         for job in jobs:
             of_job = [_row(job, entry, args) for entry in entries]
             for row in of_job:
-                for name in ("kernels", "saved_mib"):
+                for name in ("operations", "kernels", "saved_mib"):
                     base = of_job[0][name]
                     row[f"{name}_ratio"] = row[name] / base if base else None
             rows += of_job
@@ -271,7 +273,8 @@ def _row(job: str, entry: str, args: argparse.Namespace) -> Dict[str, Any]:
         found = [_count(job, entry, args, [*args.length[:-1], n]) for n in (longest, short)]
         steps = longest - short
     every = {
-        "kernels": [counts.total for counts in found],
+        "operations": [sum(counts.operations.values()) for counts in found],
+        "kernels": [sum(counts.kernels.values()) for counts in found],
         "waits": [sum(counts.waits.values()) for counts in found],
         "copies": [counts.copies for counts in found],
         "saved_mib": [counts.saved / 2**20 for counts in found],
@@ -292,7 +295,9 @@ def _count(job: str, entry: str, args: argparse.Namespace, length: List[int]) ->
 
 COLUMNS = (
     *(("job", "job", ""), ("model", "model", ""), ("waits", "waits", "g")),
-    *(("copies", "copies", "g"), ("kernels", "kernels", "g"), ("ratio", "kernels_ratio", ".3f")),
+    *(("copies", "copies", "g"), ("operations", "operations", "g")),
+    *(("ratio", "operations_ratio", ".3f"), ("kernels", "kernels", "g")),
+    ("ratio", "kernels_ratio", ".3f"),
     *(("saved MiB", "saved_mib", ".1f"), ("ratio", "saved_mib_ratio", ".3f")),
     ("largest", "largest", "d"),
 )
