@@ -9,6 +9,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import cache
+from fairseq_posenc.attention.joint import JointProjections
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
@@ -307,7 +308,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
 
-class MultiheadKernel(AttentionKernel, StockMultiheadAttention):
+class MultiheadKernel(JointProjections, AttentionKernel, StockMultiheadAttention):
     """A kernel with fairseq's projections of queries, keys, values and output, and its dropout.
 
     Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and the flags

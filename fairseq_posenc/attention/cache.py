@@ -17,6 +17,7 @@ from fairseq_posenc.flags.options import Layer
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 Parts = Dict[str, Tensor]
+_Kind = Tuple[int, torch.dtype]  # heads and type
 
 # keys in the incremental state: fairseq's, and ours
 STATE, _BUFFERS, _TERMS = "attn_state", "buffers", "position_terms"
@@ -27,6 +28,9 @@ _TRACKED = 512  # the most hypotheses whose shared tokens are kept, a table of t
 
 class KeyValueBuffers:
     """Memory of the cache of one layer, with room for further tokens.
+
+    Keys and values lie side by side, (B, H, S, 2·D), so that one operation reorders both; so do all
+    parts of one type that have as many heads.
 
     Hypotheses of a beam search have most of their past in common.  On a CPU it is noted how many
     leading tokens each two of them share, so that reordering moves only what follows; on a GPU the
@@ -46,8 +50,19 @@ class KeyValueBuffers:
         self.keep = keep
         #: numbers of tokens: seen, in front of the window, in front of the memory
         self.length = self.first = self.base = 0
-        self.views: Parts = {name: x.narrow(2, 0, 0) for name, x in parts.items()}
-        self.buffers: Parts = {}
+        self.views: Parts = {}
+        #: the memory of each part, by heads and type, its first channel there and their number
+        self.places: Dict[str, Tuple[_Kind, int, int]] = {}
+        widths: Dict[_Kind, int] = {}
+        for name, x in parts.items():
+            kind, size = (x.size(1), x.dtype), x.size(3)
+            self.places[name] = (kind, widths.get(kind, 0), size)
+            # fused kernels of a GPU read 8 numbers at once
+            widths[kind] = widths.get(kind, 0) + size + (-size % 8 if x.is_cuda else 0)
+        self.buffers: Dict[_Kind, Tensor] = {
+            kind: first.new_empty(first.size(0), kind[0], 0, width, dtype=kind[1])
+            for kind, width in widths.items()
+        }
         #: leading tokens that hypotheses share, (B, B), where known
         self.shared: Optional[Tensor] = None
         # is_cuda is also true where a GPU's work is counted on a CPU
@@ -59,17 +74,20 @@ class KeyValueBuffers:
 
     def _grow(self, length: int) -> None:
         """Take memory for *length* tokens and a quarter more, so that copies stay rare."""
-        capacity = length + max(_BLOCK, length // 4)
-        for name, old in self.views.items():
+        capacity, kept = length + max(_BLOCK, length // 4), self.length - self.first
+        for kind, old in self.buffers.items():
             buffer = old.new_empty(old.size(0), old.size(1), capacity, old.size(3))
-            kept = old.narrow(2, old.size(2) - (self.length - self.first), self.length - self.first)
-            buffer.narrow(2, 0, self.length - self.first).copy_(kept)
-            self.buffers[name] = buffer
+            buffer.narrow(2, 0, kept).copy_(old.narrow(2, self.first - self.base, kept))
+            self.buffers[kind] = buffer
         self.base = self.first
 
     def _show(self) -> None:
         window = (2, self.first - self.base, self.length - self.first)
-        self.views = {name: x.narrow(*window) for name, x in self.buffers.items()}
+        shown = {kind: x.narrow(*window) for kind, x in self.buffers.items()}
+        self.views = {
+            name: shown[kind].narrow(3, start, size)
+            for name, (kind, start, size) in self.places.items()
+        }
 
     def takes(self, parts: Parts, saved: Parts) -> bool:
         """True if *saved* are the views of this memory, and *parts* can be appended to them."""
@@ -86,14 +104,12 @@ class KeyValueBuffers:
         new = next(iter(parts.values())).size(2)
         if self.keep is not None:
             self.first = max(self.first, self.length - self.keep)
-        end = self.length - self.base
-        if end + new > next(iter(self.buffers.values())).size(2):
+        if self.length - self.base + new > next(iter(self.buffers.values())).size(2):
             self._grow(self.length - self.first + new)
-            end = self.length - self.base
         self.length += new
-        for name, x in parts.items():
-            self.buffers[name].narrow(2, end, new).copy_(x)
         self._show()
+        for name, x in parts.items():
+            self.views[name].narrow(2, self.length - self.first - new, new).copy_(x)
 
     def reorder(self, order: Tensor) -> None:
         """Let row i hold what row ``order[i]`` held.
@@ -111,14 +127,14 @@ class KeyValueBuffers:
             return
         begin = max(start, self.first)
         window = (2, begin - self.base, self.length - begin)
-        for name, buffer in self.buffers.items():
+        for kind, buffer in self.buffers.items():
             used = buffer.narrow(*window)
             if start:
                 used.copy_(used.index_select(0, order))
             else:
                 fresh = buffer.new_empty(rows, *buffer.shape[1:])
                 torch.index_select(used, 0, order, out=fresh.narrow(*window))
-                self.buffers[name] = fresh
+                self.buffers[kind] = fresh
         self._show()
 
 
@@ -210,7 +226,7 @@ def counted(like: Tensor, number: int) -> Tensor:
         like: (B, …), for its device and type.
         number: S.
     """
-    return like.new_empty(len(like), number, 0)
+    return like.as_strided((len(like), number, 0), (1, 1, 1))
 
 
 def cached_length(layer: Layer, incremental_state: IncrementalState) -> int:
@@ -237,8 +253,18 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
         buffers.reorder(new_order)
         new = dict(buffers.views)
     else:
-        new = {name: x.index_select(0, new_order) for name, x in saved.items()}
+        new = reordered(saved, new_order)
     layer.set_incremental_state(incremental_state, STATE, new)
+
+
+def reordered(parts: Parts, order: Tensor) -> Parts:
+    """*parts* (B, …) with row ``order[i]`` of each in place of row i; an empty one is not read."""
+    return {
+        name: x.index_select(0, order)
+        if x.numel()
+        else x.as_strided((len(order), *x.shape[1:]), x.stride())
+        for name, x in parts.items()
+    }
 
 
 def content_logits(

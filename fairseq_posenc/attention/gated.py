@@ -15,7 +15,7 @@ Two units replace the attention and the feed-forward sub-layer of a Transformer 
 import math
 from dataclasses import replace
 from functools import partial
-from typing import List, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast, with_terms
+from fairseq_posenc.attention.joint import join, joined, wanted
 from fairseq_posenc.attention.normalisers import DIVISORS, RELU, SOFTMAX, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
@@ -92,6 +93,8 @@ class GatedAttention(AttentionKernel):
         offsets = bool(options.gau_offsets)
         self.q_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
         self.k_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
+        #: γ, and b if there is one, of queries and keys in one tensor each, for generation
+        self.joint: Dict[str, Tensor] = {}
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.xavier_uniform_(self.out_proj.weight)
 
@@ -186,14 +189,27 @@ class GatedAttention(AttentionKernel):
         """U, V and Z of the layer's input (B, T, C), (B, T, e | e | s)."""
         return F.silu(self.in_proj(x)).split((self.width, self.width, self.head_dim), dim=-1)
 
-    def queries_and_keys(self, z: Tensor, kind: str = "") -> List[Tensor]:
+    def queries_and_keys(self, z: Tensor, kind: str = "") -> Tuple[Tensor, ...]:
         """Queries and keys (B, T, 1, s) of Z (B, T, s); *kind* begins the names of parameters."""
-        found = []
-        for side in ("q", "k"):
-            x = z * getattr(self, f"{kind}{side}_scale")
-            offset = getattr(self, f"{kind}{side}_offset")
-            found.append((x if offset is None else x + offset).unsqueeze(2))
-        return found
+        scales, offsets = (self._both(f"{kind}{name}", z) for name in ("scale", "offset"))
+        z = z.unsqueeze(2)
+        found = z * scales if offsets is None else torch.addcmul(offsets, z, scales)
+        return found.split(1, dim=2)
+
+    def _parts(self, name: str) -> List[Any]:
+        """The parameters (s) of queries and of keys, each None if there is none."""
+        *kind, what = name.split("_")
+        return [getattr(self, "_".join((*kind, side, what)), None) for side in ("q", "k")]
+
+    def _both(self, name: str, like: Tensor) -> Any:
+        """γ or b of queries and keys, (2, s), or None if there are none."""
+        parts = self._parts(name)
+        if parts[0] is None:
+            return None
+        whole = self.joint.get(name)
+        if whole is not None and wanted(like) and joined(whole, parts):
+            return whole.view(2, -1)
+        return torch.stack(parts)
 
     def transformed(
         self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
@@ -202,6 +218,20 @@ class GatedAttention(AttentionKernel):
         if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def make_generation_fast_(self, **kwargs: Any) -> None:
+        """Join γ and b; fairseq calls this once for a model that will not be trained."""
+        for name in ("scale", "offset", "linear_scale", "linear_offset"):
+            parts: Any = self._parts(name)
+            if parts[0] is not None:
+                self.joint[name] = join(parts)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "GatedAttention":
+        """Join them again after ``.half()`` and the like, which take new memory."""
+        super()._apply(*args, **kwargs)
+        if self.joint:
+            self.make_generation_fast_()
+        return self
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

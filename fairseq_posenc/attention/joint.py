@@ -1,10 +1,10 @@
-"""Queries, keys and values of self-attention from one matrix product at inference.
+"""Queries, keys and values of self-attention from one product at inference.
 
 At inference on a GPU a decoding step is bound by the number of kernels.  On a CPU one product of
 a few rows with the joint weight takes longer than three with its parts, so the parts are used.
 """
 
-from typing import Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -26,16 +26,11 @@ class JointProjection:
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         self.layers = tuple(layers)
-        self.weight = torch.cat([layer.weight.detach() for layer in layers])
+        self.weight = join([layer.weight for layer in layers])
         self.bias: Optional[Tensor] = None
         if layers[0].bias is not None:
-            self.bias = torch.cat([layer.bias.detach() for layer in layers])
+            self.bias = join([layer.bias for layer in layers])
         self.sizes = [layer.weight.size(0) for layer in layers]
-        for layer, weight in zip(layers, self.weight.split(self.sizes)):
-            layer.weight.data = weight
-        if self.bias is not None:
-            for layer, bias in zip(layers, self.bias.split(self.sizes)):
-                layer.bias.data = bias
 
     def serves(self, x: Tensor) -> bool:
         """True if the joint product is faster than the layers for *x*, and equal to them."""
@@ -43,13 +38,21 @@ class JointProjection:
             wanted(x)
             and can_join(self.layers)
             and product_dtype(x) is self.weight.dtype
-            and _views(self.weight, [layer.weight for layer in self.layers])
-            and (self.bias is None or _views(self.bias, [layer.bias for layer in self.layers]))
+            and joined(self.weight, [layer.weight for layer in self.layers])
+            and (self.bias is None or joined(self.bias, [layer.bias for layer in self.layers]))
         )
 
     def __call__(self, x: Tensor) -> Tuple[Tensor, ...]:
         """The outputs of the layers for *x* (B, T, C)."""
         return F.linear(x, self.weight, self.bias).split(self.sizes, dim=-1)
+
+
+def join(parameters: Sequence[Tensor]) -> Tensor:
+    """One tensor that holds *parameters*, which become views of its rows."""
+    whole = torch.cat([parameter.detach() for parameter in parameters])
+    for parameter, part in zip(parameters, whole.split([len(each) for each in parameters])):
+        parameter.data = part
+    return whole
 
 
 def wanted(x: Tensor) -> bool:
@@ -73,7 +76,7 @@ def can_join(layers: Sequence[nn.Module]) -> bool:
     return len({layer.bias is None for layer in layers}) == 1
 
 
-def _views(whole: Tensor, parts: Sequence[Tensor]) -> bool:
+def joined(whole: Tensor, parts: Sequence[Tensor]) -> bool:
     """True if *parts* follow each other in the memory of *whole*."""
     address = whole.data_ptr()
     for part in parts:
@@ -81,3 +84,30 @@ def _views(whole: Tensor, parts: Sequence[Tensor]) -> bool:
             return False
         address += part.numel() * part.element_size()
     return True
+
+
+class JointProjections:
+    """Mixin of an attention with q_proj, k_proj and v_proj of one input, which it joins."""
+
+    joint: Optional[JointProjection] = None
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+
+    def queries_keys_values(self, x: Tensor) -> Tuple[Tensor, ...]:
+        """The three projections of x (B, T, C), from one product where that is faster."""
+        if self.joint is not None and self.joint.serves(x):
+            return self.joint(x)
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+
+    def make_generation_fast_(self, **kwargs: Any) -> None:
+        """Join the projections; fairseq calls this once for a model that will not be trained."""
+        projections: Any = (self.q_proj, self.k_proj, self.v_proj)
+        self.joint = JointProjection(projections) if can_join(projections) else None
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "JointProjections":
+        """Join them again after ``.half()`` and the like, which take new memory."""
+        super()._apply(*args, **kwargs)  # type: ignore[misc]  # that of nn.Module
+        if self.joint is not None:
+            self.make_generation_fast_()
+        return self

@@ -23,7 +23,13 @@ from fairseq_posenc.attention.base import (
     register_attention,
 )
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, counted, reorder_cache
+from fairseq_posenc.attention.cache import (
+    IncrementalState,
+    append_to_cache,
+    counted,
+    reorder_cache,
+    reordered,
+)
 from fairseq_posenc.attention.softmax import QKNormFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
@@ -286,7 +292,7 @@ class LocalAttention(SparseAttention):
         saved: Any = self.get_incremental_state(incremental_state, _GLOBAL)
         if saved:
             reorder_cache(self, incremental_state, new_order)
-            saved = {name: x.index_select(0, new_order) for name, x in saved.items()}
+            saved = reordered(saved, new_order)
             self.set_incremental_state(incremental_state, _GLOBAL, saved)
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:

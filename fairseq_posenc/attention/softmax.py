@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
@@ -28,7 +28,6 @@ from fairseq_posenc.attention.grouped import (
     kv_heads_of,
     repeat_heads,
 )
-from fairseq_posenc.attention.joint import JointProjection, can_join
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.flags.options import Options, option
@@ -100,7 +99,6 @@ class MultiheadAttention(MultiheadKernel):
         if self.kv_heads < num_heads:
             keep_heads(self.k_proj, self.kv_heads * self.head_dim)
             keep_heads(self.v_proj, self.kv_heads * self.head_dim)
-        self.joint: Optional[JointProjection] = None
         self.position_terms = encoding.build_content_bias()
         #: the cache has keys before and after the transform
         self.keeps_both = self.position_terms is not None and encoding.transform is not None
@@ -167,7 +165,12 @@ class MultiheadAttention(MultiheadKernel):
             )
             terms = content_logits(self, content, distance_vectors, incremental_state)
             if self.position_terms.needs_weights:
-                relative_values = partial(self.position_terms.relative_values, content)
+                added = self.position_terms.added_values(content)
+                if added is None:
+                    relative_values = partial(self.position_terms.relative_values, content)
+                else:
+                    v = v if added.size(1) == 1 else repeat_heads(v, self.num_heads)
+                    v = v + added.type_as(v)
         if terms is not None or length_factor is not None:
             q, bias = with_terms(q, bias, terms, length_factor)
         rate = dropout_rate(self.dropout_module)
@@ -202,10 +205,8 @@ class MultiheadAttention(MultiheadKernel):
             q, k, v = (projection(x) for projection in projections)
         elif keys is not None:
             q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
-        elif self.joint is not None and self.joint.serves(x):
-            q, k, v = self.joint(x)
         else:
-            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            q, k, v = self.queries_keys_values(x)
         # (B, T, H·D) -> (B, T, H, D), and (B, S, G·D) -> (B, S, G, D)
         by_head = (*q.shape[:2], -1, self.head_dim)
         by_key_head = (*k.shape[:2], -1, self.head_dim)
@@ -221,18 +222,6 @@ class MultiheadAttention(MultiheadKernel):
                 _, k, v = self.encoding.transform(k, k, v, key_table)
         # (B, T, H, D) -> (B, H, T, D), and (B, S, G, D) -> (B, G, S, D)
         return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
-
-    def make_generation_fast_(self, **kwargs: Any) -> None:
-        """Join the projections; fairseq calls this once for a model that will not be trained."""
-        projections: Any = (self.q_proj, self.k_proj, self.v_proj)
-        self.joint = JointProjection(projections) if can_join(projections) else None
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "MultiheadAttention":
-        """Join them again after ``.half()`` and the like, which take new memory."""
-        super()._apply(*args, **kwargs)
-        if self.joint is not None:
-            self.make_generation_fast_()
-        return self
 
 
 def _log_ratio(reference: float, counts: Tensor) -> Tensor:

@@ -149,6 +149,20 @@ class ContentBias(Hook, nn.Module):
         """
         return None
 
+    def added_values(self, content: Content) -> Optional[Tensor]:
+        """What a single query adds to each value, so that attention needs no relative values.
+
+        Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  In a decoding step that keeps the fused
+        kernel, with one vector per key.
+
+        Args:
+            content: as for :meth:`forward`, with T = 1.
+
+        Returns:
+            a, (1|B, 1|H, S, D), or None to use :meth:`relative_values`, as by default.
+        """
+        return None
+
 
 class ContentBiasSum(nn.ModuleDict):
     """Sum of content-dependent terms, with the terms keyed by encoding name.
@@ -191,3 +205,13 @@ class ContentBiasSum(nn.ModuleDict):
         given = [term.relative_values(content, weights) for term in terms]
         found = [value for value in given if value is not None]
         return sum(found[1:], found[0])
+
+    def added_values(self, content: Content) -> Optional[Tensor]:
+        """Sum (1|B, 1|H, S, D) of what the terms add to values, or None if one needs weights."""
+        if content.q.size(2) > 1:
+            return None
+        terms = cast(Iterable[ContentBias], self.values())
+        added = [term.added_values(content) for term in terms if term.needs_weights]
+        if any(value is None for value in added):
+            return None
+        return sum(cast(List[Tensor], added[1:]), cast(Tensor, added[0]))

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tensors import as_one, at_least_float32
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_frequencies import (
@@ -126,23 +127,21 @@ def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Te
         shaped like *tensors*, in their type.
     """
     first = tensors[0]
-    wide = torch.promote_types(first.dtype, torch.float32)
-    if wide is first.dtype and pairing == "interleaved":  # multiplied where they are
-        products = []
-        for x in tensors:
-            b, t, h, one = x.stride()
-            offset: Any = x.storage_offset()
-            if one != 1 or (b | t | h | offset) % 2:  # no complex numbers in memory
-                x = x.contiguous()
-            product = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * table
-            products.append(torch.view_as_real(product).flatten(-2).type_as(x))
-        return tuple(products)
-    if len({x.shape for x in tensors}) > 1:  # several query heads share one of keys
+    wide = at_least_float32(first.dtype)
+    whole = as_one(tensors)  # few operations: on a GPU the host takes longer than the device
+    where_they_are = wide is first.dtype and pairing == "interleaved"
+    if whole is None and (where_they_are or len({x.shape for x in tensors}) > 1):
         return tuple(multiply((x,), table, pairing)[0] for x in tensors)
-    # few and large operations: on a GPU the host takes longer than the device for small ones
-    numbers = torch.stack([pairs_of(x, pairing) for x in tensors])
-    numbers = numbers.to(wide, memory_format=torch.contiguous_format)
-    torch.view_as_complex(numbers).mul_(table)
+    whole = torch.stack(list(tensors)) if whole is None else whole
+    if where_they_are:
+        *steps, one = whole.stride()
+        offset: Any = whole.storage_offset()
+        if one != 1 or any(step % 2 for step in (*steps, offset)):  # no complex numbers in memory
+            whole = whole.contiguous()
+    numbers = pairs_of(whole, pairing)
+    if not where_they_are:
+        numbers = numbers.to(wide, memory_format=torch.contiguous_format).contiguous()
+    numbers = torch.view_as_real(torch.view_as_complex(numbers) * table)
     numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
     return numbers.to(first.dtype, memory_format=torch.contiguous_format).flatten(-2).unbind()
 
@@ -181,7 +180,7 @@ def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tup
     cos, sin = table.chunk(2, dim=-1)
     found = []
     for x in tensors:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        wide = x.to(at_least_float32(x.dtype))
         a, b = wide.chunk(2, dim=-1) if pairing == "half" else (wide[..., 0::2], wide[..., 1::2])
         turned = (a * cos - b * sin, a * sin + b * cos)
         joined = torch.cat(turned, -1) if pairing == "half" else torch.stack(turned, -1).flatten(-2)

@@ -15,6 +15,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.tensors import at_least_float32
 from fairseq_posenc.encodings.base import Content, ContentBias, Stack
 from fairseq_posenc.encodings.distance import distances
 from fairseq_posenc.encodings.registry import register_encoding
@@ -78,6 +79,8 @@ class ClippedDistances(ContentBias):
         q = content.q
         keys = self.key_vectors(q)
         products = torch.matmul(q * content.scale, keys.transpose(-2, -1))  # (B, H, T, N)
+        if self._seen_from_last(content):
+            return self._by_key(products, -1, content)
         return products.gather(-1, self._rows(content).expand(*products.shape[:3], -1))
 
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
@@ -89,11 +92,39 @@ class ClippedDistances(ContentBias):
         values = self.value_vectors(weights)
         if values is None:
             return None
-        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        wide = weights.to(at_least_float32(weights.dtype))
         rows = self._rows(content).expand_as(wide)
         sums = wide.new_zeros(*wide.shape[:3], values.size(-2))
         sums = sums.scatter_add(-1, rows, wide)  # (B, H, T, N)
         return torch.matmul(sums.type_as(weights), values).type_as(weights)
+
+    def added_values(self, content: Content) -> Optional[Tensor]:
+        """a^V_d of each key, seen from the only query, (1|B, 1|H, S, D)."""
+        values = self.value_vectors(content.q)
+        if values is None:
+            return None
+        if self._seen_from_last(content):
+            found = self._by_key(values, -2, content)  # (S, D) or (H, S, D)
+            return found.view(1, -1, *found.shape[-2:])
+        rows = self._rows(content).squeeze(-2)  # (S) or (1|B, 1, S)
+        found = values[..., rows, :]  # (S, D), (1|B, 1, S, D) or (H, 1|B, 1, S, D)
+        return found.squeeze(2).transpose(0, 1) if found.dim() == 5 else found
+
+    def _seen_from_last(self, content: Content) -> bool:
+        """True if the only query is the last key, with all others at distances -1, -2 and so on."""
+        return content.q.size(2) == 1 and content.distances is None
+
+    def _by_key(self, x: Tensor, dim: int, content: Content) -> Tensor:
+        """*x*, by distance from -K up along *dim*, by key instead, seen from the last key.
+
+        Keys further away than K, all those at the front, share the first.
+        """
+        far, near = content.k.size(2) - self.max_distance - 1, self.max_distance + 1
+        if far <= 0:
+            return x.narrow(dim, -far, near + far)
+        sizes = [-1] * x.dim()
+        sizes[dim] = far
+        return torch.cat((x.narrow(dim, 0, 1).expand(sizes), x.narrow(dim, 0, near)), dim)
 
     def _rows(self, content: Content) -> Tensor:
         """Row of the vectors for each query and key, (T, S) or (1|B, 1, T, S)."""

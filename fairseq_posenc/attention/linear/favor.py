@@ -5,7 +5,7 @@ Choromanski et al. 2021, arXiv 2009.14794.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +19,11 @@ from fairseq_posenc.attention.linear.random_features import (
     LargestExponent,
     PositiveFeatures,
     orthogonal_rows,
+    positive_pair,
     projected,
 )
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tensors import as_one
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
@@ -173,6 +175,20 @@ class Favor(FeatureMap):
     ) -> Tensor:
         """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
         return self._features(k, stabiliser, False)
+
+    def of_token(
+        self, q: Tensor, k: Tensor, positions: Optional[Tensor] = None
+    ) -> Tuple[Tensor, Tensor]:
+        """φ and ϕ of a query and a key (B, H, 1, D), by operations on both where they are alike."""
+        both = as_one((q, k))
+        if both is None or (self.epsilon == 0 and self.kernel != "relu"):
+            return super().of_token(q, k, positions)
+        if self.kernel == "relu":
+            found = self._features(both, None, False)
+        else:
+            projection = self.projection.to(q.dtype)
+            found = positive_pair(both, projection, self.epsilon, LARGEST_EXPONENT)
+        return found[0], found[1]
 
     def _features(self, x: Tensor, stabiliser: Optional[Tensor], per_query_max: bool) -> Tensor:
         """Features (B, H, T, M) of *x*; c is *stabiliser*, each query's maximum, or 0."""

@@ -62,5 +62,11 @@ class FeatureMap(nn.Module):
         """
         raise NotImplementedError
 
+    def of_token(
+        self, q: Tensor, k: Tensor, positions: Optional[Tensor] = None
+    ) -> Tuple[Tensor, Tensor]:
+        """φ and ϕ of a query and a key (B, H, 1, D) in causal attention, without a gradient."""
+        return self.queries(q, positions), self.keys(k, None, positions)
+
     def set_layer_index(self, layer: int) -> None:
         """Called once, with the index of the layer in its stack."""

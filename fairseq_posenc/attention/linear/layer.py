@@ -35,6 +35,7 @@ from fairseq_posenc.attention.linear.recomputed import (
     attend_in_order,
     joined,
 )
+from fairseq_posenc.attention.linear.step import attend_to_next
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
@@ -156,7 +157,11 @@ class LinearAttention(MultiheadKernel):
         **unused: Union[None, bool, Tensor],
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
-        q, k, v = (self.by_head(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        if self.joint is not None and self.joint.serves(x):
+            q, k, v = self.joint(x)
+        else:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q, k, v = self.by_head(q), self.by_head(k), self.by_head(v)
         with no_autocast(x.device):
             transform = self.encoding.transform
             if table is not None and transform is not None and not self.rotates_features:
@@ -238,6 +243,12 @@ class LinearAttention(MultiheadKernel):
         self, s: Tokens, state: Optional[State], last: bool
     ) -> Tuple[Tensor, Optional[State]]:
         """Causal outputs (B, T, H, D) after the keys of *state*, and the state after *s*."""
+        if s.q.size(1) == 1 and not (last or torch.is_grad_enabled()):
+            epsilon = self.normalisation["epsilon"]
+            out, state = attend_to_next(
+                s, self.feature_map, self.encoding.transform, state, epsilon
+            )
+            return narrow(out, s.v.dtype), state
         given = {**self.normalisation, "rotate": self._rotation(s.table), "last": last}
         k, v = self._keys(s, None)
         out, state = attend_causally(self._queries(s), k, v, state, **given)

@@ -56,7 +56,7 @@ def scaled_product(x: Tensor, matrix: Tensor, scale: float) -> Tensor:
         matrix: (D, M).
         scale: a factor.
     """
-    ignored = x.new_empty(())  # added 0 times
+    ignored = matrix[0, 0]  # added 0 times
     product = torch.addmm(ignored, x.reshape(-1, x.size(-1)), matrix, beta=0, alpha=scale)
     return product.view(*x.shape[:-1], -1)
 
@@ -148,6 +148,30 @@ class PositiveFeatures(torch.autograd.Function):
             found.addcmul_(projection[place.squeeze(-1)], total, value=root)
         needed = ctx.needs_input_grad[1]
         return found, total.sum(dim=2, keepdim=True) if needed else None, None, None
+
+
+def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float) -> Tensor:
+    """The features of :class:`PositiveFeatures` for the query and the key of one token.
+
+    For a query c is the maximum of ω·q/D^¼; for a key it is 0, and the exponent is clamped.
+
+    Args:
+        both: q before k, (2, B, H, 1, D), dense.
+        projection: ω, (M, D).
+        epsilon: ε.
+        limit: upper bound of the exponents of keys.
+
+    Returns:
+        (2, B, H, 1, M), without a gradient.
+    """
+    count, size = projection.shape
+    features, rows = projected(both, projection), both.view(-1, 1, size)
+    norms = torch.bmm(rows, rows.transpose(1, 2)).view(*both.shape[:-1], 1)  # |x|²
+    shift: Any = torch.rsub(norms, -0.5 * math.log(count), alpha=0.5 * size**-0.5)
+    shift[0].sub_(features[0].amax(dim=-1, keepdim=True))
+    features.add_(shift)
+    features[1].clamp_(max=limit)
+    return features.exp_().add_(epsilon * count**-0.5)
 
 
 def _divided(form: Exponents, projection: Tensor) -> float:

@@ -1,0 +1,47 @@
+"""Types and memory of tensors, without a call that PyTorch would dispatch as an operation."""
+
+from typing import Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.versions import is_compiling
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """The type in which sums of *dtype*, a floating-point type, are computed.
+
+    >>> at_least_float32(torch.float16), at_least_float32(torch.float64)
+    (torch.float32, torch.float64)
+    """
+    return dtype if dtype is torch.float64 else torch.float32
+
+
+def as_one(tensors: Sequence[Tensor]) -> Optional[Tensor]:
+    """A view (N, …) of N *tensors* (…) that lie in one memory at equal steps, or None.
+
+    Queries and keys of a joint projection do.  They are then processed by one operation.  The view
+    has no gradient.
+
+    >>> whole = torch.arange(6).view(2, 3)
+    >>> as_one([whole[:, 1], whole[:, 2]]).tolist()
+    [[1, 4], [2, 5]]
+    >>> as_one([whole[:, 1], whole[:, 2].clone()]) is None
+    True
+
+    Args:
+        tensors: at least one.
+    """
+    first = tensors[0]
+    if len(tensors) == 1:
+        return first.unsqueeze(0)
+    if torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling():
+        return None
+    step = (tensors[1].data_ptr() - first.data_ptr()) // first.element_size()
+    for index, x in enumerate(tensors):
+        same = (x.shape, x.stride(), x.dtype) == (first.shape, first.stride(), first.dtype)
+        offset = x.storage_offset() - first.storage_offset()
+        moved = x.data_ptr() - first.data_ptr() - offset * first.element_size()
+        if not same or moved or offset != index * step or step < 0:
+            return None
+    return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
