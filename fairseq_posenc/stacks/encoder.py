@@ -135,6 +135,17 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
     forward_scriptable = forward
 
+    def reorder_encoder_out(
+        self, encoder_out: Dict[str, List[Tensor]], new_order: Tensor
+    ) -> Dict[str, List[Tensor]]:
+        """The result of :meth:`forward` with row ``new_order[i]`` in place of row i.
+
+        A search calls this at every token, so what no decoder reads is left out: the embeddings and
+        the lengths.
+        """
+        read = {**encoder_out, "encoder_embedding": [], "src_lengths": []}
+        return super().reorder_encoder_out(read, new_order)
+
     def begin(
         self,
         src_tokens: Tensor,

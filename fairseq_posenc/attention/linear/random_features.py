@@ -5,6 +5,7 @@ Choromanski et al. 2021, arXiv 2009.14794.
 
 import hashlib
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
@@ -166,12 +167,20 @@ def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float
     """
     count, size = projection.shape
     features, rows = projected(both, projection), both.view(-1, 1, size)
-    norms = torch.bmm(rows, rows.transpose(1, 2)).view(*both.shape[:-1], 1)  # |x|²
-    shift: Any = torch.rsub(norms, -0.5 * math.log(count), alpha=0.5 * size**-0.5)
+    constant = _number(-0.5 * math.log(count), both.dtype, both.device)
+    # constant - |x|²/(2·√D)
+    shift = torch.baddbmm(constant, rows, rows.transpose(1, 2), alpha=-0.5 * size**-0.5)
+    shift = shift.view(*both.shape[:-1], 1)
     shift[0].sub_(features[0].amax(dim=-1, keepdim=True))
     features.add_(shift)
     features[1].clamp_(max=limit)
     return features.exp_().add_(epsilon * count**-0.5)
+
+
+@lru_cache(maxsize=None)
+def _number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A constant as a tensor (1, 1, 1), which would otherwise be copied to a GPU at every token."""
+    return torch.full((1, 1, 1), value, dtype=dtype, device=device)
 
 
 def _divided(form: Exponents, projection: Tensor) -> float:
