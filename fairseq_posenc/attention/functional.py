@@ -13,7 +13,6 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from fairseq_posenc.attention.grouped import by_key_head, repeat_heads
-from fairseq_posenc.basics.tensors import at_least_float32
 from fairseq_posenc.basics.versions import (
     HAS_SDPA,
     SDPA_HAS_GROUPS,
@@ -240,7 +239,7 @@ def attend_with_weights(
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
     if kv_heads != heads:
         logits = logits.view(len(q), heads, -1, k.size(2))
-    logits = logits.to(at_least_float32(q.dtype))
+    logits = logits.to(q.dtype if q.dtype is torch.float64 else torch.float32)
     if bias is not None:
         if q.dtype == torch.float16:  # a product with a hidden key may be inf, and inf - inf NaN
             logits = logits.masked_fill(bias == float("-inf"), 0.0)

@@ -73,7 +73,8 @@ def can_join(layers: Sequence[nn.Module]) -> bool:
             return False
         if layer._parameters.get("weight") is None:
             return False
-    return len({layer.bias is None for layer in layers}) == 1
+    distinct = len(set(layers)) == len(layers)  # keys may have the projection of queries
+    return distinct and len({layer.bias is None for layer in layers}) == 1
 
 
 def joined(whole: Tensor, parts: Sequence[Tensor]) -> bool:
@@ -93,12 +94,6 @@ class JointProjections:
     q_proj: nn.Module
     k_proj: nn.Module
     v_proj: nn.Module
-
-    def queries_keys_values(self, x: Tensor) -> Tuple[Tensor, ...]:
-        """The three projections of x (B, T, C), from one product where that is faster."""
-        if self.joint is not None and self.joint.serves(x):
-            return self.joint(x)
-        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
     def make_generation_fast_(self, **kwargs: Any) -> None:
         """Join the projections; fairseq calls this once for a model that will not be trained."""

@@ -205,8 +205,10 @@ class MultiheadAttention(MultiheadKernel):
             q, k, v = (projection(x) for projection in projections)
         elif keys is not None:
             q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
+        elif self.joint is not None and self.joint.serves(x):
+            q, k, v = self.joint(x)
         else:
-            q, k, v = self.queries_keys_values(x)
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         # (B, T, H·D) -> (B, T, H, D), and (B, S, G·D) -> (B, S, G, D)
         by_head = (*q.shape[:2], -1, self.head_dim)
         by_key_head = (*k.shape[:2], -1, self.head_dim)

@@ -127,23 +127,31 @@ def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Te
         shaped like *tensors*, in their type.
     """
     first = tensors[0]
-    wide = at_least_float32(first.dtype)
-    whole = as_one(tensors)  # few operations: on a GPU the host takes longer than the device
+    wide = first.dtype if first.dtype is torch.float64 else torch.float32
     where_they_are = wide is first.dtype and pairing == "interleaved"
-    if whole is None and (where_they_are or len({x.shape for x in tensors}) > 1):
-        return tuple(multiply((x,), table, pairing)[0] for x in tensors)
-    whole = torch.stack(list(tensors)) if whole is None else whole
-    if where_they_are:
-        *steps, one = whole.stride()
-        offset: Any = whole.storage_offset()
-        if one != 1 or any(step % 2 for step in (*steps, offset)):  # no complex numbers in memory
-            whole = whole.contiguous()
-    numbers = pairs_of(whole, pairing)
-    if not where_they_are:
-        numbers = numbers.to(wide, memory_format=torch.contiguous_format).contiguous()
-    numbers = torch.view_as_real(torch.view_as_complex(numbers) * table)
-    numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
-    return numbers.to(first.dtype, memory_format=torch.contiguous_format).flatten(-2).unbind()
+    # few operations: on a GPU the host takes longer than the device for small ones, and queries and
+    # keys come from one product
+    whole = as_one(tensors) if first.is_cuda else None
+    apart = whole is None and (where_they_are or len({x.shape for x in tensors}) > 1)
+    if whole is None and not apart:
+        whole = torch.stack(list(tensors))
+    products = []
+    for x in tensors if whole is None else (whole,):
+        if where_they_are:
+            odd: Any = x.storage_offset()
+            for step in x.stride()[:-1]:
+                odd |= step
+            if x.stride(-1) != 1 or odd % 2:  # no complex numbers in memory
+                x = x.contiguous()
+            numbers = x.view(*x.shape[:-1], -1, 2)
+        else:
+            numbers = pairs_of(x, pairing).to(wide, memory_format=torch.contiguous_format)
+            numbers = numbers.contiguous()
+        numbers = torch.view_as_real(torch.view_as_complex(numbers) * table)
+        numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
+        numbers = numbers.to(first.dtype, memory_format=torch.contiguous_format)
+        products.append(numbers.flatten(-2))
+    return tuple(products) if whole is None else products[0].unbind()
 
 
 class Multiply(torch.autograd.Function):
