@@ -86,11 +86,10 @@ def test_one_wait_a_step_none_a_token_and_fused_attention(name):
 @pytest.mark.parametrize("name", ["rotary", "gated:rotary", "favor:rotary", "favor_relu:rotary"])
 def test_the_way_of_a_gpu_computes_the_same(name):
     """Joint projections, and operations on queries and keys at once."""
-    model, given = tiny_in_blocks(name), padded_batch()
-    want, found = last_token(model, *given)()[0], []
-    decode = last_token(model, *given)
-    count(lambda: found.append(decode()[0]), model.parameters())
-    torch.testing.assert_close(found[0], want, atol=1e-5, rtol=0)
+    want, decode = (last_token(tiny_in_blocks(name), *padded_batch()) for _ in range(2))
+    found = []
+    count(lambda: found.append(decode()[0]), ())
+    torch.testing.assert_close(found[0], want()[0], atol=1e-5, rtol=0)
 
 
 SIZES = [*shape(6, 32, 32, 2), "--share-all-embeddings"]
