@@ -105,12 +105,12 @@ def wait_once_a_token(generate: Callable[..., Any]) -> Callable[..., Any]:
         return generate
     tree = ast.parse(textwrap.dedent("".join(lines)))
     asserted = ast.dump(ast.parse(_ACTIVE, mode="eval").body)
-    found = [
-        (body, line)
-        for body in (getattr(node, "body", None) for node in ast.walk(tree))
-        for line in (body if isinstance(body, list) else ())
-        if isinstance(line, ast.Assert) and ast.dump(line.test) == asserted
-    ]
+    found = []
+    for node in ast.walk(tree):
+        body: Any = getattr(node, "body", None)
+        for line in body if isinstance(body, list) else ():
+            if isinstance(line, ast.Assert) and ast.dump(line.test) == asserted:
+                found.append((body, line))
     if not found:
         return generate
     for body, line in found:
