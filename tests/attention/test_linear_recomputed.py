@@ -96,5 +96,6 @@ def test_a_second_backward_pass_through_the_same_graph(causal, monkeypatch):
 def test_nothing_is_kept_where_no_gradient_is_wanted(recomputed, monkeypatch):
     layer = layer_of("favor")
     monkeypatch.setattr(linear, "SEGMENT", 1)
+    monkeypatch.setattr(linear, "KEPT", 0)
     apply(layer, torch.randn(B, T, H * D))
     assert not recomputed

@@ -77,10 +77,14 @@ def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=identity):
 
 
 def cut(monkeypatch, layer, chunk, chunks):
-    """Give chunks so many tokens, and segments of a batch of B sentences so many chunks."""
+    """Give chunks so many tokens, and segments of a batch of B sentences so many chunks.
+
+    The backward pass computes features again, as that of large batches.
+    """
     monkeypatch.setattr(prefix_sums, "CHUNK", chunk)
     size = chunks * chunk * B * layer.num_heads * layer.features
     monkeypatch.setattr(linear, "SEGMENT", size)
+    monkeypatch.setattr(linear, "KEPT", 0)
 
 
 def apply(layer, x, causal=False, padding=None, start=0, **more):

@@ -2,7 +2,8 @@
 
 Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py, feature maps in
 files of their own.  Tokens are processed in segments, whose features are small enough to be reused
-in a cache of the processor, and the backward pass computes features again (recomputed.py).
+in a cache of the processor.  In large batches the backward pass computes features again
+(recomputed.py).
 """
 
 from dataclasses import dataclass, replace
@@ -47,6 +48,10 @@ from fairseq_posenc.flags.settings import setting
 SEGMENT = 600_000
 #: Features of a segment on a GPU, 34 MB, so that its kernels are few.
 SEGMENT_ON_GPU = 8_388_608
+#: Most elements of the queries of a batch for which features are kept for the backward pass: 8,192
+#: tokens of 512 channels.  Computing them again takes a third more time, and saves most of a
+#: layer's memory, which grows with the number of tokens.
+KEPT = 4_194_304
 
 
 def transforms_of_features() -> List[str]:
@@ -190,8 +195,7 @@ class LinearAttention(MultiheadKernel):
         if incremental_state is not None:
             return self._continued(tokens.split(size), incremental_state)
         stabiliser = None if causal else self._stabiliser(tokens.split(size))
-        large = batch * length * heads * self.features > most
-        if large and torch.is_grad_enabled() and not is_compiling():
+        if tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling():
             parameters = self.feature_map.parameters()
             return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
         segments = tokens.split(size)
