@@ -18,7 +18,6 @@ from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
 from fairseq.models import distributed_fairseq_model
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
@@ -50,7 +49,6 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (distributed_fairseq_model, "DistributedDataParallel", processes.exchange_on_cpu),
     (LanguageModelingTask, "eval_lm_dataloader", generation.score_every_token),
     (LanguageModelingTask, "inference_step", generation.pad_prompts_right),
-    (SequenceGenerator, "_generate", generation.wait_once_a_token),
     (search.DiverseBeamSearch, "step", generation.diverse_beams_by_row),
     (SentenceRankingCriterion, "forward", tasks.leave_out_empty_choices),
     (SentenceRankingTask, "load_dataset", tasks.check_choices),

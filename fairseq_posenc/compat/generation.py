@@ -1,8 +1,5 @@
 """Decoding, and the perplexity of language models."""
 
-import ast
-import inspect
-import textwrap
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from fairseq.data import FairseqDataset
@@ -87,39 +84,6 @@ def pad_prompts_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
         return inference_step(task, generator, models, sample, prefix_tokens, *args, **kwargs)
 
     return wrapper
-
-
-#: An assertion in the search of fairseq.
-_ACTIVE = "(~cands_to_ignore).any(dim=1).all()"
-
-
-def wait_once_a_token(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """The search without its assertion that each sentence has a hypothesis that goes on.
-
-    Measured: to read the answer the host waits for a GPU at every token, a second time after the
-    finished hypotheses.  It is always yes: of 2·beam candidates at most beam are finished.
-    """
-    try:
-        lines, first = inspect.getsourcelines(generate)
-    except OSError:  # an installation without sources
-        return generate
-    tree = ast.parse(textwrap.dedent("".join(lines)))
-    asserted = ast.dump(ast.parse(_ACTIVE, mode="eval").body)
-    found = []
-    for node in ast.walk(tree):
-        body: Any = getattr(node, "body", None)
-        for line in body if isinstance(body, list) else ():
-            if isinstance(line, ast.Assert) and ast.dump(line.test) == asserted:
-                found.append((body, line))
-    if not found:
-        return generate
-    for body, line in found:
-        body.remove(line)
-    ast.increment_lineno(tree, first - 1)  # for tracebacks
-    made: Dict[str, Any] = {}
-    code = compile(tree, inspect.getfile(generate), "exec")
-    exec(code, generate.__globals__, made)  # fairseq's own code
-    return made[generate.__name__]
 
 
 def diverse_beams_by_row(search_step: Callable[..., Any]) -> Callable[..., Any]:
