@@ -24,9 +24,11 @@ def as_one(tensors: Sequence[Tensor]) -> Optional[Tensor]:
     has no gradient.
 
     >>> whole = torch.arange(6).view(2, 3)
-    >>> as_one([whole[:, 1], whole[:, 2]]).tolist()
-    [[1, 4], [2, 5]]
-    >>> as_one([whole[:, 1], whole[:, 2].clone()]) is None
+    >>> with torch.no_grad():
+    ...     as_one([whole[:, 1], whole[:, 2]])
+    ...     as_one([whole[:, 1], whole[:, 2].clone()]) is None
+    tensor([[1, 4],
+            [2, 5]])
     True
 
     Args:

@@ -56,6 +56,10 @@ MOST_OF = {
     "gated:learned+deberta": 1.6,
     "bigbird:t5": 2.9,
     "bigbird:learned": 2.4,
+    "reformer:rotary": 2.0,
+    "reformer:sinusoidal": 2.0,
+    "mixed_chunks:rotary": 3.1,
+    "mixed_chunks:learned": 3.1,
 }
 
 
