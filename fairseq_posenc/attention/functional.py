@@ -13,6 +13,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from fairseq_posenc.attention.grouped import by_key_head, repeat_heads
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import (
     HAS_SDPA,
     SDPA_HAS_GROUPS,
@@ -239,7 +240,7 @@ def attend_with_weights(
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
     if kv_heads != heads:
         logits = logits.view(len(q), heads, -1, k.size(2))
-    logits = logits.to(q.dtype if q.dtype is torch.float64 else torch.float32)
+    logits = logits.to(AT_LEAST_FLOAT32[q.dtype])
     if bias is not None:
         if q.dtype == torch.float16:  # a product with a hidden key may be inf, and inf - inf NaN
             logits = logits.masked_fill(bias == float("-inf"), 0.0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.linear.random_features import generator_of
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 
 #: More chunks than a bucket ever has, and a code still fits into 32 bits.
 CHUNKS = 2**20
@@ -54,7 +54,7 @@ class Hashing(nn.Module):
             x: queries, which are keys as well.
             padding_mask: (B, T), True at padding, or None.
         """
-        wide = at_least_float32(x.dtype)
+        wide = AT_LEAST_FLOAT32[x.dtype]
         rotated = torch.matmul(
             x.to(wide).unsqueeze(2), self.rotations.to(wide)
         )  # (B, H, R, T, n/2)

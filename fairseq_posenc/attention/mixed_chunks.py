@@ -22,7 +22,7 @@ from fairseq_posenc.attention.functional import additive_mask, drop, dropout_rat
 from fairseq_posenc.attention.gated import GatedAttention, length_factor
 from fairseq_posenc.attention.normalisers import squared_relu
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
@@ -209,7 +209,7 @@ class MixedChunkAttention(GatedAttention):
         """The state before the first token: the current chunk, and sums over earlier ones."""
         k, v = tokens.k, tokens.v
         batch, s, e = len(v), k.size(-1), v.size(-1)
-        wide = at_least_float32(v.dtype)
+        wide = AT_LEAST_FLOAT32[v.dtype]
         return {
             "prev_key": k.new_zeros(batch, 1, self.chunk, s),
             "prev_value": v.new_zeros(batch, 1, self.chunk, e),

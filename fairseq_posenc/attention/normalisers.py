@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.functional import no_autocast
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.flags.settings import Needs, setting
 
 # square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
@@ -71,7 +71,7 @@ def squared_relu(
     Returns:
         weights (B, 1, T, S), float32; zero at hidden keys.
     """
-    wide = at_least_float32(q.dtype)
+    wide = AT_LEAST_FLOAT32[q.dtype]
     with no_autocast(q.device):  # autocast would make small squares zero
         logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
         if bias is not None:

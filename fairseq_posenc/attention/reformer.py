@@ -21,7 +21,7 @@ from fairseq_posenc.attention.cache import STATE, IncrementalState, append_parts
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, no_autocast
 from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
@@ -135,7 +135,7 @@ class ReformerAttention(MultiheadKernel):
         q, v = self.by_head(self.q_proj(x)), self.by_head(self.v_proj(x))
         if padding_mask is not None:
             padding_mask = padding_mask[:, -x.size(1) :]
-        dtype, wide = v.dtype, at_least_float32(v.dtype)
+        dtype, wide = v.dtype, AT_LEAST_FLOAT32[v.dtype]
         with no_autocast(x.device):
             q, v = q.to(wide), v.to(wide)
             buckets = self.hashing.buckets_of(q.transpose(1, 2), padding_mask)

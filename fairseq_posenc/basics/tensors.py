@@ -1,20 +1,19 @@
 """Types and memory of tensors, without a call that PyTorch would dispatch as an operation."""
 
-from typing import Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.versions import is_compiling
 
-
-def at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    """The type in which sums of *dtype*, a floating-point type, are computed.
-
-    >>> at_least_float32(torch.float16), at_least_float32(torch.float64)
-    (torch.float32, torch.float64)
-    """
-    return dtype if dtype is torch.float64 else torch.float32
+#: The type in which sums of a floating-point type are computed.
+AT_LEAST_FLOAT32: Dict[torch.dtype, torch.dtype] = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+}
 
 
 def as_one(tensors: Sequence[Tensor]) -> Optional[Tensor]:

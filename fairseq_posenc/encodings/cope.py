@@ -18,7 +18,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.base import Content, ContentBias, Stack
 from fairseq_posenc.encodings.distance import distances
 from fairseq_posenc.encodings.registry import register_encoding
@@ -74,7 +74,7 @@ class ContextualPositions(ContentBias):
     def positions(self, content: Content) -> Tensor:
         """p_ij, (B, H, T, S), summed in float32, from 0 to p_max."""
         gates = content.products
-        gates = gates.to(at_least_float32(gates.dtype)).sigmoid()
+        gates = gates.to(AT_LEAST_FLOAT32[gates.dtype]).sigmoid()
         hidden = distances(gates.size(2), gates.size(3), gates.device) > 0  # (T, S)
         if content.padding_mask is not None:
             hidden = hidden | content.padding_mask[:, None, None]

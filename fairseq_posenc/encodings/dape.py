@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.alibi import Alibi
 from fairseq_posenc.encodings.base import Content, ContentBias, SharedBias, Stack
 from fairseq_posenc.encodings.fire import Fire, FireFlags
@@ -93,7 +93,7 @@ class Dape(ContentBias):
 
     def adapted(self, products: Tensor, static: Tensor) -> Tensor:
         """f of products (B, H, T, S) and bias (1|B, H, T, S), in float32 or wider."""
-        wide = at_least_float32(products.dtype)
+        wide = AT_LEAST_FLOAT32[products.dtype]
         heads, shape = products.size(1), products.shape[2:]
         of_products, of_bias = self.first.weight.to(wide).split(heads, dim=1)  # (W, H) each
         # (W, H) times (B, H, T·S)

@@ -20,7 +20,7 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.base import SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
@@ -73,7 +73,7 @@ class Fire(SharedBias):
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
-        wide = at_least_float32(self.log_c.dtype)
+        wide = AT_LEAST_FLOAT32[self.log_c.dtype]
         c, length = self.log_c.to(wide).exp(), self.log_length.to(wide).exp()
         i, j = query_positions.to(wide).unsqueeze(2), key_positions.to(wide).unsqueeze(1)
         steps = (i - j).clamp(min=0) if self.causal else (i - j)  # (1|B, T, S)

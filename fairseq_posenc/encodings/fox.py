@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.base import Content, ContentBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
@@ -52,7 +52,7 @@ class ForgetGates(ContentBias):
     def of_keys(self, x: Tensor) -> Dict[str, Tensor]:
         """log f of tokens x (B, T, C), (B, H, T, 1), float32 or wider."""
         gates = F.linear(x, self.weight, self.bias)  # (B, T, H)
-        gates = gates.to(at_least_float32(gates.dtype))
+        gates = gates.to(AT_LEAST_FLOAT32[gates.dtype])
         return {_LOG_GATES: F.logsigmoid(gates).transpose(1, 2).unsqueeze(-1)}
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
@@ -61,7 +61,7 @@ class Kerple(DistanceBias):
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), at least float32, of *distances* (N), integers, key minus query."""
-        wide = at_least_float32(self.scale.dtype)
+        wide = AT_LEAST_FLOAT32[self.scale.dtype]
         r1, shape = self.scale.to(wide).exp().unsqueeze(1), self.shape.to(wide).unsqueeze(1)
         steps = distances.abs().to(wide)
         if self.power:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import as_one, at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_frequencies import (
@@ -127,7 +127,7 @@ def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Te
         shaped like *tensors*, in their type.
     """
     first = tensors[0]
-    wide = first.dtype if first.dtype is torch.float64 else torch.float32
+    wide = AT_LEAST_FLOAT32[first.dtype]
     where_they_are = wide is first.dtype and pairing == "interleaved"
     # few operations: on a GPU the host takes longer than the device for small ones, and queries and
     # keys come from one product
@@ -188,7 +188,7 @@ def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tup
     cos, sin = table.chunk(2, dim=-1)
     found = []
     for x in tensors:
-        wide = x.to(at_least_float32(x.dtype))
+        wide = x.to(AT_LEAST_FLOAT32[x.dtype])
         a, b = wide.chunk(2, dim=-1) if pairing == "half" else (wide[..., 0::2], wide[..., 1::2])
         turned = (a * cos - b * sin, a * sin + b * cos)
         joined = torch.cat(turned, -1) if pairing == "half" else torch.stack(turned, -1).flatten(-2)

@@ -15,7 +15,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.base import Content, ContentBias, Stack
 from fairseq_posenc.encodings.distance import distances
 from fairseq_posenc.encodings.registry import register_encoding
@@ -92,7 +92,7 @@ class ClippedDistances(ContentBias):
         values = self.value_vectors(weights)
         if values is None:
             return None
-        wide = weights.to(at_least_float32(weights.dtype))
+        wide = weights.to(AT_LEAST_FLOAT32[weights.dtype])
         rows = self._rows(content).expand_as(wide)
         sums = wide.new_zeros(*wide.shape[:3], values.size(-2))
         sums = sums.scatter_add(-1, rows, wide)  # (B, H, T, N)

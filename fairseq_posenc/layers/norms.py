@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.tensors import at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import ClassRegistry
@@ -81,7 +81,7 @@ class RMSNorm(nn.Module):
         """Normalised channels of (…, C)."""
         if HAS_FUSED_RMS_NORM:
             return F.rms_norm(x, x.shape[-1:], eps=self.eps)
-        wide = x.to(at_least_float32(x.dtype))
+        wide = x.to(AT_LEAST_FLOAT32[x.dtype])
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).type_as(x)
 
     def extra_repr(self) -> str:

@@ -26,7 +26,6 @@ from fairseq_posenc.attention.linear.prefix_sums import (
     identity,
     narrow,
     summarize_keys,
-    wide,
     widen,
 )
 from fairseq_posenc.attention.linear.recomputed import (
@@ -38,6 +37,7 @@ from fairseq_posenc.attention.linear.recomputed import (
 )
 from fairseq_posenc.attention.linear.step import attend_to_next
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
@@ -183,7 +183,7 @@ class LinearAttention(MultiheadKernel):
         rate = dropout_rate(self.dropout_module)
         if not rate > 0:
             return None
-        ones = v.new_ones(v.size(0), v.size(2), v.size(1), 1, dtype=wide(v.dtype))
+        ones = v.new_ones(v.size(0), v.size(2), v.size(1), 1, dtype=AT_LEAST_FLOAT32[v.dtype])
         return F.dropout(ones, rate).transpose(1, 2)  # (B, H, T, 1) -> (B, T, H, 1)
 
     def _attend(self, tokens: Tokens, causal: bool, incremental_state: IncrementalState) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.blocks import chunked
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.flags.options import Layer
 
 #: Rotates features (B, H, T, M) of queries or of keys, R_m or R_n above.
@@ -287,14 +288,9 @@ def _dense(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type of features and sums for a model in *dtype*: float32, or float64 for that."""
-    return torch.promote_types(dtype, torch.float32)
-
-
 def widen(x: Tensor) -> Tensor:
     """(B, T, H, D) as (B, H, T, D), dense, in float32 or wider."""
-    return TransposedCast.apply(x, wide(x.dtype))
+    return TransposedCast.apply(x, AT_LEAST_FLOAT32[x.dtype])
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import State
 from fairseq_posenc.attention.linear.recomputed import Tokens
-from fairseq_posenc.basics.tensors import as_one, at_least_float32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
 
 
 def attend_to_next(
@@ -39,7 +39,7 @@ def attend_to_next(
     whole = as_one(parts)
     whole = torch.stack(parts) if whole is None else whole
     # (3, B, 1, H, D) -> (3, B, H, 1, D), dense
-    whole = whole.transpose(2, 3).to(at_least_float32(token.v.dtype)).contiguous()
+    whole = whole.transpose(2, 3).to(AT_LEAST_FLOAT32[token.v.dtype]).contiguous()
     q, k, v = whole.unbind()
     q, k = features.of_token(q, k, token.positions)  # (B, H, 1, M)
     k = k if hidden is None else k.masked_fill(hidden, 0.0)
