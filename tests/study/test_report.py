@@ -148,12 +148,23 @@ def test_figures_say_what_their_marks_are_and_follow_light_and_dark():
     assert len(drawn) == 4
     for svg in drawn:
         assert "currentColor" in svg and "#0072b2" not in svg.lower() and "#ffffff" not in svg
-    for mark in ("mean", "each seed", "95 % interval of the mean", "baseline, a"):
+    for mark in ("mean", "each seed", "95 % interval of the mean", "baseline"):
         assert all(f">{mark}</text>" in svg for svg in (parts[0].svg, parts[0].narrow))
     for part in parts:  # as a file of its own
         style = figures.on_any_page(part.svg).partition("scheme: dark){")[2].partition("</style>")
         used = re.findall(r"(?:fill|stroke): #\w+", style[2])
         assert used and all(f'"{color}"' in style[0] for color in used)
+
+
+def test_long_names_leave_the_dots_their_width():
+    baseline = "a-baseline-of-a-long-name"
+    scores = {baseline: {1: 3.0, 2: 3.1}, "b": {1: 2.0, 2: 2.2}}
+    compared = statistics.compare(scores, "higher")
+    points = {name: list(seeds.values()) for name, seeds in scores.items()}
+    drawn = figures.dot_plot("dots", "dots", compared, points, baseline, "score").svg
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', drawn).group(1))
+    frame = drawn.partition('<g id="patch_2">')[2].partition("</g>")[0]
+    assert max(float(x) for x in re.findall(r"L ([\d.]+)", frame)) > 0.95 * width
 
 
 def test_tables_of_the_markdown_are_complete(whole):

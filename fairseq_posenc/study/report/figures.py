@@ -248,7 +248,7 @@ def dot_plot(
         axes.grid(axis="y", visible=False)
         axes.legend(
             handles=_legend(comparison, baseline), ncol=columns, fontsize=7,
-            loc="lower left", bbox_to_anchor=(0, 1), handlelength=2.5, columnspacing=1.5,
+            loc="lower right", bbox_to_anchor=(1, 1), handlelength=2.5, columnspacing=1.5,
         )  # fmt: skip
         return to_svg(figure)
 
@@ -266,7 +266,7 @@ def _legend(comparison: Comparison, baseline: str) -> List[Any]:
     found = [line([], [], color=FRONT, label=label, **style) for label, style in marks.items()]
     if baseline in comparison.summaries:
         style = {"marker": "D", "markersize": 5, "linestyle": "--", "linewidth": 0.9}
-        found.append(line([], [], color=BASELINE, label=f"baseline, {baseline}", **style))
+        found.append(line([], [], color=BASELINE, label="baseline", **style))
     return found
 
 
