@@ -4,9 +4,9 @@
 #     verify FILE [DIGEST]       check a file and record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
 #
-# DIGEST is sha256:HEX, md5:HEX or "-" if unknown. CHECKSUMS, a list given by the user, takes
-# precedence over it; RECORD, the list of what was accepted before, comes last. A file that none of
-# the three knows is refused: to accept it, list it.
+# DIGEST is sha256:HEX, md5:HEX, git:HEX (the name of a file's content in git), or "-" if unknown.
+# CHECKSUMS, a list given by the user, takes precedence over it; RECORD, the list of what was accepted
+# before, comes last. A file that none of the three knows is refused: to accept it, list it.
 
 [[ -z ${CHECKSUMS:-} || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
 declare -A DIGESTS=([32]=md5 [40]=sha1 [56]=sha224 [64]=sha256 [96]=sha384 [128]=sha512)
@@ -49,7 +49,11 @@ verify() {
     [[ $digest != - ]] ||
         die "$file: no digest is known; it has sha256:$SHA256, and if you trust it, write" \
             "\"$SHA256  $name\" into a file and give that with --checksums"
-    seen=$("${digest%%:*}sum" <"$file")
+    if [[ $digest == git:* ]]; then
+        seen=$({ printf 'blob %d\0' "$(wc -c <"$file")"; cat "$file"; } | sha1sum)
+    else
+        seen=$("${digest%%:*}sum" <"$file")
+    fi
     seen=${digest%%:*}:${seen%% *}
     [[ $seen == "${digest,,}" ]] ||
         die "$file has $seen but $source says $digest; remove it, or give --checksums FILE"

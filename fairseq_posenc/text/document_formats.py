@@ -11,7 +11,7 @@ from fairseq_posenc.basics.lines import between_none, read_lines, read_pairs, wr
 
 Lines = Tuple[str, str]  # a sentence and its translation, as text
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>")
-_DOCUMENT = re.compile(r"</?doc\b", re.IGNORECASE)
+_DOCUMENT = re.compile(r"</?doc\b|<url\b", re.IGNORECASE)  # a talk of 2014 begins with its <url>
 _QUOTES = {"&quot;": '"', "&apos;": "'"}  # entities beside &lt;, &gt; and &amp;
 
 
