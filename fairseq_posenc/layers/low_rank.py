@@ -37,7 +37,8 @@ class LowRankFlags:
     )
     lora_layers: Optional[str] = setting(
         "q_proj,v_proj",
-        "names of the projections that get them, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2",
+        "names of the projections that get them, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2, or "
+        "self_attn.q_proj for those of one attention",
         role="model",
         needs={"lora_rank": None},
     )

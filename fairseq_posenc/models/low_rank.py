@@ -84,11 +84,12 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
     names = frozenset(model.state_dict()) & frozenset(base)
     chosen = [name.strip() for name in str(cfg.lora_layers).split(",")]
     found = set()
-    for parent in list(model.modules()):
+    for place, parent in list(model.named_modules()):
         for name, child in list(parent.named_children()):
-            if name in chosen and type(child) is nn.Linear:
+            named = {end for end in chosen if f".{place}.{name}".endswith(f".{end}")}
+            if named and type(child) is nn.Linear:
                 setattr(parent, name, LowRankLinear(child, rank, float(cfg.lora_alpha)))
-                found.add(name)
+                found |= named
     absent = [name for name in chosen if name not in found]
     if absent:
         known = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if _plain(m)})

@@ -65,6 +65,24 @@ def test_the_encoding_that_a_model_has_is_no_other(saved):
     assert "unknown encoding 'rope'" in message(flags_with, saved[0], "rope")
 
 
+def test_an_architecture_registered_elsewhere_is_known_by_its_parameters(saved, tmp_path):
+    path, kind, _ = saved
+    checkpoint = torch.load(path, weights_only=False)
+    model = checkpoint["cfg"]["model"]
+    name = "elsewhere_18L"
+    if isinstance(model, Namespace):
+        model.arch = model._name = name
+    else:
+        checkpoint["cfg"]["model"] = {**model, "_name": name, "arch": name}
+    checkpoint["model"] = {f"{kind.stack}layers.0.self_attn.k_proj.weight": torch.zeros(1)}
+    torch.save(checkpoint, tmp_path / "elsewhere.pt")
+    assert flags_with(str(tmp_path / "elsewhere.pt"), "none")[1] == kind.arch
+    checkpoint["model"] = {"encoder.lstm.weight_ih_l0": torch.zeros(1)}
+    torch.save(checkpoint, tmp_path / "elsewhere.pt")
+    said = message(flags_with, str(tmp_path / "elsewhere.pt"), "none")
+    assert f"is a model {name}; it has to be" in said
+
+
 def test_models_of_other_kinds_are_refused(tmp_path):
     path = tmp_path / "lstm.pt"
     torch.save({"model": {}, "cfg": {"model": Namespace(_name="lstm", arch="lstm")}}, path)

@@ -51,6 +51,18 @@ def test_an_adapted_model_begins_as_its_base_and_trains_the_matrices_alone(base)
         torch.testing.assert_close(torch.nn.Module.state_dict(model)[name], value)
 
 
+def test_projections_of_one_attention_are_named_by_the_attention(base):
+    model = adapted(base[1], "rotary", "--lora-layers", "self_attn.q_proj,encoder_attn.v_proj")
+    adapters = {name for name, m in model.named_modules() if isinstance(m, LowRankLinear)}
+    assert {name.split(".", 3)[-1] for name in adapters if name.startswith("decoder")} == {
+        "self_attn.q_proj",
+        "encoder_attn.v_proj",
+    }
+    assert {name.split(".", 3)[-1] for name in adapters if name.startswith("encoder")} == {
+        "self_attn.q_proj"
+    }
+
+
 def test_the_formula_by_hand():
     torch.manual_seed(2)
     frozen = torch.nn.Linear(6, 5)
