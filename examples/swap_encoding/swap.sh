@@ -17,6 +17,8 @@
 #   --lr X                the highest learning rate, reached after a tenth of the updates (5e-4)
 #   --max-tokens N        tokens of a batch, also of a validation (4096)
 #   --seed N              seed of fairseq-train (1)
+#   --model-overrides TEXT   for a model of fairseq whose architecture is registered elsewhere, such as
+#                         IndicTrans2's: "{'arch': 'transformer'}"
 #   options of ../common/cluster.sh --cpu
 #   options of ../common/steps.sh --user-dir --dry-run --help
 
@@ -34,14 +36,15 @@ case $PART in
     lora) START=(--lora-base "$CHECKPOINT" --lora-rank "$RANK" --lora-layers "q_proj,k_proj,v_proj,out_proj") ;;
 esac
 [[ $PART == lora ]] || useless "without --part lora" --rank
-MODEL=()
+MODEL=() OVERRIDES=()
+[[ -z $MODEL_OVERRIDES ]] || OVERRIDES=(--model-overrides "$MODEL_OVERRIDES")
 model_flags MODEL "$CHECKPOINT" --position-encoding "$ENCODING"
 [[ " ${MODEL[*]} " =~ " --task "([A-Za-z_]+)" " ]] && TASK=${BASH_REMATCH[1]}
 alone "$OUT"
 
 step original --inputs "$CHECKPOINT" --data "$DATA" --log "$OUT/original.log" -- \
     fairseq-validate "$DATA" --user-dir "$USER_DIR" --task "$TASK" --path "$CHECKPOINT" \
-    --valid-subset valid --max-tokens "$MAX_TOKENS" --num-workers 0 --log-format json "${DEVICE[@]}"
+    --valid-subset valid --max-tokens "$MAX_TOKENS" --num-workers 0 --log-format json "${DEVICE[@]}" "${OVERRIDES[@]}"
 train "$OUT" "$DATA" --user-dir "$USER_DIR" "${MODEL[@]}" "${START[@]}" \
     --validate-at-start --validate-interval-updates "$VALIDATE_EVERY" \
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0 --lr "$LR" \

@@ -1,5 +1,6 @@
 """Checks of ``--model-overrides``, which must not change what a trained model computes."""
 
+import contextlib
 import dataclasses
 import logging
 from argparse import Namespace
@@ -13,6 +14,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags, role_of
@@ -39,9 +41,9 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     """
     trained, own = trained_settings(checkpoint), plug_in_flags()
     settings = model_settings(checkpoint)
-    ours = is_ours(settings)
+    ours, twin = is_ours(settings), stock_twin(checkpoint)
     for name, value in _flat(overrides).items():
-        if name in _NAMES and value not in (settings.get("_name"), settings.get("arch")):
+        if name in _NAMES and value not in (settings.get("_name"), settings.get("arch"), twin):
             raise UsageError(
                 f"--model-overrides {name}={value!r}: {path} is of --arch "
                 f"{settings.get('arch') or settings.get('_name')}, and as another model it would "
@@ -72,6 +74,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         return
     overrides = _converted(overrides, _saved_values(checkpoint))
     check_overrides(checkpoint, overrides, path)
+    overrides = _rename(checkpoint, overrides)
     if not _change_task(checkpoint, overrides, path):
         _check_task(checkpoint, overrides, path)
     overwrite_args_by_name(checkpoint["cfg"], overrides)
@@ -85,6 +88,20 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
             check_option(model, name, metadata_of(name, known))
         if "compile_layers" in _flat(overrides):
             check_compiled(model)
+
+
+def _rename(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any]) -> Dict[str, Any]:
+    """Name the model of a checkpoint, whose own name is unknown here, as asked, in place.
+
+    Returns:
+        the other overrides; fairseq would give the name to the task and the loss, too.
+    """
+    model: Any = checkpoint["cfg"].model
+    twin = stock_twin(checkpoint)
+    if twin is not None and twin in [overrides.get(name) for name in _NAMES]:
+        with open_dict(model) if OmegaConf.is_config(model) else contextlib.nullcontext():
+            model._name = model.arch = twin
+    return {name: value for name, value in overrides.items() if name not in _NAMES}
 
 
 def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> bool:

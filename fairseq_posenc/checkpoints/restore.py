@@ -17,6 +17,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.elsewhere import refuse_unknown
 from fairseq_posenc.checkpoints.inherit import no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import (
@@ -104,6 +105,12 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
             before, _, missing = str(error).partition("Model file not found: ")
             if before == "" and missing:
                 read_checkpoint(missing)
+            raise
+        except (AssertionError, IndexError):  # fairseq's message has a mistake in it
+            for filename in filter(PathManager.isfile, filenames):
+                refuse_unknown(
+                    filename, read_checkpoint(PathManager.get_local_path(filename), True)
+                )
             raise
         except RuntimeError as error:
             if "Error(s) in loading state_dict" in str(error):

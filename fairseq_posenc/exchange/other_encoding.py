@@ -10,17 +10,17 @@ from argparse import Namespace
 from typing import Any, Dict, List, Mapping, Optional
 
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.elsewhere import architecture, stock_twin
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
 from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.configuration.stacks import SIDES
 from fairseq_posenc.encodings import parse_pattern
-from fairseq_posenc.exchange.kinds import CAUSAL, KINDS, Kind, Settings, kind_of
+from fairseq_posenc.exchange.kinds import KINDS, Kind, Settings, kind_of
 from fairseq_posenc.flags.settings import ROLES
 
 logger = logging.getLogger(__name__)
@@ -53,8 +53,11 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
     checkpoint = read_checkpoint(path, lazy=True)
     refuse_adapted(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
-    name = str(settings.get("_name") or settings.get("arch"))
-    kind = kind_of(name) or _kind_by_parameters(name, checkpoint["model"])
+    name = architecture(checkpoint)
+    twin = stock_twin(checkpoint)
+    if twin is not None:
+        logger.warning(f"{path}: is of --arch {name}, unknown here; taken as fairseq's {twin}")
+    kind = kind_of(twin or name)
     if kind is None:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
         raise UsageError(f"{path}: is a model {name}; it has to be one of {known}")
@@ -72,18 +75,6 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
     for group, registry in groups.items():
         words += _of_group(checkpoint, group, registry, words)
     return words
-
-
-def _kind_by_parameters(name: str, state: Mapping[str, Any]) -> Optional[Kind]:
-    """The kind of a model whose architecture is registered elsewhere, such as IndicTrans2's."""
-    if name in ARCH_MODEL_NAME_REGISTRY or name in MODEL_REGISTRY:
-        return None
-    has = [kind for kind in KINDS if f"{kind.stack}layers.0.self_attn.k_proj.weight" in state]
-    sides = {parameter.partition(".")[0] for parameter in state}
-    if not has or (has[0] is CAUSAL and sides != {"decoder"}):
-        return None
-    logger.warning(f"{name}: unknown here; its parameters are those of {has[0].stock}")
-    return has[0]
 
 
 def encoding_of(settings: Mapping[str, Any], kind: Kind) -> Optional[str]:

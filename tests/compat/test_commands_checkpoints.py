@@ -50,6 +50,23 @@ def test_commands_say_what_is_wrong_with_a_checkpoint(folder, trained, tmp_path,
     assert str(path) in message and says in message
 
 
+def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(
+    folder, trained, tmp_path
+):
+    path = tmp_path / "elsewhere.pt"
+    state = checkpoints.read_checkpoint(trained)
+    state["cfg"]["model"]._name = state["cfg"]["model"].arch = "transformer_base18L"
+    torch.save(state, str(path))
+    flags = ("--cpu", "--max-tokens", 99, "--gen-subset", "test1", *PLUGIN)
+    generate = ("generate", folder / "data", *flags, "--path")
+    said = commands.run(*generate, path).message()
+    assert f"{path}: is of --arch transformer_base18L" in said and "'arch': 'transformer'" in said
+    named = commands.succeed(*generate, path, "--model-overrides", "{'arch': 'transformer'}")
+    assert named.hypotheses() == commands.succeed(*generate, trained).hypotheses()
+    other = commands.run(*generate, path, "--model-overrides", "{'arch': 'transformer_lm'}")
+    assert "arch='transformer_lm'" in other.message()
+
+
 def test_a_damaged_last_checkpoint_names_the_one_to_go_on_from(trained, folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(str(trained.parent), str(run))
