@@ -55,6 +55,16 @@ def pytest_runtest_setup(item):
         pytest.skip("needs a GPU")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def lasting():
+    """Spare the garbage collector what the tests before have imported, too.
+
+    statsmodels collects garbage in every call, which takes a second beside all of transformers.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def deterministic():
     """The same random numbers for every test, whatever ran before."""

@@ -78,8 +78,8 @@ def check_plan(plan: Plan, device: Device, without_data: bool = False) -> List[s
     _check_average(plan)
     seen: Dict[Tuple[str, str], str] = {}
     for system in plan.systems:
-        for chosen in _choices(plan):
-            settings = _settings_of(plan, system, chosen, device)
+        for number, chosen in enumerate(_choices(plan)):  # what follows a training is the same
+            settings = _settings_of(plan, system, chosen, device, whole=number == 0)
         other = seen.setdefault(settings, system)
         if other != system:
             raise UsageError(
@@ -120,17 +120,22 @@ def _choices(plan: Plan) -> List[Dict[str, str]]:
 
 
 def _settings_of(
-    plan: Plan, system: str, chosen: Mapping[str, str], device: Device
+    plan: Plan, system: str, chosen: Mapping[str, str], device: Device, whole: bool
 ) -> Tuple[str, str]:
     """The model class and all settings of a system's training."""
-    args = training_args(plan, system, chosen, device)
+    args = training_args(plan, system, chosen, device, whole)
     settings = {k: v for k, v in vars(args).items() if k not in _NO_SETTINGS}
     model = ARCH_MODEL_REGISTRY[args.arch].__name__
     return model, repr(sorted(settings.items(), key=lambda entry: entry[0]))
 
 
-def training_args(plan: Plan, system: str, chosen: Mapping[str, str], device: Device) -> Any:
-    """The parsed command line of a system's training; those of its other steps are parsed, too.
+def training_args(
+    plan: Plan, system: str, chosen: Mapping[str, str], device: Device, whole: bool = True
+) -> Any:
+    """The parsed command line of a system's training.
+
+    Args:
+        whole: parse those of its other steps, too.
 
     Raises:
         UsageError: a command line is wrong.
@@ -141,7 +146,8 @@ def training_args(plan: Plan, system: str, chosen: Mapping[str, str], device: De
     for step in spec.steps:
         words = command(step, spec, device)
         get_parser = _PARSERS.get(words[0]) if words else None
-        if get_parser is None or step.fresh or step.stage in stages:
+        skipped = step.fresh or step.stage in stages or not (whole or step.trains)
+        if get_parser is None or skipped:
             continue
         stages.update(filter(None, [step.stage]))  # steps of a stage differ in data alone
         try:

@@ -63,6 +63,7 @@ def compare(folder, *more, flags=()):
     return bash(COMPARE, *arguments, "--", *TINY, *flags, cwd=folder)
 
 
+@pytest.mark.slow
 def test_encodings_and_seeds_to_the_table_interrupted_and_resumed(text8):
     first = compare(text8, "--seeds", "1")
     assert first.returncode == 0, first.stderr[-2000:]

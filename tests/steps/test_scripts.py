@@ -245,6 +245,7 @@ fairseq-posenc stale run* --data data
     assert said.count("is of other data") == 1 and "run1: is of other data than data has" in said
 
 
+@pytest.mark.slow
 def test_what_ignores_a_signal_is_killed(tmp_path):
     """A script is told to end and given ten seconds before it is killed."""
     stubborn = (
