@@ -25,13 +25,6 @@ says() {
     "${@:3}" >/dev/null 2>&1 || DRY_RUN=1
 }
 
-# bench DTYPE FLAG...: a rotary model and one with a learned table, relative to stock fairseq.
-bench() {
-    run fairseq-posenc benchmark --device cuda --size base --layers 6 --skip-memory \
-        --dtype "$1" "${@:2}" --archs transformer transformer \
-        "posenc_transformer --position-encoding learned" roformer_base
-}
-
 if says quickstart 'sacreBLEU of'; then
     run scripts/quickstart.sh
 fi
@@ -42,7 +35,5 @@ if says studies seeds test "$HOURS" = 1; then
     done
 fi
 if says gpu 'one H100' nvidia-smi -L; then
-    bench float16 --jobs training --batch 64 --length 64 --repeat 31
-    bench bfloat16 --jobs training --batch 64 --length 64 --repeat 11
-    bench float16 --jobs generation --batch 32 --length 32 --repeat 7
+    run scripts/gpu_tables.sh runs/gpu --only training-float16,training-bfloat16,generation-float16
 fi

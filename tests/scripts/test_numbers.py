@@ -16,7 +16,7 @@ def test_every_number_is_listed_with_a_command():
     paragraphs = [text for text in README.split("\n\n") if NUMBER.search(text)]
     assert len(paragraphs) == 4
     assert all(text in listed.stdout for text in paragraphs)
-    assert listed.stdout.count("\n+ ") == 1 + 3 + 3
+    assert listed.stdout.count("\n+ ") == 1 + 3 + 1
 
 
 def test_what_cannot_run_here_is_printed_and_not_run():

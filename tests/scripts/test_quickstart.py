@@ -82,7 +82,7 @@ def test_wrong_flags_are_one_line(script, arguments, words):
 
 
 @pytest.mark.parametrize(
-    "script", ["setup.sh", "quickstart.sh", "test.sh", "matrix.sh", "numbers.sh"]
+    "script", ["setup.sh", "quickstart.sh", "test.sh", "matrix.sh", "numbers.sh", "gpu_tables.sh"]
 )
 def test_help_is_the_head_of_the_script(script):
     result = shell(SCRIPTS / script, "--help")
