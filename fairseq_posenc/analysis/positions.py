@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding
@@ -74,9 +74,11 @@ def read_model(path: str) -> Tuple[Checkpoint, Dict[str, Any]]:
     """A checkpoint of this plug-in, and the settings of its model under their present names.
 
     Raises:
-        UsageError: the file cannot be read, or its model is not of this plug-in.
+        UsageError: the file cannot be read, its model is not of this plug-in, or it has low-rank
+            matrices without their base.
     """
     checkpoint = read_checkpoint(path)
+    refuse_adapted(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
     if not is_ours(settings):
         raise UsageError(f"{path}: was not trained with this plug-in (it names no encoding)")

@@ -33,4 +33,6 @@ def test_matrices_train_resume_average_merge_and_translate(toy, trained, tmp_pat
     check_same(generate(toy.separate, tmp_path / "merged.pt").hypotheses(), apart)
     words = [f"{checkpoint}: holds low-rank matrices alone"]
     refuses(words, "export", "ctranslate2", checkpoint, tmp_path / "out")
+    refuses(words, "plot", "positions", checkpoint, tmp_path / "out.svg")
+    refuses(words, "analyse", checkpoint, toy.text / "valid.src")
     refuses(words, "pack", checkpoint, tmp_path / "out", "--data", toy.separate)
