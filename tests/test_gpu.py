@@ -31,7 +31,7 @@ every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
 half_precision = pytest.mark.parametrize(
     "dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)]
 )
-#: of the gradient of each parameter; one that is missing has an error of 1
+#: the error of each parameter's gradient; a gradient that is missing has an error of 1
 SLOPE_BOUNDS = {torch.float32: 0.01, torch.float16: 0.3, torch.bfloat16: 0.6}
 # rounding moves tokens to other buckets of the Reformer's hash
 NO_HASH = [name for name in EVERY_ENCODING + OTHER_LAYERS + FLEX if "reformer" not in name]

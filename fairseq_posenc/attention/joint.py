@@ -102,7 +102,7 @@ class JointProjections:
 
     def _apply(self, *args: Any, **kwargs: Any) -> "JointProjections":
         """Join them again after ``.half()`` and the like, which take new memory."""
-        super()._apply(*args, **kwargs)  # type: ignore[misc]  # that of nn.Module
+        super()._apply(*args, **kwargs)  # type: ignore[misc]  # nn.Module has it
         if self.joint is not None:
             self.make_generation_fast_()
         return self

@@ -164,7 +164,7 @@ def foreign_parameters(checkpoint: NativeCheckpoint, target: CausalClass) -> Dic
     heads, channels = settings["decoder_attention_heads"], settings["decoder_embed_dim"]
     layers = settings["decoder_layers"]
     state, gains = joints.write_layers(ours, theirs, DECODER, layers, heads)
-    state.update({name: torch.ones(channels) for name in gains})  # those of RMS norms
+    state.update({name: torch.ones(channels) for name in gains})  # RMS norms have gains alone
     embedding = ours.pop(CAUSAL.embedding)
     output = ours.pop(OUTPUT, embedding)
     scale = 1.0 if settings["no_scale_embedding"] else math.sqrt(channels)

@@ -116,7 +116,7 @@ KINDS = (TRANSLATION, CAUSAL, MASKED)
 #: Names in a masked language model, and the starts of those of its output layers.
 ENCODER, LM_HEAD, EMBEDDING = MASKED.stack, MASKED.head, MASKED.embedding
 SEGMENTS = ENCODER + "embed_segments.weight"
-TABLE = ENCODER + "embed_positions.weight"  # of learned positions
+TABLE = ENCODER + "embed_positions.weight"  # the table of learned positions
 HEADS = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
 
 

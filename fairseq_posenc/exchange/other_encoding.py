@@ -135,7 +135,7 @@ def _of_group(
         flag = flag_of(field.name)
         if field.name in _NOT_OF_TASK or flag in before or value in (None, default):
             continue
-        if default is dataclasses.MISSING or str(default).startswith("${"):  # of another group
+        if default is dataclasses.MISSING or str(default).startswith("${"):  # another group has it
             continue
         words += [flag] if isinstance(value, bool) else [flag, str(getattr(value, "value", value))]
     return words

@@ -56,7 +56,7 @@ def written(
         heads, layers = settings[f"{side}_attention_heads"], settings[f"{side}_layers"]
         names = target.names(side, settings)
         found, gains = write_layers(ours, names, f"{side}.", layers, heads)
-        found.update({name: torch.ones(channels) for name in gains})  # those of RMS norms
+        found.update({name: torch.ones(channels) for name in gains})  # RMS norms have gains alone
         for name in [n for n in found if target.biased and n.endswith(".weight")]:
             found.setdefault(name[: -len("weight")] + "bias", torch.zeros(len(found[name])))
         state.update(found)

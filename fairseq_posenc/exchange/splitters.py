@@ -271,6 +271,6 @@ def splitter_of(
         steps = [{"type": "Lowercase"}, *([found.normalizer] if found.normalizer else [])]
         found = found._replace(
             normalizer={"type": "Sequence", "normalizers": steps},
-            sentencepiece=None,  # which has no such step
+            sentencepiece=None,  # a SentencePiece model has no such step
         )
     return found._replace(notes=tuple(notes))

@@ -66,7 +66,7 @@ def read_yaml(path: FilePath, what: str) -> Any:
         line = "" if mark is None else f"line {mark.line + 1}: "
         problem = getattr(error, "problem", None) or "cannot be read"
         raise UsageError(f"{path}: {line}{problem}; this is not YAML") from error
-    except ValueError as error:  # of Python, about what looks like one and is none
+    except ValueError as error:  # Python refuses what only looks like a number
         raise UsageError(f"{path}: has a number or a date that cannot be read ({error})") from error
 
 

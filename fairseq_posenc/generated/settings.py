@@ -13,11 +13,11 @@ class Settings(NamedTuple):
 
     task: str  # its name in the registry
     family: str = LANGUAGE_MODELING  # one of the families of models
-    lengths: Tuple[int, ...] = tuple(range(1, 11))  # those of training and validation
+    lengths: Tuple[int, ...] = tuple(range(1, 11))  # lengths of training and validation
     test_lengths: Tuple[int, ...] = (5, 10, 15, 20, 30, 40)  # those to test
     samples: int = 20_000  # training samples, of all lengths together
-    valid_samples: int = 50  # of each length of the training, at most
-    test_samples: int = 200  # of each length to test, at most
+    valid_samples: int = 50  # the most for each length of training
+    test_samples: int = 200  # the most for each length to test
     seed: int = 1
 
     def check(self) -> None:

@@ -55,7 +55,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> None:
         cfg = self.compose(cfg, stack_of(cfg, "decoder"), dictionary)
         if not no_encoder_attn:
-            self.positions.leave_out_column()  # that of the data belongs to the source
+            self.positions.leave_out_column()  # the column in the data is the source's
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.own_positions(cfg)
 

@@ -20,7 +20,7 @@ class Explicit(NamedTuple):
     of_layers: Optional[Tensor]  # what attention is given, likewise; None for counted positions
     reach: int  # a number above all of them
     even: bool  # whether those of the layers differ as the indices of tokens do
-    row: Optional[Tensor] = None  # those of a sequence without padding, (S), if all have the same
+    row: Optional[Tensor] = None  # positions of every sequence, (S), where all have the same
 
 
 class ExplicitPositions:

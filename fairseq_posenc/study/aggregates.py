@@ -11,7 +11,7 @@ import numpy as np
 from fairseq_posenc.study.statistics import CONFIDENCE
 
 RESAMPLES = 10_000
-_CUT = 0.25  # of the scores, at either end
+_CUT = 0.25  # the part of the scores left out at either end
 
 
 class Aggregate(NamedTuple):

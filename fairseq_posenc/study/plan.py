@@ -23,7 +23,7 @@ from fairseq_posenc.flags.yaml_file import (
 from fairseq_posenc.generated.settings import Settings, read_settings
 
 Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
-_LARGEST_SEED = 2**32 - 1  # of NumPy
+_LARGEST_SEED = 2**32 - 1  # NumPy's
 DATA = "data"  # among the flags of a system: its own data folder
 
 

@@ -207,7 +207,7 @@ def test_the_whole_chain(prepared, tmp_path):
     assert "num_updates 6" in trained.stdout and "num_updates 10" in resumed.stdout
     assert "@ 6 updates" in resumed.stdout and "num_updates 6" not in resumed.stdout
 
-    # of 10 updates, those after 4 and 8
+    # the average is of the checkpoints after 4 and 8 of 10 updates
     flags = ["--average", 2, "--no-model", "--cpu", "--", "--max-len-b", 20]
     evaluated = succeed("evaluate.sh", data, checkpoints, *flags, cwd=tmp_path)
     generated = (checkpoints / "evaluate-test" / "generate-test.txt").read_text().splitlines()

@@ -30,7 +30,7 @@ COMPUTING = {field.name for field in computing_fields(MASKED_LM.dataclass)}
 WRITTEN = {"untie_weights_roberta", "encoder_layers", "encoder_embed_dim", "encoder_input_dim"}
 WRITTEN |= {"encoder_ffn_embed_dim", "encoder_attention_heads", "layer_norm_eps", "causal"}
 WRITTEN |= {"rotary_value"}
-# of heads that a masked language model of transformers does not have
+# settings of heads that a masked language model of transformers does not have
 HEADS = {"pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm"}
 KEPT = WRITTEN | HEADS | set(ADAPTED)
 

@@ -124,7 +124,7 @@ def test_no_gradient_flows_into_the_memory(name):
     found, again = (gradients(m, second, memory=memory) for m in (model, checkpointed))
     for a, b in zip(found, again):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
-    # of the tokens of the first segment alone, the table of the embeddings learns nothing; the
+    # the table of the embeddings learns nothing of tokens that only the first segment has; the
     # output layer has a table of its own
     table = model.decoder.embed_tokens.weight.grad
     only_first = sorted(set(first.flatten().tolist()) - set(second.flatten().tolist()))

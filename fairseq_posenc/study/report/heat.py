@@ -8,7 +8,7 @@ from fairseq_posenc.analysis.figures import import_pyplot
 from fairseq_posenc.study.report.document import Figure
 from fairseq_posenc.study.report.figures import to_svg
 
-COLORS = "viridis"  # of even steps in lightness, for readers without colour, too
+COLORS = "viridis"  # steps even in lightness, for readers without colour, too
 _DARK = 0.55  # part of the scale below which a cell is dark, and its number white
 _CELL = (0.36, 0.3)  # inches
 

@@ -51,7 +51,7 @@ class AnswerCrossEntropyCriterion(SummingCriterion):
         self.answer = task.target_dictionary.index(ANSWER)
         self.mask: Any = getattr(task, "mask_idx", None)
         self.end = task.target_dictionary.eos()
-        settings: Any = task.cfg or vars(task).get("args")  # which some of fairseq's tasks have
+        settings: Any = task.cfg or vars(task).get("args")  # some tasks have args instead of cfg
         if hasattr(settings, "source_lang"):  # a translation
             return
         mode = getattr(settings, "sample_break_mode", None)
