@@ -79,7 +79,7 @@ class LocalFlags(QKNormFlags):
         role="free",
         at_least=0,
         at_most=4096,
-        needs={"local_global_tokens": None},  # its projections
+        needs={"local_global_tokens": None},  # global tokens have projections of their own
     )
 
 

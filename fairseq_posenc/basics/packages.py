@@ -9,7 +9,7 @@ from fairseq_posenc.basics.errors import UsageError
 class Extra(NamedTuple):
     """A package that only some commands need."""
 
-    module: str  # its import name
+    module: str  # the import name
     install: str  # arguments of ``pip install``
     purpose: str  # the feature that needs it
 

@@ -19,7 +19,7 @@ Run = Callable[[argparse.Namespace], Optional[int]]
 class Command(NamedTuple):
     """A command of ``fairseq-posenc``."""
 
-    name: str  # its name on the command line
+    name: str  # the name on the command line
     summary: str  # one line for the list of commands
     description: str  # the text of its ``--help``
     arguments: Sequence[Declare]  # declare its arguments

@@ -24,9 +24,9 @@ GATED = {"swiglu": "silu", "geglu": "gelu"}
 class CausalClass:
     """A class of transformers for language models, whose layers have their norms first."""
 
-    #: its name
+    #: the name of the class
     architecture: str
-    #: its name in config.json
+    #: the name of the model in config.json
     model_type: str
     #: where its parameters are
     names: Names

@@ -24,7 +24,7 @@ TOKEN_HEAD = "token_classification_head"
 class Architecture(NamedTuple):
     """The modules that a class of transformers adds to the encoder."""
 
-    modules: Dict[str, str]  # their names in fairseq and in transformers
+    modules: Dict[str, str]  # the names in fairseq and in transformers
     unused: Tuple[str, ...]  # settings of heads that the class does not have
     head: Optional[str] = None  # name of the classification or token head, if it has one
 

@@ -202,7 +202,7 @@ def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module
     name = kind.__name__
     try:
         model, info = kind.from_pretrained(path, output_loading_info=True, local_files_only=True)
-    except Exception as error:  # its versions differ in what they raise
+    except Exception as error:  # versions of transformers differ in what they raise
         raise UsageError(f"{path}: {name} of transformers refuses it ({error})") from error
     for state in ("missing_keys", "mismatched_keys"):
         names = [str(key) for key in sorted(info.get(state, ())) if key not in computed]

@@ -36,7 +36,7 @@ class Kind(NamedTuple):
     """A kind of model."""
 
     name: str  # what it is, for messages and in exported models
-    family: Family  # its flags
+    family: Family  # the flags of the model
     stock: str  # fairseq's model of the same structure
     tasks: Tuple[str, ...]  # the tasks that it is trained on, the usual one first
     criterion: Tuple[str, str]  # the name of its loss, and that of the class

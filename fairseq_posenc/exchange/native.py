@@ -49,7 +49,7 @@ class NativeCheckpoint(NamedTuple):
     settings: Settings  # flags of the model by their current names, completed by defaults
     parameters: Parameters  # in float32
     symbols: List[str]  # the symbols in order, from ``<s>``
-    dictionary: str  # their dict.txt
+    dictionary: str  # the content of dict.txt
     kind: Kind = MASKED  # what it is
     task: Options = Namespace()  # the settings of the task that it was trained on
     data: Optional[str] = None  # the folder of its training data

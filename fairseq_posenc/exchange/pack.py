@@ -49,8 +49,8 @@ from fairseq_posenc.training.tasks import span_prediction
 class Pack(NamedTuple):
     """The contents of a model folder to be."""
 
-    checkpoint: str  # its file
-    data: str  # the folder with its dictionaries, as given to ``fairseq-train``
+    checkpoint: str  # the file of the model
+    data: str  # the folder with the dictionaries, as given to ``fairseq-train``
     text: Text  # how the text was prepared; languages may be None
     # the file of the subwords, or the folder of a tokenizer of transformers, or None
     subword_file: Optional[str] = None

@@ -283,7 +283,7 @@ class RoFormerV2Importer(Importer):
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
         folder, vocabulary = names.open_roformer(path, "roformer-v2"), read_vocabulary(path, vocab)
         config = folder.config
-        # its causal class attends to later tokens unless it is given a mask
+        # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
         name = config.architecture(["RoFormerForMaskedLM"])
         config.one_of("is_decoder", False, (False,))
         settings = {**presets.ROFORMER_V2, **presets.RELEASED, **names.settings_of(config)}

@@ -40,9 +40,9 @@ NORMS_FIRST = {"encoder_normalize_before": (True,), "decoder_normalize_before": 
 class Seq2SeqClass:
     """A class of transformers that translates; this one has the names of BART's layers."""
 
-    #: its name
+    #: the name of the class
     architecture: str
-    #: its name in config.json
+    #: the name of the model in config.json
     model_type: str
     #: start of the names of a layer, by side
     layers: Mapping[str, str] = {side: f"model.{side}.layers.{{}}." for side in SIDES}
@@ -69,7 +69,7 @@ class Seq2SeqClass:
     read: Collection[str] = ("activation_fn", "no_bias")
     #: other settings, with the values that it has; of the rest, the defaults
     values: Mapping[str, Tuple[Any, ...]] = {}
-    #: its position encodings
+    #: the position encodings of the class
     encodings: Collection[str] = ("sinusoidal", "learned", "none")
     #: the entries of config.json for sizes, by our settings
     sizes: Mapping[str, str] = {

@@ -11,10 +11,10 @@ from fairseq_posenc.generated.registry import FAMILIES, GENERATED_TASKS, LANGUAG
 class Settings(NamedTuple):
     """What decides the data of a task; all but the task have defaults."""
 
-    task: str  # its name in the registry
+    task: str  # the name in the registry
     family: str = LANGUAGE_MODELING  # one of the families of models
     lengths: Tuple[int, ...] = tuple(range(1, 11))  # lengths of training and validation
-    test_lengths: Tuple[int, ...] = (5, 10, 15, 20, 30, 40)  # those to test
+    test_lengths: Tuple[int, ...] = (5, 10, 15, 20, 30, 40)  # the lengths to test
     samples: int = 20_000  # training samples, of all lengths together
     valid_samples: int = 50  # the most for each length of training
     test_samples: int = 200  # the most for each length to test

@@ -41,7 +41,7 @@ class Family:
     what: str  # the name of its models in messages
     example: str  # an architecture to suggest
     tasks: Tuple[str, ...]  # fairseq tasks that need it
-    # its flags, apart from those of positions, attention and layers
+    # the flags, apart from those of positions, attention and layers
     own_fields: Callable[[], List[Field]]
     presets: Dict[str, Preset]  # settings by architecture; those of *model* are empty
     stacks: Callable[[Any], List[Stack]]  # returns the stacks of a complete configuration

@@ -52,7 +52,7 @@ _IN_FOLDERS = ("sentence_prediction", "sentence_ranking")
 class Head(NamedTuple):
     """The classification head of a model."""
 
-    name: str  # its name in the model
+    name: str  # the name in the model
     labels: List[str]  # the classes by number; of a regression, names of the values
     regression: bool = False  # whether it computes values
     # number of texts that it was trained on, or None if that is unknown

@@ -227,7 +227,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if self.embed_positions is not None:
             one_row = incremental_state is not None and tokens.size(1) == seen + 1
             counted = padding.mask is None and padding.explicit is None
-            if one_row and counted:  # this look-up counts padding as text
+            if one_row and counted:  # the look-up of a step counts padding as text
                 x = x + self.embed_positions(tokens, incremental_state=incremental_state)
             else:
                 x = x + self.added_positions(tokens, padding.explicit)[:, seen:]

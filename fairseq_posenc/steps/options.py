@@ -58,7 +58,7 @@ class Option(NamedTuple):
 
     name: str  # the option, with its dashes
     kind: str  # what stands for its value; empty for a switch
-    default: str  # its value where it is not given
+    default: str  # the value where it is not given
 
     @property
     def variable(self) -> str:
@@ -71,7 +71,7 @@ class Declaration(NamedTuple):
     """The arguments and options that a script declares in the comment at its head."""
 
     text: str  # the comment at its head, as its ``--help``
-    arguments: Tuple[str, ...]  # its arguments in order, as they are declared
+    arguments: Tuple[str, ...]  # the arguments in order, as they are declared
     required: Tuple[str, ...]  # the options that have to be given
     options: Dict[str, Option]  # all options by name
     passed: str  # what may follow ``--``; empty if nothing may

@@ -34,9 +34,9 @@ Place = Tuple[str, Tuple[str, ...]]  # a file or folder, and patterns of the nam
 class Step(NamedTuple):
     """A step."""
 
-    name: str  # its name, unique in the folder
+    name: str  # the name, unique in the folder
     folder: Path  # the folder of its marker
-    words: Sequence[str]  # its command, or several with ``&&`` between them
+    words: Sequence[str]  # the command, or several with ``&&`` between them
     inputs: Sequence[Place] = ()  # what it reads
     outputs: Sequence[str] = ()  # the files and folders that it makes
     settings: Sequence[str] = ()  # what else decides what it makes

@@ -18,7 +18,7 @@ class Aggregate(NamedTuple):
     """The scores of one system on all tasks, with all seeds."""
 
     value: float  # the interquartile mean
-    interval: Optional[Tuple[float, float]]  # its 95 % interval; None with one seed
+    interval: Optional[Tuple[float, float]]  # the 95 % interval; None with one seed
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:

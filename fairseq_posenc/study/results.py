@@ -29,16 +29,16 @@ DONE, FAILED = "done", "failed"
 class Measure(NamedTuple):
     """A score that a study compares."""
 
-    name: str  # its key in the results
+    name: str  # the key in the results
     better: str  # ``higher`` or ``lower``
-    label: str  # its name for readers
-    unit: str = ""  # its unit, or nothing
+    label: str  # the name for readers
+    unit: str = ""  # the unit, or nothing
 
 
 class Run(NamedTuple):
     """A run that has ended."""
 
-    folder: Path  # its folder, to which the paths in ``files`` and ``checkpoint`` are relative
+    folder: Path  # the folder, to which the paths in ``files`` and ``checkpoint`` are relative
     system: str  # name of the system
     seed: int  # seed of the training
     digest: str  # hexadecimal digest of all that decides the result

@@ -28,9 +28,9 @@ Scores = Mapping[str, Mapping[int, float]]
 class Summary(NamedTuple):
     """Scores of one system over its seeds."""
 
-    mean: float  # their mean
-    sd: Optional[float]  # their standard deviation (n − 1), None for one seed
-    seeds: int  # their number
+    mean: float  # the mean of the scores
+    sd: Optional[float]  # the standard deviation (n − 1), None for one seed
+    seeds: int  # the number of seeds
     interval: Interval  # 95% interval of the mean by Student's t, None for one seed
 
 
@@ -38,7 +38,7 @@ class Difference(NamedTuple):
     """The mean of a first system minus the mean of a second one."""
 
     mean: float  # the difference, adjusted for seeds that only one of the two has
-    # its 95% interval, not corrected for the number of systems; None if unknown
+    # the 95% interval, not corrected for the number of systems; None if unknown
     interval: Interval = None
     p: Optional[float] = None  # p-value of the test with the pooled variance, None without a test
     adjusted: Optional[float] = None  # *p* after Holm's correction over all pairs of systems

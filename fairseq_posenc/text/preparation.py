@@ -17,7 +17,7 @@ class Text(NamedTuple):
     tokenizer: str = "none"  # one of :data:`~fairseq_posenc.text.words.TOKENIZERS`
     dash_splits: bool = False  # whether Moses split hyphenated words
     subwords: str = "none"  # one of :data:`~fairseq_posenc.text.subwords.SUBWORDS`
-    subword_file: Optional[str] = None  # its file in the folder, or None
+    subword_file: Optional[str] = None  # the file in the folder, or None
     lowercase: bool = False  # whether text was lower-cased
     target_subword_file: Optional[str] = None  # the file for the target, where it is not the same
 

@@ -42,7 +42,7 @@ def _jieba_words() -> Split:
     """The words of jieba in its accurate mode."""
     jieba = import_extra("jieba", "the words of jieba")
     jieba.setLogLevel("ERROR")
-    # its cache is marshalled Python, which anybody could have written to a shared folder
+    # jieba's cache is marshalled Python, which anybody could have written to a shared folder
     with tempfile.TemporaryDirectory() as folder:
         jieba.dt.tmp_dir = folder
         jieba.initialize()

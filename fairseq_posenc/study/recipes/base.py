@@ -51,7 +51,7 @@ class Recipe(NamedTuple):
     until: str  # the step after which runs of a search can be compared
     measures: Callable[[Plan], Dict[str, Measure]]  # the scores that a plan can compare
     check: Callable[[Plan], None]  # raises UsageError unless the data that a plan names are there
-    # those keys of a plan that have a meaning for this recipe and not for all recipes
+    # the keys of a plan that have a meaning for this recipe and not for all recipes
     keys: Tuple[str, ...]
     # makes the data, where the recipe does that; those that are there stay
     prepare: Callable[[Plan], None] = lambda plan: None

@@ -64,7 +64,7 @@ class Task(NamedTuple):
     """A task to fine-tune on."""
 
     name: str  # name of the task
-    folder: str  # its data, which prepare.sh made
+    folder: str  # the data, which prepare.sh made
     labels: Tuple[str, ...]  # the classes, or none for numbers
     scores: Tuple[str, ...]  # with the reported one first
     positive: str  # the label whose F1 counts

@@ -45,7 +45,7 @@ class Texts(NamedTuple):
 
     preparation: Text  # how it was prepared, with the subwords of the target
     references: str  # raw reference translations of the scored subset
-    sources: str  # its raw sources, if there is such a file
+    sources: str  # the raw sources, if there is such a file
 
     @property
     def pair(self) -> Tuple[str, str]:

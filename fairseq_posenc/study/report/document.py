@@ -76,7 +76,7 @@ class Details(NamedTuple):
 class Section(NamedTuple):
     """A section of the report; left out if it has no parts."""
 
-    title: str  # its heading
+    title: str  # the heading
     parts: List[Any]  # what it consists of
 
     @property
@@ -88,7 +88,7 @@ class Section(NamedTuple):
 class Report(NamedTuple):
     """A whole report."""
 
-    title: str  # its heading
+    title: str  # the heading
     summary: Sequence[str]  # sentences for a reader in a hurry
     sections: Sequence[Section]  # in order; those without parts are left out
 

@@ -35,13 +35,13 @@ Entry = TypeVar("Entry")
 class Record(NamedTuple):
     """A question as it is prepared."""
 
-    id: str  # its name in predictions
+    id: str  # the name in predictions
     passage: int  # the number of its passage
     answers: Sequence[str]  # texts of the right answers
     # the first token of the answer in the passage; -1 if there is none, or if its place is not
     # known
     start: int
-    end: int  # its last token
+    end: int  # the last token
 
 
 class Passage(NamedTuple):
@@ -54,8 +54,8 @@ class Passage(NamedTuple):
 class Split(NamedTuple):
     """A prepared file of questions."""
 
-    questions: List[Record]  # their records
-    passages: List[Passage]  # their texts
+    questions: List[Record]  # the records of the questions
+    passages: List[Passage]  # the texts of the passages
     question_tokens: Sequence[Tensor]  # numbers (T,) of a question's tokens, by its number
     passage_tokens: Sequence[Tensor]  # numbers (T,) of a passage's tokens, by its number
 
@@ -70,8 +70,8 @@ class Settings(NamedTuple):
 class Written(NamedTuple):
     """The sizes of the data that were written."""
 
-    questions: int  # their number
-    passages: int  # their number
+    questions: int  # the number of questions
+    passages: int  # the number of passages
     inexact: int  # number of answers that begin or end within a token
 
 

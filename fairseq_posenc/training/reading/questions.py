@@ -13,7 +13,7 @@ from fairseq_posenc.basics.lines import read_json_object
 class Question(NamedTuple):
     """A question."""
 
-    id: str  # its name in predictions
+    id: str  # the name in predictions
     text: str  # the question
     passage: int  # the number of its passage in the file
     answers: Tuple[str, ...] = ()  # texts of the right answers; none if it has no answer

@@ -106,8 +106,8 @@ def best_spans(
 class Candidate(NamedTuple):
     """A span that a window proposes."""
 
-    start: int  # its first token in the passage
-    end: int  # its last token
+    start: int  # the first token in the passage
+    end: int  # the last token
     score: float  # sum of the logits of its start and its end
     null: float  # the window's score for no answer
 
@@ -117,7 +117,7 @@ class Answer(NamedTuple):
 
     text: str  # the answer in the words of the passage
     score: float  # sum of two logits
-    start: int  # its first character in the passage
+    start: int  # the first character in the passage
 
 
 def no_answer_probability(null_difference: float) -> float:

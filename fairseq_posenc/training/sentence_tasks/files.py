@@ -26,7 +26,7 @@ class Example(NamedTuple):
     where: str  # the file and the line, from 1, for messages
     texts: List[str]  # the sentence, or both
     label: str = ""  # the label, empty in a test set
-    id: str = ""  # its name in a submission; in JSON, as it is written there
+    id: str = ""  # the name in a submission; in JSON, as it is written there
 
 
 def marked_spans(text: str, target: Dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from fairseq_posenc.training.reading.data import Split
 class Window(NamedTuple):
     """A part of a passage, in tokens; ends are exclusive."""
 
-    start: int  # its first token
+    start: int  # the first token
     end: int  # the token after its last
     own_start: int  # the first token of which this window sees more context than any other window
     own_end: int  # the token after the last such token
