@@ -31,9 +31,10 @@ def stock_twin(checkpoint: Mapping[str, Any]) -> Optional[str]:
     Returns:
         its name; None where the architecture is known here, or no model has such parameters.
     """
-    name, state = architecture(checkpoint), checkpoint["model"]
+    name = architecture(checkpoint)
     if name in ARCH_MODEL_NAME_REGISTRY or name in MODEL_REGISTRY:
         return None
+    state = checkpoint["model"]
     has = [
         twin
         for stack, twin in _STACKS.items()
