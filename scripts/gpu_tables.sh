@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What docs/speed.md says of a GPU, measured again: one table after the other, the most valuable first.
+# Measure again what docs/speed.md says of a GPU: one table after the other, the most valuable first.
 #
 #   gpu_tables.sh OUT [options]
 #
-# OUT/NAME.log has a table, and OUT/NAME.json its values. Started again, it goes on with the table at
-# which it was stopped. A table that fails is named at the end, and the others are made.
+# OUT/NAME.log has a table, and OUT/NAME.json its values. The script, started again, goes on with the
+# table that it was making. A table that fails is named at the end, and the others are made.
 #
 #   --only NAME,...       these tables alone: generation-float16, training-bfloat16, attention, linear,
 #                         flex, training-float16, masked-lm, generation-bfloat16, compiled, tests

@@ -30,9 +30,7 @@ def pytest_collectstart():
 
 
 def pytest_collection_finish():
-    """Spare the garbage collector what lives as long as the tests: modules and the tests."""
-    gc.collect()
-    gc.freeze()
+    """Look for garbage seldom: tests make little."""
     gc.set_threshold(100_000, 50, 50)
 
 
@@ -57,7 +55,7 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def lasting():
-    """Spare the garbage collector what the tests before have imported, too.
+    """Spare the garbage collector what lives as long as the tests: these, and what they import.
 
     statsmodels collects garbage in every call, which takes a second beside all of transformers.
     """

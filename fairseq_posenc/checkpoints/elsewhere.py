@@ -10,19 +10,19 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import model_settings
+from fairseq_posenc.checkpoints.settings import architecture
 
-#: How the names of the layers begin in fairseq's models.
-_STACKS = {
-    "encoder.sentence_encoder.": "roberta",
-    "encoder.": "transformer",
-    "decoder.": "transformer_lm",
+#: The start of the names of the layers in fairseq's models; a translation model has those of two.
+STACKS = {
+    "transformer": "encoder.",
+    "transformer_lm": "decoder.",
+    "roberta": "encoder.sentence_encoder.",
 }
 
 
-def architecture(checkpoint: Mapping[str, Any]) -> str:
-    """The name of a checkpoint's architecture, or of its model."""
-    settings = model_settings(checkpoint)
-    return str(settings.get("_name") or settings.get("arch"))
+def _registered(checkpoint: Mapping[str, Any]) -> bool:
+    name = architecture(model_settings(checkpoint))
+    return name in ARCH_MODEL_NAME_REGISTRY or name in MODEL_REGISTRY
 
 
 def stock_twin(checkpoint: Mapping[str, Any]) -> Optional[str]:
@@ -31,13 +31,12 @@ def stock_twin(checkpoint: Mapping[str, Any]) -> Optional[str]:
     Returns:
         its name; None where the architecture is known here, or no model has such parameters.
     """
-    name = architecture(checkpoint)
-    if name in ARCH_MODEL_NAME_REGISTRY or name in MODEL_REGISTRY:
+    if _registered(checkpoint):
         return None
     state = checkpoint["model"]
     has = [
         twin
-        for stack, twin in _STACKS.items()
+        for twin, stack in STACKS.items()
         if f"{stack}layers.0.self_attn.k_proj.weight" in state
     ]
     if has == ["transformer_lm"] and any(parameter.startswith("encoder.") for parameter in state):
@@ -51,18 +50,12 @@ def refuse_unknown(path: str, checkpoint: Mapping[str, Any]) -> None:
     Raises:
         UsageError: naming what would work.
     """
-    name = architecture(checkpoint)
-    if name in ARCH_MODEL_NAME_REGISTRY or name in MODEL_REGISTRY:
+    if _registered(checkpoint):
         return
-    twin = stock_twin(checkpoint)
-    other = (
-        ""
-        if twin is None
-        else (
-            f", or, if it is fairseq's {twin} under another name, --model-overrides "
-            f"\"{{'arch': '{twin}'}}\""
-        )
-    )
+    name, twin, other = architecture(model_settings(checkpoint)), stock_twin(checkpoint), ""
+    if twin is not None:
+        other = f", or, if it is fairseq's {twin} under another name, --model-overrides "
+        other += f"\"{{'arch': '{twin}'}}\""
     raise UsageError(
         f"{path}: is of --arch {name}, which is not registered here; give the --user-dir that "
         f"registers it{other}"

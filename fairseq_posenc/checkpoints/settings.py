@@ -22,6 +22,11 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     return saved
 
 
+def architecture(settings: Mapping[str, Any]) -> str:
+    """The name of a model's architecture, or of the model, in its settings."""
+    return str(settings.get("_name") or settings.get("arch"))
+
+
 def task_of(checkpoint: Mapping[str, Any]) -> Options:
     """The settings of the task that a checkpoint was trained on, as saved."""
     cfg = checkpoint.get("cfg")

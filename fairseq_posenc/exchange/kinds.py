@@ -12,6 +12,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
 
+from fairseq_posenc.checkpoints.elsewhere import STACKS
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
 from fairseq_posenc.models.masked_lm import MASKED_LM
@@ -81,7 +82,7 @@ TRANSLATION = Kind(
     "transformer",
     ("translation",),
     ("label_smoothed_cross_entropy", "LabelSmoothedCrossEntropyCriterion"),
-    "encoder.",
+    STACKS["transformer"],
     "decoder.output_projection.",
     "max_source_positions",
     tuple((name, name) for name in ("max_source_positions", "max_target_positions")),
@@ -93,7 +94,7 @@ CAUSAL = Kind(
     "transformer_lm",
     LANGUAGE_MODEL.tasks,
     ("cross_entropy", "CrossEntropyCriterion"),
-    "decoder.",
+    STACKS["transformer_lm"],
     "decoder.output_projection.",
     "max_target_positions",
     (("tokens_per_sample", "max_target_positions"),),
@@ -104,7 +105,7 @@ MASKED = Kind(
     "roberta",
     MASKED_LM.tasks,
     ("masked_lm", "MaskedLmLoss"),
-    "encoder.sentence_encoder.",
+    STACKS["roberta"],
     "encoder.lm_head.",
     "max_positions",
     (("tokens_per_sample", "max_positions"),),

@@ -26,7 +26,7 @@ from fairseq_posenc.checkpoints.reading import (
     refuse_adapted,
     refuse_nonfinite,
 )
-from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, task_of
+from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings, task_of
 from fairseq_posenc.exchange.kinds import (
     CAUSAL,
     COPIES,
@@ -169,7 +169,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     saved = checkpoint["model"]
     refuse_adapted(path, saved)
     settings = saved_settings(checkpoint)
-    name = settings.get("_name") or settings.get("arch")
+    name = architecture(settings)
     kind = kind_of(name)
     if kind is MASKED:
         settings = as_ours(settings)

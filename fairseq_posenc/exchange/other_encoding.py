@@ -13,9 +13,9 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.elsewhere import architecture, stock_twin
+from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
-from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
+from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
 from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.configuration.stacks import SIDES
@@ -53,7 +53,7 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
     checkpoint = read_checkpoint(path, lazy=True)
     refuse_adapted(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
-    name = architecture(checkpoint)
+    name = architecture(settings)
     twin = stock_twin(checkpoint)
     if twin is not None:
         logger.warning(f"{path}: is of --arch {name}, unknown here; taken as fairseq's {twin}")

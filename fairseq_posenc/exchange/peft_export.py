@@ -20,7 +20,7 @@ from torch import nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.checkpoints.reading import DIGEST, read_checkpoint
-from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
+from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
 from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_names import TRANSPOSED, Joint
@@ -113,7 +113,7 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
     if not os.path.isfile(base):
         raise UsageError(f"--lora-base {base}: no such file; give the checkpoint that is adapted")
     theirs = saved_settings(read_checkpoint(base, lazy=True))
-    names = [each.get("_name") or each.get("arch") for each in (saved, theirs)]
+    names = [architecture(each) for each in (saved, theirs)]
     kind, of_base = map(kind_of, names)
     if kind is None or kind is not of_base or not is_ours(theirs):  # fairseq's own lack settings
         raise UsageError(f"{wanted.path}: is a model {names[0]}, its base a {names[1]}; {_MERGE}")

@@ -6,7 +6,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Set
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
-from fairseq_posenc.checkpoints.settings import saved_settings, task_settings
+from fairseq_posenc.checkpoints.settings import architecture, saved_settings, task_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.exchange.formats import Expressible, Wanted, inexpressible
@@ -45,7 +45,7 @@ def source_of(wanted: Wanted, target: str, kinds: Sequence[Kind] = KINDS) -> Sou
     checkpoint = read_checkpoint(wanted.path, lazy=True)
     refuse_adapted(wanted.path, checkpoint["model"])
     settings = saved_settings(checkpoint)
-    name = str(settings.get("_name") or settings.get("arch"))
+    name = architecture(settings)
     kind = kind_of(name)
     if kind is None or kind not in kinds:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in kinds)

@@ -11,6 +11,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.checkpoints.settings import architecture
 from fairseq_posenc.exchange.formats import ForeignModel, Logits
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Kind, kind_of
 from fairseq_posenc.flags.options import option
@@ -127,7 +128,7 @@ def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict
 @torch.no_grad()
 def refuse_overflow(loaded: Loaded) -> None:
     """Refuse a model that computes infinity or NaN from finite weights, given ordinary tokens."""
-    kind = kind_of(loaded.settings.get("_name") or loaded.settings.get("arch"))
+    kind = kind_of(architecture(loaded.settings))
     if kind is None:  # a model of another structure, such as ELECTRA's
         return
     limits = loaded.model.max_positions()

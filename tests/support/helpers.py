@@ -195,7 +195,7 @@ LAYERS = {
 _MODEL_BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--reformer-chunk", "8"]}
 #: the registered attentions with feature maps
 LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
-#: the encodings that can rotate features
+#: the attentions that can rotate their features
 ROTATING = [name for name in LINEAR if ATTENTIONS[name].thing.map_class.positive]
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
