@@ -1,7 +1,7 @@
 """Self-attention kernels: their interface, the positions and masks they receive, their registry."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Hashable, List, NamedTuple, Optional, Tuple, TypedDict
+from typing import Any, Callable, Hashable, List, NamedTuple, Optional, Tuple, TypedDict, Union
 
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
@@ -50,7 +50,7 @@ class Positions(TypedDict, total=False):
         causal: whether the attention has to hide later keys; False if *bias* does so.
         empty_rows: whether a query may see no key at all.
         length_factor: what the kernel makes of the number of keys that a query sees, (1|B, 1, 1|T,
-            1), float32, for kernels that ask for it.
+            1), float32, or one number for all queries, for kernels that ask for it.
         table: table of the transform, such as rotations, for the new positions, or None.
         key_table: table of the transform for the positions of *keys*.
         keys: input for keys and values, (B, S, C), where queries have another: with a memory, or
@@ -74,7 +74,7 @@ class Positions(TypedDict, total=False):
     bias: Optional[Tensor]
     causal: bool
     empty_rows: bool
-    length_factor: Tensor
+    length_factor: Union[float, Tensor]
     table: Optional[Tensor]
     key_table: Optional[Tensor]
     keys: Optional[Tensor]
@@ -143,7 +143,8 @@ class Abilities:
             first text of a pair.
         relative_after_rotation: whether rotating q and k keeps the product a function of distance.
         length_factor: computes the entry *length_factor* from the number of keys that each query
-            sees, (1|B, 1, 1|T, 1), float32, at least 1; None if ``forward`` does not read it.
+            sees, (1|B, 1, 1|T, 1), float32, at least 1, or one number for all; None if ``forward``
+            does not read it.
         longest: name of the setting that is the greatest number of tokens, or None.
         why_longest: why there cannot be more tokens.
     """
@@ -160,7 +161,7 @@ class Abilities:
     causal_in_bias: bool = False
     reads_first_text: bool = False
     relative_after_rotation: bool = True
-    length_factor: Optional[Callable[[Tensor], Tensor]] = None
+    length_factor: Optional[Callable[[Any], Any]] = None
     longest: Optional[str] = None
     why_longest: str = ""
 

@@ -128,13 +128,11 @@ class KeyValueBuffers:
         begin = max(start, self.first)
         window = (2, begin - self.base, self.length - begin)
         for kind, buffer in self.buffers.items():
-            used = buffer.narrow(*window)
             if start:
+                used = buffer.narrow(*window)
                 used.copy_(used.index_select(0, order))
-            else:
-                fresh = buffer.new_empty(rows, *buffer.shape[1:])
-                torch.index_select(used, 0, order, out=fresh.narrow(*window))
-                self.buffers[kind] = fresh
+            else:  # one operation, though it also copies the room for further tokens
+                self.buffers[kind] = buffer.index_select(0, order)
         self._show()
 
 

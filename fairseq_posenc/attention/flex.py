@@ -18,7 +18,6 @@ from torch import Tensor
 
 from fairseq_posenc.attention.base import Positions
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import with_terms
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_FLEX
@@ -133,8 +132,8 @@ class FlexAttention(MultiheadAttention):
         if incremental_state is not None:  # the first tokens, which are all so far
             k, v, _ = append_to_cache(self, k, v, incremental_state)
         factor = positions.get("length_factor")
-        if factor is not None:
-            q, _ = with_terms(q, None, None, factor)
+        if factor is not None:  # a scale by length would be compiled anew for every length
+            q = (q * factor).type_as(q)
         out = flex_attend(q, k, v, self.encoding.scale, logits, blocks)
         return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 

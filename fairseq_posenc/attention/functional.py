@@ -5,7 +5,7 @@ relative encodings; RoFormer Eq. 2).  Fully masked rows give zeros.
 """
 
 import contextlib
-from typing import Any, Callable, ContextManager, Optional, Tuple
+from typing import Any, Callable, ContextManager, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,8 @@ from fairseq_posenc.basics.versions import (
 )
 
 #: Widest heads of PyTorch's fused kernels on a GPU.  Wider values, as in gated attention units, get
-#: one that accumulates its output in global memory, at every block of keys.
+#: one that accumulates its output in global memory, at every block of keys, which costs little for
+#: a single query: a row of output is then written for a block of values that is read.
 WIDEST_FUSED = 256
 
 
@@ -121,20 +122,28 @@ def drop(x: Tensor, dropout: FairseqDropout) -> Tensor:
 
 
 def with_terms(
-    q: Tensor, bias: Optional[Tensor], terms: Optional[Tensor], factor: Optional[Tensor]
-) -> Tuple[Tensor, Optional[Tensor]]:
-    """Queries and bias of logits that have further *terms* and a *factor* on all products with q.
+    q: Tensor,
+    scale: float,
+    bias: Optional[Tensor],
+    terms: Optional[Tensor],
+    factor: Union[float, Tensor, None],
+) -> Tuple[Tensor, float, Optional[Tensor]]:
+    """Queries, scale and bias of logits with further *terms* and a *factor* on products with q.
 
     Args:
         q: queries (B, H, T, D).
+        scale: factor on q·k.
         bias: additive term (1|B, 1|H, 1|T, S), or None.
         terms: content-dependent logits, products with q, (B, H, T, S), or None.
-        factor: (1|B, 1, 1|T, 1), or None.
+        factor: (1|B, 1, 1|T, 1), one number for all queries, or None.
     """
-    if factor is not None:
+    if terms is not None and factor is not None:
+        terms = (terms * factor).type_as(terms)
+    if torch.is_tensor(factor):
         q = (q * factor).type_as(q)
-        terms = None if terms is None else (terms * factor).type_as(terms)
-    return q, bias if terms is None else aligned(terms if bias is None else bias + terms)
+    elif factor is not None:
+        scale *= factor
+    return q, scale, bias if terms is None else aligned(terms if bias is None else bias + terms)
 
 
 def attend(
@@ -170,7 +179,8 @@ def attend(
     # On a CPU, PyTorch has no fused kernel with dropout or with gradients for the bias; its
     # fallback takes 1.15 times as long as attend_with_weights at 512 tokens.
     on_cpu = dropout == 0 and (bias is None or not bias.requires_grad)
-    fused = v.size(-1) <= WIDEST_FUSED if q.is_cuda else on_cpu
+    narrow = v.size(-1) <= WIDEST_FUSED or q.size(2) == 1
+    fused = narrow if q.is_cuda else on_cpu
     if not (HAS_SDPA and fused) or torch.jit.is_tracing():
         return attend_with_weights(q, k, v, scale, bias, causal, dropout, empty_rows)[0]
     heads, groups = q.size(1), {}

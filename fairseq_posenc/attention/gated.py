@@ -12,7 +12,6 @@ for GAU-based Model", Liu (called GAU below), sections 2.3, 3 and 4.1:
 Two units replace the attention and the feed-forward sub-layer of a Transformer layer.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, Dict, List, Optional, Tuple, cast
@@ -27,25 +26,32 @@ from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast, with_terms
 from fairseq_posenc.attention.joint import join, joined, wanted
-from fairseq_posenc.attention.normalisers import DIVISORS, RELU, SOFTMAX, squared_relu
+from fairseq_posenc.attention.normalisers import (
+    DIVISORS,
+    RELU,
+    SOFTMAX,
+    Counts,
+    log_ratio,
+    squared_relu,
+)
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.flags.options import Options
 
 
-def length_factor(options: Options, counts: Tensor) -> Tensor:
+def length_factor(options: Options, counts: Counts) -> Counts:
     """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 over the root of a divisor.
 
     Args:
         options: reads ``gau_normaliser``, ``gau_reference_length``, ``gau_length``,
             ``gau_divisor`` and ``gau_key_size``.
-        counts: n, the number of keys that each query sees, float32.
+        counts: n, the number of keys that each query sees.
     """
     reference = float(options.gau_reference_length)
     if options.gau_normaliser in SOFTMAX:
-        return counts.log() / math.log(reference)
-    n = torch.full_like(counts, reference) if options.gau_length == "reference" else counts
+        return log_ratio(counts, reference)
+    n = reference if options.gau_length == "reference" else counts
     return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
 
@@ -136,7 +142,7 @@ class GatedAttention(AttentionKernel):
         padding_mask: Optional[Tensor] = None,
         distance_vectors: Optional[Tensor] = None,
         empty_rows: bool = True,
-        length_factor: Optional[Tensor] = None,
+        length_factor: Optional[Counts] = None,
         uneven: bool = False,
         incremental_state: IncrementalState = None,
     ) -> Tensor:
@@ -157,12 +163,12 @@ class GatedAttention(AttentionKernel):
             )
             terms = content_logits(self, content, distance_vectors, incremental_state)
         if self.normaliser in SOFTMAX:
-            q, bias = with_terms(q, bias, terms, length_factor)
+            q, scale, bias = with_terms(q, self.encoding.scale, bias, terms, length_factor)
             rate = dropout_rate(self.dropout_module)
-            out = attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
+            out = attend(q, k, v, scale, bias, causal, rate, empty_rows)
         else:  # a stack gives the factor to all normalisers but softmax
             scaled = self.normaliser == "scaled_squared_relu"
-            weights = squared_relu(q, k, bias, cast(Tensor, length_factor), scaled)
+            weights = squared_relu(q, k, bias, cast(Counts, length_factor), scaled)
             weights = drop(weights, self.dropout_module)
             with no_autocast(v.device):
                 out = torch.matmul(weights, v.to(weights)).type_as(v)

@@ -5,8 +5,9 @@ with several divisors, and the number n of keys that a query may see, which soft
 of the divisors depend on.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, Optional, Union
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +17,29 @@ from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.flags.settings import Needs, setting
 
+#: The number of keys that each query sees, or what is computed from it: (1|B, 1, 1|T, 1), float32,
+#: or one number for all queries.
+Counts = Union[float, Tensor]
 # square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
-DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
+DIVISORS: Dict[str, Callable[[Counts, int], Counts]] = {
     "n*n": lambda n, s: n,
-    "n": lambda n, s: n.sqrt(),
-    "n*s": lambda n, s: (n * s).sqrt(),
-    "s*s": lambda n, s: torch.full_like(n, float(s)),
+    "n": lambda n, s: n**0.5,
+    "n*s": lambda n, s: (n * s) ** 0.5,
+    "s*s": lambda n, s: float(s),
     # the formula that GAU Table 2 prints, ReLU²(q·k / √s) / (n s)
-    "n*s*s": lambda n, s: n.sqrt() * s,
+    "n*s*s": lambda n, s: n**0.5 * s,
 }
+
+
+def log_ratio(counts: Counts, reference: float) -> Counts:
+    """log n / log N of softmax_plus (GAU section 3.3).
+
+    Args:
+        counts: n, the number of keys that each query sees.
+        reference: N, usually the length in training, in tokens.
+    """
+    log = counts.log() if torch.is_tensor(counts) else math.log(counts)
+    return log / math.log(reference)
 
 
 def visible_keys(
@@ -33,11 +48,14 @@ def visible_keys(
     causal: bool,
     padding_mask: Optional[Tensor],
     device: torch.device,
-) -> Tensor:
-    """Number of keys visible to each query, float32, (1|B, 1, 1|T, 1), at least 1.
+    number: bool = False,
+) -> Counts:
+    """Number of keys visible to each query, at least 1.
 
     >>> visible_keys(2, 3, True, None, torch.device("cpu")).flatten()
     tensor([2., 3.])
+    >>> visible_keys(1, 3, True, None, torch.device("cpu"), number=True)
+    3.0
 
     Args:
         query_length: T; queries are the last T of S positions.
@@ -45,9 +63,13 @@ def visible_keys(
         causal: later keys are hidden.
         padding_mask: (B, S), True at hidden padding, or None.
         device: device of the result.
+        number: return a number where all queries see equally many keys, which takes no operation
+            of the device.
     """
     if padding_mask is None:
         first = key_length - query_length + 1 if causal else key_length
+        if number and first == key_length:
+            return float(key_length)
         return torch.arange(first, key_length + 1, device=device).float().view(1, 1, -1, 1)
     real = ~padding_mask
     seen = real.long().cumsum(dim=1)[:, -query_length:] if causal else real.sum(dim=1, keepdim=True)
@@ -55,7 +77,7 @@ def visible_keys(
 
 
 def squared_relu(
-    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Tensor, scaled: bool
+    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Counts, scaled: bool
 ) -> Tensor:
     """ReLU²(scale · q kᵀ + bias) in float32, normalised if *scaled* (GAU section 2.3, Table 2).
 
@@ -65,7 +87,7 @@ def squared_relu(
         q: queries (B, 1, T, s).
         k: keys (B, 1, S, s).
         bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys, or None.
-        scale: square root of 1/divisor, (1|B, 1, 1|T, 1).
+        scale: square root of 1/divisor, (1|B, 1, 1|T, 1), or one number for all queries.
         scaled: divide every row by its sum.
 
     Returns:

@@ -1,6 +1,5 @@
 """Multi-head softmax attention: self-attention and attention to the source."""
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import List, Optional, Sequence, Tuple
@@ -28,6 +27,7 @@ from fairseq_posenc.attention.grouped import (
     kv_heads_of,
     repeat_heads,
 )
+from fairseq_posenc.attention.normalisers import Counts, log_ratio
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.flags.options import Options, option
@@ -125,7 +125,7 @@ class MultiheadAttention(MultiheadKernel):
         scale = option(options, "log_length_scale")
         if scale is None:
             return cls.abilities
-        return replace(cls.abilities, length_factor=partial(_log_ratio, scale))
+        return replace(cls.abilities, length_factor=partial(log_ratio, reference=scale))
 
     def forward(
         self,
@@ -138,7 +138,7 @@ class MultiheadAttention(MultiheadKernel):
         padding_mask: Optional[Tensor] = None,
         distance_vectors: Optional[Tensor] = None,
         empty_rows: bool = True,
-        length_factor: Optional[Tensor] = None,
+        length_factor: Optional[Counts] = None,
         key_table: Optional[Tensor] = None,
         keys: Optional[Tensor] = None,
         step: int = 1,
@@ -157,12 +157,10 @@ class MultiheadAttention(MultiheadKernel):
             )
         terms, relative_values = None, None
         if self.position_terms is not None:
-            positions = (query_positions, key_positions)
-            scale = self.encoding.scale
+            positions = (query_positions, key_positions, padding_mask)
             content_k = repeat_heads(content_k, self.num_heads)
-            content = Content(
-                x, content_q, content_k, scale, *positions, padding_mask, step, of_keys, uneven
-            )
+            scale = self.encoding.scale
+            content = Content(x, content_q, content_k, scale, *positions, step, of_keys, uneven)
             terms = content_logits(self, content, distance_vectors, incremental_state)
             if self.position_terms.needs_weights:
                 added = self.position_terms.added_values(content)
@@ -171,10 +169,11 @@ class MultiheadAttention(MultiheadKernel):
                 else:
                     v = v if added.size(1) == 1 else repeat_heads(v, self.num_heads)
                     v = v + added.type_as(v)
+        scale = self.encoding.scale
         if terms is not None or length_factor is not None:
-            q, bias = with_terms(q, bias, terms, length_factor)
+            q, scale, bias = with_terms(q, scale, bias, terms, length_factor)
         rate = dropout_rate(self.dropout_module)
-        given = (q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
+        given = (q, k, v, scale, bias, causal, rate, empty_rows)
         if relative_values is None:
             out = attend(*given)
         else:
@@ -224,10 +223,6 @@ class MultiheadAttention(MultiheadKernel):
                 _, k, v = self.encoding.transform(k, k, v, key_table)
         # (B, T, H, D) -> (B, H, T, D), and (B, S, G, D) -> (B, G, S, D)
         return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
-
-
-def _log_ratio(reference: float, counts: Tensor) -> Tensor:
-    return counts.log() / math.log(reference)
 
 
 class CrossAttention(StockMultiheadAttention):

@@ -92,6 +92,8 @@ class StackPositions:
         #: the most tokens that the kernel has parameters for
         self.longest: float = math.inf if name is None else option(cfg, name)
         self.causal = stack.causal
+        #: numbers that differ between batches would be a reason to compile layers again
+        self.compiled = bool(option(cfg, "compile_layers", False))
         explicit = ExplicitPositions(cfg, stack, dictionary)
         #: makes positions that are not counted, if there can be any
         self.explicit = explicit if explicit.sampler or explicit.rule else None
@@ -246,7 +248,8 @@ class StackPositions:
                 distances = (keys.unit, keys.step)
                 bundle["distance_vectors"] = encoding.distance_vectors(*reached, x, *distances)
         if kernel is None and abilities.length_factor is not None:
-            counts = visible_keys(*sizes, causal, padding.mask, x.device)
+            number = not (self.compiled or torch.jit.is_tracing())
+            counts = visible_keys(*sizes, causal, padding.mask, x.device, number)
             bundle["length_factor"] = abilities.length_factor(counts)
         tables: List[Dict[str, Tensor]] = []
         for one in kernels:
