@@ -142,6 +142,9 @@ class Abilities:
         reads_first_text: True if :meth:`.AttentionKernel.sparse_positions` reads the length of the
             first text of a pair.
         relative_after_rotation: whether rotating q and k keeps the product a function of distance.
+        static_cache: how a decoding step can be done with tensors that keep their shapes: ``keys``,
+            if the cache has the keys and values of all tokens so far, and *padding_mask* or *bias*
+            can hide room for more behind them; ``sums``, if the cache has a constant size; or None.
         length_factor: computes the entry *length_factor* from the number of keys that each query
             sees, (1|B, 1, 1|T, 1), float32, at least 1, or one number for all; None if ``forward``
             does not read it.
@@ -161,6 +164,7 @@ class Abilities:
     causal_in_bias: bool = False
     reads_first_text: bool = False
     relative_after_rotation: bool = True
+    static_cache: Optional[str] = None
     length_factor: Optional[Callable[[Any], Any]] = None
     longest: Optional[str] = None
     why_longest: str = ""

@@ -21,6 +21,9 @@ _Kind = Tuple[int, torch.dtype]  # heads and type
 
 # keys in the incremental state: fairseq's, and ours
 STATE, _BUFFERS, _TERMS = "attn_state", "buffers", "position_terms"
+#: Key of the index of the new token, (1, ), in a state whose tensors have room for more tokens and
+#: keep their places in memory.
+COLUMN = "column"
 _BLOCK = 64  # tokens
 _ALWAYS = 2**62  # tokens that a hypothesis shares with itself
 _TRACKED = 512  # the most hypotheses whose shared tokens are kept, a table of their pairs
@@ -194,6 +197,11 @@ def append_parts(
         keep: number of tokens to keep before the new ones, or None for all.
     """
     saved = layer.get_incremental_state(incremental_state, STATE)
+    column: Any = None if incremental_state is None else incremental_state.get(COLUMN)
+    if column is not None:
+        for name, x in new.items():
+            saved[name].index_copy_(2, column, x)
+        return dict(saved)
     if updates_in_place(new):
         buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
         if saved is None:
@@ -225,6 +233,13 @@ def counted(like: Tensor, number: int) -> Tensor:
         number: S.
     """
     return like.as_strided((len(like), number, 0), (1, 1, 1))
+
+
+def take_cache(layer: Layer, incremental_state: Dict[str, Any]) -> Parts:
+    """Take the cache of *layer* out of *incremental_state*; it has one."""
+    names = (STATE, _BUFFERS, _TERMS)
+    full = [layer._get_full_incremental_state_key(name) for name in names]
+    return [incremental_state.pop(name, None) for name in full][0]
 
 
 def cached_length(layer: Layer, incremental_state: IncrementalState) -> int:
@@ -284,6 +299,6 @@ def content_logits(
     """
     projected: Any = layer.get_incremental_state(incremental_state, _TERMS) or {}
     logits = layer.position_terms(content, distance_vectors, projected)
-    if incremental_state is not None:
+    if incremental_state is not None and COLUMN not in incremental_state:
         layer.set_incremental_state(incremental_state, _TERMS, projected)
     return logits

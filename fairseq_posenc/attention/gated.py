@@ -69,7 +69,10 @@ class GatedAttention(AttentionKernel):
     """
 
     abilities = Abilities(
-        hooks=("transform", "shared", "content"), takes_positions=True, traceable=True
+        hooks=("transform", "shared", "content"),
+        takes_positions=True,
+        traceable=True,
+        static_cache="keys",
     )
 
     def __init__(

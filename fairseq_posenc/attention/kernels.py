@@ -30,6 +30,14 @@ def kernel_of(options: Options) -> Type[AttentionKernel]:
     return ATTENTIONS.find(options.attention).thing
 
 
+def flag_of_kernel(options: Options) -> str:
+    """The flag, with its value, that selects :func:`kernel_of`."""
+    chunk = option(options, "gau_chunk")
+    if options.layer == "gated":
+        return f"--gau-chunk {chunk}" if chunk else "--layer gated"
+    return FLEX_FLAG if kernel_of(options) is FlexAttention else f"--attention {options.attention}"
+
+
 def check_attention(options: Options, encodings: List[Encoding]) -> None:
     """Refuse an attention that does not support *encodings*.
 
@@ -40,18 +48,12 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
     Raises:
         UsageError: naming the flag.
     """
-    chosen = f"--attention {options.attention}"
-    if options.layer == "gated":
-        if options.attention != "softmax":
-            raise UsageError(
-                f"{chosen}: gated attention units replace the attention of a layer; drop the flag, "
-                "or --layer gated"
-            )
-        chunk = option(options, "gau_chunk")
-        chosen = f"--gau-chunk {chunk}" if chunk else "--layer gated"
-    kernel = kernel_of(options)
-    if kernel is FlexAttention:
-        chosen = FLEX_FLAG
+    if options.layer == "gated" and options.attention != "softmax":
+        raise UsageError(
+            f"--attention {options.attention}: gated attention units replace the attention of a "
+            "layer; drop the flag, or --layer gated"
+        )
+    kernel, chosen = kernel_of(options), flag_of_kernel(options)
     abilities = kernel.abilities_for(options)
     for encoding in encodings:
         if not abilities.takes(encoding):

@@ -88,6 +88,7 @@ class MultiheadAttention(MultiheadKernel):
         takes_keys=True,
         takes_positions=True,
         traceable=True,
+        static_cache="keys",
     )
 
     def __init__(

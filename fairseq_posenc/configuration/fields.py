@@ -35,6 +35,7 @@ from fairseq_posenc.layers.low_rank import LowRankFlags
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
 from fairseq_posenc.layers.trained_parts import TrainingFlags
+from fairseq_posenc.stacks.cuda_graphs import GraphFlags
 
 Field = Tuple[str, Any, Any]
 
@@ -221,7 +222,9 @@ def computing_fields(family: type) -> List["dataclasses.Field[Any]"]:
 
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     """The flags that the plug-in adds to fairseq's in some family, by name."""
-    some = [dataclasses.fields(each) for each in (SideFlags, MemoryFlags, DocumentFlags)]
+    some = [
+        dataclasses.fields(each) for each in (SideFlags, MemoryFlags, DocumentFlags, GraphFlags)
+    ]
     return {flag.name: flag for flag in (*layer_flags(), *sum(some, ()))}
 
 

@@ -35,6 +35,7 @@ from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
 from fairseq_posenc.models.trained_parts import train_parts
+from fairseq_posenc.stacks.cuda_graphs import GraphFlags
 from fairseq_posenc.stacks.packed_decoder import PackedDecoder
 
 MODEL = "posenc_lm"
@@ -69,7 +70,7 @@ def _own_fields() -> List[Field]:
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}
     own = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
-    flags = (LanguageModelFlags, MemoryFlags, DocumentFlags)
+    flags = (LanguageModelFlags, MemoryFlags, DocumentFlags, GraphFlags)
     own += declared_fields([field for each in flags for field in fields_of(each)])
     for name, field in references.items():
         metadata = {"role": "free", **STOCK_RANGES.get(name, {})}

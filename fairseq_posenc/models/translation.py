@@ -29,6 +29,7 @@ from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank, refuse_low_rank
 from fairseq_posenc.models.trained_parts import train_parts
+from fairseq_posenc.stacks.cuda_graphs import GraphFlags
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.positions import find_padding
@@ -38,7 +39,9 @@ MODEL = "posenc_transformer"
 
 def _transformer_fields() -> List[Field]:
     """The flags of the installed fairseq's ``transformer``, and those of the two sides."""
-    return flat_fields(TransformerConfig) + declared_fields(fields_of(SideFlags))
+    return flat_fields(TransformerConfig) + declared_fields(
+        fields_of(SideFlags) + fields_of(GraphFlags)
+    )
 
 
 def _own_fields() -> List[Field]:

@@ -15,9 +15,10 @@ from fairseq_posenc.attention.functional import additive_mask, aligned, drop, pr
 from fairseq_posenc.attention.memory import Memory, moved_on, remembered
 from fairseq_posenc.checkpoints.warm_start import State, refuse_projection
 from fairseq_posenc.configuration.stacks import stack_of
-from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
+from fairseq_posenc.stacks.cuda_graphs import Recorder, Weights, recorded_length
 from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positioned import PositionedStack
 from fairseq_posenc.stacks.positions import find_padding, positions_of
@@ -44,6 +45,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     #: N, the most tokens that a memory keeps
     memory_length = 0
+    #: does steps of generation on a GPU, under ``--cuda-graphs``
+    recorder: Optional[Recorder] = None
 
     def __init__(
         self,
@@ -58,6 +61,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             self.positions.leave_out_column()  # the column in the data is the source's
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.own_positions(cfg)
+        if option(cfg, "cuda_graphs", False):
+            self.recorder = Recorder(cfg, self.positions)
 
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
@@ -155,42 +160,105 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if self.positions.explicit is not None or position_ids is not None:
             given = (prev_output_tokens, self.training, before, position_ids)
             padding = self.positions.with_explicit(padding, *given)
-        x = self._embed(prev_output_tokens, seen, incremental_state, padding)
+        weights = self._weights(alignment_layer, alignment_heads)
+        if incremental_state is not None and self.recorder is not None:
+            step = (prev_output_tokens, padding, encoder_out, incremental_state, weights)
+            done = self.recorder.step(self, *step)
+            if done is not None:
+                return done[0], {"attn": [done[1]], "inner_states": [done[0].transpose(0, 1)]}
+        x = self.embed_new(prev_output_tokens, seen, incremental_state, padding)
         padding = padding.after(before) if before else padding
         keys = Keys(length, padding, causal, before)
-        positions = self.positions.of_layers(x, keys)
-        source, source_bias = self._source(encoder_out, x)
-
-        asked = alignment_layer is not None or not self.training
-        alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
-        attn: Optional[Tensor] = None
-        inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
-        for index, layer in enumerate(self.layers):
-            need_weights = asked and index == alignment_layer and getattr(layer, "need_attn", False)
-            x, weights, _ = layer(
-                x,
-                source,
-                source_bias,
-                incremental_state,
-                need_weights=need_weights,
-                memory=memory[index].to(x) if memory else None,
-                **positions_of(layer, positions),
-            )
-            inner_states.append(x.transpose(0, 1))
-            if need_weights and weights is not None:
-                attn = weights[:, :alignment_heads].float().mean(dim=1).type_as(x)  # (B, T, S')
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
-        if self.project_out_dim is not None:
-            x = self.project_out_dim(x)
+        source = self.source_of(encoder_out, x)
+        x, attn, inner_states = self.apply_layers(
+            x, keys, source, incremental_state, weights, memory
+        )
         extra: Dict[str, Any] = {"attn": [attn], "inner_states": inner_states}
         if memory is not None:
             inputs = [state.transpose(0, 1) for state in inner_states[:-1]]
             extra["memory"] = moved_on(memory, inputs, self.memory_length)
         return x, extra
 
+    def _weights(self, layer: Optional[int], heads: Optional[int]) -> Weights:
+        """The layer whose attention over the source is returned, if one is, and its heads."""
+        asked = layer is not None or not self.training
+        layer = self.num_layers - 1 if layer is None else layer
+        returns = asked and any(
+            index == layer and getattr(each, "need_attn", False)
+            for index, each in enumerate(self.layers)
+        )
+        return (layer if returns else None), heads
+
+    def apply_layers(
+        self,
+        x: Tensor,
+        keys: Keys,
+        source: Tuple[Any, Any],
+        incremental_state: IncrementalState,
+        weights: Weights,
+        memory: Optional[Memory] = None,
+    ) -> Tuple[Tensor, Optional[Tensor], List[Tensor]]:
+        """The layers of the decoder, and what follows them.
+
+        Args:
+            x: input of the first layer for the new tokens, (B, T, C).
+            keys: the keys, new tokens included.
+            source: encoder states (B, S', C) and their padding as an additive mask, or two None.
+            incremental_state: fairseq's cache.
+            weights: the layer whose attention over the source is returned, or None; the number of
+                heads to average, by default all.
+            memory: as for :meth:`extract_features_scriptable`.
+
+        Returns:
+            states (B, T, C), weights (B, T, S') or None, and states between the layers (T, B, C).
+        """
+        positions = self.positions.of_layers(x, keys)
+        asked, heads = weights
+        attn: Optional[Tensor] = None
+        inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
+        for index, layer in enumerate(self.layers):
+            x, found, _ = layer(
+                x,
+                *source,
+                incremental_state,
+                need_weights=index == asked,
+                memory=memory[index].to(x) if memory else None,
+                **positions_of(layer, positions),
+            )
+            inner_states.append(x.transpose(0, 1))
+            if index == asked and found is not None:
+                attn = found[:, :heads].float().mean(dim=1).type_as(x)  # (B, T, S')
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        return x, attn, inner_states
+
+    def reorder_incremental_state_scripting(
+        self, incremental_state: Any, new_order: Tensor
+    ) -> None:
+        """Reorder the cache along with the hypotheses of a beam search."""
+        if self.recorder is not None:
+            self.recorder.reorder(incremental_state, new_order)
+        super().reorder_incremental_state_scripting(incremental_state, new_order)
+
+    def train(self, mode: bool = True) -> "TransformerDecoder":
+        """Switch to training or evaluation; recorded steps are made anew after training."""
+        if self.recorder is not None:
+            self.recorder.clear()
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "TransformerDecoder":
+        """Give parameters another type or device, which recorded steps do not follow."""
+        if self.recorder is not None:
+            self.recorder.clear()
+        return super()._apply(*args, **kwargs)
+
     def cached_length(self, incremental_state: IncrementalState) -> int:
         """Number of target tokens in the cache."""
+        recorded = recorded_length(incremental_state)
+        if recorded is not None:
+            return recorded
         attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
         return attention.cached_length(incremental_state)
 
@@ -214,7 +282,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         """Scaled token embeddings (B, T, E) of tokens (B, T)."""
         return self.embed_scale * self.embed_tokens(tokens)
 
-    def _embed(
+    def embed_new(
         self, tokens: Tensor, seen: int, incremental_state: IncrementalState, padding: Padding
     ) -> Tensor:
         """Input of the first layer for the tokens not *seen*, (B, T, C)."""
@@ -235,7 +303,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             x = self.layernorm_embedding(x)
         return drop(x, self.dropout_module)
 
-    def _source(self, encoder_out: EncoderOut, like: Tensor) -> Tuple[Any, Any]:
+    def source_of(self, encoder_out: EncoderOut, like: Tensor) -> Tuple[Any, Any]:
         """Encoder states (B, S', C) and their padding as an additive mask (B, 1, 1, S')."""
         if encoder_out is None or not encoder_out["encoder_out"]:
             return None, None

@@ -21,6 +21,7 @@ class Explicit(NamedTuple):
     reach: int  # a number above all of them
     even: bool  # whether those of the layers differ as the indices of tokens do
     row: Optional[Tensor] = None  # positions of every sequence, (S), where all have the same
+    of_queries: Optional[Tensor] = None  # (1|B, T), if the queries are not the last T tokens
 
 
 class ExplicitPositions:

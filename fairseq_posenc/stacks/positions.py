@@ -210,6 +210,8 @@ class StackPositions:
             else:
                 of_keys = count_positions(encoding.relative, keys.length, padding, x.device)
             of_queries = of_keys[:, keys.length - x.size(1) :]
+            if explicit is not None and explicit.of_queries is not None:
+                of_queries = explicit.of_queries
         by_distance = None
         if encoding.shared_bias is not None and not (pooled or uneven):
             by_distance = self._by_distance(encoding.shared_bias, x, keys)

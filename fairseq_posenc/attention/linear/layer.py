@@ -97,6 +97,7 @@ class LinearAttention(MultiheadKernel):
         changes_values=True,
         takes_positions=True,
         causal_apart=True,
+        static_cache="sums",
     )
     #: class of its feature map
     map_class: Type[FeatureMap]
