@@ -23,7 +23,9 @@ from support.masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
 from fairseq_posenc.basics.versions import HAS_FLEX
+from fairseq_posenc.stacks import cuda_graphs
 from fused import AttentionCall, fused_kernel
+from tests.stacks.test_cuda_graphs import RECORDED, prepared, same, search
 
 pytestmark = pytest.mark.gpu
 FLEX = ["flex:rotary+t5", "flex:alibi", "flex:kerple", "flex:sandwich"] if HAS_FLEX else []
@@ -111,6 +113,18 @@ def test_cached_decoding_with_reordered_beams_equals_the_full_forward(name, dtyp
         assert error(got[:, -1], full[:, -1]) < bound
         model.decoder.reorder_incremental_state_scripting(state, order)
         target = target[order]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("room", [4, 64])
+def test_recorded_steps_find_the_same(name, room, monkeypatch):
+    """The recording of a search serves the next one, also where caches grow."""
+    monkeypatch.setattr(cuda_graphs, "BLOCK", room)
+    plain, recorded = prepared(tiny_in_blocks(name).cuda())
+    for seed in (1, 2):
+        source = sentences(3, 7, seed=seed).cuda()
+        same(search([recorded], source), search([plain], source))
+    assert all(each.graph is not None for each in recorded.decoder.recorder.recordings)
 
 
 @contextlib.contextmanager

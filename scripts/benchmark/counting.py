@@ -9,8 +9,9 @@ ATen calls that are no views, dispatched by the host one by one; kernels, which 
 but those that start none on a GPU, such as allocations; bytes saved for the backward pass, without
 parameters; elements of the largest mask or stored matrix of attention; and the kernel that PyTorch
 would choose on V100, A100 and H100 for each attention, or the reason for none (see fused.py).
-Fused attention is one operation.  Figures of generation include those of fairseq's beam search.
-The operations are those that PyTorch dispatches, so the counts are exact and the same every time.
+Fused attention is one operation, and so is a step that ``--cuda-graphs`` records.
+Figures of generation include those of fairseq's beam search.  The operations are those that PyTorch
+dispatches, so the counts are exact and the same every time.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +36,7 @@ from fairseq_posenc.benchmark.measure import SUBJECTS, kinds_of, prepare_process
 from fairseq_posenc.benchmark.options import GENERATION, JOBS
 from fairseq_posenc.benchmark.run import check_jobs, check_lengths, complete
 from fairseq_posenc.cli import get_parser
+from fairseq_posenc.stacks.cuda_graphs import Recording
 from fused import GPUS, AttentionCall, fused_kernel
 
 #: Operations that make the host wait for the device.
@@ -212,6 +215,17 @@ class _AsOnGPU(TorchFunctionMode):
         counts.largest = max(counts.largest, 0 if pairs is None else pairs.numel())
 
 
+def _as_one(operations: _Operations, replay: Callable[..., None]) -> Callable[..., None]:
+    """*replay* as a GPU does it, whose host starts a recorded step as one operation."""
+
+    def replayed(recording: Recording, decoder: Any) -> None:
+        operations.counts.operations["graph"] += operations.active
+        with operations.paused():
+            replay(recording, decoder)
+
+    return replayed
+
+
 def in_backward() -> bool:
     """True inside a backward pass, where PyTorch can tell (2.1)."""
     task = getattr(torch._C, "_current_graph_task_id", None)
@@ -242,8 +256,9 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
         return tensor
 
     operations = _Operations(counts)
+    recorded = mock.patch.object(Recording, "replay", _as_one(operations, Recording.replay))
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with _AsOnGPU(operations, capability), hooks, operations:
+    with recorded, _AsOnGPU(operations, capability), hooks, operations:
         run()
     counts.operations, counts.waits = +counts.operations, +counts.waits
     return counts
