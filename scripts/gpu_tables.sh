@@ -7,7 +7,8 @@
 # table that it was making. A table that fails is named at the end, and the others are made.
 #
 #   --only NAME,...       these tables alone: generation-float16, training-bfloat16, attention, linear,
-#                         flex, training-float16, masked-lm, generation-bfloat16, compiled, tests
+#                         flex, rotation, training-float16, masked-lm, generation-bfloat16,
+#                         compiled, tests
 #   --cpu                 tiny models and two rounds on a CPU, to try the script
 #   options of ../examples/common/steps.sh --dry-run --help
 
@@ -64,6 +65,7 @@ bench attention "${ATTENTION[@]}" --skip-memory --archs softmax favor "local --l
 bench linear "${ATTENTION[@]}" --archs softmax favor elu "cosformer --position-encoding none"
 ((CPU)) || bench flex --jobs masked-lm --size bert-base --layers 2 --batch 4 --length 512 2048 8192 \
     --dtype bfloat16 --repeat 11 --archs "roberta_base --attention-dropout 0" "$T5" "$T5 --attention-backend flex"
+bench rotation --peers "${ATTENTION[@]}" --lengths "64,1024,16384" --skip-memory --archs softmax pytorch-rotation
 bench training-float16 "${TRAINING[@]}" --dtype float16 --repeat 31 "${STOCK[@]}" "${FIRST[@]}"
 PEERS=()
 ! python -c 'import transformers' 2>/dev/null || ((CPU)) || PEERS=(hf-roformer)

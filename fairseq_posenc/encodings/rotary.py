@@ -29,6 +29,7 @@ from fairseq_posenc.encodings.rotary_frequencies import (
     kept_pairs,
     rotated_channels,
 )
+from fairseq_posenc.encodings.rotary_fused import kernel_for
 from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
     ScalingFlags,
@@ -324,6 +325,11 @@ class Rotary(QKVTransform):
         Returns:
             shaped like *tensors*, in their type.
         """
+        # is_cuda is also true where a GPU's work is counted on a CPU
+        if tensors[0].device.type == "cuda" and table.is_complex():
+            kernel = kernel_for(tensors[0])
+            if kernel is not None:
+                return kernel(tensors, table, self.pairing, self.dim)
         whole = self.dim == tensors[0].size(-1)
         heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
         if table.is_complex() and torch.is_grad_enabled():

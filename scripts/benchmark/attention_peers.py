@@ -1,7 +1,7 @@
 """Self-attention layers of other libraries, with the sizes and weights of ours.
 
 Each is built as its own documentation does it, with its fused attention where it has a choice, and
-is timed only if its outputs are those of our layer.
+is timed only if its outputs are those of our layer.  One is ours with the rotation of PyTorch.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
+from fairseq_posenc import __version__
 from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
@@ -141,6 +142,20 @@ def hf_roformer(wanted: Request, package: Any) -> Layer:
     return Layer(theirs, compute, channels)
 
 
+def pytorch_rotation(wanted: Request, rotary: Any) -> Layer:
+    """Our layer, which PyTorch's operations rotate where a GPU has a kernel for it."""
+
+    def compute(x: Tensor) -> Tensor:
+        kernel_for, rotary.kernel_for = rotary.kernel_for, lambda _: None
+        try:
+            return wanted.ours.compute(x)
+        finally:
+            rotary.kernel_for = kernel_for
+
+    # in half precision the two round differently, by more than a comparison allows
+    return Layer(wanted.ours.module, compute, wanted.ours.channels, comparable=False)
+
+
 def performer(wanted: Request, package: Any) -> Layer:
     """The layer of performer-pytorch, without positions and with the features of ours."""
     (channels, heads, head_dim), favor = wanted.sizes, wanted.ours.module.feature_map
@@ -180,6 +195,9 @@ PEERS: Dict[str, Peer] = {
     # torchscale requires old packages that its attention does not use
     "torchscale": Peer(torchscale, *_TORCHSCALE, "torchscale 0.3.0"),
     "hf-roformer": Peer(hf_roformer, *_ROFORMER, "transformers 4.57.6", _SOFTMAX, _HF),
+    "pytorch-rotation": Peer(
+        pytorch_rotation, "fairseq_posenc.encodings.rotary", "fairseq_posenc", __version__
+    ),
     "performer-pytorch": Peer(
         *(performer, "performer_pytorch", "performer-pytorch"),
         *("performer-pytorch 1.1.4", ("--attention", "favor", *_NONE), _TO),

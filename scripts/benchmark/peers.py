@@ -8,8 +8,9 @@ The flags are those of the command.  Its entries may also be masked language mod
 shape: hf-roformer (pip install transformers), and gau-alpha with the weights of our GAU with two
 units a layer (pip install gau-alpha 'transformers<4.47'); and with --lengths layers with the sizes,
 weights and outputs of ours: stock (fairseq, no positions), x-transformers, rotary-embedding-torch,
-torchscale, hf-roformer, and performer-pytorch (no positions), optionally with flags of our layer
-such as --favor-kernel or --favor-features.
+torchscale, hf-roformer, pytorch-rotation (ours, but for the kernel that rotates), and
+performer-pytorch (no positions), optionally with flags of our layer such as --favor-kernel or
+--favor-features.
 """
 
 import sys

@@ -10,6 +10,7 @@ from attention_peers import PEERS, AttentionOrPeer
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.layers import plug_in_layer
 from fairseq_posenc.benchmark.models import MaskedLMSubject
+from fairseq_posenc.encodings import rotary
 from peers import MaskedLMOrPeer
 
 TINY = ["--size", "tiny", "--threads", "1", "--skip-memory", "--lengths", "9", "--batch", "2"]
@@ -51,6 +52,19 @@ def test_a_peer_has_our_outputs_in_both_forms(name):
         before, after = (layer.laid_out(layer.compute(layer.laid_out(t))) for t in (x, changed))
         assert torch.equal(before[:, :-1], after[:, :-1]) == causal
     steps(made)
+
+
+def test_the_layer_with_the_rotation_of_pytorch_asks_for_no_kernel(monkeypatch):
+    kernel_for, rotate_all, found = rotary.kernel_for, rotary.Rotary.rotate_all, []
+
+    def noted(*given):
+        found.append(rotary.kernel_for)
+        return rotate_all(*given)
+
+    monkeypatch.setattr(rotary.Rotary, "rotate_all", noted)
+    layer = attention("pytorch-rotation").encoder
+    layer.compute(torch.randn(2, 9, 128))
+    assert [each(None) for each in found] == [None] and rotary.kernel_for is kernel_for
 
 
 def test_stock_attention_with_other_positions_is_refused():
