@@ -6,9 +6,9 @@
 # OUT/NAME.log has a table, and OUT/NAME.json its values. The script, started again, goes on with the
 # table that it was making. A table that fails is named at the end, and the others are made.
 #
-#   --only NAME,...       these tables alone: generation-float16, training-bfloat16, attention, linear,
-#                         flex, rotation, training-float16, masked-lm, generation-bfloat16,
-#                         compiled, tests
+#   --only NAME,...       these tables alone: generation-float16, recorded, training-bfloat16,
+#                         attention, linear, flex, rotation, training-float16, masked-lm,
+#                         generation-bfloat16, compiled, tests
 #   --cpu                 tiny models and two rounds on a CPU, to try the script
 #   options of ../examples/common/steps.sh --dry-run --help
 
@@ -60,6 +60,11 @@ ATTENTION=(--lengths "1024,4096,16384" --dtype bfloat16 --batch 4 --repeat 11)
 T5="posenc_masked_lm --position-encoding t5 --attention-dropout 0"
 
 bench generation-float16 "${GENERATION[@]}" --dtype float16 "${STOCK[@]}" "${ALL[@]}"
+RECORDED=()
+for model in "${ALL[@]}"; do
+    RECORDED+=("$model --cuda-graphs")
+done
+bench recorded "${GENERATION[@]}" --dtype float16 "${STOCK[@]}" "${RECORDED[@]}"
 bench training-bfloat16 "${TRAINING[@]}" --dtype bfloat16 --repeat 11 "${STOCK[@]}" "${ALL[@]}"
 bench attention "${ATTENTION[@]}" --skip-memory --archs softmax favor "local --local-window 256" bigbird
 bench linear "${ATTENTION[@]}" --archs softmax favor elu "cosformer --position-encoding none"
