@@ -142,11 +142,12 @@ class _Fused(torch.autograd.Function):
     ) -> Tensor:
         """The result of *compute*, a function of *tensors*, counted as *name*."""
         ctx.operations, ctx.name, ctx.compute = operations, name, compute
+        counted = operations.active
         with operations.paused():
             out = compute(*tensors)
             sums = out.new_empty(out.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(*tensors, out, sums)
-        operations.counts.operations[name] += 1
+        operations.counts.operations[name] += counted
         return out
 
     @staticmethod

@@ -9,9 +9,7 @@ from support.shell_scripts import REPO, SCRIPTS, shell
 
 TABLES = SCRIPTS / "gpu_tables.sh"
 PAGE = (REPO / "docs" / "speed.md").read_text(encoding="utf-8")
-NAMES = (
-    "generation-float16 recorded training-bfloat16 attention linear flex rotation".split()
-)
+NAMES = "generation-float16 recorded training-bfloat16 attention linear flex rotation".split()
 NAMES += ["training-float16", "masked-lm", "generation-bfloat16", "compiled", "tests"]
 
 
