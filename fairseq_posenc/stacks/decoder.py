@@ -18,10 +18,11 @@ from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.stacks.cuda_graphs import Recorder, Weights, recorded_length
+from fairseq_posenc.stacks.cuda_graphs import Recorder, recorded_length
 from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positioned import PositionedStack
 from fairseq_posenc.stacks.positions import find_padding, positions_of
+from fairseq_posenc.stacks.recorded_step import Weights
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: Key, in the incremental state, of the padding of all tokens so far.

@@ -36,7 +36,7 @@ from fairseq_posenc.benchmark.measure import SUBJECTS, kinds_of, prepare_process
 from fairseq_posenc.benchmark.options import GENERATION, JOBS
 from fairseq_posenc.benchmark.run import check_jobs, check_lengths, complete
 from fairseq_posenc.cli import get_parser
-from fairseq_posenc.stacks.cuda_graphs import Recording
+from fairseq_posenc.stacks.recorded_step import Recording
 from fused import GPUS, AttentionCall, fused_kernel
 
 #: Operations that make the host wait for the device.

@@ -1,0 +1,172 @@
+"""One decoding step on tensors that keep their shapes and places, so that a GPU can record it.
+
+A recording of a GPU, a CUDA graph, starts all operations of a step at once, but always on the same
+tensors:
+
+* The caches have room for further tokens.  Which of them is the new one is a number on the device,
+  and those behind it are hidden, as padding is.
+* The source and the batch have room for more, too.
+* Hypotheses are reordered inside of the step, at its beginning.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention import AttentionKernel
+from fairseq_posenc.attention.cache import COLUMN, STATE, Parts, counted
+from fairseq_posenc.flags.options import Layer
+from fairseq_posenc.stacks.explicit import Explicit
+from fairseq_posenc.stacks.padding import Keys, Padding
+
+State = Dict[str, Any]
+Weights = Tuple[Optional[int], Optional[int]]
+Caches = List[Tuple[AttentionKernel, Parts]]
+
+
+def kernels_of(decoder: Layer) -> List[AttentionKernel]:
+    """The self-attentions of *decoder*."""
+    return [module for module in decoder.modules() if isinstance(module, AttentionKernel)]
+
+
+def attentions_to_source(decoder: Layer) -> List[Layer]:
+    """The attentions of *decoder* to the source."""
+    found = [getattr(layer, "encoder_attn", None) for layer in decoder.layers]
+    return [attention for attention in found if attention is not None]
+
+
+def source_keys(decoder: Layer, state: State) -> Optional[Tensor]:
+    """The keys of the source in the first layer, (N, G, S', D), or None without a source."""
+    for attention in attentions_to_source(decoder):
+        return attention._get_input_buffer(state).get("prev_key")
+    return None
+
+
+class Sizes(NamedTuple):
+    """What tells recordings apart."""
+
+    rows: int  # R, hypotheses
+    length: int  # S, target tokens
+    sources: int  # N, sentences; hypotheses, where each has a copy of its source
+    source_length: int  # S', source tokens
+    weights: Weights  # the layer whose attention to the source is returned, or None; its heads
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Recording:
+    """One decoding step, on tensors that keep their places.
+
+    Args:
+        decoder: the decoder.
+        sizes: the sizes of the tensors.
+        caches: those of a batch, whose tensors have as many heads and channels.
+        state: the incremental state of that batch, in which keys and values of the source are.
+    """
+
+    def __init__(self, decoder: Layer, sizes: Sizes, caches: Caches, state: State) -> None:
+        self.sizes, device = sizes, sizes.device
+        #: a weak reference to the batch that uses the recording
+        self.user: Any = lambda: None
+        self.tokens = torch.full((sizes.rows, 1), decoder.padding_idx, device=device)
+        self.column = torch.zeros(1, dtype=torch.int64, device=device)
+        self.rows = torch.arange(sizes.rows, device=device)
+        self.order = self.rows.clone()
+        self.state: State = {COLUMN: self.column}
+        self.of_sums = decoder.positions.abilities.static_cache == "sums"
+        self.caches: Caches = []
+        for kernel, parts in caches:
+            self.caches.append((kernel, {name: self._room(x) for name, x in parts.items()}))
+            kernel.set_incremental_state(self.state, STATE, self.caches[-1][1])
+        self.sources: List[Tuple[Layer, Parts]] = []
+        for attention in attentions_to_source(decoder):
+            parts = {
+                name: x.new_zeros(sizes.sources, x.size(1), sizes.source_length, x.size(3))
+                for name, x in attention._get_input_buffer(state).items()
+            }
+            attention._set_input_buffer(self.state, parts)
+            self.sources.append((attention, parts))
+        shape = (sizes.rows, 1, 1, sizes.source_length)
+        self.source_bias = torch.zeros(shape, dtype=sizes.dtype, device=device)
+        self.output: Tuple[Tensor, Optional[Tensor]]
+        self.graph: Any = None
+        if device.type == "cuda":
+            self._record(decoder)
+
+    def _room(self, x: Tensor) -> Tensor:
+        """Memory for a part *x* of a cache, (B, H, S, D), or sums (B, H, …)."""
+        if not x.numel():  # the number of tokens, which a step does not read
+            return counted(self.rows, 0)
+        length = () if self.of_sums else (self.sizes.length,)
+        return x.new_zeros(self.sizes.rows, x.size(1), *length, *x.shape[2 + len(length) :])
+
+    def _record(self, decoder: Layer) -> None:
+        """Record the step, which has to be done before, so that libraries are ready."""
+        with torch.cuda.device(self.sizes.device):
+            current, other = torch.cuda.current_stream(), torch.cuda.Stream()
+            other.wait_stream(current)
+            with torch.cuda.stream(other):
+                self._compute(decoder)
+            current.wait_stream(other)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.output = self._compute(decoder)
+        self.graph = graph
+
+    def replay(self, decoder: Layer) -> None:
+        """Do the step; where nothing is recorded, on a CPU, by computing it."""
+        if self.graph is None:
+            self.output = self._compute(decoder)
+        else:
+            self.graph.replay()
+
+    def _compute(self, decoder: Layer) -> Tuple[Tensor, Optional[Tensor]]:
+        """States (R, 1, C) after the new tokens, and weights (R, 1, S') or None."""
+        for x in self._parts():
+            x.copy_(x.index_select(0, self.order))
+        new = keys = self.column.unsqueeze(0)  # (1, 1)
+        hidden = None
+        if not self.of_sums:
+            keys = torch.arange(self.sizes.length, device=self.sizes.device).unsqueeze(0)
+            hidden = keys > new
+        places = Explicit(new, keys, self.sizes.length, even=False, of_queries=new)
+        given = Keys(keys.size(1), Padding(hidden, explicit=places), causal=True)
+        # keys and values of the source are in the state
+        source = (self.source_bias, self.source_bias) if self.sources else (None, None)
+        x = decoder.embed_new(self.tokens, 0, None, given.padding)
+        x, attn, _ = decoder.apply_layers(x, given, source, self.state, self.sizes.weights)
+        for kernel, parts in self.caches:
+            found: Any = kernel.get_incremental_state(self.state, STATE)
+            for name, old in parts.items():
+                if old.numel() and found[name] is not old:  # sums
+                    old.copy_(found[name])
+            kernel.set_incremental_state(self.state, STATE, parts)
+        return x, attn
+
+    def _parts(self) -> List[Tensor]:
+        return [x for _, parts in self.caches for x in parts.values() if x.numel()]
+
+    def take(self, caches: Caches) -> None:
+        """Copy the caches of a batch.  What is behind their tokens has to be 0, for sums."""
+        for x in self._parts():
+            x.zero_()
+        for (_, parts), (_, given) in zip(self.caches, caches):
+            for name, x in given.items():
+                if x.numel():
+                    parts[name][tuple(slice(size) for size in x.shape)].copy_(x)
+
+    def take_sources(self, state: State, bias: Optional[Tensor]) -> None:
+        """Copy keys and values of the source from *state*, and its padding; there is a source.
+
+        Args:
+            state: the incremental state of the batch.
+            bias: the padding as an additive mask, (B, 1, 1, S'), or None.
+        """
+        for attention, parts in self.sources:
+            for name, x in attention._get_input_buffer(state).items():
+                parts[name][: x.size(0), :, : x.size(2)].copy_(x)
+                length = x.size(2)
+        self.source_bias.fill_(float("-inf"))[..., :length] = 0.0
+        if bias is not None:
+            self.source_bias[: bias.size(0), ..., : bias.size(3)].copy_(bias)
