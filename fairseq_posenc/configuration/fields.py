@@ -22,6 +22,7 @@ from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.base import AttentionFlags
 from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.attention.normalisers import GatedFlags
+from fairseq_posenc.attention.recording import GraphFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
@@ -35,7 +36,6 @@ from fairseq_posenc.layers.low_rank import LowRankFlags
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
 from fairseq_posenc.layers.trained_parts import TrainingFlags
-from fairseq_posenc.stacks.cuda_graphs import GraphFlags
 
 Field = Tuple[str, Any, Any]
 

@@ -16,6 +16,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.memory import MemoryFlags
+from fairseq_posenc.attention.recording import GraphFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields
@@ -35,7 +36,6 @@ from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
 from fairseq_posenc.models.trained_parts import train_parts
-from fairseq_posenc.stacks.cuda_graphs import GraphFlags
 from fairseq_posenc.stacks.packed_decoder import PackedDecoder
 
 MODEL = "posenc_lm"

@@ -13,6 +13,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.recording import GraphFlags
 from fairseq_posenc.configuration.fields import (
     Field,
     SideFlags,
@@ -29,7 +30,6 @@ from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank, refuse_low_rank
 from fairseq_posenc.models.trained_parts import train_parts
-from fairseq_posenc.stacks.cuda_graphs import GraphFlags
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.positions import find_padding

@@ -9,7 +9,6 @@ The first step of a batch is computed as ever.  A recording serves all later bat
 import copy
 import math
 import weakref
-from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -19,9 +18,9 @@ from fairseq_posenc.attention.cache import STATE, IncrementalState, counted, tak
 from fairseq_posenc.attention.functional import product_dtype
 from fairseq_posenc.attention.joint import wanted
 from fairseq_posenc.attention.kernels import flag_of_kernel
+from fairseq_posenc.attention.recording import FLAG
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.stacks.padding import Padding
 from fairseq_posenc.stacks.positions import StackPositions
 from fairseq_posenc.stacks.recorded_step import (
@@ -34,24 +33,11 @@ from fairseq_posenc.stacks.recorded_step import (
     source_keys,
 )
 
-FLAG = "--cuda-graphs"
 #: A recording has room for multiples of so many tokens and sentences.
 BLOCK, SENTENCES = 64, 4
 #: The most recordings that are kept while no batch uses them.
 MOST = 3
 _BATCH = "recorded_batch"  # key in the incremental state
-
-
-@dataclass
-class GraphFlags:
-    """The flag of recorded decoding steps."""
-
-    cuda_graphs: Optional[bool] = setting(
-        False,
-        "in generation on a GPU, record a decoding step as a CUDA graph and run that for every "
-        "token; no effect in training and on a CPU",
-        role="free",
-    )
 
 
 def room(number: int, block: int) -> int:
@@ -180,12 +166,14 @@ class Recorder:
             padding: their padding.
             encoder_out: output of the encoder, or None.
             state: fairseq's cache.
-            weights: the layer whose attention to the source is returned, or None; its heads.
+            weights: as for the decoder's ``apply_layers``.
 
         Returns:
             states (B, 1, C) and weights (B, 1, S') or None.
         """
         batch, (rows, length) = state.get(_BATCH), tokens.shape
+        if weights[0] is None or not getattr(decoder.layers[weights[0]], "need_attn", False):
+            weights = None, None
         seen, like = decoder.cached_length(state), next(decoder.parameters())
         fits = seen > 0 and length == seen + 1 and (batch is None or batch.rows == rows)
         plain = padding.mask is None and padding.explicit is None and not decoder.training

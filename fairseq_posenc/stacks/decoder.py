@@ -161,7 +161,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if self.positions.explicit is not None or position_ids is not None:
             given = (prev_output_tokens, self.training, before, position_ids)
             padding = self.positions.with_explicit(padding, *given)
-        weights = self._weights(alignment_layer, alignment_heads)
+        asked = alignment_layer is not None or not self.training
+        last = self.num_layers - 1 if alignment_layer is None else alignment_layer
+        weights = (last if asked else None, alignment_heads)
         if incremental_state is not None and self.recorder is not None:
             step = (prev_output_tokens, padding, encoder_out, incremental_state, weights)
             done = self.recorder.step(self, *step)
@@ -180,16 +182,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             extra["memory"] = moved_on(memory, inputs, self.memory_length)
         return x, extra
 
-    def _weights(self, layer: Optional[int], heads: Optional[int]) -> Weights:
-        """The layer whose attention over the source is returned, if one is, and its heads."""
-        asked = layer is not None or not self.training
-        layer = self.num_layers - 1 if layer is None else layer
-        returns = asked and any(
-            index == layer and getattr(each, "need_attn", False)
-            for index, each in enumerate(self.layers)
-        )
-        return (layer if returns else None), heads
-
     def apply_layers(
         self,
         x: Tensor,
@@ -206,8 +198,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             keys: the keys, new tokens included.
             source: encoder states (B, S', C) and their padding as an additive mask, or two None.
             incremental_state: fairseq's cache.
-            weights: the layer whose attention over the source is returned, or None; the number of
-                heads to average, by default all.
+            weights: the layer whose attention over the source is returned unless generation
+                disables it, or None; the number of heads to average, by default all.
             memory: as for :meth:`extract_features_scriptable`.
 
         Returns:
@@ -218,16 +210,17 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         attn: Optional[Tensor] = None
         inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
         for index, layer in enumerate(self.layers):
+            need_weights = index == asked and getattr(layer, "need_attn", False)
             x, found, _ = layer(
                 x,
                 *source,
                 incremental_state,
-                need_weights=index == asked,
+                need_weights=need_weights,
                 memory=memory[index].to(x) if memory else None,
                 **positions_of(layer, positions),
             )
             inner_states.append(x.transpose(0, 1))
-            if index == asked and found is not None:
+            if need_weights and found is not None:
                 attn = found[:, :heads].float().mean(dim=1).type_as(x)  # (B, T, S')
         if self.layer_norm is not None:
             x = self.layer_norm(x)
