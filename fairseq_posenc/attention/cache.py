@@ -237,9 +237,10 @@ def counted(like: Tensor, number: int) -> Tensor:
 
 def take_cache(layer: Layer, incremental_state: Dict[str, Any]) -> Parts:
     """Take the cache of *layer* out of *incremental_state*; it has one."""
-    names = (STATE, _BUFFERS, _TERMS)
-    full = [layer._get_full_incremental_state_key(name) for name in names]
-    return [incremental_state.pop(name, None) for name in full][0]
+    for name in (_BUFFERS, _TERMS):
+        incremental_state.pop(layer._get_full_incremental_state_key(name), None)
+    parts: Parts = incremental_state.pop(layer._get_full_incremental_state_key(STATE))
+    return parts
 
 
 def cached_length(layer: Layer, incremental_state: IncrementalState) -> int:
@@ -299,6 +300,7 @@ def content_logits(
     """
     projected: Any = layer.get_incremental_state(incremental_state, _TERMS) or {}
     logits = layer.position_terms(content, distance_vectors, projected)
+    # a state that keeps its tensors outlives changes of the parameters
     if incremental_state is not None and COLUMN not in incremental_state:
         layer.set_incremental_state(incremental_state, _TERMS, projected)
     return logits

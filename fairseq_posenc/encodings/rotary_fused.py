@@ -68,7 +68,7 @@ def _kernel(device: torch.device, dtype: torch.dtype) -> Optional[Rotation]:
 
 
 def _is_right(rotate: Rotation, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether *rotate* turns pairs (a, b) by a right angle, to (-b, a)."""
+    """Check that *rotate* turns pairs (a, b) by a right angle, to (-b, a)."""
     x = torch.arange(128, device=device).to(dtype).view(1, 1, 2, 64)
     angle = torch.full((1, 1, 1, 32), 1j, dtype=torch.complex64, device=device)
     want = torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).flatten(-2)

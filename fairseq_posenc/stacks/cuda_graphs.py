@@ -6,7 +6,6 @@ them before the next one comes.  A CUDA graph starts all of them at once (see re
 The first step of a batch is computed as ever.  A recording serves all later batches of its sizes.
 """
 
-import copy
 import math
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
@@ -29,7 +28,6 @@ from fairseq_posenc.stacks.recorded_step import (
     Sizes,
     State,
     Weights,
-    kernels_of,
     source_keys,
 )
 
@@ -131,13 +129,8 @@ class Recorder:
         #: the latest last
         self.recordings: List[Recording] = []
 
-    def __deepcopy__(self, memo: Any) -> "Recorder":
-        """A copy without recordings, which are of the parameters of one decoder."""
-        fresh = copy.copy(self)
-        fresh.clear()
-        return fresh
-
     def __getstate__(self) -> Dict[str, Any]:
+        """The state of a copy, without recordings, which are of the parameters of one decoder."""
         return {**vars(self), "recordings": []}
 
     def clear(self) -> None:
@@ -153,6 +146,7 @@ class Recorder:
         self,
         decoder: Layer,
         tokens: Tensor,
+        seen: int,
         padding: Padding,
         encoder_out: Any,
         state: State,
@@ -163,6 +157,7 @@ class Recorder:
         Args:
             decoder: the decoder.
             tokens: all tokens so far, (B, S).
+            seen: how many of them are in the cache.
             padding: their padding.
             encoder_out: output of the encoder, or None.
             state: fairseq's cache.
@@ -174,7 +169,7 @@ class Recorder:
         batch, (rows, length) = state.get(_BATCH), tokens.shape
         if weights[0] is None or not getattr(decoder.layers[weights[0]], "need_attn", False):
             weights = None, None
-        seen, like = decoder.cached_length(state), next(decoder.parameters())
+        like = next(decoder.parameters())
         fits = seen > 0 and length == seen + 1 and (batch is None or batch.rows == rows)
         plain = padding.mask is None and padding.explicit is None and not decoder.training
         if not (fits and plain and wanted(tokens)) or product_dtype(like) is not like.dtype:
@@ -185,7 +180,7 @@ class Recorder:
         with torch.inference_mode(False), torch.no_grad():
             if batch is None:
                 batch = Batch(rows, seen)
-                caches = [(each, take_cache(each, state)) for each in kernels_of(decoder)]
+                caches = [(each, take_cache(each, state)) for each in decoder.kernels()]
                 self._use(batch, decoder, caches, state, weights, like)
                 state[_BATCH] = batch
             elif seen == batch.recording.sizes.length or batch.recording.sizes.weights != weights:

@@ -165,7 +165,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         last = self.num_layers - 1 if alignment_layer is None else alignment_layer
         weights = (last if asked else None, alignment_heads)
         if incremental_state is not None and self.recorder is not None:
-            step = (prev_output_tokens, padding, encoder_out, incremental_state, weights)
+            step = (prev_output_tokens, seen, padding, encoder_out, incremental_state, weights)
             done = self.recorder.step(self, *step)
             if done is not None:
                 return done[0], {"attn": [done[1]], "inner_states": [done[0].transpose(0, 1)]}

@@ -1,7 +1,7 @@
 """What fairseq's encoder and decoder gain by position encodings: the mixin of both."""
 
 import copy
-from typing import Any, Callable, Dict, Iterator, Optional, cast
+from typing import Any, Callable, Dict, Iterator, List, Optional, cast
 
 import torch.nn.functional as F
 from fairseq.data import Dictionary
@@ -56,9 +56,13 @@ class PositionedStack:
         for encoding in self.encodings.values():
             for name, module in encoding.modules.items():
                 self.add_module(name, module)
-        self.positions.number([m for m in self.modules() if isinstance(m, AttentionKernel)])
+        self.positions.number(self.kernels())
         apply_norms_and_biases(cast(nn.Module, self), cfg)
         share_layers(self.layers.children(), cfg)  # iterating with LayerDrop would leave some out
+
+    def kernels(self) -> List[AttentionKernel]:
+        """The self-attentions of the stack, in order."""
+        return [module for module in self.modules() if isinstance(module, AttentionKernel)]
 
     def added_positions(self, tokens: Tensor, explicit: Optional[Explicit]) -> Tensor:
         """The vectors of positions that are added to the embeddings of all *tokens*.

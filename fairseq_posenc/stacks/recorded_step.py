@@ -25,11 +25,6 @@ Weights = Tuple[Optional[int], Optional[int]]
 Caches = List[Tuple[AttentionKernel, Parts]]
 
 
-def kernels_of(decoder: Layer) -> List[AttentionKernel]:
-    """The self-attentions of *decoder*."""
-    return [module for module in decoder.modules() if isinstance(module, AttentionKernel)]
-
-
 def attentions_to_source(decoder: Layer) -> List[Layer]:
     """The attentions of *decoder* to the source."""
     found = [getattr(layer, "encoder_attn", None) for layer in decoder.layers]
@@ -44,7 +39,7 @@ def source_keys(decoder: Layer, state: State) -> Optional[Tensor]:
 
 
 class Sizes(NamedTuple):
-    """What tells recordings apart."""
+    """The sizes and settings that tell recordings apart."""
 
     rows: int  # R, hypotheses
     length: int  # S, target tokens
@@ -148,7 +143,10 @@ class Recording:
         return [x for _, parts in self.caches for x in parts.values() if x.numel()]
 
     def take(self, caches: Caches) -> None:
-        """Copy the caches of a batch.  What is behind their tokens has to be 0, for sums."""
+        """Copy the caches of a batch.
+
+        The room behind their tokens has to be 0, because some encodings sum over all keys.
+        """
         for x in self._parts():
             x.zero_()
         for (_, parts), (_, given) in zip(self.caches, caches):

@@ -62,7 +62,7 @@ def given(shape, dtype, device=CPU):
 
 
 def outputs_and_gradient(rotate, joint, shape):
-    """What *rotate* makes of queries and keys, views of *joint*, and the gradient of *joint*."""
+    """Apply *rotate* to queries and keys, views of *joint*; the gradient of *joint* comes last."""
     _, _, heads, key_heads, size, *_ = shape
     joint = joint.detach().requires_grad_()
     views = joint[..., 3:].split((heads * size, key_heads * size), dim=-1)
