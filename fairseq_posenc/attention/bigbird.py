@@ -99,17 +99,17 @@ def draw_blocks(
     """
     low = (block - around[0]).clamp(min=first)
     seen = (torch.minimum(block + around[1], count - 1) - low + 1).clamp(min=0)
-    left = (count - first).clamp(min=0) - seen  # blocks to draw from
-    drawn: List[Tensor] = []
-    for share in shares[block % len(shares)].long().unbind(dim=-1):
-        place = (share * (left - len(drawn)).clamp(min=0)) >> _BITS
-        for other in torch.stack(drawn).sort(dim=0).values if drawn else ():
-            place = place + (place >= other).long()
-        drawn.append(torch.where(left > len(drawn), place, torch.full_like(place, 2**_BITS)))
-    places = torch.stack(drawn, dim=-1)
+    order = torch.arange(shares.size(1), device=block.device)
+    # blocks to draw from, (1|B, N, r)
+    left = ((count - first).clamp(min=0) - seen).unsqueeze(-1) - order
+    places = (shares[block % len(shares)].long() * left.clamp(min=0)) >> _BITS
+    for k in range(1, shares.size(1)):
+        # a drawn block is skipped if there are as many blocks before it that were not drawn
+        drawn = places[..., :k].sort(dim=-1).values - order[:k]
+        places[..., k] += (drawn <= places[..., k : k + 1]).sum(dim=-1)
     found = places + first
-    found = found + torch.where(found >= low.unsqueeze(-1), seen.unsqueeze(-1), 0 * found)
-    return found.masked_fill(places >= 2**_BITS, -1)
+    found = found + (found >= low.unsqueeze(-1)) * seen.unsqueeze(-1)
+    return found.masked_fill(left <= 0, -1)
 
 
 @register_attention(

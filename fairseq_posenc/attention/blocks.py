@@ -7,7 +7,7 @@ A window with gaps of d tokens is a window without gaps in each of the d sequenc
 token.
 """
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ class Blocks(NamedTuple):
     tensor([[[1, 2],
              [3, 4],
              [5, 0]]])
-    >>> torch.cat(blocks.neighbours([parts])[0], dim=2)
+    >>> blocks.around(parts, 0, 3)
     tensor([[[0, 0, 1, 2],
              [1, 2, 3, 4],
              [3, 4, 5, 0]]])
@@ -78,31 +78,32 @@ class Blocks(NamedTuple):
             x = x.reshape(-1, self.dilation, x.size(1) * self.size, *rest).transpose(1, 2)
         return x.reshape(x.size(0), -1, *rest)[:, :length]
 
-    def neighbours(self, segments: Sequence[Tensor]) -> List[List[Tensor]]:
-        """The blocks before, at and after each block, zeros beyond the ends.
+    def around(self, parts: Tensor, start: int, end: int) -> Tensor:
+        """The tokens in and around blocks *start* to *end*, zeros beyond the ends.
 
         Args:
-            segments: the blocks of all sequences in their order, (R, n, L, …) each; all but
-                the last have at least as many blocks as a block has neighbours on one side.
+            parts: all blocks, (R, N, L, …).
 
         Returns:
-            for every segment tensors (R, n, L, …), to be joined along the third dimension.
+            (R, end - start, K, …); windows that overlap share their memory.
         """
-        found = []
-        for index, segment in enumerate(segments):
-            near = [segments[index - 1][:, -self.before :]] if index and self.before else []
-            near.append(segment)
-            if self.after:
-                near += [each[:, : self.after] for each in segments[index + 1 : index + 2]]
-            seen = near[0] if len(near) == 1 else torch.cat(near, dim=1)
-            number = segment.size(1)
-            front = self.before if index == 0 else 0
-            gap = self.before + number + self.after - front - seen.size(1)
-            if front or gap:
-                seen = F.pad(seen, [0, 0] * (segment.dim() - 2) + [front, gap])
-            shifts = range(self.before + 1 + self.after)
-            found.append([seen[:, start : start + number] for start in shifts])
-        return found
+        first, last, number = start - self.before, end + self.after, parts.size(1)
+        front, gap = max(-first, 0), max(last - number, 0)
+        near = parts[:, max(first, 0) : min(last, number)]
+        if front or gap:
+            near = F.pad(near, [0, 0] * (parts.dim() - 2) + [front, gap])
+        # (R, ·, L, …) -> (R, ·, …, K) -> (R, ·, K, …)
+        windows = near.flatten(1, 2).unfold(1, self.span, self.size)
+        return windows.permute(0, 1, -1, *range(2, windows.dim() - 1))
+
+    def add_around(self, sums: Tensor, gradient: Tensor, start: int) -> None:
+        """Add the *gradient* (R, n, K, …) of :meth:`around` to *sums* (R, N, L, …)."""
+        number = gradient.size(1)
+        for shift, part in enumerate(gradient.split(self.size, dim=2)):
+            first = start + shift - self.before
+            low, high = max(first, 0), min(first + number, sums.size(1))
+            if low < high:
+                sums[:, low:high].add_(part[:, low - first : high - first])
 
     def distances(self, device: torch.device) -> Tensor:
         """Distance from each token of a block to each of its neighbours, in tokens, (L, K)."""
@@ -155,8 +156,8 @@ class BlockBias:
 
     def _around(self, x: Tensor) -> Tensor:
         """(1|B, S) -> (1|B, d, N, K)."""
-        (parts,) = self.blocks.neighbours([self.blocks.split(x)])
-        return torch.cat(parts, dim=2).unflatten(0, (len(x), -1))
+        parts = self.blocks.split(x)
+        return self.blocks.around(parts, 0, parts.size(1)).unflatten(0, (len(x), -1))
 
     def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:
         """The bias of keys that are *visible* (1|B, d, N, 1|L, ·) or not."""

@@ -6,21 +6,19 @@ see all keys.  Where sequences have padding on the left they are turned, so that
 begins with the first real token: padding on either side changes nothing.
 """
 
-from typing import List, Optional, Tuple, Union
+from typing import Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.base import Abilities, Positions, Tokens
 from fairseq_posenc.attention.blocks import BlockBias, Blocks, turned
+from fairseq_posenc.attention.by_blocks import BlockAttention, Replaced
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import aligned, attend, dropout_rate
+from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, product_dtype
+from fairseq_posenc.attention.seen_keys import Seen
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.flags.options import Options
-
-#: Most elements of the queries that are processed at once on a CPU: 4 MB, since larger blocks of
-#: memory are allocated again for every layer.
-SEGMENT = 1_048_576
 
 
 class SparseAttention(MultiheadAttention):
@@ -68,11 +66,12 @@ class SparseAttention(MultiheadAttention):
         is_global = index < first  # (1|B, S)
         if tokens.first_text is not None:
             is_global = index < tokens.first_text.clamp(self.always_global, first)
-            global_rows = is_global[:, None, :first, None]
         if first:
             parts.append(maker.to_first(first, is_global))
             if not tokens.causal:
                 global_bias = maker.from_first(first)
+                rows = blocks.split(is_global[:, :first].expand(len(tokens.like), -1))
+                global_rows = rows[..., None, None]  # (B·d, ·, L, 1, 1)
         parts.append(maker.to_window(self.band(blocks, tokens.causal, device), is_global))
         chosen = self._choose(tokens, visible)
         if chosen is not None:
@@ -87,7 +86,7 @@ class SparseAttention(MultiheadAttention):
             "global_bias": global_bias,
             "global_rows": global_rows,
             "starts": starts,
-            "chosen": chosen,
+            "chosen": None if chosen is None else _among_all(chosen, len(tokens.like)),
         }
 
     def _blocks(self, causal: bool, length: int) -> Blocks:
@@ -135,11 +134,13 @@ class SparseAttention(MultiheadAttention):
             if starts is not None:
                 q, k, v = (turned(each, starts, 2) for each in (q, k, v))
             assert bias is not None  # at least the window
-            out = self._by_blocks(q, k, v, bias, causal, empty_rows, chosen)
+            rows = None
             if global_bias is not None and from_global is not None:
                 if starts is not None:
                     from_global = tuple(turned(each, starts, 2) for each in from_global)
-                out = self._with_global_rows(out, from_global, global_bias, global_rows)
+                rows = self._global_rows(from_global, global_bias)
+            seen = self._seen(causal, q.size(2), chosen)
+            out = self._by_blocks((q, k, v), seen, bias, empty_rows, rows, global_rows)
             out = out if starts is None else turned(out, -starts, 2)
         return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
@@ -149,75 +150,53 @@ class SparseAttention(MultiheadAttention):
         """Queries, keys and values, (B, H, T, D) each, where queries are global."""
         return q, k, v
 
-    def _with_global_rows(
-        self,
-        out: Tensor,
-        from_global: Tuple[Tensor, ...],
-        global_bias: Tensor,
-        global_rows: Optional[Tensor],
-    ) -> Tensor:
-        """*out* (B, H, T, D) with its first rows replaced by attention to all keys.
+    def _global_rows(self, from_global: Tuple[Tensor, ...], global_bias: Tensor) -> Tensor:
+        """The output of the global queries, which see all keys, (B, H, G, D).
 
         Args:
-            out: the output of the pattern.
             from_global: queries, keys and values, (B, H, T, D) each.
             global_bias: (1|B, 1|H, G, S).
-            global_rows: the first rows that are replaced, (B, 1, G, 1); None for all.
         """
         q, k, v = from_global
-        first, rate = global_bias.size(2), dropout_rate(self.dropout_module)
-        rows = attend(q[:, :, :first], k, v, self.encoding.scale, global_bias, dropout=rate)
-        if global_rows is not None:
-            rows = rows.where(global_rows, out[:, :, :first])
-        return torch.cat((rows, out[:, :, first:]), dim=2)
+        rate = dropout_rate(self.dropout_module)
+        q = q[:, :, : global_bias.size(2)].contiguous()  # autograd does not keep the others
+        return attend(q, k, v, self.encoding.scale, global_bias, dropout=rate)
+
+    def _seen(self, causal: bool, length: int, chosen: Optional[Tensor]) -> Seen:
+        """The pattern of *length* tokens."""
+        blocks = self._blocks(causal, length)
+        return Seen(blocks, blocks.count(length), min(self.global_tokens, length), chosen)
 
     def _by_blocks(
         self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        heads: Tuple[Tensor, ...],
+        seen: Seen,
         bias: Tensor,
-        causal: bool,
         empty_rows: bool,
-        chosen: Optional[Tensor],
+        rows: Optional[Tensor],
+        global_rows: Optional[Tensor],
     ) -> Tensor:
-        """Attention to the first tokens, the window and the chosen blocks, (B, H, T, D)."""
-        length, rate = q.size(2), dropout_rate(self.dropout_module)
-        blocks = self._blocks(causal, length)
-        # (B, H, T, D) -> (B·d, N, L, H, D)
-        q = blocks.split(q.transpose(1, 2))
-        step = q.size(1)
-        if q.device.type == "cpu":
-            least = blocks.count(min(self.global_tokens, length))  # the first segment has them all
-            step = max(1, SEGMENT * step // q.numel(), blocks.before, blocks.after, least)
-        keys = self._visible(k.transpose(1, 2), blocks, chosen, step)
-        values = self._visible(v.transpose(1, 2), blocks, chosen, step)
-        biases = bias.unflatten(0, q.shape[:2]).split(step, dim=1)
-        out = []
-        for part, k, v, bias in zip(q.split(step, dim=1), keys, values, biases):
-            given = (part.flatten(0, 1).transpose(1, 2), k, v, self.encoding.scale)
-            found = attend(*given, bias.flatten(0, 1), False, rate, empty_rows)
-            out.append(found.transpose(1, 2).unflatten(0, part.shape[:2]))
-        joined = out[0] if len(out) == 1 else torch.cat(out, dim=1)
-        return blocks.join(joined, length).transpose(1, 2)
+        """The output of the pattern, (B, H, T, D), with the *rows* of global queries.
 
-    def _visible(
-        self, x: Tensor, blocks: Blocks, chosen: Optional[Tensor], step: int
-    ) -> List[Tensor]:
-        """The keys or values (B, S, H, D) of every *step* blocks, (B·d·n, H, ·, D) each."""
-        parts = blocks.split(x)
-        segments = parts.split(step, dim=1)  # slices of the whole each have a gradient of that size
-        seen = blocks.neighbours(segments)
-        first = min(self.global_tokens, x.size(1))
-        if first:
-            all_see = blocks.join(segments[0], first)
-            all_see = all_see.repeat_interleave(blocks.dilation, dim=0).unsqueeze(1)
-            for each in seen:
-                each.insert(0, all_see.expand(-1, each[0].size(1), *all_see.shape[2:]))
-        if chosen is not None:
-            for each, taken in zip(seen, _taken(parts, chosen).split(step, dim=1)):
-                each.append(taken)
-        return [torch.cat(each, dim=2).flatten(0, 1).transpose(1, 2) for each in seen]
+        Args:
+            heads: queries, keys and values, (B, H, T, D) each.
+            seen: the pattern.
+            bias: of the blocks.
+            empty_rows: False if no row of *bias* hides all keys.
+            rows: (B, H, G, D), or None.
+            global_rows: which of them are global, in blocks, (B·d, ·, L, 1, 1), or None.
+        """
+        length, blocks, dtype = heads[0].size(2), seen.blocks, product_dtype(heads[0])
+        attention = BlockAttention(
+            seen, self.encoding.scale, dropout_rate(self.dropout_module), empty_rows
+        )
+        # (B, H, T, D) -> (B·d·N, L, H, D)
+        split = [blocks.split(x.to(dtype).transpose(1, 2)).flatten(0, 1) for x in heads]
+        replaced = None
+        if rows is not None and global_rows is not None:
+            replaced = Replaced(global_rows, blocks.split(rows.to(dtype).transpose(1, 2)))
+        out = attention(split[0], split[1], split[2], bias, replaced)
+        return blocks.join(out.unflatten(0, (-1, seen.number)), length).transpose(1, 2)
 
     # --- the cache
 
@@ -239,9 +218,8 @@ class SparseAttention(MultiheadAttention):
         raise NotImplementedError
 
 
-def _taken(parts: Tensor, chosen: Tensor) -> Tensor:
-    """Blocks *chosen* (1|B, N, R) of *parts* (B, N, L, H, D), as (B, N, R·L, H, D)."""
-    batch, number = parts.shape[:2]
-    rows = torch.arange(batch, device=parts.device).view(-1, 1, 1) * number
-    found = parts.flatten(0, 1).index_select(0, (chosen.clamp(min=0) + rows).flatten())
-    return found.view(batch, number, -1, *parts.shape[3:])
+def _among_all(chosen: Tensor, batch: int) -> Tensor:
+    """Blocks *chosen* (1|B, N, r) of each sentence among the blocks of all, (B·N, r)."""
+    blocks = chosen.size(1)
+    rows = torch.arange(batch, device=chosen.device).view(-1, 1, 1) * blocks
+    return (chosen.clamp(min=0) + rows).flatten(0, 1)

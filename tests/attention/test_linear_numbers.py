@@ -16,7 +16,7 @@ from support.linear_layers import (
     every_kernel,
     layer_of,
 )
-from support.parts import kernel_of
+from support.parts import kept, kernel_of
 
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.prefix_sums import identity, narrow, products_before
@@ -89,18 +89,6 @@ class TestNumbers:
         out = [layer(x, None, True) for _ in range(500)]
         assert torch.stack(out).mean() == pytest.approx(1.0, abs=0.03)
         assert not torch.equal(out[0], out[1])
-
-
-def kept(run, *parameters):
-    """Bytes that autograd keeps of *run* for its backward pass, without the parameters."""
-    if not hasattr(torch.Tensor, "untyped_storage"):
-        pytest.skip("this PyTorch does not say how large a storage is")
-    tensors, own = [], {x.untyped_storage().data_ptr() for x in parameters}
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
-        out = run()
-    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
-    out.sum().backward()
-    return sum(size for place, size in storages.items() if place not in own)
 
 
 class TestMemory:

@@ -6,11 +6,12 @@ import math
 import pytest
 import torch
 from support.helpers import PAD, assert_causal, sentences, tiny
-from support.parts import kernel_of
+from support.parts import kept, kernel_of
 from support.sparse_layers import KERNELS
 
-from fairseq_posenc.attention import sparse
+from fairseq_posenc.attention import by_blocks
 from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positions import positions_of
 
@@ -182,12 +183,62 @@ def test_parts_of_a_long_text_are_processed_as_the_whole(kernel, causal, monkeyp
     mask = torch.zeros(2, length, dtype=torch.bool)
     mask[0, :3] = True
     found = []
-    for elements in (sparse.SEGMENT, 1):
-        monkeypatch.setattr(sparse, "SEGMENT", elements)
+    for elements in (by_blocks.SEGMENT, 1):
+        monkeypatch.setattr(by_blocks, "SEGMENT", elements)
         out = sparse_output(stack, 0, x, mask, causal)
         weights = [p for p in stack.layers[0].self_attn.parameters() if p.requires_grad]
         found.append([out, *torch.autograd.grad(out.sin().sum(), [x, *weights])])
     torch.testing.assert_close(*found, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", ["global", "random"])
+@either_direction
+def test_parts_have_the_same_dropout_in_both_passes(kernel, causal, monkeypatch):
+    monkeypatch.setattr(by_blocks, "SEGMENT", 1)
+    model = model_of(kernel, "t5", "--attention-dropout", "0.3").train()
+    stack = model.decoder if causal else model.encoder
+    x = torch.randn(2, 40, 32, dtype=torch.float64, requires_grad=True)
+
+    def output(x):
+        torch.manual_seed(1)
+        out = sparse_output(stack, 0, x, torch.zeros(2, 40, dtype=torch.bool), causal)
+        drawn.append(torch.rand(1))
+        return out
+
+    drawn = []
+    assert torch.autograd.gradcheck(output, [x], fast_mode=True)
+    output(x).sum().backward()
+    assert torch.rand(1) not in drawn  # the numbers of the backward pass are not drawn again
+    assert len(set(map(float, drawn))) == 1
+
+
+@every_kernel
+@either_direction
+def test_gradients_of_padding_are_numbers(kernel, causal, monkeypatch):
+    monkeypatch.setattr(by_blocks, "SEGMENT", 1)
+    stack = getattr(model_of(kernel), "decoder" if causal else "encoder").float()
+    x = torch.randn(3, S, 32, requires_grad=True)
+    mask = torch.zeros(3, S, dtype=torch.bool)
+    mask[0], mask[1, :17] = True, True
+    sparse_output(stack, 0, x, mask, causal).sin().sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert torch.equal(x.grad[0], torch.zeros_like(x.grad[0]))
+
+
+@pytest.mark.parametrize("kernel", ["window", "blocks", "random"])
+@either_direction
+def test_keeps_what_fused_softmax_attention_keeps(kernel, causal, monkeypatch):
+    """The keys of all blocks would be several times as large as the keys."""
+    if not HAS_SDPA:
+        pytest.skip("this PyTorch has no fused attention")
+    monkeypatch.setattr(by_blocks, "SEGMENT", 8192)
+    wide = ["--encoder-embed-dim", "128", "--decoder-embed-dim", "128"]
+    x, mask, found = torch.randn(1, 512, 128, requires_grad=True), torch.zeros(1, 512).bool(), []
+    for model in tiny("rotary", *wide), tiny("rotary", *KERNELS[kernel], *wide):
+        stack = model.float().decoder if causal else model.float().encoder
+        run = functools.partial(sparse_output, stack, 0, x, mask, causal)
+        found.append(kept(run, *stack.parameters(), *stack.buffers()))
+    assert found[1] <= 1.2 * found[0]
 
 
 @every_kernel

@@ -3,6 +3,7 @@
 import math
 from argparse import Namespace
 
+import pytest
 import torch
 
 from fairseq_posenc.attention import ATTENTIONS
@@ -47,3 +48,15 @@ def slow_attention(q, k, v, scale, allowed, bias=None):
                 exps = [math.exp(x - top) for x in logits]
                 out[b, h, i] = sum(w / sum(exps) * v[b, h, j] for w, j in zip(exps, keys))
     return out
+
+
+def kept(run, *parameters):
+    """Bytes that autograd keeps of *run* for its backward pass, without the parameters."""
+    if not hasattr(torch.Tensor, "untyped_storage"):
+        pytest.skip("this PyTorch does not say how large a storage is")
+    tensors, own = [], {x.untyped_storage().data_ptr() for x in parameters}
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
+        out = run()
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+    out.sum().backward()
+    return sum(size for place, size in storages.items() if place not in own)

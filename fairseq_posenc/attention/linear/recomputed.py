@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.attention.linear.prefix_sums import State
+from fairseq_posenc.attention.recomputed import gradients_of
 from fairseq_posenc.flags.options import Layer
 
 
@@ -186,26 +187,18 @@ class _Part:
             given: further arguments.
             into: what their gradients are added to, or None.
         """
-        tokens: List[Any] = [None if x is None else x.detach() for x in self.tokens]
-        more = [x.detach() for x in given]
-        wanted = [
-            (x.requires_grad_(), sums)
-            for x, sums in zip((*tokens, *more), (*self._sums, *into))
-            if x is not None and sums is not None
-        ]
-        wanted += [(x, sums) for x, sums in self._parameters if sums is not None]
-        with torch.enable_grad():
-            results = zip(compute(Tokens(*tokens), *more), gradients)
-        kept = [(x, gradient) for x, gradient in results if x is not None and x.requires_grad]
-        if not kept:
-            return
-        outputs, weights = zip(*kept)
-        found = torch.autograd.grad(
-            outputs, [x for x, _ in wanted], list(weights), allow_unused=True
+        sums = [*self._sums, *into]
+        parameters = [(x, own) for x, own in self._parameters if own is not None]
+        found = gradients_of(
+            lambda *tensors: compute(Tokens(*tensors[:FIELDS]), *tensors[FIELDS:]),
+            [*self.tokens, *given],
+            [each is not None for each in sums],
+            gradients,
+            [x for x, _ in parameters],
         )
-        for each, (_, sums) in zip(found, wanted):
-            if each is not None and sums is not None:
-                sums.add_(each)
+        for each, target in zip(found, [*sums, *(own for _, own in parameters)]):
+            if each is not None and target is not None:
+                target.add_(each)
 
 
 def _differentiate_everywhere(
