@@ -5,7 +5,7 @@ a segment of blocks are read from those of all tokens, and read again in the bac
 kept for it are queries, keys and values, as by fused softmax attention.
 """
 
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,12 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention import cpu_fused
 from fairseq_posenc.attention.functional import attend, no_autocast
-from fairseq_posenc.attention.recomputed import gradients_of, random_state, same_random_numbers
+from fairseq_posenc.attention.recomputed import (
+    gradients_of,
+    joined,
+    random_state,
+    same_random_numbers,
+)
 from fairseq_posenc.attention.seen_keys import KeyGradient, Seen
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Layer
@@ -72,8 +77,8 @@ class BlockAttention(NamedTuple):
             return ReadAgain.apply(self, q, k, v, bias, *(replaced or (None, None)))
         parts = [self.attend(*given)[0] for given in self.segments(places, q, k, v, bias)]
         if replaced is None:
-            return joined(parts)
-        out = joined(parts).clone()  # autograd keeps the output as it was
+            return joined(parts, 0)
+        out = joined(parts, 0).clone()  # autograd keeps the output as it was
         self.replace(out, replaced)
         return out
 
@@ -151,7 +156,8 @@ class ReadAgain(torch.autograd.Function):
         attend = attention.attend_with_sums if with_sums else attention.attend
         with no_autocast(q.device):
             segments = attention.segments(attention.places(q), q, k, v, bias)
-            out, *sums = map(joined, zip(*(attend(*given) for given in segments)))
+            parts = zip(*(attend(*given) for given in segments))
+            out, *sums = (joined(part, 0) for part in parts)
         if mask is not None and rows is not None:
             attention.replace(out, Replaced(mask, rows))
         ctx.save_for_backward(q, k, v, bias, mask, *((out, *sums) if with_sums else (None, None)))
@@ -186,11 +192,6 @@ class ReadAgain(torch.autograd.Function):
                     if total is not None and part is not None:
                         total.add(part, place)
         return (None, *(x if x is None else x.total() for x in totals), None, of_rows)
-
-
-def joined(parts: Sequence[Tensor]) -> Tensor:
-    """The results of all segments as one."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 class OwnGradient:

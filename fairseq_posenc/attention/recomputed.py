@@ -1,4 +1,4 @@
-"""Gradients of what the backward pass computes a second time instead of keeping it."""
+"""Attention to one segment after the other, which the backward pass computes a second time."""
 
 import contextlib
 from typing import Any, Callable, Iterator, List, Optional, Sequence
@@ -45,6 +45,11 @@ def gradients_of(
         for place, part in zip(places, parts):
             found[place] = part
     return found
+
+
+def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """The results of all segments as one, along dimension *dim*; a single one as it is."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
 
 
 def random_state(device: torch.device) -> Tensor:

@@ -14,10 +14,14 @@ from support.linear_layers import (
     cut,
     either_direction,
     every_kernel,
+    every_rotation,
+    in_steps,
     layer_of,
 )
 from support.parts import kept, kernel_of
 
+from fairseq_posenc.attention.cache import STATE
+from fairseq_posenc.attention.linear import layer as linear
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.prefix_sums import identity, narrow, products_before
 from fairseq_posenc.basics.versions import HAS_SDPA
@@ -73,6 +77,30 @@ class TestNumbers:
         with torch.autocast("cpu", torch.float16):
             out = apply(layer, x, True)
         assert out.dtype is torch.float16 and torch.isfinite(out).all()
+
+    @every_rotation
+    @either_direction
+    def test_products_in_bfloat16(self, kernel, rotary, causal, monkeypatch):
+        """As on a GPU: errors are those of single products, whatever the number of keys."""
+        layer = layer_of(kernel, rotary).double()
+        x = torch.randn(B, 300, H * D, dtype=torch.float64, requires_grad=True)
+        weights = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)
+        found = []
+        for dtype in torch.float64, torch.bfloat16:
+            monkeypatch.setattr(linear, "feature_dtype", lambda _, dtype=dtype: dtype)
+            out = apply(layer, x, causal)
+            found.append([out, *torch.autograd.grad(out, [x], weights)])
+        for want, got, error in zip(*found, (0.006, 0.02)):  # 0.004 is the precision of bfloat16
+            assert 0 < (got - want).norm() < error * want.norm()
+
+    @torch.no_grad()
+    def test_a_cache_of_products_in_bfloat16_has_sums_in_float32(self, monkeypatch):
+        monkeypatch.setattr(linear, "feature_dtype", lambda _: torch.bfloat16)
+        layer, x = layer_of("favor", causal=True), torch.randn(B, 40, H * D)
+        got, state = in_steps(layer, x, [9, 1, 20, 1, 9])
+        torch.testing.assert_close(got, apply(layer, x, True), atol=0.02, rtol=0.02)
+        saved = layer.get_incremental_state(state, STATE)
+        assert saved["prev_products"].dtype is saved["prev_sums"].dtype is torch.float32
 
     def test_a_guard_changes_no_normal_result(self):
         q, k, v = torch.rand(B, H, T, M), torch.rand(B, H, T, M), torch.randn(B, H, T, D)

@@ -21,8 +21,10 @@ from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import (
     Rotation,
     State,
+    TransposedCast,
     attend_causally,
     attend_to_state,
+    feature_dtype,
     identity,
     narrow,
     summarize_keys,
@@ -33,9 +35,9 @@ from fairseq_posenc.attention.linear.recomputed import (
     Tokens,
     attend_everywhere,
     attend_in_order,
-    joined,
 )
 from fairseq_posenc.attention.linear.step import attend_to_next
+from fairseq_posenc.attention.recomputed import joined
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import is_compiling
@@ -201,8 +203,8 @@ class LinearAttention(MultiheadKernel):
             return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
         segments = tokens.split(size)
         if causal:
-            return joined(attend_in_order(self, segments)[0])
-        return joined(attend_everywhere(self, segments, stabiliser))
+            return joined(attend_in_order(self, segments)[0], 1)
+        return joined(attend_everywhere(self, segments, stabiliser), 1)
 
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
         """The rotation of features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
@@ -233,7 +235,7 @@ class LinearAttention(MultiheadKernel):
                 "prev_tokens": counted(state.sums, seen),
             }
             self.set_incremental_state(incremental_state, STATE, cache)
-        return joined(out)
+        return joined(out, 1)
 
     def summary(self, s: Tokens, stabiliser: Optional[Tensor]) -> State:
         """The sums over the keys of *s*."""
@@ -260,14 +262,16 @@ class LinearAttention(MultiheadKernel):
         return narrow(out, s.v.dtype), state
 
     def _queries(self, s: Tokens) -> Tensor:
-        return self.feature_map.queries(widen(s.q), s.positions)
+        return self.feature_map.queries(widen(s.q), s.positions).to(feature_dtype(s.q))
 
     def _keys(self, s: Tokens, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
         """ϕ of keys, 0 at padding, and values."""
         k = self.feature_map.keys(widen(s.k), stabiliser, s.positions)
         k = k if s.hidden is None else k.masked_fill(s.hidden.transpose(1, 2), 0.0)
-        v = widen(s.v)
-        return k, v if s.kept is None else v * s.kept.transpose(1, 2)
+        dtype = feature_dtype(s.k)
+        if s.kept is None:
+            return k.to(dtype), TransposedCast.apply(s.v, dtype)
+        return k.to(dtype), (widen(s.v) * s.kept.transpose(1, 2)).to(dtype)
 
     def place(self, index: int, first: AttentionKernel) -> None:
         """Give every layer different random features."""

@@ -6,7 +6,8 @@ Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
           = Σ_n v_n (R_n ϕ(k_n))ᵀ · (R_m φ(q_m)) / φ(q_m)ᵀ · Σ_n ϕ(k_n)
 
 Only the numerator is rotated: its weights may be negative, while the denominator stays a sum of
-non-negative terms.  M is the number of features.  All is computed in float32 or wider.
+non-negative terms.  M is the number of features.  Features are computed in float32 or wider, and
+so are sums over keys.  Products of features are, too, but for those of :func:`feature_dtype`.
 """
 
 from typing import Callable, List, NamedTuple, Optional, Tuple
@@ -75,8 +76,10 @@ def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> State:
         v: values (B, H, S, D).
         rotate: rotates the keys in the numerator.
     """
+    wide = AT_LEAST_FLOAT32[k.dtype]
     # this order keeps the gradient in the layout of k
-    return State(torch.matmul(v.transpose(-2, -1), rotate(k)), k.sum(dim=2))
+    products = torch.matmul(v.transpose(-2, -1), rotate(k))
+    return State(products.to(wide), k.sum(dim=2, dtype=wide))
 
 
 def attend_to_state(
@@ -94,7 +97,8 @@ def attend_to_state(
     Returns:
         (B, H, T, D), zeros if there are no keys.
     """
-    seen, products = state.sums.unsqueeze(2), state.products.transpose(-2, -1)
+    seen, products = (x.to(q.dtype) for x in (state.sums.unsqueeze(2), state.products))
+    products = products.transpose(-2, -1)
     if per_feature:
         return torch.matmul(rotate(q / seen.clamp(min=epsilon)), products)
     return torch.matmul(rotate(q), products) / _denominators(q, seen, epsilon)
@@ -132,8 +136,9 @@ def attend_causally(
     ones, sums = torch.ones_like(v[..., :1]), None if state is None else state.sums.unsqueeze(2)
     start = None if state is None else state.products
     if per_feature:
-        seen = k.cumsum(dim=2) if sums is None else k.cumsum(dim=2) + sums  # (B, H, T, M)
-        q = rotate(q / seen.clamp(min=epsilon))
+        seen = k.cumsum(dim=2, dtype=AT_LEAST_FLOAT32[k.dtype])  # (B, H, T, M)
+        seen = seen if sums is None else seen + sums
+        q = rotate((q / seen.clamp(min=epsilon)).to(q.dtype))
         out, products = products_before(q, rotate(k), v, start, last)
         return out, None if products is None else State(products, seen[:, :, -1])
     if rotate is identity:  # numerator and denominator have the same products of features
@@ -236,7 +241,7 @@ def _sums_of_others(
     number, start = k.size(2), None if start is None else start.unsqueeze(2)
     if number == 1:
         return start
-    own = torch.matmul(v.transpose(-2, -1), k)
+    own = torch.matmul(v.transpose(-2, -1), k).to(AT_LEAST_FLOAT32[k.dtype])
     ones = own.new_ones(number, number)
     ones = ones.tril_(-1) if earlier else ones.triu_(1)
     sums = torch.matmul(ones, own.flatten(3)).view_as(own)
@@ -246,6 +251,7 @@ def _sums_of_others(
 def _with_chunk(sums: Optional[Tensor], v: Tensor, k: Tensor, index: int) -> Tensor:
     """The *sums* at chunk *index* and Σ_n v_n k_nᵀ over that chunk, (B, H, D, M)."""
     own = torch.matmul(v[:, :, index].transpose(-2, -1), k[:, :, index])
+    own = own.to(AT_LEAST_FLOAT32[k.dtype])
     return own if sums is None else own.add_(sums[:, :, index])
 
 
@@ -257,7 +263,7 @@ def _sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Optional[Tensor]) -> Te
     """a·b + c·d of (B, H, N, ·, ·) tensors; None for *d* is 0."""
     product = torch.matmul(a, b)
     if d is not None:
-        product.flatten(0, 2).baddbmm_(c.flatten(0, 2), d.flatten(0, 2))
+        product.flatten(0, 2).baddbmm_(c.flatten(0, 2), d.flatten(0, 2).to(c.dtype))
     return product
 
 
@@ -291,6 +297,17 @@ def _dense(x: Tensor, dtype: torch.dtype) -> Tensor:
 def widen(x: Tensor) -> Tensor:
     """(B, T, H, D) as (B, H, T, D), dense, in float32 or wider."""
     return TransposedCast.apply(x, AT_LEAST_FLOAT32[x.dtype])
+
+
+def feature_dtype(x: Tensor) -> torch.dtype:
+    """The type in which features of queries and keys *x* are multiplied.
+
+    A GPU multiplies bfloat16 much faster than float32.  Half precision does not serve: causal keys
+    have no maximum that their features could be divided by, so these leave its range.
+    """
+    if x.dtype is torch.bfloat16 and x.is_cuda:
+        return x.dtype
+    return AT_LEAST_FLOAT32[x.dtype]
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:

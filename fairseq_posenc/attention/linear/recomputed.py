@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.attention.linear.prefix_sums import State
-from fairseq_posenc.attention.recomputed import gradients_of
+from fairseq_posenc.attention.recomputed import gradients_of, joined
 from fairseq_posenc.flags.options import Layer
 
 
@@ -95,11 +95,6 @@ def attend_in_order(
     return out, state
 
 
-def joined(parts: List[Tensor]) -> Tensor:
-    """The outputs of all segments as one."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-
 class Recomputed(torch.autograd.Function):
     """The outputs of all segments, of which nothing but the inputs is kept."""
 
@@ -125,8 +120,8 @@ class Recomputed(torch.autograd.Function):
         ctx.save_for_backward(stabiliser, *tensors)
         segments = Tokens(*tensors[:FIELDS]).split(size)  # type: ignore[arg-type]
         if causal:
-            return joined(attend_in_order(steps, segments)[0])
-        return joined(attend_everywhere(steps, segments, stabiliser))
+            return joined(attend_in_order(steps, segments)[0], 1)
+        return joined(attend_everywhere(steps, segments, stabiliser), 1)
 
     @staticmethod
     @once_differentiable
