@@ -36,7 +36,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.by_layer import split_pattern
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.settings import setting
 
 logger = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class LocalAttention(SparseAttention):
                 f"--local-global-first-text {first}: is for pairs of texts in bidirectional masked "
                 "language models; drop it, or give --arch posenc_masked_lm"
             )
-        layers = max(option(options, f"{side}_layers") or 0 for side in ("encoder", "decoder"))
+        layers = max(option(options, f"{side}_layers") or 0 for side in SIDES)
         for flag, found in numbers_by_layer(options).items():
             if len(found) > max(layers, 1):
                 raise UsageError(

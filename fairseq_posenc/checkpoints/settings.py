@@ -9,7 +9,8 @@ from typing import Any, Dict, Mapping, Set, Tuple
 
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.configuration.fields import plug_in_flags, role_of
-from fairseq_posenc.flags.options import Options
+from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.flags.options import SIDES, Options
 from fairseq_posenc.flags.settings import modernised
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
@@ -50,6 +51,23 @@ def heads_of(checkpoint: Mapping[str, Any]) -> Dict[str, int]:
 def is_ours(settings: Mapping[str, Any]) -> bool:
     """True for the settings of a model of this plug-in."""
     return settings.get("position_encoding") is not None
+
+
+def encodings_by_side(settings: Mapping[str, Any]) -> Dict[str, str]:
+    """The position encoding of each side of a model, by the settings of its checkpoint.
+
+    fairseq's own models have a table of sinusoids, a learned table, or none.
+    """
+    if is_ours(settings):
+        return {side: side_encoding(Namespace(**settings), side) for side in SIDES}
+    # RoBERTa, which has no setting for it, learns its table
+    learned = {s: settings[f"{s}_learned_pos"] for s in SIDES if f"{s}_learned_pos" in settings}
+    if settings.get("no_token_positional_embeddings"):
+        return dict.fromkeys(SIDES, "none")
+    return {
+        side: "learned" if table else "sinusoidal"
+        for side, table in (learned or dict.fromkeys(SIDES, True)).items()
+    }
 
 
 def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:

@@ -15,12 +15,12 @@ from typing import Any, Collection, Iterator, List, Mapping, Optional
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.resolve import is_complete
-from fairseq_posenc.configuration.stacks import SIDES, side_encoding
+from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.configuration.stock import SIZES
 from fairseq_posenc.encodings import ENCODINGS, all_encodings
 from fairseq_posenc.encodings.position_ids import POSITION_RULES
 from fairseq_posenc.encodings.random_positions import SAMPLERS
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.registry import Registry, fields_of
 from fairseq_posenc.flags.settings import Needs, refuse_empty
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS

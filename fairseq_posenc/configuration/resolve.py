@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fairseq_posenc.attention import check_attention, complete_attention
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.configuration.stacks import SIDES, side_encoding, translation_stacks
+from fairseq_posenc.configuration.stacks import side_encoding, translation_stacks
 from fairseq_posenc.encodings import Stack, all_encodings, check_encodings, parse_pattern
 from fairseq_posenc.encodings.registry import FLAG
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.settings import check_settings, modernised
 from fairseq_posenc.layers.compiled import check_compiled
 

@@ -4,9 +4,7 @@ from typing import List
 
 from fairseq_posenc.attention import kernel_of
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.flags.options import Options, option
-
-SIDES = ("encoder", "decoder")
+from fairseq_posenc.flags.options import SIDES, Options, option
 
 
 def side_encoding(cfg: Options, side: str) -> str:

@@ -8,6 +8,7 @@ room for models far larger than any so far, and catch a wrong unit or a lost dec
 
 from typing import Dict
 
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.settings import Bound, Needs
 from fairseq_posenc.layers.feed_forward import forms_with_activation
 
@@ -67,21 +68,20 @@ _FACTOR: Range = {"above": 0, "at_most": 1_000_000}
 #: The weight of a term of the loss.
 _WEIGHT: Range = {"at_least": 0, "at_most": 1_000_000}
 
-_SIDES = ("encoder", "decoder")
 STOCK_RANGES: Dict[str, Range] = {
-    **dict.fromkeys((f"{side}_layers" for side in _SIDES), _LAYERS),
+    **dict.fromkeys((f"{side}_layers" for side in SIDES), _LAYERS),
     **dict.fromkeys(("base_layers", "char_embedder_highway_layers"), _LAYERS),
     "base_sublayers": {**_LAYERS, "at_least": 1},
-    **dict.fromkeys((f"{side}_attention_heads" for side in _SIDES), _SIZE),
-    **dict.fromkeys((f"{side}_embed_dim" for side in _SIDES), _SIZE),
-    **dict.fromkeys((f"{side}_ffn_embed_dim" for side in _SIDES), _SIZE),
+    **dict.fromkeys((f"{side}_attention_heads" for side in SIDES), _SIZE),
+    **dict.fromkeys((f"{side}_embed_dim" for side in SIDES), _SIZE),
+    **dict.fromkeys((f"{side}_ffn_embed_dim" for side in SIDES), _SIZE),
     **dict.fromkeys(("decoder_input_dim", "decoder_output_dim"), _SIZE),
     **dict.fromkeys(("character_embedding_dim", "quant_noise_pq_block_size"), _SIZE),
     **dict.fromkeys(("max_positions", "tokens_per_sample"), _LENGTH),
     **dict.fromkeys(("max_source_positions", "max_target_positions"), _LENGTH),
     **dict.fromkeys(("activation_dropout", "attention_dropout", "dropout"), _DROPOUT),
     **dict.fromkeys(("adaptive_softmax_dropout", "pooler_dropout", "relu_dropout"), _DROPOUT),
-    **dict.fromkeys((f"{side}_layerdrop" for side in _SIDES), _DROPOUT),
+    **dict.fromkeys((f"{side}_layerdrop" for side in SIDES), _DROPOUT),
     **dict.fromkeys(("quant_noise_pq", "quant_noise_scalar"), _PROBABILITY),
     **dict.fromkeys(("adaptive_input_factor", "adaptive_softmax_factor"), _FACTOR),
     **dict.fromkeys(("ffn_reg_scale_factor", "mha_reg_scale_factor"), _WEIGHT),

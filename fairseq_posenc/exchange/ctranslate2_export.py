@@ -20,7 +20,7 @@ from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.configuration.stacks import SIDES, side_encoding
+from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import parse_pattern
 from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS, refuse_encodings
 from fairseq_posenc.exchange.ctranslate2_stacks import (
@@ -41,6 +41,7 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
 from fairseq_posenc.exchange.source import Source, load_source, source_of, without_effect
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__
 

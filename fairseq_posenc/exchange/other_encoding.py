@@ -15,12 +15,12 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
-from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
+from fairseq_posenc.checkpoints.settings import architecture, encodings_by_side, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
 from fairseq_posenc.configuration.given import has_effect
-from fairseq_posenc.configuration.stacks import SIDES
 from fairseq_posenc.encodings import parse_pattern
 from fairseq_posenc.exchange.kinds import KINDS, Kind, Settings, kind_of
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.settings import ROLES
 
 logger = logging.getLogger(__name__)
@@ -61,38 +61,20 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
     if kind is None:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
         raise UsageError(f"{path}: is a model {name}; it has to be one of {known}")
-    own = encoding_of(settings, kind)
-    if encoding is not None and own == encoding:
+    own = set(encodings_by_side(settings).values())
+    if encoding is not None and own == {encoding}:
         raise UsageError(
             f"--position-encoding {encoding}: {path} has it already; give another encoding"
         )
-    encoding = encoding or own
-    if encoding is None:
+    if encoding is None and len(own) > 1:
         raise UsageError(f"{path}: its sides differ in their encoding; give --position-encoding")
+    encoding = encoding or own.pop()
     groups = {"task": TASK_DATACLASS_REGISTRY, "criterion": CRITERION_DATACLASS_REGISTRY}
     words = ["--arch", kind.arch, "--position-encoding", encoding]
     words += _of_model(settings, kind, encoding)
     for group, registry in groups.items():
         words += _of_group(checkpoint, group, registry, words)
     return words
-
-
-def encoding_of(settings: Mapping[str, Any], kind: Kind) -> Optional[str]:
-    """The position encoding of a model; None if its sides have different ones.
-
-    Args:
-        settings: the settings of its checkpoint, of this plug-in or of fairseq.
-    """
-    if is_ours(settings):
-        own = {settings.get(f"{side}_position_encoding") for side in SIDES} - {None}
-        return None if own - {settings["position_encoding"]} else settings["position_encoding"]
-    if settings.get("no_token_positional_embeddings"):
-        return "none"
-    sides = [side for side in SIDES if f"{side}_learned_pos" in settings]
-    learned = [bool(settings[f"{side}_learned_pos"]) for side in sides]
-    if not sides or all(learned):  # RoBERTa, which has no such setting, learns its table
-        return "learned"
-    return None if any(learned) else "sinusoidal"
 
 
 def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[str]:

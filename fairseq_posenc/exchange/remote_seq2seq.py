@@ -28,11 +28,11 @@ from fairseq_posenc.exchange.formats import Expressible, refuse_inexpressible, r
 from fairseq_posenc.exchange.joints import extended, interleaved_to_half, with_halves
 from fairseq_posenc.exchange.kinds import PAD, TRANSLATION, Parameters, Settings
 from fairseq_posenc.exchange.seq2seq import READ, TranslationExporter
-from fairseq_posenc.exchange.seq2seq_classes import SIDES
 from fairseq_posenc.exchange.seq2seq_folder import special, texts_of, write_texts
 from fairseq_posenc.exchange.seq2seq_write import EMBEDDINGS, OUTPUT, own_parameters
 from fairseq_posenc.exchange.source import without_effect
 from fairseq_posenc.exchange.splitters import Subwords
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.serving.model_folder import Search
 

@@ -4,7 +4,6 @@ Written symbols keep the numbers of dict.txt, translations begin and end with ``
 settings of the search are those of ``fairseq-generate``.
 """
 
-from argparse import Namespace
 from functools import partial
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
@@ -14,8 +13,7 @@ from torch import nn
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.checkpoints.settings import is_ours
-from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.checkpoints.settings import encodings_by_side
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.formats import (
     Expressible,
@@ -26,7 +24,7 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.kinds import TRANSLATION, Settings
 from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.prepared import prepared
-from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import (
     FLAGS,
     dictionaries_of,
@@ -42,6 +40,7 @@ from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.exchange.transfer import FolderExporter
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, compare_translation, reference
 from fairseq_posenc.exchange.written import Stack, Written
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.serving.model_folder import Search
 
 #: Settings of any value: they are read, follow from the parameters, or matter in training alone.
@@ -118,18 +117,8 @@ class TranslationExporter(FolderExporter):
 
 
 def with_encodings(settings: Settings) -> Settings:
-    """Settings with the encoding of both sides in ``position_encoding`` where it is the same.
-
-    fairseq's own models have a table of sinusoids, a learned table, or none.
-    """
-    found = {}
-    for side in SIDES:
-        if is_ours(settings):
-            found[side] = side_encoding(Namespace(**settings), side)
-        elif settings["no_token_positional_embeddings"]:
-            found[side] = "none"
-        else:
-            found[side] = "learned" if settings[f"{side}_learned_pos"] else "sinusoidal"
+    """Settings with the encoding of both sides in ``position_encoding`` where it is the same."""
+    found = encodings_by_side(settings)
     same = found["encoder"] == found["decoder"]
     own = {f"{side}_position_encoding": None if same else found[side] for side in SIDES}
     return {**settings, "position_encoding": found["encoder"], **own}

@@ -27,8 +27,8 @@ from fairseq_posenc.exchange.causal_names import (
 from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.exchange.seq2seq_names import CROSS_K, CROSS_NORM, CROSS_OUT, CROSS_Q, CROSS_V
+from fairseq_posenc.flags.options import SIDES
 
-SIDES = ("encoder", "decoder")
 #: Layers of both sides that have our own names.
 _SELF = tuple(Joint(name, (name,)) for name in (Q, K, V, OUT, NORM_1))
 _CROSS = tuple(Joint(n, (n,)) for n in (CROSS_Q, CROSS_K, CROSS_V, CROSS_OUT, CROSS_NORM))

@@ -16,9 +16,9 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.reader import DICTIONARY
-from fairseq_posenc.exchange.seq2seq_classes import SIDES
 from fairseq_posenc.exchange.splitters import Subwords, splitter_of
 from fairseq_posenc.exchange.symbols import TRANSLATION_MARKS, Splitter, write_symbols
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.serving.model_folder import Search
 from fairseq_posenc.serving.translate import MAX_LENGTH
 

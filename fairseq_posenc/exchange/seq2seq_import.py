@@ -17,10 +17,11 @@ from fairseq_posenc.exchange.reader import (
     dictionary_vocabulary,
     renumber,
 )
-from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import TARGET
 from fairseq_posenc.exchange.seq2seq_read import read_parameters
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, reference
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.text.tokenizer import find_files, read_symbols
 
 #: Signs of a second vocabulary.

@@ -15,9 +15,10 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.joints import read_layers
 from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.reader import Reader
-from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_names import BEHIND, CROSS_K, CROSS_V, absorb_gain
 from fairseq_posenc.exchange.seq2seq_write import BIAS_OF_T5, EMBEDDINGS, OUTPUT, TABLE
+from fairseq_posenc.flags.options import SIDES
 
 
 def read_parameters(

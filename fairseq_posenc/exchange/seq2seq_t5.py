@@ -11,7 +11,6 @@ from fairseq_posenc.exchange.seq2seq_classes import (
     LENGTHS,
     M2M100,
     NORMS_FIRST,
-    SIDES,
     Bart,
     Marian,
     MBart,
@@ -25,6 +24,7 @@ from fairseq_posenc.exchange.seq2seq_names import (
     CROSS_V,
     UNSCALED,
 )
+from fairseq_posenc.flags.options import SIDES
 
 #: ``feed_forward_proj`` for our forms that have their own activation.
 _GATED = {"swiglu": "gated-silu", "geglu": "gated-gelu_python"}

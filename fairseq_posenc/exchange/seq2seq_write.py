@@ -15,8 +15,9 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange.joints import extended, write_layers
 from fairseq_posenc.exchange.kinds import COPIES, PAD, Parameters, Settings
-from fairseq_posenc.exchange.seq2seq_classes import SIDES, Seq2SeqClass
+from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
 from fairseq_posenc.exchange.symbols import HIDDEN
+from fairseq_posenc.flags.options import SIDES
 
 EMBEDDINGS = {side: f"{side}.embed_tokens.weight" for side in SIDES}
 OUTPUT = "decoder.output_projection.weight"

@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.kinds import PAD
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
+from fairseq_posenc.flags.options import SIDES
 
 #: fairseq's numbers of ``</s>`` and of the first ordinary symbol.
 _END, _FIRST = 2, 4
 #: Constants that a class computes where a file lacks them.
 NOT_SAVED = (
     "final_logits_bias",
-    *(f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")),
+    *(f"model.{side}.embed_positions.weight" for side in SIDES),
 )
 
 

@@ -2,6 +2,9 @@
 
 from typing import Any, Protocol
 
+#: The sides of a model, as in the names of flags and parameters.
+SIDES = ("encoder", "decoder")
+
 
 class Layer(Protocol):
     """A fairseq layer, whose sub-layers and dropouts are attributes."""

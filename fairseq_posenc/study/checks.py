@@ -12,6 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.steps.training import STARTS, flags_in
 from fairseq_posenc.study.commands import Device, command
@@ -28,7 +29,6 @@ _PARSERS = {
 }
 _OF_GPUS = ("--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16")
 _NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and places decide nothing
-SIDES = ("encoder", "decoder")
 _STEP = 8  # sizes are multiples of this number, for which GPUs have fast kernels
 #: The part of the baseline's parameters by which a matched system may differ.
 TOLERANCE = 0.01
