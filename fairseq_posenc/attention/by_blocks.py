@@ -20,6 +20,7 @@ from fairseq_posenc.attention.recomputed import (
     same_random_numbers,
 )
 from fairseq_posenc.attention.seen_keys import KeyGradient, Seen
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Layer
 
@@ -154,10 +155,15 @@ class ReadAgain(torch.autograd.Function):
         ctx.state = random_state(q.device) if attention.rate > 0 else None
         with_sums = cpu_fused.serves(q, bias, attention.rate)
         attend = attention.attend_with_sums if with_sums else attention.attend
+        # results between the keys of segments, in place of these, would scatter the memory
+        results = [q.new_empty(q.shape)]
+        results += [q.new_empty(q.shape[:3], dtype=AT_LEAST_FLOAT32[q.dtype])] if with_sums else []
         with no_autocast(q.device):
-            segments = attention.segments(attention.places(q), q, k, v, bias)
-            parts = zip(*(attend(*given) for given in segments))
-            out, *sums = (joined(part, 0) for part in parts)
+            places = attention.places(q)
+            for place, given in zip(places, attention.segments(places, q, k, v, bias)):
+                for result, part in zip(results, attend(*given)):
+                    result[place] = part
+        out, *sums = results
         if mask is not None and rows is not None:
             attention.replace(out, Replaced(mask, rows))
         ctx.save_for_backward(q, k, v, bias, mask, *((out, *sums) if with_sums else (None, None)))
