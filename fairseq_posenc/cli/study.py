@@ -96,7 +96,8 @@ def study(args: argparse.Namespace) -> Optional[int]:
         print("\n".join([*absent, *dry_run(runs, study, devices[0])]))
         return None
     if args.status:
-        print("\n".join(table(_all_runs(plan, study, runs), study)))
+        until = RECIPES[plan.recipe].until if plan.search else ""
+        print("\n".join(table(_all_runs(plan, study, runs), study, until)))
         return None
     before = _content(args.plan)
     make: Any = studies.local_pool(study, devices, studies.log_line)

@@ -149,8 +149,14 @@ def dry_run(specs: Sequence[Spec], study: Path, device: Device) -> List[str]:
     return lines
 
 
-def status_of(spec: Spec, study: Path) -> str:
-    """The state of a run in a few words."""
+def status_of(spec: Spec, study: Path, until: str = "") -> str:
+    """The state of a run in a few words.
+
+    Args:
+        spec: the run.
+        study: the folder of the study.
+        until: the last step of a trial, which is then tried and not interrupted.
+    """
     folder = study / RUNS / spec.name
     result = read_result(folder, spec)
     if result is not None:
@@ -159,6 +165,8 @@ def status_of(spec: Spec, study: Path) -> str:
     if not folder.exists():
         return "waiting"
     done = [step.name for step in spec.steps if marker_of(folder, step.name).exists()]
+    if until in done and not holder(folder):
+        return "tried"
     fields = [parse_line(line) for line in lines_of(folder / f"{spec.steps[0].name}.log")]
     updates = [f["num_updates"] for f in fields if "num_updates" in f]
     place = (
@@ -167,9 +175,9 @@ def status_of(spec: Spec, study: Path) -> str:
     return f"{'running' if holder(folder) else 'interrupted'}, {place}"
 
 
-def table(specs: Sequence[Spec], study: Path) -> List[str]:
-    """A line for each run, and one with the numbers of each state."""
-    states = {spec.name: status_of(spec, study) for spec in specs}
+def table(specs: Sequence[Spec], study: Path, until: str = "") -> List[str]:
+    """A line for each run, and one with the numbers of each state; see :func:`status_of`."""
+    states = {spec.name: status_of(spec, study, until) for spec in specs}
     width = max(map(len, states))
     lines = [f"{name:<{width}}  {state}" for name, state in states.items()]
     kinds = [state.split(" ")[0].rstrip(",") for state in states.values()]

@@ -13,7 +13,7 @@ from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import table
 from fairseq_posenc.study.report.sentence_tests import sentence_tests
 from fairseq_posenc.study.results import load_results
-from fairseq_posenc.study.runs import digest_of, specs
+from fairseq_posenc.study.runs import digest_of, specs, trials
 
 pytest_plugins = ["support.studies"]
 
@@ -127,14 +127,17 @@ def test_the_search_tries_the_same_values_for_every_system(read, tmp_path):
     fake = FakeCommands()
     plan = read(search={"--lr": ["1e-3", "2e-3", "4e-3"]})
     study(plan, tmp_path, fake)
-    trials = [name for name, step in fake.ran if step == "train"]
-    assert len(trials) == len(set(trials)) == 2 * 3 + 2  # seed 1 of the best is a trial already
+    found = trials(plan)
+    trained = [name for name, step in fake.ran if step == "train"]
+    assert len(trained) == len(set(trained)) == 2 * 3 + 2  # seed 1 of the best is a trial already
     content = load_results(tmp_path).plan
     for system, tried in content["tried"].items():
         best = min(tried, key=tried.get)
         assert content["chosen"][system] == {"--lr": best.split()[1]}
         runs = load_results(tmp_path).of(system)
         assert [run.flags["--lr"] for run in runs] == 2 * [best.split()[1]]
+    searched = [spec for tried in found.values() for _, spec in tried]
+    assert table(searched, tmp_path, "train")[-1] == "6 runs: 4 tried, 2 done"
 
 
 def test_a_training_that_diverged_is_not_the_best(read, tmp_path):
