@@ -33,6 +33,8 @@ class GeneratedTask(NamedTuple):
         least: the smallest length.
         step: lengths are *least* plus a multiple of this number.
         most: the largest length, if there is one.
+        control: True if models are meant to fail beyond the lengths of the training.  Controls are
+            left out of means over tasks and of the loss by which a search chooses.
     """
 
     name: str
@@ -45,6 +47,7 @@ class GeneratedTask(NamedTuple):
     least: int = 1
     step: int = 1
     most: Optional[int] = None
+    control: bool = False
     flags: Optional[type] = None  # as other registries have; generated tasks have none
 
     def sample(self, length: int, random: Random) -> Tuple[List[str], List[str]]:
@@ -101,6 +104,7 @@ def register_generated_task(
     least: int = 1,
     step: int = 1,
     most: Optional[int] = None,
+    control: bool = False,
 ) -> Callable[[Draw], Draw]:
     """Decorator that registers a function from a length and a ``random.Random`` as a task.
 
@@ -117,8 +121,20 @@ def register_generated_task(
             )
 
     def add(draw: Draw) -> Draw:
-        task = GeneratedTask(name, paper, summary, unit, known, draw, families, least, step, most)
+        sizes = (least, step, most)
+        task = GeneratedTask(name, paper, summary, unit, known, draw, families, *sizes, control)
         GENERATED_TASKS.add(name, task)
         return draw
 
     return add
+
+
+def counted(tasks: Iterable[str]) -> List[str]:
+    """The *tasks* that means over tasks are of: all but controls, or all if there are no others.
+
+    >>> counted(["copy", "parity"]), counted(["parity"])
+    (['copy'], ['parity'])
+    """
+    named = list(tasks)
+    controls = [name for name, task in GENERATED_TASKS.items() if task.control]
+    return [name for name in named if name not in controls] or named

@@ -59,6 +59,33 @@ class Tested(FakeCommands):
             log.write(json.dumps({f"{name}_loss": "1", f"{name}_exact_match": str(right)}) + "\n")
 
 
+def test_a_control_is_no_part_of_means(read):
+    class Learned(Tested):
+        """Parity is learned better than what else there is."""
+
+        def train(self, words, log):
+            super().train(words, log)
+            if "/parity-" in words[1]:
+                learned = {"epoch": 3, "valid_loss": "0.1", "valid_num_updates": "30"}
+                log.write(json.dumps(learned) + "\n")
+
+        def validate(self, words, log):
+            if "/parity-" not in words[1]:
+                return super().validate(words, log)
+            for name in words[words.index("--valid-subset") + 1].split(","):
+                log.write(json.dumps({f"{name}_loss": "0", f"{name}_exact_match": "100"}) + "\n")
+
+    settings = {"lengths": "1-3", "test_lengths": [2, 6], "samples": 60, "test_samples": 5}
+    plan = read(generated={**settings, "tasks": ["parity", "copy"]}, seeds=[1])
+    prepare(plan)
+    study(plan, Path("study"), Learned())
+    run = load_results(Path("study")).runs[0]
+    scores = run.scores
+    assert scores["parity_loss"] == 0.1 != scores["copy_loss"] == scores["loss"]
+    assert run.curve[-1]["valid_loss"] == scores["loss"]
+    assert scores["parity_breaking"] == 2 != scores["copy_breaking"] == scores["breaking"]
+
+
 def test_a_study_trains_and_tests_every_task(read):
     plan = read(search={"--lr": ["1", "2"]})
     prepare(plan)

@@ -14,13 +14,16 @@ from fairseq_posenc.study.report import figures, heat
 from fairseq_posenc.study.report.lengths import lengths_section
 from fairseq_posenc.study.results import load_results
 
-TASKS = {"copy": 10, "parity": 4}  # the longest length of the training
-RIGHT = {  # by system and seed: copy at 5, 10, 20 and 40, and parity at 4 and 8
-    "none": {1: ([100, 50, 0, 0], [50, 50]), 2: ([90, 40, 0, 0], [40, 60])},
-    "rotary": {1: ([100, 100, 95, 0], [90, 40]), 2: ([100, 100, 20, 0], [50, 50])},
-    "fire": {1: ([100, 100, 100, 100], [50, 50]), 2: ([100, 100, 100, 99], [50, 50])},
+TASKS = {"copy": 10, "sort": 4, "parity": 2}  # the longest length of the training
+RIGHT = {  # by system and seed: copy at 5, 10, 20 and 40, sort at 4 and 8, and parity at 2 and 4
+    "none": {1: ([100, 50, 0, 0], [50, 50], [0, 0]), 2: ([90, 40, 0, 0], [40, 60], [0, 0])},
+    "rotary": {1: ([100, 100, 95, 0], [90, 40], [0, 0]), 2: ([100, 100, 20, 0], [50, 50], [0, 0])},
+    "fire": {
+        1: ([100, 100, 100, 100], [50, 50], [100, 50]),
+        2: ([100, 100, 100, 99], [50, 50], [100, 50]),
+    },
 }
-LENGTHS = {"copy": (5, 10, 20, 40), "parity": (4, 8)}
+LENGTHS = {"copy": (5, 10, 20, 40), "sort": (4, 8), "parity": (2, 4)}
 
 
 @pytest.fixture
@@ -60,22 +63,23 @@ def test_the_map_has_the_breaking_length_of_every_task_and_system(study, monkeyp
     )
     lengths_section(load_results(study))
     rows, columns, values, texts = drawn["breaking"]
-    assert (rows, columns) == (["copy", "parity", "mean"], ["fire", "rotary", "none"])
-    assert values == [[4, 1.5, 0.5], [0, 0.5, 0], [2, 1, 0.25]]
-    assert texts == [["≥4", "1.5", "0.5"], ["0", "0.5", "0"], ["2", "1", "0.25"]]
+    assert (rows, columns) == (["copy", "sort", "parity", "mean"], ["fire", "rotary", "none"])
+    assert values == [[4, 1.5, 0.5], [0, 0.5, 0], [1, 0, 0], [2, 1, 0.25]]  # without the control
+    assert texts[:2] == [["≥4", "1.5", "0.5"], ["0", "0.5", "0"]]
 
 
 def test_the_section_stands_in_the_report(study):
     page, text = (path.read_text(encoding="utf-8") for path in report.write_report(study))
     assert "## Generated tasks" in text and 'id="generated-tasks"' in page
-    for name in ("breaking", "lengths-copy", "lengths-parity"):
+    for name in ("breaking", "lengths-copy", "lengths-sort", "lengths-parity"):
         assert f"(figures/{name}.svg)" in text
     assert "| generated.copy.lengths | `1, 2, 3, 4, 5, 6, 7, 8, 9, 10` |" in text
-    # the middle half of 4 and 4 (copy), and 0 and 0 (parity)
+    # the middle half of 4 and 4 (copy), and 0 and 0 (sort)
     assert "| fire | 2.000" in text
+    assert "over 2 tasks without parity and all seeds" in text
     header = (study / "report/results.csv").read_text().partition("\n")[0]
     assert header.endswith("copy_length5,copy_length10,copy_length20,copy_length40,"
-                           "parity_length4,parity_length8")  # fmt: skip
+                           "parity_length2,parity_length4,sort_length4,sort_length8")  # fmt: skip
 
 
 def test_a_study_of_other_recipes_has_no_such_section(study):

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 from fairseq_posenc import generated  # noqa: F401 - registers the tasks
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder
-from fairseq_posenc.generated.registry import LANGUAGE_MODELING, MASKED_LM, TRANSLATION
+from fairseq_posenc.generated.registry import LANGUAGE_MODELING, MASKED_LM, TRANSLATION, counted
 from fairseq_posenc.generated.settings import Settings
 from fairseq_posenc.generated.writing import SIDES, read_written, test_name, write_task
 from fairseq_posenc.steps.lock import hold
@@ -90,13 +90,18 @@ def _test(plan: Plan, settings: Settings) -> Step:
 
 
 def totals(folder: Path, tasks: Sequence[str]) -> Dict[str, Any]:
-    """Sizes and times of all trainings together, and the mean of their losses.
+    """Sizes and times of all trainings together, and the mean of the losses, without controls.
 
     Raises:
         UsageError: a log is incomplete, or has no validation loss.
     """
     read = [read_training(folder, f"train-{task}") for task in tasks]
-    points = [{point["update"]: point for point in one["curve"]} for one in read]
+    chosen = counted(tasks)
+    points = [
+        {point["update"]: point for point in one["curve"]}
+        for task, one in zip(tasks, read)
+        if task in chosen
+    ]
     curve = []
     for update in sorted(set(points[0]).intersection(*points[1:])):
         of_all = [one[update] for one in points]
@@ -116,7 +121,7 @@ def totals(folder: Path, tasks: Sequence[str]) -> Dict[str, Any]:
         "seconds": {"train": sum(one["seconds"]["train"] for one in read)},
         "curve": curve,
         **({"peak_memory_mb": max(memory)} if memory else {}),
-        "scores": {"loss": round(mean(losses.values()), 4), **losses},
+        "scores": {"loss": round(mean(losses[f"{one}_loss"] for one in chosen), 4), **losses},
     }
 
 
@@ -167,15 +172,16 @@ def task_scores(by_length: Dict[int, float], trained: int) -> Dict[str, float]:
 
 
 def score(folder: Path, tasks: Sequence[Settings]) -> Dict[str, Any]:
-    """The scores of each task, and their means over the tasks."""
+    """The scores of each task, and their means over the tasks that are no controls."""
     scores: Dict[str, float] = {}
-    by_task = []
+    by_task = {}
     for one in tasks:
         found = lengths(folder, one)["lengths"][one.task]
         known = {int(length): value for length, value in found.items()}
-        by_task.append(task_scores(known, max(one.lengths)))
-        scores.update({f"{one.task}_{name}": value for name, value in by_task[-1].items()})
-    scores.update({name: mean(one[name] for one in by_task) for name in by_task[0]})
+        by_task[one.task] = task_scores(known, max(one.lengths))
+        scores.update({f"{one.task}_{name}": value for name, value in by_task[one.task].items()})
+    chosen = counted(by_task)
+    scores.update({name: mean(by_task[one][name] for one in chosen) for name in _TOLD})
     return {"scores": {name: round(value, 4) for name, value in scores.items()}}
 
 

@@ -1,10 +1,11 @@
 """Generated tasks: the length at which each system breaks, and right outputs by length."""
 
 from statistics import mean
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Sequence
 
 import numpy as np
 
+from fairseq_posenc.generated.registry import counted
 from fairseq_posenc.study.aggregates import Aggregate, aggregate
 from fairseq_posenc.study.recipes.generated import ENOUGH, breaking_length, task_scores
 from fairseq_posenc.study.report.curves import panels
@@ -58,7 +59,7 @@ def _map(found: ByLength, trained: Dict[str, int]) -> Any:
         for task, longest in trained.items()
         for name, runs in found.items()
     }
-    over_tasks = {name: mean(ratios[task, name] for task in trained) for name in found}
+    over_tasks = {name: mean(ratios[task, name] for task in counted(trained)) for name in found}
     columns = sorted(found, key=lambda name: -over_tasks[name])
     reached = {
         task: max(length for runs in found.values() for run in runs for length in run[task])
@@ -78,9 +79,16 @@ def _map(found: ByLength, trained: Dict[str, int]) -> Any:
         "are right, over the longest length of the training: 1 is as long as in the training, 0 "
         "that not even the shortest inputs are done. ≥: right up to the longest inputs of the "
         f"test. Mean over {' to '.join(map(str, seeds))} "
-        f"{'seed' if seeds == [1] else 'seeds'}; systems by their mean over tasks."
+        f"{'seed' if seeds == [1] else 'seeds'}; systems by their mean over tasks"
+        f"{_without(trained)}."
     )
     return heat_map("breaking", caption, [*trained, ALL], columns, np.array(values), texts, apart=1)
+
+
+def _without(trained: Iterable[str]) -> str:
+    """What a mean over tasks leaves out, as the end of a phrase."""
+    controls = sorted(set(trained) - set(counted(trained)))
+    return f" without {' and '.join(controls)}" if controls else ""
 
 
 def _ratio(ratio: float, at_end: bool = False) -> str:
@@ -95,22 +103,21 @@ def _ratio(ratio: float, at_end: bool = False) -> str:
 
 def _means(found: ByLength, trained: Dict[str, int]) -> Table:
     """Interquartile means over tasks and seeds."""
-    rows = []
+    rows, chosen = [], counted(trained)
     for name, runs in found.items():
         scores = [
-            {task: task_scores(dict(run[task]), longest) for task, longest in trained.items()}
-            for run in runs
+            {task: task_scores(dict(run[task]), trained[task]) for task in chosen} for run in runs
         ]
         row = [name]
         for kind in TOLD:
-            row.append(_shown(aggregate([[one[t][kind] for t in trained] for one in scores])))
+            row.append(_shown(aggregate([[one[t][kind] for t in chosen] for one in scores])))
         rows.append(row)
     caption = (
-        f"Interquartile means over {plural(len(trained), 'task')} and all seeds (Agarwal et al. "
-        "2021), with the 95 % interval of the bootstrap that draws seeds anew for each task: the "
-        "breaking length over the longest of the training, and outputs that are right at lengths "
-        "beyond and within those of the training. The tables above have plain means over "
-        "the tasks."
+        f"Interquartile means over {plural(len(chosen), 'task')}{_without(trained)} and all seeds "
+        "(Agarwal et al. 2021), with the 95 % interval of the bootstrap that draws seeds anew for "
+        "each task: the breaking length over the longest of the training, and outputs that are "
+        "right at lengths beyond and within those of the training. The tables above have plain "
+        "means over the same tasks."
     )
     return Table(caption, ["system", *TOLD.values()], rows)
 
