@@ -192,7 +192,7 @@ class TestPerformerPytorch:
         features = config["nb_features"]
         favor = feature_map(kernel, q.size(-1), favor_features=features, favor_epsilon=epsilon)
         favor.load_state_dict({"projection": ref["state_dict"]["projection_matrix"]})
-        stabiliser = None if causal else favor.stabiliser([(k, None)])
+        stabiliser = None if causal else favor.stabiliser(k.transpose(1, 2), None, 5)
         q, k = favor.queries(q), favor.keys(k, stabiliser)
         torch.testing.assert_close(q, ref["outputs"]["q_feat"], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(k, ref["outputs"]["k_feat"], atol=1e-5, rtol=1e-5)

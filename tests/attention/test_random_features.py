@@ -53,7 +53,7 @@ class TestRandomFeatures:
         hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) & causal
         want = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1) @ v.double()
         q.requires_grad_(), k.requires_grad_()
-        keys = favor.keys(k, None if causal else favor.stabiliser([(k, None)]))
+        keys = favor.keys(k, None if causal else favor.stabiliser(k.transpose(1, 2), None, 5))
         got = attend(favor.queries(q), keys, v, causal, epsilon=1e-30)
         torch.testing.assert_close(got.double(), want, atol=1e-4, rtol=1e-3)
         got.square().sum().backward()

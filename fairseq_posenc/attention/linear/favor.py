@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.base import HeadSizes, register_attention
-from fairseq_posenc.attention.linear.feature_maps import FeatureMap, MaskedKeys
+from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.linear.random_features import (
     Exponents,
@@ -23,7 +23,7 @@ from fairseq_posenc.attention.linear.random_features import (
     projected,
 )
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import as_one
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
@@ -157,18 +157,13 @@ class Favor(FeatureMap):
         """φ of queries (B, H, T, D), as (B, H, T, M)."""
         return self._features(q, None, True)
 
-    def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
+    def stabiliser(self, k: Tensor, hidden: Optional[Tensor], size: int) -> Optional[Tensor]:
         """c, (B, H, 1, 1), the maximum over all keys that are not hidden."""
         if self.kernel == "relu":
             return None
-        norms = not self.epsilon > 0
-        tops = []
-        for k, hidden in segments:
-            tops.append(LargestExponent.apply(k, hidden, self.projection.to(k.dtype), norms))
-        highest = tops[0] if len(tops) == 1 else torch.cat(tops, 2).amax(dim=2, keepdim=True)
-        if all(hidden is None for _, hidden in segments):
-            return highest
-        return highest.masked_fill(highest == float("-inf"), 0.0)
+        projection, norms = self.projection.to(AT_LEAST_FLOAT32[k.dtype]), not self.epsilon > 0
+        highest: Tensor = LargestExponent.apply(k, hidden, projection, norms, size)
+        return highest if hidden is None else highest.masked_fill(highest == float("-inf"), 0.0)
 
     def keys(
         self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None

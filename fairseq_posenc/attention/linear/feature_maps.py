@@ -4,14 +4,11 @@ They replace exp(q·k/√D) in RoFormer Eq. 10 and 11.  They are computed in flo
 the model's precision.  In causal attention the features of a key do not depend on later keys.
 """
 
-from typing import List, Optional, Tuple
+from typing import Optional, Tuple
 
 from torch import Tensor, nn
 
 from fairseq_posenc.flags.options import Options
-
-#: Keys (B, H, S, D) of consecutive tokens and their padding (B, 1, S, 1), True there, or None.
-MaskedKeys = Tuple[Tensor, Optional[Tensor]]
 
 
 class FeatureMap(nn.Module):
@@ -40,13 +37,15 @@ class FeatureMap(nn.Module):
         """φ of queries (B, H, T, D) at *positions* (1|B, T), as (B, H, T, M)."""
         raise NotImplementedError
 
-    def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
+    def stabiliser(self, k: Tensor, hidden: Optional[Tensor], size: int) -> Optional[Tensor]:
         """A shift of the exponents, shared by all keys, for bidirectional attention only.
 
         (B, H, 1, 1), or None where a map needs none.
 
         Args:
-            segments: all keys.
+            k: all keys (B, S, H, D), in the type of the model.
+            hidden: (B, S, 1, 1), True at padding, or None.
+            size: keys whose features fit into memory together.
         """
         return None
 

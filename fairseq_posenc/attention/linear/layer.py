@@ -197,7 +197,9 @@ class LinearAttention(MultiheadKernel):
         size = chunk * max(1, most // (chunk * batch * heads * self.features))
         if incremental_state is not None:
             return self._continued(tokens.split(size), incremental_state)
-        stabiliser = None if causal else self._stabiliser(tokens.split(size))
+        stabiliser = None
+        if not causal:
+            stabiliser = self.feature_map.stabiliser(tokens.k, tokens.hidden, size)
         if tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling():
             parameters = self.feature_map.parameters()
             return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
@@ -215,12 +217,6 @@ class LinearAttention(MultiheadKernel):
             return rotary.rotate(x.transpose(1, 2), table).transpose(1, 2)
 
         return identity if table is None else rotate
-
-    def _stabiliser(self, segments: List[Tokens]) -> Optional[Tensor]:
-        """The shift that the exponents of all keys share, (B, H, 1, 1), or None."""
-        return self.feature_map.stabiliser(
-            [(widen(s.k), None if s.hidden is None else s.hidden.transpose(1, 2)) for s in segments]
-        )
 
     def _continued(self, segments: List[Tokens], incremental_state: IncrementalState) -> Tensor:
         """Causal outputs (B, T, H, D) after the tokens in the cache, which takes these, too."""

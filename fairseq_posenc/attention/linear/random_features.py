@@ -6,7 +6,7 @@ Choromanski et al. 2021, arXiv 2009.14794.
 import hashlib
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -196,33 +196,48 @@ class LargestExponent(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Layer, k: Tensor, hidden: Optional[Tensor], projection: Tensor, norms: bool
+        ctx: Layer, k: Tensor, hidden: Optional[Tensor], projection: Tensor, norms: bool, size: int
     ) -> Tensor:
-        """The maximum, (B, H, 1, 1), -inf without keys.
+        """The maximum, (B, H, 1, 1), -inf without keys, in the type of *projection*.
 
         Args:
-            k: keys (B, H, S, D).
-            hidden: (B, 1, S, 1), True at padding, or None.
+            k: keys (B, S, H, D).
+            hidden: (B, S, 1, 1), True at padding, or None.
             projection: ω, (M, D).
             norms: subtract |k|²/(2·√D).
+            size: keys that are looked at together.
         """
-        tops, features = projected(k, projection).max(dim=-1, keepdim=True)  # (B, H, S, 1)
-        tops = torch.sub(tops, squares(k), alpha=0.5 * k.size(-1) ** -0.5) if norms else tops
-        tops = tops if hidden is None else tops.masked_fill(hidden, float("-inf"))
-        top, place = tops.max(dim=2, keepdim=True)
-        key = k.gather(2, place.expand(-1, -1, -1, k.size(-1)))  # (B, H, 1, D)
-        ctx.save_for_backward(key, place, features.gather(2, place), projection)
-        ctx.norms, ctx.shape = norms, k.shape
-        return top
+        best: Optional[List[Tensor]] = None
+        for start in range(0, k.size(1), size):
+            part = k[:, start : start + size].transpose(1, 2).to(projection.dtype).contiguous()
+            tops, features = projected(part, projection).max(dim=-1, keepdim=True)  # (B, H, ·, 1)
+            if norms:
+                tops = torch.sub(tops, squares(part), alpha=0.5 * k.size(-1) ** -0.5)
+            if hidden is not None:
+                padding = hidden[:, start : start + size].transpose(1, 2)
+                tops = tops.masked_fill(padding, float("-inf"))
+            top, place = tops.max(dim=2, keepdim=True)
+            key = part.gather(2, place.expand(-1, -1, -1, k.size(-1)))  # (B, H, 1, D)
+            found = [top, place + start, features.gather(2, place), key]
+            if best is None:
+                best = found
+            else:
+                better = top > best[0]
+                best = [torch.where(better, new, old) for new, old in zip(found, best)]
+        assert best is not None
+        ctx.save_for_backward(*best[1:], projection)
+        ctx.norms, ctx.shape, ctx.dtype = norms, k.shape, k.dtype
+        return best[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Gradient of the keys."""
-        key, place, feature, projection = ctx.saved_tensors
+        place, feature, key, projection = ctx.saved_tensors
         root = key.size(-1) ** -0.25
         rows = projection[feature.squeeze(-1)] * root  # (B, H, 1, D)
         rows = torch.sub(rows, key, alpha=root**2) if ctx.norms else rows
-        found = key.new_zeros(ctx.shape)
-        found.scatter_(2, place.expand_as(key), rows * gradient)
-        return found, None, None, None
+        found = key.new_zeros(ctx.shape, dtype=ctx.dtype)  # (B, S, H, D)
+        rows = (rows * gradient).to(ctx.dtype)
+        found.transpose(1, 2).scatter_(2, place.expand_as(key), rows)
+        return found, None, None, None, None
