@@ -1,8 +1,8 @@
 """Softmax attention of blocks of queries to the keys of their pattern, a few blocks at a time.
 
 Longformer, Beltagy et al., arXiv 2004.05150; BigBird, Zaheer et al., arXiv 2007.14062.  The keys of
-a segment of blocks are read from those of all tokens, and read again in the backward pass.  What is
-kept for it are queries, keys and values, as by fused softmax attention.
+a segment of blocks are read from the keys of all tokens, and read again in the backward pass.
+Queries, keys and values are kept for that pass, as by fused softmax attention.
 """
 
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
@@ -155,7 +155,7 @@ class ReadAgain(torch.autograd.Function):
         ctx.state = random_state(q.device) if attention.rate > 0 else None
         with_sums = cpu_fused.serves(q, bias, attention.rate)
         attend = attention.attend_with_sums if with_sums else attention.attend
-        # results between the keys of segments, in place of these, would scatter the memory
+        # a result made in each segment would lie between keys that are freed, and scatter the memory
         results = [q.new_empty(q.shape)]
         results += [q.new_empty(q.shape[:3], dtype=AT_LEAST_FLOAT32[q.dtype])] if with_sums else []
         with no_autocast(q.device):
