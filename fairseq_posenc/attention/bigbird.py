@@ -104,7 +104,7 @@ def draw_blocks(
     left = ((count - first).clamp(min=0) - seen).unsqueeze(-1) - order
     places = (shares[block % len(shares)].long() * left.clamp(min=0)) >> _BITS
     for k in range(1, shares.size(1)):
-        # a drawn block is skipped if there are as many blocks before it that were not drawn
+        # each drawn block with at most this many free blocks before it moves the place on by one
         drawn = places[..., :k].sort(dim=-1).values - order[:k]
         places[..., k] += (drawn <= places[..., k : k + 1]).sum(dim=-1)
     found = places + first

@@ -5,7 +5,8 @@ a segment of blocks are read from the keys of all tokens, and read again in the 
 Queries, keys and values are kept for that pass, as by fused softmax attention.
 """
 
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -19,15 +20,16 @@ from fairseq_posenc.attention.recomputed import (
     random_state,
     same_random_numbers,
 )
-from fairseq_posenc.attention.seen_keys import KeyGradient, Seen
+from fairseq_posenc.attention.seen_keys import KeyGradient, Place, Seen
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Layer
 
-#: Most elements of the queries of a segment on a CPU, 0.5 MB: larger tensors of keys are slower.
+#: The largest number of elements of a segment's queries on a CPU, 0.5 MB in float32: copies of the
+#: keys of more queries are slower to read.
 SEGMENT = 131_072
-#: Most elements of the queries of a segment on a GPU: 8,192 tokens of 512 channels.  Texts that are
-#: one segment keep the keys that were read, since reading them again takes more kernels.
+#: The largest number on a GPU, 8,192 tokens of 512 channels.  A smaller batch is one segment and
+#: keeps the keys that its blocks read, since reading them again takes more kernels.
 SEGMENT_ON_GPU = 4_194_304
 
 #: Queries (n, L, H, D), their keys and values (n, S, H, D), and the bias (n, 1|H, L, S).
@@ -35,11 +37,11 @@ Given = Tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Replaced(NamedTuple):
-    """Rows of the output that are computed elsewhere.
+    """Rows of the output that another computation gives.
 
     Args:
-        mask: True at these rows in the blocks with first tokens, (B·d, ·, L, 1, 1).
-        rows: what stands there, (B·d, ·, L, H, D).
+        mask: True at these rows in the blocks with first tokens, (R, ·, L, 1, 1).
+        rows: the output at these rows, (R, ·, L, H, D).
     """
 
     mask: Tensor
@@ -47,7 +49,7 @@ class Replaced(NamedTuple):
 
 
 class BlockAttention(NamedTuple):
-    """Softmax attention of M blocks of queries.
+    """Softmax attention of N blocks of queries in each of R sequences.
 
     Args:
         seen: the keys of every block.
@@ -64,40 +66,40 @@ class BlockAttention(NamedTuple):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, replaced: Optional[Replaced] = None
     ) -> Tensor:
-        """The output (M, L, H, D).
+        """The output (R, N, L, H, D).
 
         Args:
-            q: queries (M, L, H, D).
-            k: keys (M, L, H, D).
-            v: values (M, L, H, D).
-            bias: (M, 1|H, L, S) for the keys in the order of :meth:`.Seen.read`.
-            replaced: rows that come from elsewhere, or None.
+            q: queries (R, N, L, H, D).
+            k: keys (R, N, L, H, D).
+            v: values (R, N, L, H, D).
+            bias: (R, N, 1|H, L, S) for the keys in the order of :meth:`.Seen.read`.
+            replaced: rows that another computation gives, or None.
         """
         places = self.places(q)
-        if len(places) > 1 and torch.is_grad_enabled() and not is_compiling():
+        if len(places) > 1 and not (is_compiling() or torch.jit.is_tracing()):
             return ReadAgain.apply(self, q, k, v, bias, *(replaced or (None, None)))
         parts = [self.attend(*given)[0] for given in self.segments(places, q, k, v, bias)]
-        if replaced is None:
-            return joined(parts, 0)
-        out = joined(parts, 0).clone()  # autograd keeps the output as it was
-        self.replace(out, replaced)
+        out = joined(parts, 0).view(q.shape)
+        if replaced is not None:
+            out = out.clone()  # the gradient of attention needs its own output
+            self.replace(out, replaced)
         return out
 
-    def places(self, q: Tensor) -> List[slice]:
+    def places(self, q: Tensor) -> List[Place]:
         """The blocks of each segment."""
         most = SEGMENT_ON_GPU if q.is_cuda else SEGMENT
-        return self.seen.segments(len(q), most // q[0].numel())
+        return self.seen.segments(q.size(0), q.size(1), most // q[0, 0].numel())
 
     def segments(
-        self, places: List[slice], q: Tensor, k: Tensor, v: Tensor, bias: Tensor
+        self, places: List[Place], q: Tensor, k: Tensor, v: Tensor, bias: Tensor
     ) -> Iterator[Given]:
-        """What is given for the blocks at each of the *places*."""
+        """Queries, keys, values and bias of each segment in turn."""
         for place in places:
             keys, values = (self.seen.read(x, place) for x in (k, v))
-            yield q[place], keys, values, bias[place]
+            yield q[place].flatten(0, 1), keys, values, bias[place].flatten(0, 1)
 
     def replace(self, out: Tensor, replaced: Replaced) -> None:
-        """Write the rows that come from elsewhere into *out* (M, L, H, D)."""
+        """Write the rows of another computation into *out* (R, N, L, H, D)."""
         first = self.seen.first_blocks(out)
         first.copy_(torch.where(replaced.mask, replaced.rows, first))
 
@@ -107,36 +109,39 @@ class BlockAttention(NamedTuple):
         out = attend(q, keys, values, self.scale, bias, False, self.rate, self.empty_rows)
         return (out.transpose(1, 2),)
 
-    def attend_with_sums(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Any:
-        """The output of a segment, and what :meth:`gradients` needs beside it, (n, L, H)."""
+    def attend_with_log_sums(
+        self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor
+    ) -> Tuple[Tensor, ...]:
+        """The output (n, L, H, D) of a segment, and logarithms (n, L, H) of softmax's sums."""
         q, keys, values = (x.transpose(1, 2) for x in (q, keys, values))
-        found = cpu_fused.attend_with_sums(q, keys, values, self.scale, bias)
+        found = cpu_fused.attend_with_log_sums(q, keys, values, self.scale, bias)
         return tuple(x.transpose(1, 2) for x in found)
 
     def gradients(
-        self, given: Given, gradient: Tensor, out: Tensor, sums: Tensor
+        self, given: Given, gradient: Tensor, out: Tensor, log_sums: Tensor
     ) -> List[Optional[Tensor]]:
-        """Gradients of what is *given* for a segment, none for the bias.
+        """Gradients of the queries, keys and values of a segment, and None for the bias.
 
         Args:
             given: queries, keys, values and bias.
             gradient: the gradient of the output, (n, L, H, D).
             out: the output.
-            sums: the second result of :meth:`attend_with_sums`.
+            log_sums: the second result of :meth:`attend_with_log_sums`.
         """
         heads = [x.transpose(1, 2) for x in given[:3]]
-        outputs = (out.transpose(1, 2), sums.transpose(1, 2))
-        found = cpu_fused.gradients_with_sums(
+        outputs = (out.transpose(1, 2), log_sums.transpose(1, 2))
+        found = cpu_fused.gradients_of_attention(
             gradient.transpose(1, 2), heads, self.scale, given[3], outputs
         )
         return [*(x.transpose(1, 2) for x in found), None]
 
 
 class ReadAgain(torch.autograd.Function):
-    """:class:`BlockAttention` that keeps the keys themselves, and not those that each block reads.
+    """Block attention that keeps the keys of all tokens once, and no copy for each block.
 
-    The backward pass reads them again.  The fused kernel of a CPU also returns the numbers that its
-    gradient needs, one for each query and head; elsewhere the output is computed again.
+    The backward pass reads the keys of each segment again.  The fused kernel of a CPU also returns
+    the numbers that its gradient needs, one for each query and head; elsewhere the output is
+    computed again.
     """
 
     @staticmethod
@@ -150,50 +155,53 @@ class ReadAgain(torch.autograd.Function):
         mask: Optional[Tensor],
         rows: Optional[Tensor],
     ) -> Tensor:
-        """The output (M, L, H, D); *mask* and *rows* are those of :class:`Replaced`, or None."""
+        """The output (R, N, L, H, D); *mask* and *rows* are those of :class:`Replaced`, or None."""
         ctx.attention = attention
         ctx.state = random_state(q.device) if attention.rate > 0 else None
-        with_sums = cpu_fused.serves(q, bias, attention.rate)
-        attend = attention.attend_with_sums if with_sums else attention.attend
-        # a result made in each segment would lie between keys that are freed, and scatter the memory
+        with_log_sums = cpu_fused.serves(q, bias, attention.rate)
+        compute: Callable[..., Tuple[Tensor, ...]] = attention.attend
+        # a result made in each segment would lie between keys that are freed, and scatter memory
         results = [q.new_empty(q.shape)]
-        results += [q.new_empty(q.shape[:3], dtype=AT_LEAST_FLOAT32[q.dtype])] if with_sums else []
+        if with_log_sums:
+            compute = attention.attend_with_log_sums
+            results.append(q.new_empty(q.shape[:4], dtype=AT_LEAST_FLOAT32[q.dtype]))
         with no_autocast(q.device):
             places = attention.places(q)
             for place, given in zip(places, attention.segments(places, q, k, v, bias)):
-                for result, part in zip(results, attend(*given)):
-                    result[place] = part
-        out, *sums = results
+                for result, part in zip(results, compute(*given)):
+                    result[place] = part.unflatten(0, place.shape)
         if mask is not None and rows is not None:
-            attention.replace(out, Replaced(mask, rows))
-        ctx.save_for_backward(q, k, v, bias, mask, *((out, *sums) if with_sums else (None, None)))
-        return out
+            attention.replace(results[0], Replaced(mask, rows))
+        ctx.save_for_backward(q, k, v, bias, mask, *(results if with_log_sums else (None, None)))
+        return results[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values, bias, and of the rows that are replaced."""
-        q, k, v, bias, mask, out, sums = ctx.saved_tensors
+        q, k, v, bias, mask, out, log_sums = ctx.saved_tensors
         attention, wanted = ctx.attention, ctx.needs_input_grad[1:5]
         hidden = of_rows = None
         if mask is not None:
-            hidden = mask.new_zeros(*gradient.shape[:2], 1, 1)
+            hidden = mask.new_zeros(*gradient.shape[:3], 1, 1)
             attention.seen.first_blocks(hidden).copy_(mask)
             of_rows = attention.seen.first_blocks(gradient).masked_fill(~mask, 0.0)
-        kinds = (OwnGradient, KeyGradient, KeyGradient, OwnGradient)
+        of_keys = partial(KeyGradient, attention.seen)
+        kinds: Tuple[Any, ...] = (OwnGradient, of_keys, of_keys, OwnGradient)
         totals: List[Any] = [
-            kind(attention.seen, x) if needed else None
-            for kind, x, needed in zip(kinds, (q, k, v, bias), wanted)
+            kind(x) if needed else None for kind, x, needed in zip(kinds, (q, k, v, bias), wanted)
         ]
         with no_autocast(q.device), same_random_numbers(ctx.state, q.device):
             places = attention.places(q)
             for place, given in zip(places, attention.segments(places, q, k, v, bias)):
                 own = gradient[place]
                 own = own if hidden is None else own.masked_fill(hidden[place], 0.0)
-                if sums is None:
+                own = own.flatten(0, 1)
+                if log_sums is None:
                     found = gradients_of(attention.attend, given, wanted, (own,))
                 else:
-                    found = attention.gradients(given, own, out[place], sums[place])
+                    outputs = (x[place].flatten(0, 1) for x in (out, log_sums))
+                    found = attention.gradients(given, own, *outputs)
                 for total, part in zip(totals, found):
                     if total is not None and part is not None:
                         total.add(part, place)
@@ -201,20 +209,19 @@ class ReadAgain(torch.autograd.Function):
 
 
 class OwnGradient:
-    """The gradient of what each block has for itself, its queries or its bias, (M, …).
+    """The gradient (R, N, …) of queries or bias, of which every block has its own part.
 
     Args:
-        seen: as for :class:`.KeyGradient`.
         x: the queries or the bias.
     """
 
-    def __init__(self, seen: Seen, x: Tensor) -> None:
+    def __init__(self, x: Tensor) -> None:
         self.sums = torch.empty_like(x)
 
-    def add(self, gradient: Tensor, place: slice) -> None:
+    def add(self, gradient: Tensor, place: Place) -> None:
         """Set the *gradient* of the blocks at *place*."""
-        self.sums[place] = gradient
+        self.sums[place] = gradient.unflatten(0, place.shape)
 
     def total(self) -> Tensor:
-        """The gradient (M, …)."""
+        """The gradient (R, N, …)."""
         return self.sums

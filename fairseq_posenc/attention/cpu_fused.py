@@ -1,8 +1,8 @@
 """The fused attention kernel of a CPU, with its gradient as a function of its own.
 
-For autograd, ``scaled_dot_product_attention`` keeps the keys and values that it was given.  Where
-these are copies of parts of other tensors, whoever calls the functions here can make the copies
-again in the backward pass, and does not have to compute the attention again.
+Autograd keeps the keys and values that ``scaled_dot_product_attention`` was given.  A caller whose
+keys are copies can use these functions, make the copies again in the backward pass, and still does
+not compute the attention twice.
 """
 
 from typing import Sequence, Tuple
@@ -17,15 +17,21 @@ _GRADIENTS = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cp
 
 
 def serves(q: Tensor, bias: Tensor, dropout: float) -> bool:
-    """True if the kernel computes what ``attend`` would, and all gradients that are wanted."""
+    """True if the kernel gives this attention and its gradients.
+
+    Args:
+        q: queries, of any shape; the kernel is for a CPU.
+        bias: additive term of any shape, whose gradient the kernel does not give.
+        dropout: probability of dropping an attention weight, which the kernel cannot do.
+    """
     known = SDPA_SAFE_MASKS and _ATTEND is not None and _GRADIENTS is not None
     return known and not q.is_cuda and dropout == 0 and not bias.requires_grad
 
 
-def attend_with_sums(
+def attend_with_log_sums(
     q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor
 ) -> Tuple[Tensor, Tensor]:
-    """The output (B, H, T, D), and the logarithms of the sums of softmax, (B, H, T).
+    """The output (B, H, T, D) of attention, and the logarithms (B, H, T) of softmax's sums.
 
     Args:
         q: queries (B, H, T, D).
@@ -38,21 +44,24 @@ def attend_with_sums(
     return _ATTEND(q, k, v, 0.0, False, attn_mask=bias.to(q.dtype), scale=scale)
 
 
-def gradients_with_sums(
+def gradients_of_attention(
     gradient: Tensor,
     inputs: Sequence[Tensor],
     scale: float,
     bias: Tensor,
     outputs: Tuple[Tensor, Tensor],
 ) -> Tuple[Tensor, ...]:
-    """Gradients of the queries, keys and values of :func:`attend_with_sums`.
+    """Gradients of the queries, keys and values of :func:`attend_with_log_sums`.
 
     Args:
-        gradient: that of the output, (B, H, T, D).
-        inputs: q, k and v.
+        gradient: the gradient of the output, (B, H, T, D).
+        inputs: queries, keys and values.
         scale: factor on q·k.
-        bias: as there.
-        outputs: what the function returned.
+        bias: (B, 1|H, T, S), -inf at hidden keys.
+        outputs: the output (B, H, T, D) and the logarithms (B, H, T).
+
+    Returns:
+        three tensors with the shapes of the inputs.
     """
     assert _GRADIENTS is not None
     bias = bias.to(gradient.dtype)

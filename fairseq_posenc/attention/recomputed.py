@@ -1,4 +1,4 @@
-"""Attention to one segment after the other, which the backward pass computes a second time."""
+"""Helpers for attention that is computed segment by segment, and again in the backward pass."""
 
 import contextlib
 from typing import Any, Callable, Iterator, List, Optional, Sequence
@@ -14,7 +14,7 @@ def gradients_of(
     gradients: Sequence[Tensor],
     parameters: Sequence[Tensor] = (),
 ) -> List[Optional[Tensor]]:
-    """Compute something, and return the gradients of what it depends on.
+    """Call *compute*, and return the gradients of its arguments and parameters.
 
     >>> x = torch.tensor([3.0])
     >>> gradients_of(lambda x, y: (x * x * y,), [x, x], [True, False], [torch.ones(1)])
@@ -22,13 +22,14 @@ def gradients_of(
 
     Args:
         compute: a function of what is *given*; its results may be None.
-        given: its arguments.
-        wanted: for each of them, whether its gradient is wanted.
-        gradients: those of the results; a further result is not differentiated.
-        parameters: further tensors that it depends on and whose gradients are wanted.
+        given: the arguments of *compute*, tensors or None.
+        wanted: whether the gradient of each argument is wanted.
+        gradients: the gradients of the results; results beyond their number are not differentiated.
+        parameters: tensors that *compute* reads beside its arguments, and whose gradients are
+            wanted.
 
     Returns:
-        the gradients of what is given and then of the parameters, None where there is none.
+        the gradients of the arguments and then of the parameters, None where there is none.
     """
     leaves = [None if x is None else x.detach() for x in given]
     found: List[Optional[Tensor]] = [None] * (len(leaves) + len(parameters))
@@ -48,7 +49,7 @@ def gradients_of(
 
 
 def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """The results of all segments as one, along dimension *dim*; a single one as it is."""
+    """Concatenate the results of all segments along *dim*; a single one is returned as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
 
 
@@ -61,9 +62,13 @@ def random_state(device: torch.device) -> Tensor:
 
 @contextlib.contextmanager
 def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterator[Any]:
-    """A context with the random numbers of a :func:`random_state`, or None where none are drawn.
+    """A context that draws the random numbers of *state* again; None changes nothing.
 
-    The random numbers that come after the context are those that would have come without it.
+    The generator goes on afterwards as if the context had not been there.
+
+    Args:
+        state: from :func:`random_state`.
+        device: the device whose random numbers are drawn.
     """
     if state is None:
         yield

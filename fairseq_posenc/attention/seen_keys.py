@@ -1,11 +1,11 @@
 """The keys that blocks of queries see: first tokens, a window, and chosen blocks.
 
 Windows overlap, so the keys of all blocks would take several times the memory of the keys
-themselves.  A window is a view of them.  First tokens and chosen blocks are copied beside it, for a
-segment of blocks at a time.
+themselves.  The window of a block is a view of the keys.  First tokens and chosen blocks are copied
+beside it, for a segment of blocks at a time.
 """
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -14,102 +14,119 @@ from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 
 
-class Seen(NamedTuple):
-    """The keys of every block of queries, in memory that the blocks of all sentences share.
+class Place(NamedTuple):
+    """Some blocks of some sequences, as an index of tensors (R, N, …)."""
 
-    The blocks are those of B sentences with d sequences of N blocks each; M = B·d·N.
+    rows: slice
+    blocks: slice
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """The number of sequences, and of blocks of each."""
+        return self.rows.stop - self.rows.start, self.blocks.stop - self.blocks.start
+
+
+class Seen(NamedTuple):
+    """The keys that each block of queries sees.
+
+    The blocks are the N blocks of each of R = B·d sequences, into which B sentences are split.
 
     Args:
         blocks: the split, whose neighbours are the window.
-        number: N.
         first: G, the number of first tokens of its sentence that each block sees.
-        chosen: further blocks, (M, r), or None.
+        chosen: numbers of further blocks among all R·N, (R, N, r), or None.
     """
 
     blocks: Blocks
-    number: int
     first: int = 0
     chosen: Optional[Tensor] = None
 
-    @property
-    def of_sentence(self) -> int:
-        """The number of blocks of a sentence."""
-        return self.number * self.blocks.dilation
+    @staticmethod
+    def segments(rows: int, number: int, most: int) -> List[Place]:
+        """Parts of at most *most* blocks: whole sequences, or consecutive blocks of one.
 
-    def sentences(self, place: slice) -> slice:
-        """The sentences that have blocks at *place*."""
-        return slice(place.start // self.of_sentence, -(-place.stop // self.of_sentence))
+        >>> [place.shape for place in Seen.segments(rows=3, number=3, most=6)]
+        [(2, 3), (1, 3)]
+        >>> [place.shape for place in Seen.segments(rows=2, number=3, most=2)]
+        [(1, 2), (1, 1), (1, 2), (1, 1)]
 
-    def segments(self, total: int, most: int) -> List[slice]:
-        """Split *total* blocks into segments of at most *most*: whole sentences, or parts of one.
-
-        >>> parts = Seen(Blocks(size=4, before=1, after=0), number=3).segments(6, most=2)
-        >>> [(part.start, part.stop) for part in parts]
-        [(0, 2), (2, 3), (3, 5), (5, 6)]
+        Args:
+            rows: R.
+            number: N.
+            most: at least 1 is taken.
         """
-        most, whole = max(most, 1), self.of_sentence
-        if most >= whole:
-            most, whole = most - most % whole, total
+        most = max(most, 1)
+        height, width = max(most // number, 1), min(most, number)
         return [
-            slice(start, min(start + most, begin + whole))
-            for begin in range(0, total, whole)
-            for start in range(begin, begin + whole, most)
+            Place(slice(row, min(row + height, rows)), slice(start, min(start + width, number)))
+            for row in range(0, rows, height)
+            for start in range(0, number, width)
         ]
 
-    def read(self, x: Tensor, place: slice) -> Tensor:
-        """The keys or values that the n blocks at *place* see, out of *x* (M, L, H, D).
+    def read(self, x: Tensor, place: Place) -> Tensor:
+        """The keys or values (n, S, H, D) that the n blocks at *place* see.
+
+        Args:
+            x: the keys or values of all blocks, (R, N, L, H, D).
+            place: some of the blocks.
 
         Returns:
-            (n, S, H, D): first tokens, window, chosen blocks.
+            the first tokens, the window and the chosen blocks, in this order.
         """
-        parts = [self.blocks.around(x.unsqueeze(0), place.start, place.stop).squeeze(0)]
+        rows, blocks = place
+        parts = [self.blocks.around(x[rows], blocks.start, blocks.stop)]  # (·, ·, K, H, D)
         if self.first:
-            rows = self.first_blocks(x)
-            # (B, G, H, D) -> (sentences, 1, G, H, D)
-            first = self.blocks.join(rows, self.first)[self.sentences(place)].unsqueeze(1)
-            each = len(parts[0]) // len(first)
-            parts.insert(0, first.expand(-1, each, -1, -1, -1).flatten(0, 1))
+            first = self._first_tokens(x, rows).unsqueeze(1)
+            parts.insert(0, first.expand(-1, place.shape[1], -1, -1, -1))
         if self.chosen is not None:
-            found = x.index_select(0, self.chosen[place].flatten())
-            parts.append(found.view(len(parts[0]), -1, *x.shape[2:]))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+            found = x.flatten(0, 1).index_select(0, self.chosen[place].flatten())
+            parts.append(found.view(*place.shape, -1, *x.shape[3:]))
+        seen = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        return seen.flatten(0, 1)
+
+    def _first_tokens(self, x: Tensor, rows: slice) -> Tensor:
+        """The first tokens of the sentence of each of the *rows*, (·, G, H, D)."""
+        step = self.blocks.dilation
+        start, stop = rows.start // step * step, -(-rows.stop // step) * step  # whole sentences
+        first = self.blocks.join(self.first_blocks(x)[start:stop], self.first)
+        if step == 1:
+            return first
+        return first.repeat_interleave(step, dim=0)[rows.start - start : rows.stop - start]
 
     def first_blocks(self, x: Tensor) -> Tensor:
-        """The blocks of *x* (M, L, …) that hold first tokens, (B·d, ·, L, …), a view."""
-        return x.unflatten(0, (-1, self.number))[:, : self.blocks.count(self.first)]
+        """The blocks of *x* (R, N, …) that hold first tokens, a view (R, ·, …)."""
+        return x[:, : self.blocks.count(self.first)]
 
 
 class KeyGradient:
-    """The gradient of keys or values (M, L, H, D), from those of what segments have read.
+    """The gradient of keys or values (R, N, L, H, D), summed over all blocks that read them.
 
     Args:
-        seen: what is read.
+        seen: the keys that every block reads.
         x: the keys or values.
     """
 
     def __init__(self, seen: Seen, x: Tensor) -> None:
         self.seen, self.sums = seen, x.new_zeros(x.shape)
-        sentences = len(x) // seen.of_sentence
-        shape = (sentences, seen.first, *x.shape[2:])
-        self.first = x.new_zeros(shape, dtype=AT_LEAST_FLOAT32[x.dtype])
+        of_first = (len(x), seen.first, *x.shape[3:])
+        self.first = x.new_zeros(of_first, dtype=AT_LEAST_FLOAT32[x.dtype])
 
-    def add(self, gradient: Tensor, place: slice) -> None:
-        """Add the *gradient* of what :meth:`Seen.read` returned for *place*, (n, S, H, D)."""
-        seen, blocks = self.seen, self.seen.blocks
-        rest = gradient.size(1) - seen.first - blocks.span
-        first, window, chosen = gradient.split((seen.first, blocks.span, rest), dim=1)
-        blocks.add_around(self.sums.unsqueeze(0), window.unsqueeze(0), place.start)
+    def add(self, gradient: Tensor, place: Place) -> None:
+        """Add the *gradient* (n, S, H, D) of what :meth:`Seen.read` returned for *place*."""
+        seen, span = self.seen, self.seen.blocks.span
+        gradient = gradient.unflatten(0, place.shape)
+        rest = gradient.size(2) - seen.first - span
+        first, window, chosen = gradient.split((seen.first, span, rest), dim=2)
+        seen.blocks.add_around(self.sums[place.rows], window, place.blocks.start)
         if seen.first:
-            sums = self.first[seen.sentences(place)]
-            each = len(first) // len(sums)
-            sums.add_(first.unflatten(0, (-1, each)).sum(dim=1, dtype=sums.dtype))
+            self.first[place.rows].add_(first.sum(dim=1, dtype=self.first.dtype))
         if seen.chosen is not None:
-            index = seen.chosen[place].flatten()
-            self.sums.index_add_(0, index, chosen.reshape(len(index), *self.sums.shape[1:]))
+            index, sums = seen.chosen[place].flatten(), self.sums.flatten(0, 1)
+            sums.index_add_(0, index, chosen.reshape(len(index), *sums.shape[1:]))
 
     def total(self) -> Tensor:
-        """The gradient (M, L, H, D)."""
+        """The gradient (R, N, L, H, D)."""
         if self.seen.first:
-            rows = self.seen.first_blocks(self.sums)
-            rows.add_(self.seen.blocks.split(self.first))
+            of_sentences = self.first.unflatten(0, (-1, self.seen.blocks.dilation)).sum(dim=1)
+            self.seen.first_blocks(self.sums).add_(self.seen.blocks.split(of_sentences))
         return self.sums

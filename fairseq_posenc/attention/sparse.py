@@ -76,17 +76,18 @@ class SparseAttention(MultiheadAttention):
         chosen = self._choose(tokens, visible)
         if chosen is not None:
             parts.append(maker.to_chosen(chosen, first))
-        bias = torch.cat(parts, dim=-1)  # (1|B, d, N, 1|H, L, …)
-        bias = bias.expand(len(tokens.like), *bias.shape[1:]).flatten(0, 2)
+        bias = torch.cat(parts, dim=-1)  # (1|B, d, N, 1|H, L, S)
+        outer, batch = bias.shape[:3], len(tokens.like)
+        bias = aligned(bias.flatten(0, 2)).unflatten(0, outer)
         whole = blocks.count(length) * blocks.size * blocks.dilation == length
         return {
-            "bias": aligned(bias),
+            "bias": bias.expand(batch, *bias.shape[1:]).flatten(0, 1),  # (B·d, N, 1|H, L, S)
             "causal": tokens.causal,
             "empty_rows": tokens.padding_mask is not None or not whole,
             "global_bias": global_bias,
             "global_rows": global_rows,
             "starts": starts,
-            "chosen": None if chosen is None else _among_all(chosen, len(tokens.like)),
+            "chosen": None if chosen is None else _among_all(chosen, batch),
         }
 
     def _blocks(self, causal: bool, length: int) -> Blocks:
@@ -159,13 +160,13 @@ class SparseAttention(MultiheadAttention):
         """
         q, k, v = from_global
         rate = dropout_rate(self.dropout_module)
-        q = q[:, :, : global_bias.size(2)].contiguous()  # autograd does not keep the others
+        # a copy, or autograd would keep the queries of all tokens
+        q = q[:, :, : global_bias.size(2)].contiguous()
         return attend(q, k, v, self.encoding.scale, global_bias, dropout=rate)
 
     def _seen(self, causal: bool, length: int, chosen: Optional[Tensor]) -> Seen:
-        """The pattern of *length* tokens."""
-        blocks = self._blocks(causal, length)
-        return Seen(blocks, blocks.count(length), min(self.global_tokens, length), chosen)
+        """The keys that each block of *length* tokens sees."""
+        return Seen(self._blocks(causal, length), min(self.global_tokens, length), chosen)
 
     def _by_blocks(
         self,
@@ -180,23 +181,23 @@ class SparseAttention(MultiheadAttention):
 
         Args:
             heads: queries, keys and values, (B, H, T, D) each.
-            seen: the pattern.
-            bias: of the blocks.
+            seen: the keys that each block sees.
+            bias: (B·d, N, 1|H, L, S).
             empty_rows: False if no row of *bias* hides all keys.
-            rows: (B, H, G, D), or None.
-            global_rows: which of them are global, in blocks, (B·d, ·, L, 1, 1), or None.
+            rows: the output of global queries, (B, H, G, D), or None.
+            global_rows: True at first tokens that are global, (B·d, ·, L, 1, 1), or None.
         """
         length, blocks, dtype = heads[0].size(2), seen.blocks, product_dtype(heads[0])
         attention = BlockAttention(
             seen, self.encoding.scale, dropout_rate(self.dropout_module), empty_rows
         )
-        # (B, H, T, D) -> (B·d·N, L, H, D)
-        split = [blocks.split(x.to(dtype).transpose(1, 2)).flatten(0, 1) for x in heads]
+        # (B, H, T, D) -> (B·d, N, L, H, D)
+        split = [blocks.split(x.to(dtype).transpose(1, 2)) for x in heads]
         replaced = None
         if rows is not None and global_rows is not None:
             replaced = Replaced(global_rows, blocks.split(rows.to(dtype).transpose(1, 2)))
         out = attention(split[0], split[1], split[2], bias, replaced)
-        return blocks.join(out.unflatten(0, (-1, seen.number)), length).transpose(1, 2)
+        return blocks.join(out, length).transpose(1, 2)
 
     # --- the cache
 
@@ -219,7 +220,7 @@ class SparseAttention(MultiheadAttention):
 
 
 def _among_all(chosen: Tensor, batch: int) -> Tensor:
-    """Blocks *chosen* (1|B, N, r) of each sentence among the blocks of all, (B·N, r)."""
+    """Blocks *chosen* (1|B, N, r) of each sentence among the blocks of all, (B, N, r)."""
     blocks = chosen.size(1)
     rows = torch.arange(batch, device=chosen.device).view(-1, 1, 1) * blocks
-    return (chosen.clamp(min=0) + rows).flatten(0, 1)
+    return chosen.clamp(min=0) + rows

@@ -54,16 +54,17 @@ def is_ours(settings: Mapping[str, Any]) -> bool:
 
 
 def encodings_by_side(settings: Mapping[str, Any]) -> Dict[str, str]:
-    """The position encoding of each side of a model, by the settings of its checkpoint.
+    """The position encoding by side, from the settings of a model's checkpoint.
 
-    fairseq's own models have a table of sinusoids, a learned table, or none.
+    fairseq's own models have a table of sinusoids, a learned table, or none.  Sides that the model
+    lacks may be named, too.
     """
     if is_ours(settings):
         return {side: side_encoding(Namespace(**settings), side) for side in SIDES}
-    # RoBERTa, which has no setting for it, learns its table
     learned = {s: settings[f"{s}_learned_pos"] for s in SIDES if f"{s}_learned_pos" in settings}
     if settings.get("no_token_positional_embeddings"):
         return dict.fromkeys(SIDES, "none")
+    # RoBERTa has no such setting and learns its table
     return {
         side: "learned" if table else "sinusoidal"
         for side, table in (learned or dict.fromkeys(SIDES, True)).items()

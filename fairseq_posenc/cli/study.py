@@ -92,12 +92,13 @@ def study(args: argparse.Namespace) -> Optional[int]:
         plan = match_parameters(plan)
     runs = [spec for tried in trials(plan).values() for _, spec in tried]
     runs = runs or specs(plan, {})
+    until = RECIPES[plan.recipe].until if plan.search else ""
     if args.dry_run:
-        print("\n".join([*absent, *dry_run(runs, study, devices[0])]))
+        print("\n".join([*absent, *dry_run(runs, study, devices[0], until)]))
         return None
     if args.status:
-        until = RECIPES[plan.recipe].until if plan.search else ""
-        print("\n".join(table(_all_runs(plan, study, runs), study, until)))
+        shown = _all_runs(plan, study, runs)
+        print("\n".join(table(shown, study, until if shown is runs else "")))
         return None
     before = _content(args.plan)
     make: Any = studies.local_pool(study, devices, studies.log_line)

@@ -33,8 +33,8 @@ class GeneratedTask(NamedTuple):
         least: the smallest length.
         step: lengths are *least* plus a multiple of this number.
         most: the largest length, if there is one.
-        control: True if models are meant to fail beyond the lengths of the training.  Controls are
-            left out of means over tasks and of the loss by which a search chooses.
+        control: True if models are expected to fail beyond the lengths of the training.  Means over
+            tasks, and the loss by which a search chooses, leave controls out.
     """
 
     name: str
@@ -129,10 +129,10 @@ def register_generated_task(
     return add
 
 
-def counted(tasks: Iterable[str]) -> List[str]:
-    """The *tasks* that means over tasks are of: all but controls, or all if there are no others.
+def without_controls(tasks: Iterable[str]) -> List[str]:
+    """The *tasks* over which means are taken: all but controls, or all if every task is a control.
 
-    >>> counted(["copy", "parity"]), counted(["parity"])
+    >>> without_controls(["copy", "parity"]), without_controls(["parity"])
     (['copy'], ['parity'])
     """
     named = list(tasks)

@@ -137,12 +137,12 @@ def shown(words: Sequence[str], study: Path, folder: Path) -> str:
     return " ".join(quoted).replace(shlex.quote(PLUG_IN), '"$(fairseq-posenc path)"')
 
 
-def dry_run(specs: Sequence[Spec], study: Path, device: Device) -> List[str]:
-    """The commands of all runs."""
+def dry_run(specs: Sequence[Spec], study: Path, device: Device, until: str = "") -> List[str]:
+    """The commands of all runs; for *until* see :func:`status_of`."""
     lines = []
     for spec in specs:
         folder = study / RUNS / spec.name
-        lines.append(f"# {spec.name}: {status_of(spec, study)}")
+        lines.append(f"# {spec.name}: {status_of(spec, study, until)}")
         for step in spec.steps:
             words = command(step, spec, device)
             lines.append(shown(words, study, folder) if words else f"# {step.name}")
@@ -155,7 +155,7 @@ def status_of(spec: Spec, study: Path, until: str = "") -> str:
     Args:
         spec: the run.
         study: the folder of the study.
-        until: the last step of a trial, which is then tried and not interrupted.
+        until: the last step of a trial; a trial that has done it and does not run is tried.
     """
     folder = study / RUNS / spec.name
     result = read_result(folder, spec)

@@ -76,7 +76,7 @@ def test_the_section_stands_in_the_report(study):
     assert "| generated.copy.lengths | `1, 2, 3, 4, 5, 6, 7, 8, 9, 10` |" in text
     # the middle half of 4 and 4 (copy), and 0 and 0 (sort)
     assert "| fire | 2.000" in text
-    assert "over 2 tasks without parity and all seeds" in text
+    assert "over 2 tasks (without parity) and all seeds" in text
     header = (study / "report/results.csv").read_text().partition("\n")[0]
     assert header.endswith("copy_length5,copy_length10,copy_length20,copy_length40,"
                            "parity_length2,parity_length4,sort_length4,sort_length8")  # fmt: skip

@@ -45,7 +45,7 @@ class FeatureMap(nn.Module):
         Args:
             k: all keys (B, S, H, D), in the type of the model.
             hidden: (B, S, 1, 1), True at padding, or None.
-            size: keys whose features fit into memory together.
+            size: number of keys whose features fit into memory together.
         """
         return None
 

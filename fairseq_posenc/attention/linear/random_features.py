@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_posenc.attention.linear.prefix_sums import dense
 from fairseq_posenc.flags.options import Layer
 
 
@@ -205,11 +206,11 @@ class LargestExponent(torch.autograd.Function):
             hidden: (B, S, 1, 1), True at padding, or None.
             projection: ω, (M, D).
             norms: subtract |k|²/(2·√D).
-            size: keys that are looked at together.
+            size: number of keys whose projections are computed together.
         """
         best: Optional[List[Tensor]] = None
         for start in range(0, k.size(1), size):
-            part = k[:, start : start + size].transpose(1, 2).to(projection.dtype).contiguous()
+            part = dense(k[:, start : start + size].transpose(1, 2), projection.dtype)
             tops, features = projected(part, projection).max(dim=-1, keepdim=True)  # (B, H, ·, 1)
             if norms:
                 tops = torch.sub(tops, squares(part), alpha=0.5 * k.size(-1) ** -0.5)
@@ -218,10 +219,11 @@ class LargestExponent(torch.autograd.Function):
                 tops = tops.masked_fill(padding, float("-inf"))
             top, place = tops.max(dim=2, keepdim=True)
             key = part.gather(2, place.expand(-1, -1, -1, k.size(-1)))  # (B, H, 1, D)
-            found = [top, place + start, features.gather(2, place), key]
+            found = [top, place, features.gather(2, place), key]
             if best is None:
                 best = found
             else:
+                found[1] = place + start
                 better = top > best[0]
                 best = [torch.where(better, new, old) for new, old in zip(found, best)]
         assert best is not None

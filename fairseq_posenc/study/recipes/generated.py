@@ -9,7 +9,12 @@ from typing import Any, Dict, List, Sequence, Tuple
 from fairseq_posenc import generated  # noqa: F401 - registers the tasks
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder
-from fairseq_posenc.generated.registry import LANGUAGE_MODELING, MASKED_LM, TRANSLATION, counted
+from fairseq_posenc.generated.registry import (
+    LANGUAGE_MODELING,
+    MASKED_LM,
+    TRANSLATION,
+    without_controls,
+)
 from fairseq_posenc.generated.settings import Settings
 from fairseq_posenc.generated.writing import SIDES, read_written, test_name, write_task
 from fairseq_posenc.steps.lock import hold
@@ -96,7 +101,7 @@ def totals(folder: Path, tasks: Sequence[str]) -> Dict[str, Any]:
         UsageError: a log is incomplete, or has no validation loss.
     """
     read = [read_training(folder, f"train-{task}") for task in tasks]
-    chosen = counted(tasks)
+    chosen = without_controls(tasks)
     points = [
         {point["update"]: point for point in one["curve"]}
         for task, one in zip(tasks, read)
@@ -172,7 +177,7 @@ def task_scores(by_length: Dict[int, float], trained: int) -> Dict[str, float]:
 
 
 def score(folder: Path, tasks: Sequence[Settings]) -> Dict[str, Any]:
-    """The scores of each task, and their means over the tasks that are no controls."""
+    """The scores of each task, and their means over the tasks without controls."""
     scores: Dict[str, float] = {}
     by_task = {}
     for one in tasks:
@@ -180,7 +185,7 @@ def score(folder: Path, tasks: Sequence[Settings]) -> Dict[str, Any]:
         known = {int(length): value for length, value in found.items()}
         by_task[one.task] = task_scores(known, max(one.lengths))
         scores.update({f"{one.task}_{name}": value for name, value in by_task[one.task].items()})
-    chosen = counted(by_task)
+    chosen = without_controls(by_task)
     scores.update({name: mean(by_task[one][name] for one in chosen) for name in _TOLD})
     return {"scores": {name: round(value, 4) for name, value in scores.items()}}
 

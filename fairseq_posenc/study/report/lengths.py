@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Sequence
 
 import numpy as np
 
-from fairseq_posenc.generated.registry import counted
+from fairseq_posenc.generated.registry import without_controls
 from fairseq_posenc.study.aggregates import Aggregate, aggregate
 from fairseq_posenc.study.recipes.generated import ENOUGH, breaking_length, task_scores
 from fairseq_posenc.study.report.curves import panels
@@ -59,7 +59,9 @@ def _map(found: ByLength, trained: Dict[str, int]) -> Any:
         for task, longest in trained.items()
         for name, runs in found.items()
     }
-    over_tasks = {name: mean(ratios[task, name] for task in counted(trained)) for name in found}
+    over_tasks = {
+        name: mean(ratios[task, name] for task in without_controls(trained)) for name in found
+    }
     columns = sorted(found, key=lambda name: -over_tasks[name])
     reached = {
         task: max(length for runs in found.values() for run in runs for length in run[task])
@@ -86,9 +88,9 @@ def _map(found: ByLength, trained: Dict[str, int]) -> Any:
 
 
 def _without(trained: Iterable[str]) -> str:
-    """What a mean over tasks leaves out, as the end of a phrase."""
-    controls = sorted(set(trained) - set(counted(trained)))
-    return f" without {' and '.join(controls)}" if controls else ""
+    """The controls among the tasks, which means leave out, as a remark in brackets."""
+    controls = sorted(set(trained) - set(without_controls(trained)))
+    return f" (without {' and '.join(controls)})" if controls else ""
 
 
 def _ratio(ratio: float, at_end: bool = False) -> str:
@@ -103,7 +105,7 @@ def _ratio(ratio: float, at_end: bool = False) -> str:
 
 def _means(found: ByLength, trained: Dict[str, int]) -> Table:
     """Interquartile means over tasks and seeds."""
-    rows, chosen = [], counted(trained)
+    rows, chosen = [], without_controls(trained)
     for name, runs in found.items():
         scores = [
             {task: task_scores(dict(run[task]), trained[task]) for task in chosen} for run in runs
