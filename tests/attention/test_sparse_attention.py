@@ -225,6 +225,20 @@ def test_gradients_of_padding_are_numbers(kernel, causal, monkeypatch):
     assert torch.equal(x.grad[0], torch.zeros_like(x.grad[0]))
 
 
+@every_kernel
+@either_direction
+@pytest.mark.parametrize("elements", [1, 10**6])
+@torch.no_grad()
+def test_an_overflow_stays_in_its_sentence(kernel, causal, elements, monkeypatch):
+    """Blocks at the ends of a sentence lie beside those of others, and see none of them."""
+    monkeypatch.setattr(by_blocks, "SEGMENT", elements)
+    stack = getattr(model_of(kernel), "decoder" if causal else "encoder")
+    x, mask = torch.randn(3, S, 32, dtype=torch.float64), torch.zeros(3, S, dtype=torch.bool)
+    x[1] = math.inf
+    out = sparse_output(stack, 0, x, mask, causal)
+    assert torch.isnan(out[1]).all() and torch.isfinite(out[::2]).all()
+
+
 @pytest.mark.parametrize("kernel", ["window", "blocks", "random"])
 @either_direction
 def test_keeps_what_fused_softmax_attention_keeps(kernel, causal, monkeypatch):

@@ -192,7 +192,7 @@ class LinearAttention(MultiheadKernel):
     def _attend(self, tokens: Tokens, causal: bool, incremental_state: IncrementalState) -> Tensor:
         """Outputs (B, T, H, D)."""
         batch, length, heads, _ = tokens.q.shape
-        most = SEGMENT if tokens.q.device.type == "cpu" else SEGMENT_ON_GPU
+        most = SEGMENT_ON_GPU if tokens.q.is_cuda else SEGMENT
         chunk = prefix_sums.CHUNK  # segments are whole chunks
         size = chunk * max(1, most // (chunk * batch * heads * self.features))
         if incremental_state is not None:
