@@ -182,7 +182,8 @@ class BigBirdAttention(SparseAttention):
         if tokens.causal:
             return self._drawn(block, block + 1, True)
         # padding is on the right
-        count = -(-visible.sum(dim=1, keepdim=True) // self.size)  # (1|B, 1)
+        last = visible.sum(dim=1, keepdim=True) + self.size - 1
+        count = torch.div(last, self.size, rounding_mode="floor")  # (1|B, 1)
         return self._drawn(block, count, False)
 
     def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
@@ -190,7 +191,7 @@ class BigBirdAttention(SparseAttention):
         new, length, device = tokens.query_length, tokens.key_length, tokens.like.device
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         queries = queries if starts is None else queries - starts
-        block = queries.clamp(min=0) // self.size
+        block = torch.div(queries.clamp(min=0), self.size, rounding_mode="floor")
         random = self._drawn(block, block + 1, True) if self.draws else None  # (1|B, T, r)
         chosen = None
         if new == 1:

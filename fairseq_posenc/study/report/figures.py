@@ -169,7 +169,7 @@ def small_multiples(
             axes.tick_params(labelsize=7)
             if scales[0] == "log":  # the positions are few, and each one is named
                 axes.set_xticks(positions, [f"{x:g}" for x in positions])
-                axes.xaxis.minorticks_off()
+                axes.set_xticks([], minor=True)
             for axis, scale in zip("xy", scales):
                 if scale == "linear":
                     axes.locator_params(axis=axis, nbins=4)
