@@ -77,8 +77,8 @@ class BlockAttention(NamedTuple):
         """
         places = self.places(q)
         if len(places) > 1 and not (is_compiling() or torch.jit.is_tracing()):
-            return ReadAgain.apply(self, q, k, v, bias, *(replaced or (None, None)))
-        parts = [self.attend(*given)[0] for given in self.segments(places, q, k, v, bias)]
+            return ReadAgain.apply(self, places, q, k, v, bias, *(replaced or (None, None)))
+        parts = [self.attend(*given)[0] for _, given in self.segments(places, q, k, v, bias)]
         out = joined(parts, 0).view(q.shape)
         if replaced is not None:
             out = out.clone()  # the gradient of attention needs its own output
@@ -92,11 +92,11 @@ class BlockAttention(NamedTuple):
 
     def segments(
         self, places: List[Place], q: Tensor, k: Tensor, v: Tensor, bias: Tensor
-    ) -> Iterator[Given]:
-        """Queries, keys, values and bias of each segment in turn."""
+    ) -> Iterator[Tuple[Place, Given]]:
+        """The place of each segment in turn, with its queries, keys, values and bias."""
         for place in places:
             keys, values = (self.seen.read(x, place) for x in (k, v))
-            yield q[place].flatten(0, 1), keys, values, bias[place].flatten(0, 1)
+            yield place, (q[place].flatten(0, 1), keys, values, bias[place].flatten(0, 1))
 
     def replace(self, out: Tensor, replaced: Replaced) -> None:
         """Write the rows of another computation into *out* (R, N, L, H, D)."""
@@ -148,6 +148,7 @@ class ReadAgain(torch.autograd.Function):
     def forward(
         ctx: Layer,
         attention: BlockAttention,
+        places: List[Place],
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -156,7 +157,7 @@ class ReadAgain(torch.autograd.Function):
         rows: Optional[Tensor],
     ) -> Tensor:
         """The output (R, N, L, H, D); *mask* and *rows* are those of :class:`Replaced`, or None."""
-        ctx.attention = attention
+        ctx.attention, ctx.places = attention, places
         ctx.state = random_state(q.device) if attention.rate > 0 else None
         with_log_sums = cpu_fused.serves(q, bias, attention.rate)
         compute: Callable[..., Tuple[Tensor, ...]] = attention.attend
@@ -166,8 +167,7 @@ class ReadAgain(torch.autograd.Function):
             compute = attention.attend_with_log_sums
             results.append(q.new_empty(q.shape[:4], dtype=AT_LEAST_FLOAT32[q.dtype]))
         with no_autocast(q.device):
-            places = attention.places(q)
-            for place, given in zip(places, attention.segments(places, q, k, v, bias)):
+            for place, given in attention.segments(places, q, k, v, bias):
                 for result, part in zip(results, compute(*given)):
                     result[place] = part.unflatten(0, place.shape)
         if mask is not None and rows is not None:
@@ -180,7 +180,7 @@ class ReadAgain(torch.autograd.Function):
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values, bias, and of the rows that are replaced."""
         q, k, v, bias, mask, out, log_sums = ctx.saved_tensors
-        attention, wanted = ctx.attention, ctx.needs_input_grad[1:5]
+        attention, wanted = ctx.attention, ctx.needs_input_grad[2:6]
         hidden = of_rows = None
         if mask is not None:
             hidden = mask.new_zeros(*gradient.shape[:3], 1, 1)
@@ -192,8 +192,7 @@ class ReadAgain(torch.autograd.Function):
             kind(x) if needed else None for kind, x, needed in zip(kinds, (q, k, v, bias), wanted)
         ]
         with no_autocast(q.device), same_random_numbers(ctx.state, q.device):
-            places = attention.places(q)
-            for place, given in zip(places, attention.segments(places, q, k, v, bias)):
+            for place, given in attention.segments(ctx.places, q, k, v, bias):
                 own = gradient[place]
                 own = own if hidden is None else own.masked_fill(hidden[place], 0.0)
                 own = own.flatten(0, 1)
@@ -205,7 +204,7 @@ class ReadAgain(torch.autograd.Function):
                 for total, part in zip(totals, found):
                     if total is not None and part is not None:
                         total.add(part, place)
-        return (None, *(x if x is None else x.total() for x in totals), None, of_rows)
+        return (None, None, *(x if x is None else x.total() for x in totals), None, of_rows)
 
 
 class OwnGradient:

@@ -33,7 +33,7 @@ from fairseq_posenc.attention.linear.prefix_sums import (
 from fairseq_posenc.attention.linear.recomputed import (
     Recomputed,
     Tokens,
-    attend_everywhere,
+    attend,
     attend_in_order,
 )
 from fairseq_posenc.attention.linear.step import attend_to_next
@@ -203,10 +203,7 @@ class LinearAttention(MultiheadKernel):
         if tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling():
             parameters = self.feature_map.parameters()
             return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
-        segments = tokens.split(size)
-        if causal:
-            return joined(attend_in_order(self, segments)[0], 1)
-        return joined(attend_everywhere(self, segments, stabiliser), 1)
+        return attend(self, tokens.split(size), causal, stabiliser)
 
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
         """The rotation of features (B, H, T, M) by *table* (RoFormer Eq. 11)."""

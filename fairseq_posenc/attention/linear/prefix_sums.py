@@ -81,10 +81,13 @@ def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> State:
         v: values (B, H, S, D).
         rotate: rotates the keys in the numerator.
     """
-    wide = AT_LEAST_FLOAT32[k.dtype]
+    return State(_summed(v, rotate(k)), k.sum(dim=2, dtype=AT_LEAST_FLOAT32[k.dtype]))
+
+
+def _summed(v: Tensor, k: Tensor) -> Tensor:
+    """Σ_n v_n k_nᵀ, (…, D, M), of (…, L, D) and (…, L, M), in float32 or wider."""
     # this order keeps the gradient in the layout of k
-    products = torch.matmul(v.transpose(-2, -1), rotate(k))
-    return State(products.to(wide), k.sum(dim=2, dtype=wide))
+    return torch.matmul(v.transpose(-2, -1), k).to(AT_LEAST_FLOAT32[k.dtype])
 
 
 def attend_to_state(
@@ -246,7 +249,7 @@ def _sums_of_others(
     number, start = k.size(2), None if start is None else start.unsqueeze(2)
     if number == 1:
         return start
-    own = torch.matmul(v.transpose(-2, -1), k).to(AT_LEAST_FLOAT32[k.dtype])
+    own = _summed(v, k)
     ones = own.new_ones(number, number)
     ones = ones.tril_(-1) if earlier else ones.triu_(1)
     sums = torch.matmul(ones, own.flatten(3)).view_as(own)
@@ -255,8 +258,7 @@ def _sums_of_others(
 
 def _with_chunk(sums: Optional[Tensor], v: Tensor, k: Tensor, index: int) -> Tensor:
     """The *sums* at chunk *index* and Σ_n v_n k_nᵀ over that chunk, (B, H, D, M)."""
-    own = torch.matmul(v[:, :, index].transpose(-2, -1), k[:, :, index])
-    own = own.to(AT_LEAST_FLOAT32[k.dtype])
+    own = _summed(v[:, :, index], k[:, :, index])
     return own if sums is None else own.add_(sums[:, :, index])
 
 

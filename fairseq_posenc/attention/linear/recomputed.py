@@ -95,6 +95,15 @@ def attend_in_order(
     return out, state
 
 
+def attend(
+    steps: Steps, segments: List[Tokens], causal: bool, stabiliser: Optional[Tensor]
+) -> Tensor:
+    """The outputs (B, T, H, D) of all segments, *causal* or not."""
+    if causal:
+        return joined(attend_in_order(steps, segments)[0], 1)
+    return joined(attend_everywhere(steps, segments, stabiliser), 1)
+
+
 class Recomputed(torch.autograd.Function):
     """The outputs of all segments, of which nothing but the inputs is kept."""
 
@@ -119,9 +128,7 @@ class Recomputed(torch.autograd.Function):
         ctx.steps, ctx.size, ctx.causal = steps, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
         segments = Tokens(*tensors[:FIELDS]).split(size)  # type: ignore[arg-type]
-        if causal:
-            return joined(attend_in_order(steps, segments)[0], 1)
-        return joined(attend_everywhere(steps, segments, stabiliser), 1)
+        return attend(steps, segments, causal, stabiliser)
 
     @staticmethod
     @once_differentiable
