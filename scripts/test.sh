@@ -36,9 +36,11 @@ export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_TOP_PAD_=2684
 status=0
 ruff check . || status=$?
 ruff format --check . || status=$?
-mypy || status=$?
+mypy &
+types=$!
 if [[ -x $VENV/bin/mkdocs ]]; then # needs Python 3.10
     mkdocs build --quiet --strict || status=$?
 fi
+wait "$types" || status=$?
 python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
 exit "$status"
