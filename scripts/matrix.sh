@@ -35,7 +35,8 @@ ENVIRONMENTS=(
 # Files, or single tests, that between them touch what differs between versions; test.sh runs all.
 COMMAND_TEST="test_every_kind_of_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
 CORE_TESTS=(
-    tests/{test_properties,attention/test_attention,checkpoints/test_reading,configuration/test_resolve}.py
+    tests/{test_properties,checkpoints/test_reading,configuration/test_resolve}.py
+    tests/attention/test_{attention,sparse_attention}.py
     tests/encodings/test_{alibi,content,rotary,t5,tupe}.py tests/basics/test_files.py
     tests/compat/test_{commands,commands_checkpoints,data,repairs,settings}.py
     tests/models/test_{masked_lm,electra,language_model}.py

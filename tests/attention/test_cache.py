@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from support.helpers import build, sentences
+from support.parts import storage_of
 
 from fairseq_posenc.attention import cache, joint
 from fairseq_posenc.attention.cache import append_to_cache, reorder_cache
@@ -60,7 +61,7 @@ def test_memory_grows_with_the_length_once():
     for length in range(1, 4097):
         k, v, content = append(layer, state, new_tokens(2, 1, draw))
         addresses.add(k.data_ptr())
-        memory = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in (k, v, content)}
+        memory = {storage_of(x).data_ptr(): storage_of(x) for x in (k, v, content)}
         used = sum(storage.nbytes() for storage in memory.values()) / k.element_size()
         assert used <= (1.25 * length + 64) * sum(2 * 2 * x.size(3) for x in (k, v, content))
     assert len(addresses) <= 20  # copies of all tokens

@@ -13,6 +13,10 @@ BUCKET = 1  # --bucket-cap-mb, in MiB
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
 
 
+def size_of(tensor):
+    return tensor.numel() * tensor.element_size()  # PyTorch 1.12 has no nbytes
+
+
 def exchanged(backend):
     """The bytes of each all-reduce in an update of two batches; of all parameters; the largest."""
     subject = TranslationSubject("roformer_base", completed(*FLAGS))
@@ -29,14 +33,14 @@ def exchanged(backend):
     if backend == "pytorch_ddp":
 
         def hook(_, bucket):
-            sizes.append(bucket.buffer().nbytes)
+            sizes.append(size_of(bucket.buffer()))
             work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
             return work.get_future().then(lambda done: done.value()[0] / 2)
 
         wrapped.register_comm_hook(None, hook)
     else:
         real = dist.all_reduce
-        dist.all_reduce = lambda x, **given: (sizes.append(x.nbytes), real(x, **given))
+        dist.all_reduce = lambda x, **given: (sizes.append(size_of(x)), real(x, **given))
     step = subject.training()
     for _ in range(2):  # after the first update PyTorch forms the buckets
         sizes.clear()
@@ -45,7 +49,8 @@ def exchanged(backend):
         step()
         if backend == "legacy_ddp":
             wrapped.all_reduce_grads()
-    return sizes, sum(p.nbytes for p in parameters), max(p.nbytes for p in parameters)
+    of_parameters = [size_of(p) for p in parameters]
+    return sizes, sum(of_parameters), max(of_parameters)
 
 
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])

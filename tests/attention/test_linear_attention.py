@@ -26,6 +26,7 @@ from support.linear_layers import (
 from support.parts import kernel_of
 
 from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally, empty_state
+from fairseq_posenc.basics.versions import TORCH_VERSION
 
 
 def plain_features(kernel, m, q, k, projection, seen, causal):
@@ -257,6 +258,8 @@ class TestCache:
     def test_half_precision(self, kernel, dtype, tolerance):
         """The same projections, and sums in float32, so that cached is the full forward."""
         skip_without_cpu_kernels(dtype)
+        if TORCH_VERSION < (2, 0) and dtype is torch.bfloat16:
+            pytest.skip("this PyTorch projects one token in bfloat16 otherwise than several")
         layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(1, 200, H * D).to(dtype)
         full = apply(layer, x, True)
         got, state = in_steps(layer, x, [1] * 200)

@@ -71,7 +71,8 @@ def test_the_package(golden):
     layer.value_projection.copy_(state["proj_v"].t())
     layer.out_proj.weight.copy_(state["to_out.weight"])
     layer.out_proj.bias.copy_(state["to_out.bias"])
-    torch.testing.assert_close(layer(x), ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+    out = layer.double()(x.double())
+    torch.testing.assert_close(out, ref["outputs"]["out"].double(), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 5e-3), (torch.bfloat16, 5e-2)])

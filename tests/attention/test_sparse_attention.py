@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from support.helpers import PAD, assert_causal, sentences, tiny
-from support.parts import kept, kernel_of
+from support.parts import kept, kernel_of, storage_of
 from support.sparse_layers import KERNELS
 
 from fairseq_posenc.attention import by_blocks
@@ -296,7 +296,7 @@ def test_the_cache_of_local_attention_is_of_constant_size():
         attention = model.decoder.layers[0].self_attn
         saved = attention.get_incremental_state(state, "attn_state")["prev_key"]
         assert saved.size(2) in (34, 35)
-        sizes.append(saved.untyped_storage().nbytes())
+        sizes.append(storage_of(saved).nbytes())
     assert max(sizes) <= 4 * 2 * (32 + 32) * (35 + 64)  # keys and values lie side by side
     assert len(set(sizes)) <= 2
 

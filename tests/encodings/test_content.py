@@ -20,7 +20,7 @@ from support.formulas import (
 )
 from support.helpers import PAD, causal_only, decode_in_steps, sentences, tiny
 from support.masked_language_models import count
-from support.parts import encoding_of
+from support.parts import encoding_of, storage_of
 
 from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention
@@ -154,7 +154,6 @@ def test_decoding_projects_distances_when_their_number_doubles_only(name, monkey
     assert calls[2:] == [5, 7, 15, 31, 63]  # after the encoder's two layers
 
 
-@pytest.mark.skipif(not hasattr(torch.Tensor, "untyped_storage"), reason="PyTorch before 2.0")
 @pytest.mark.parametrize("name", CONTENT)
 def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
     encoding, length = encoding_of(name, 2, 16, causal_only(name), nezha_max_distance=16), 64
@@ -163,7 +162,7 @@ def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
     x, sizes = torch.randn(3, length, 32), []
 
     def note(tensor):
-        sizes.append(tensor.untyped_storage().nbytes() // tensor.element_size())
+        sizes.append(storage_of(tensor).nbytes() // tensor.element_size())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from support.formulas import B, D, H, Parts, lengths, random
-from support.helpers import build, sentences, tiny
+from support.helpers import build, sentences, skip_without_cpu_kernels, tiny
 
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
@@ -72,6 +72,7 @@ def test_gates_that_are_open_forget_nothing():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gates_are_summed_in_float32(dtype):
+    skip_without_cpu_kernels(dtype)
     parts = Parts("fox", causal=True)
     parts.terms.to(dtype)
     x = torch.randn(1, 4096, H * D).to(dtype)

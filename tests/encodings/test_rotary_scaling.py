@@ -1,5 +1,6 @@
 """Rotary positions beyond the length of training: frequencies, refusals, the warning."""
 
+import inspect
 import logging
 import math
 
@@ -102,7 +103,7 @@ def test_longrope_equals_that_of_transformers():
             "original_max_position_embeddings": 256,
         },
     )
-    if init is None or not hasattr(config, "rope_parameters"):
+    if init is None or "rope_parameters" not in inspect.signature(type(config)).parameters:
         pytest.skip("another interface in this version of transformers")
     wanted, temperature = init(config, "cpu", seq_len=2048)
     scaling = Scaling("longrope", 8.0, 256, tuple(factors))

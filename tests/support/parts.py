@@ -3,10 +3,10 @@
 import math
 from argparse import Namespace
 
-import pytest
 import torch
 
 from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.configuration.fields import layer_flags
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 
@@ -50,13 +50,16 @@ def slow_attention(q, k, v, scale, allowed, bias=None):
     return out
 
 
+def storage_of(tensor):
+    """The memory behind a tensor, of which it may be a view."""
+    return tensor.untyped_storage() if TORCH_VERSION >= (2, 0) else tensor.storage()
+
+
 def kept(run, *parameters):
     """Bytes that autograd keeps of *run* for its backward pass, without the parameters."""
-    if not hasattr(torch.Tensor, "untyped_storage"):
-        pytest.skip("this PyTorch does not say how large a storage is")
-    tensors, own = [], {x.untyped_storage().data_ptr() for x in parameters}
+    tensors, own = [], {storage_of(x).data_ptr() for x in parameters}
     with torch.autograd.graph.saved_tensors_hooks(lambda x: tensors.append(x) or x, lambda x: x):
         out = run()
-    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+    storages = {storage_of(x).data_ptr(): storage_of(x).nbytes() for x in tensors}
     out.sum().backward()
     return sum(size for place, size in storages.items() if place not in own)
