@@ -79,8 +79,7 @@ class AttentionSubject(Subject):
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
-        self.encoder = self.layer(causal=False)
-        self.model: nn.Module = self.encoder.module
+        self.model: nn.Module = self.of(args.jobs[0]).module
 
     @classmethod
     def check(cls, entry: str, jobs: List[str]) -> None:
@@ -96,9 +95,18 @@ class AttentionSubject(Subject):
             )
 
     @functools.cached_property
+    def encoder(self) -> Layer:
+        """The layer of an encoder."""
+        return self.layer(causal=False)
+
+    @functools.cached_property
     def decoder(self) -> Layer:
         """The layer of a decoder, built when it is first asked for: some attentions have none."""
         return self.layer(causal=True)
+
+    def of(self, job: str) -> Layer:
+        """The layer that *job* names."""
+        return self.encoder if job == "attention" else self.decoder
 
     def layer(self, causal: bool) -> Layer:
         """The layer of the encoder, or the *causal* one of the decoder."""
@@ -107,7 +115,7 @@ class AttentionSubject(Subject):
 
     def start(self, job: str) -> Run:
         """A function for a forward and backward pass of the layer that *job* names."""
-        layer = self.encoder if job == "attention" else self.decoder
+        layer = self.of(job)
         layer.module.train()
         size = (self.args.batch, self.args.length[0], layer.channels)
         draw = torch.Generator().manual_seed(self.args.seed)

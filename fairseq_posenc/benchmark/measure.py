@@ -85,6 +85,7 @@ def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
     # not "spawn": Linux counts the memory of this process towards the peak of its children
     fresh = multiprocessing.get_context("forkserver")
     fresh.set_forkserver_preload([__name__])  # importing this module takes longer than the job
+    args = argparse.Namespace(**{**vars(args), "jobs": [job]})  # no layer of another job is built
     with ProcessPoolExecutor(1, mp_context=fresh) as process:
         return process.submit(_peak, SUBJECTS[JOBS[job]], entry, job, args).result()
 

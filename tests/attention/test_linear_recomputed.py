@@ -1,5 +1,7 @@
 """Linear attention whose backward pass computes features again: the gradients of autograd."""
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,7 @@ from support.linear_layers import (
 
 from fairseq_posenc.attention.linear import layer as linear
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
+from fairseq_posenc.attention.linear.prefix_sums import State
 from fairseq_posenc.attention.linear.recomputed import Recomputed
 
 
@@ -90,6 +93,23 @@ def test_a_second_backward_pass_through_the_same_graph(causal, monkeypatch):
     out = apply(layer, x, causal).sum()
     first = torch.autograd.grad(out, x, retain_graph=True)
     assert torch.equal(*first, *torch.autograd.grad(out, x))
+
+
+def test_causal_states_are_kept_for_groups_of_segments(monkeypatch):
+    """The states before all 36 segments would be as large as the queries."""
+    layer, x = layer_of("elu"), torch.randn(B, 72, H * D, requires_grad=True)
+    cut(monkeypatch, layer, 2, 1)
+    out, made, most = apply(layer, x, True), [], []
+    plus = State.plus
+
+    def note(*states):
+        made.append(weakref.ref((found := plus(*states)).products))
+        most.append(sum(each() is not None for each in made))
+        return found
+
+    monkeypatch.setattr(State, "plus", note)
+    out.sum().backward()
+    assert len(made) >= 34 and max(most) <= 2 * 6
 
 
 @torch.no_grad()

@@ -46,8 +46,8 @@ from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-#: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
-SEGMENT = 600_000
+#: Features of a segment on a CPU, 0.6 MB: a chunk of 8 heads with 266 features, 256 tokens of ELU.
+SEGMENT = 150_000
 #: Features of a segment on a GPU, 34 MB, so that its kernels are few.
 SEGMENT_ON_GPU = 8_388_608
 #: Most elements of the queries of a batch for which features are kept for the backward pass: 8,192
@@ -203,7 +203,7 @@ class LinearAttention(MultiheadKernel):
         if tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling():
             parameters = self.feature_map.parameters()
             return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
-        return attend(self, tokens.split(size), causal, stabiliser)
+        return joined(list(attend(self, tokens.split(size), causal, stabiliser)), 1)
 
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
         """The rotation of features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
@@ -219,7 +219,10 @@ class LinearAttention(MultiheadKernel):
         """Causal outputs (B, T, H, D) after the tokens in the cache, which takes these, too."""
         saved = self.get_incremental_state(incremental_state, STATE)
         state = State(saved["prev_products"], saved["prev_sums"]) if saved else None
-        out, state = attend_in_order(self, segments, state, last=False)
+        parts = []
+        for part, after in attend_in_order(self, segments, state, last=False):
+            parts.append(part)
+            state = after
         if state is not None:
             seen = self.cached_length(incremental_state) + sum(s.q.size(1) for s in segments)
             cache = {
@@ -228,7 +231,7 @@ class LinearAttention(MultiheadKernel):
                 "prev_tokens": counted(state.sums, seen),
             }
             self.set_incremental_state(incremental_state, STATE, cache)
-        return joined(out, 1)
+        return joined(parts, 1)
 
     def summary(self, s: Tokens, stabiliser: Optional[Tensor]) -> State:
         """The sums over the keys of *s*."""

@@ -8,7 +8,19 @@ the features of one at a time.  Sums over keys are not kept either: those of a c
 """
 
 import functools
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+import math
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 import torch
 from torch import Tensor
@@ -16,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.attention.linear.prefix_sums import State
-from fairseq_posenc.attention.recomputed import gradients_of, joined
+from fairseq_posenc.attention.recomputed import gradients_of
 from fairseq_posenc.flags.options import Layer
 
 
@@ -78,30 +90,28 @@ def total(states: Iterable[State]) -> State:
 
 def attend_everywhere(
     steps: Steps, segments: List[Tokens], stabiliser: Optional[Tensor]
-) -> List[Tensor]:
+) -> Iterator[Tensor]:
     """Outputs (B, T, H, D) of each segment: all keys are summarised, then attended to."""
     state = total(steps.summary(s, stabiliser) for s in segments)
-    return [steps.attended(s, state) for s in segments]
+    return (steps.attended(s, state) for s in segments)
 
 
 def attend_in_order(
     steps: Steps, segments: List[Tokens], state: Optional[State] = None, last: bool = True
-) -> Tuple[List[Tensor], Optional[State]]:
-    """Causal outputs (B, T, H, D) of each segment, and the state after all unless *last*."""
-    out = []
+) -> Iterator[Tuple[Tensor, Optional[State]]]:
+    """Causal outputs (B, T, H, D) of each segment, and the state after it, None at the *last*."""
     for s in segments:
         part, state = steps.advanced(s, state, last and s is segments[-1])
-        out.append(part)
-    return out, state
+        yield part, state
 
 
 def attend(
     steps: Steps, segments: List[Tokens], causal: bool, stabiliser: Optional[Tensor]
-) -> Tensor:
-    """The outputs (B, T, H, D) of all segments, *causal* or not."""
+) -> Iterator[Tensor]:
+    """The outputs (B, T, H, D) of each segment, *causal* or not."""
     if causal:
-        return joined(attend_in_order(steps, segments)[0], 1)
-    return joined(attend_everywhere(steps, segments, stabiliser), 1)
+        return (part for part, _ in attend_in_order(steps, segments))
+    return attend_everywhere(steps, segments, stabiliser)
 
 
 class Recomputed(torch.autograd.Function):
@@ -127,8 +137,12 @@ class Recomputed(torch.autograd.Function):
         """
         ctx.steps, ctx.size, ctx.causal = steps, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
-        segments = Tokens(*tensors[:FIELDS]).split(size)  # type: ignore[arg-type]
-        return attend(steps, segments, causal, stabiliser)
+        tokens = Tokens(*tensors[:FIELDS])  # type: ignore[arg-type]
+        out = torch.empty_like(tokens.v, memory_format=torch.contiguous_format)
+        parts = attend(steps, tokens.split(size), causal, stabiliser)
+        for target, part in zip(out.split(size, dim=1), parts):  # a list would be twice as large
+            target.copy_(part)
+        return out
 
     @staticmethod
     @once_differentiable
@@ -219,22 +233,38 @@ def _differentiate_everywhere(
 
 
 def _differentiate_in_order(parts: List[_Part]) -> None:
-    """Add the gradients of :func:`attend_in_order`, from the last segment to the first."""
-    states: List[Optional[State]] = [None]
-    for part in parts[:-1]:
+    """Add the gradients of :func:`attend_in_order`, from the last segment to the first.
+
+    The states before all segments would be as large as the queries.  Those before groups of √N of
+    the N segments are kept; those within a group are computed again.
+    """
+    size = math.isqrt(len(parts))
+    groups = [parts[first : first + size] for first in range(0, len(parts), size)]
+    starts: List[Optional[State]] = [None]
+    for group in groups[:-1]:
+        starts.append(_states(starts[-1], group)[-1])
+    after: Tuple[Tensor, ...] = ()
+    for group in reversed(groups):
+        states = _states(starts.pop(), group[:-1])
+        for part in reversed(group):
+            before = states.pop()
+            of_state = () if before is None else tuple(map(torch.zeros_like, before))
+            part.differentiate(
+                functools.partial(_advanced, part.steps, not after),
+                (part.gradient, *after),
+                before or (),
+                of_state,
+            )
+            after = of_state
+
+
+def _states(first: Optional[State], parts: List[_Part]) -> List[Optional[State]]:
+    """The states before each of the *parts* and after all, if *first* is that before all."""
+    states = [first]
+    for part in parts:
         own, before = part.summary(None), states[-1]
         states.append(own if before is None else before.plus(own))
-    after: Tuple[Tensor, ...] = ()
-    for part in reversed(parts):
-        before = states.pop()
-        of_state = () if before is None else tuple(map(torch.zeros_like, before))
-        part.differentiate(
-            functools.partial(_advanced, part.steps, not after),
-            (part.gradient, *after),
-            before or (),
-            of_state,
-        )
-        after = of_state
+    return states
 
 
 def _attended(steps: Steps, s: Tokens, *state: Tensor) -> Tuple[Tensor]:
