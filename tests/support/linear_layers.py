@@ -84,6 +84,7 @@ def cut(monkeypatch, layer, chunk, chunks):
     monkeypatch.setattr(prefix_sums, "CHUNK", chunk)
     size = chunks * chunk * B * layer.num_heads * layer.features
     monkeypatch.setattr(linear, "SEGMENT", size)
+    monkeypatch.setattr(linear, "RECOMPUTED_SEGMENT", size)
     monkeypatch.setattr(linear, "KEPT", 0)
 
 

@@ -46,8 +46,11 @@ from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-#: Features of a segment on a CPU, 0.6 MB: a chunk of 8 heads with 266 features, 256 tokens of ELU.
-SEGMENT = 150_000
+#: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
+SEGMENT = 600_000
+#: Features of a segment on a CPU if the backward pass computes them again, 0.6 MB: beside a long
+#: text, its segment should need little memory.
+RECOMPUTED_SEGMENT = 150_000
 #: Features of a segment on a GPU, 34 MB, so that its kernels are few.
 SEGMENT_ON_GPU = 8_388_608
 #: Most elements of the queries of a batch for which features are kept for the backward pass: 8,192
@@ -192,7 +195,9 @@ class LinearAttention(MultiheadKernel):
     def _attend(self, tokens: Tokens, causal: bool, incremental_state: IncrementalState) -> Tensor:
         """Outputs (B, T, H, D)."""
         batch, length, heads, _ = tokens.q.shape
-        most = SEGMENT_ON_GPU if tokens.q.is_cuda else SEGMENT
+        again = tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling()
+        most = RECOMPUTED_SEGMENT if again else SEGMENT
+        most = SEGMENT_ON_GPU if tokens.q.is_cuda else most
         chunk = prefix_sums.CHUNK  # segments are whole chunks
         size = chunk * max(1, most // (chunk * batch * heads * self.features))
         if incremental_state is not None:
@@ -200,7 +205,7 @@ class LinearAttention(MultiheadKernel):
         stabiliser = None
         if not causal:
             stabiliser = self.feature_map.stabiliser(tokens.k, tokens.hidden, size)
-        if tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling():
+        if again:
             parameters = self.feature_map.parameters()
             return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
         return joined(list(attend(self, tokens.split(size), causal, stabiliser)), 1)
