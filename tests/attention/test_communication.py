@@ -4,17 +4,13 @@ import pytest
 import torch.distributed as dist
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from support.benchmark_runs import completed
-from support.two_processes import answer_of_two
+from support.two_processes import answer_of_two, size_of
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_posenc.benchmark.models import TranslationSubject
 
 BUCKET = 1  # --bucket-cap-mb, in MiB
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
-
-
-def size_of(tensor):
-    return tensor.numel() * tensor.element_size()  # PyTorch 1.12 has no nbytes
 
 
 def exchanged(backend):

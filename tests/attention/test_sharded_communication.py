@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.benchmark_runs import completed
-from support.two_processes import answer_of_two
+from support.two_processes import answer_of_two, size_of
 
 from fairseq_posenc.benchmark.models import TranslationSubject
 
@@ -35,7 +35,7 @@ def counted(name, place):
     sizes, real = [], getattr(dist, name)
 
     def noted(*args, **more):
-        sizes.append(args[place].nbytes)
+        sizes.append(size_of(args[place]))
         return real(*args, **more)
 
     setattr(dist, name, noted)
@@ -60,7 +60,7 @@ def exchanged(smallest):
         subject = TranslationSubject(arch, completed(*FLAGS))
         subject.model = distributed.fsdp_wrap(subject.model)
     units = [m for m in subject.model.modules() if isinstance(m, FullyShardedDataParallel)]
-    shards = [sum(p.nbytes for p in unit.params) for unit in units]  # half of each
+    shards = [sum(size_of(p) for p in unit.params) for unit in units]  # half of each
     gathered, scattered = counted("_all_gather_base", 0), counted("_reduce_scatter_base", 1)
     step = subject.training()
     for _ in range(2):

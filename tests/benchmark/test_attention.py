@@ -62,7 +62,7 @@ def test_an_entry_has_flags_of_its_own():
 @pytest.mark.parametrize("job", ["attention", "causal-attention"])
 def test_a_step_trains_every_parameter_and_adds_nothing_up(job):
     made = subject("favor", "--batch", "2")
-    layer = made.encoder if job == "attention" else made.decoder
+    layer = made.of(job)
     step = made.start(job)
     step()
     first = {name: p.grad.clone() for name, p in layer.module.named_parameters()}

@@ -33,6 +33,11 @@ def answer_of_two(work, folder, *arguments):
     return answer
 
 
+def size_of(tensor):
+    """The bytes of a tensor; PyTorch 1.12 has no ``nbytes``."""
+    return tensor.numel() * tensor.element_size()
+
+
 def _joined(rank, folder, answers, work, arguments):
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
