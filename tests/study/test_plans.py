@@ -11,6 +11,7 @@ from support.studies import message
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
 from fairseq_posenc.cli import study as cli
+from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.steps.training import STARTS
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import Device
@@ -113,6 +114,14 @@ def test_a_shipped_plan_is_shown_without_a_gpu_and_without_data(
     if not plan.generated:  # data that only a recipe can make
         refused = message(main, ["study", str(path)])
         assert "no such folder" in refused or "needs a GPU" in refused
+
+
+@pytest.mark.parametrize("name", ["language_model", "lengths", "lengths_small"])
+def test_plans_of_all_encodings_have_each_that_is_registered(name):
+    plan = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    assert "All position encodings of the plug-in" in plan["about"]
+    compared = {flags["--position-encoding"] for flags in plan["systems"].values()}
+    assert compared == set(ENCODINGS)
 
 
 def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
