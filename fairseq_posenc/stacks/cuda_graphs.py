@@ -167,8 +167,6 @@ class Recorder:
             states (B, 1, C) and weights (B, 1, S') or None.
         """
         batch, (rows, length) = state.get(_BATCH), tokens.shape
-        if weights[0] is None or not getattr(decoder.layers[weights[0]], "need_attn", False):
-            weights = None, None
         like = next(decoder.parameters())
         fits = seen > 0 and length == seen + 1 and (batch is None or batch.rows == rows)
         plain = padding.mask is None and padding.explicit is None and not decoder.training

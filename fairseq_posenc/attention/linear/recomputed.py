@@ -242,10 +242,12 @@ def _differentiate_in_order(parts: List[_Part]) -> None:
     groups = [parts[first : first + size] for first in range(0, len(parts), size)]
     starts: List[Optional[State]] = [None]
     for group in groups[:-1]:
-        starts.append(_states(starts[-1], group)[-1])
+        starts.append(functools.reduce(_after, group, starts[-1]))
     after: Tuple[Tensor, ...] = ()
     for group in reversed(groups):
-        states = _states(starts.pop(), group[:-1])
+        states = [starts.pop()]
+        for part in group[:-1]:
+            states.append(_after(states[-1], part))
         for part in reversed(group):
             before = states.pop()
             of_state = () if before is None else tuple(map(torch.zeros_like, before))
@@ -258,13 +260,10 @@ def _differentiate_in_order(parts: List[_Part]) -> None:
             after = of_state
 
 
-def _states(first: Optional[State], parts: List[_Part]) -> List[Optional[State]]:
-    """The states before each of the *parts* and after all, if *first* is that before all."""
-    states = [first]
-    for part in parts:
-        own, before = part.summary(None), states[-1]
-        states.append(own if before is None else before.plus(own))
-    return states
+def _after(before: Optional[State], part: _Part) -> State:
+    """The state after *part*, if *before* is that before it."""
+    own = part.summary(None)
+    return own if before is None else before.plus(own)
 
 
 def _attended(steps: Steps, s: Tokens, *state: Tensor) -> Tuple[Tensor]:
