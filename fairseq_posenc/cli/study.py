@@ -98,7 +98,9 @@ def study(args: argparse.Namespace) -> Optional[int]:
         return None
     if args.status:
         shown = _all_runs(plan, study, runs)
-        print("\n".join(table(shown, study, until if shown is runs else "")))
+        if absent:
+            absent.append("# a run is recognised by its data: without data, none is shown as done")
+        print("\n".join([*absent, *table(shown, study, until if shown is runs else "")]))
         return None
     before = _content(args.plan)
     make: Any = studies.local_pool(study, devices, studies.log_line)

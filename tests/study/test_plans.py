@@ -110,7 +110,8 @@ def test_a_shipped_plan_is_shown_without_a_gpu_and_without_data(
     assert all(f"--distributed-world-size {plan.gpus}" in line for line in trainings)
     assert not list(tmp_path.glob("runs/*/plan.yaml"))
     assert main(["study", str(path), "--status"]) == 0
-    assert "waiting" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "waiting" in shown and "without data, none is shown as done" in shown
     if not plan.generated:  # data that only a recipe can make
         refused = message(main, ["study", str(path)])
         assert "no such folder" in refused or "needs a GPU" in refused
