@@ -93,17 +93,25 @@ class Dape(ContentBias):
 
     def adapted(self, products: Tensor, static: Tensor) -> Tensor:
         """f of products (B, H, T, S) and bias (1|B, H, T, S), in float32 or wider."""
-        wide = AT_LEAST_FLOAT32[products.dtype]
-        heads, shape = products.size(1), products.shape[2:]
-        of_products, of_bias = self.first.weight.to(wide).split(heads, dim=1)  # (W, H) each
-        # (W, H) times (B, H, T·S)
-        hidden = torch.matmul(of_products, products.to(wide).flatten(2))
-        hidden = hidden + torch.matmul(of_bias, static.to(wide).flatten(2))
-        hidden = F.leaky_relu(_with_bias(hidden, self.first))
-        found = torch.matmul(self.second.weight.to(wide), hidden)
-        return _with_bias(found, self.second).unflatten(2, shape)
+        wide, shape = AT_LEAST_FLOAT32[products.dtype], products.shape[2:]
+        products, static = products.to(wide).flatten(2), static.to(wide).flatten(2)
+        of_products, of_bias = self.first.weight.split(products.size(1), dim=1)  # (W, H) each
+        of_static = _mapped(static, of_bias, _column(self.first.bias))  # (1|B, W, T·S)
+        hidden = F.leaky_relu(_mapped(products, of_products, of_static), inplace=True)
+        return _mapped(hidden, self.second.weight, _column(self.second.bias)).unflatten(2, shape)
 
 
-def _with_bias(x: Tensor, layer: nn.Linear) -> Tensor:
-    """*x* (B, N, …) plus the bias of a *layer*, which ``--no-bias`` takes away."""
-    return x if layer.bias is None else x + layer.bias.to(x).unsqueeze(1)
+def _mapped(x: Tensor, weight: Tensor, offset: Optional[Tensor]) -> Tensor:
+    """*weight* (N, M) times *x* (B, M, P), plus *offset* (1|B, N, 1|P) if there is one.
+
+    A product of batches, since ``torch.matmul`` would transpose *x* and the result in memory.
+    """
+    weights = weight.to(x.dtype).expand(x.size(0), -1, -1)
+    if offset is None:
+        return torch.bmm(weights, x)
+    return torch.baddbmm(offset.to(x.dtype), weights, x)
+
+
+def _column(bias: Optional[Tensor]) -> Optional[Tensor]:
+    """*bias* (N) as (1, N, 1); None where ``--no-bias`` takes it away."""
+    return None if bias is None else bias[None, :, None]
