@@ -80,10 +80,10 @@ class Comparison(NamedTuple):
     # empty without a test
     letters: Dict[str, str]
     better: str  # ``higher`` or ``lower``
-    # the system that more than half of the pooled error comes from, if there is one among four or
-    # more: with the seed, its scores change unlike those of the others, however much or little they
-    # change.  It hides differences between the others.
-    noisy: Optional[str] = None
+    # the fewest systems with more than half of the pooled error, if they are one of four or more or
+    # at most an eighth of all: with the seed, their scores change unlike those of the others,
+    # however much or little they change.  They hide differences between the others.
+    noisy: Tuple[str, ...] = ()
 
     @property
     def tested(self) -> bool:
@@ -221,15 +221,24 @@ class _AdditiveModel:
     def _rounded(self, value: float) -> float:
         return value if abs(value) > self._exact else 0.0
 
-    def noisy(self) -> Optional[str]:
-        """The system with more than half of the squared residuals, in four or more systems."""
+    def noisy(self) -> Tuple[str, ...]:
+        """The fewest systems, of four or more, with more than half of the squared residuals.
+
+        Where all systems vary alike, with three seeds some are named by chance in 0.2 % of studies
+        of 21 systems, in 5 % of 8, and in 44 % of 4.
+        """
         squares = {
             name: float((self._residuals[self._owners == name] ** 2).sum()) for name in self.systems
         }
-        worst, whole = max(squares, key=squares.__getitem__), math.fsum(squares.values())
-        # two systems with the same share differ by rounding alone
-        dominates = squares[worst] > (0.5 + 1e-9) * whole and whole > self._exact**2
-        return worst if dominates and len(squares) >= 4 else None
+        whole, found = math.fsum(squares.values()), 0.0
+        worst = sorted(squares, key=squares.__getitem__, reverse=True)
+        if len(squares) < 4 or whole <= self._exact**2:
+            return ()
+        for number, name in enumerate(worst[: max(1, len(squares) // 8)], 1):
+            found += squares[name]
+            if found > (0.5 + 1e-9) * whole:  # systems with the same share differ by rounding alone
+                return tuple(worst[:number])
+        return ()
 
 
 def _differences(scores: Scores, model: _AdditiveModel) -> Dict[Pair, Difference]:

@@ -11,6 +11,7 @@ from fairseq_posenc.study.report.document import (
     Table,
     best_of,
     capitalised,
+    names,
     number,
     p_value,
     plural,
@@ -130,12 +131,14 @@ def _measure(study: Study, measure: Measure) -> List[Any]:
     )
     parts: List[Any] = [Heading(capitalised(measure.label)), figure]
     if comparison.noisy:
+        several = len(comparison.noisy) > 1
         parts.append(
             Prose(
-                f"More than half of the pooled error comes from {comparison.noisy}: from seed to "
-                "seed, its scores change unlike those of the others, which rise and fall together; "
-                "its standard deviation may well be the smallest. Differences between the others "
-                "may be larger than their p-values suggest."
+                f"More than half of the pooled error comes from {names(comparison.noisy)}: from "
+                f"seed to seed, {'their' if several else 'its'} scores change unlike those of the "
+                f"others, which rise and fall together; {'their' if several else 'its'} standard "
+                f"deviation{'s' if several else ''} may well be the smallest. Differences between "
+                "the others may be larger than their p-values suggest."
             )
         )
     if baseline in comparison.summaries and len(comparison.order) > 1:
