@@ -118,6 +118,19 @@ def test_the_search_is_shown_and_a_best_value_at_an_edge_is_named(undrawn, tmp_p
     assert "rotary (1e-3)" in told and "stock" not in told and "t5" not in told
 
 
+def test_a_value_that_other_seeds_do_not_bear_out_is_named(undrawn, tmp_path):
+    losses = {"stock": (4.0, 7.0), "rotary": (3.0, 3.2), "t5": (4.5, 9.0)}
+
+    def change(result):
+        result["scores"]["loss"] = losses[result["system"]][result["seed"] - 1]
+
+    search = {"--lr": ["1e-3", "2e-3", "4e-3"]}
+    folder = make(tmp_path / "study", tried=LOSSES, search=search, change=change)
+    _, markdown = written(folder)
+    (told,) = re.findall(r"The mean validation loss of (.*?) over all seeds", markdown)
+    assert told == "stock"
+
+
 def test_both_forms_have_every_system_and_what_is_absent(whole):
     _, page, markdown = whole
     for text in (page, markdown):

@@ -14,7 +14,7 @@ from fairseq_posenc.study.report.document import (
     names,
     plural,
 )
-from fairseq_posenc.study.report.search import edges
+from fairseq_posenc.study.report.search import edges, lucky_choices
 from fairseq_posenc.study.results import Run, Study
 
 ABSENT = "Failed and missing runs"
@@ -168,7 +168,7 @@ def warnings(study: Study) -> List[str]:
             f"{_percent(relative[far])} of parameters against the baseline, {study.baseline}; see "
             "“What was compared”. With “match: parameters” in the plan, all have the same."
         )
-    told += edges(study)
+    told += [*edges(study), *lucky_choices(study)]
     for name in _SOFTWARE:
         environments = [run.environment for run in study.runs if run.done]
         versions = dict.fromkeys(str(one[name]) for one in environments if name in one)

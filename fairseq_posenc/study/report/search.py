@@ -1,5 +1,6 @@
-"""The search before the runs: what was tried, what was chosen, and what lies at an edge."""
+"""The search before the runs: what was tried and chosen, what is at an edge, what was luck."""
 
+from statistics import mean
 from typing import Any, Dict, List, Optional
 
 from fairseq_posenc.study.report.document import Section, Table, names, number
@@ -55,6 +56,23 @@ def edges(study: Study) -> List[str]:
     return [
         f"The best {next(iter(search))} lies at an edge of the values tried for {names(at_edge)}: "
         f"a better one may lie beyond; see “{TITLE}”."
+    ]
+
+
+def lucky_choices(study: Study) -> List[str]:
+    """A sentence on systems that do worse over all seeds than the first did with another value."""
+    lucky = []
+    for name, losses in _tried(study).items():
+        others = sorted(losses.values())[1:]
+        found = [run.scores["loss"] for run in study.of(name) if "loss" in run.scores]
+        if others and len(found) > 1 and mean(found) > others[0]:
+            lucky.append(name)
+    if not lucky:
+        return []
+    return [
+        f"The mean validation loss of {names(lucky)} over all seeds is higher than the loss that "
+        f"the first seed had with another {next(iter(study.plan['search']))}: the value that one "
+        f"seed chose may not suit the others; see “{TITLE}”."
     ]
 
 
