@@ -90,7 +90,7 @@ def study(args: argparse.Namespace) -> Optional[int]:
         from fairseq_posenc.study.checks import match_parameters
 
         plan = match_parameters(plan)
-    runs = [spec for tried in trials(plan).values() for _, spec in tried]
+    runs = [spec for tried in trials(plan).values() for _, each in tried for spec in each]
     runs = runs or specs(plan, {})
     until = RECIPES[plan.recipe].until if plan.search else ""
     if args.dry_run:

@@ -187,6 +187,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
         "epochs", _single(keys({"epochs": count, "updates": count}), "epochs and updates")
     ),
     "search": _search,
+    "search_seeds": count,
     "validate": _flags,
     "decode": _flags,
     "finetune": keys(
@@ -244,6 +245,7 @@ class Plan(NamedTuple):
     average: Dict[str, int] = {}  # number of last ``epochs`` or ``updates`` checkpoints to average
     # values to try by flag; each system gets the best on the validation set
     search: Dict[str, List[str]] = {}
+    search_seeds: int = 1  # how many of the seeds, from the first on, try each of these values
     validate: Flags = {}  # flags of the validation
     decode: Flags = {}  # flags of fairseq-generate
     # ``data``, the folder of the tasks, ``tasks``, ``flags``, ``epoch``, and ``paper``, whose
@@ -302,6 +304,10 @@ def read_plan(found: Mapping[str, Any], where: str) -> Plan:
     for name, flags in {"flags": finetune.get("flags", {}), **finetune.get("tasks", {})}.items():
         _refuse_reserved(f"{where}: finetune: {name}", flags, FINETUNE_BUDGET)
     plan = Plan(**values)
+    if plan.search_seeds > len(plan.seeds):
+        raise UsageError(
+            f"{where}: search_seeds: {plan.search_seeds}: there are {len(plan.seeds)} seeds"
+        )
     if plan.baseline and plan.baseline not in plan.systems:
         advice = near(plan.baseline, list(plan.systems))
         raise UsageError(f"{where}: baseline: {plan.baseline}: no such system" + advice)

@@ -80,13 +80,16 @@ def finished_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
 Chosen = Dict[str, Dict[str, str]]
 
 
-def trials(plan: Plan) -> Dict[str, List[Tuple[Dict[str, str], Spec]]]:
-    """The runs of the search by system: each value to try, and the run that tries the value."""
-    found: Dict[str, List[Tuple[Dict[str, str], Spec]]] = {}
+def trials(plan: Plan) -> Dict[str, List[Tuple[Dict[str, str], List[Spec]]]]:
+    """The runs of the search by system: each value to try, and the runs that try the value."""
+    found: Dict[str, List[Tuple[Dict[str, str], List[Spec]]]] = {}
+    seeds = plan.seeds[: plan.search_seeds]
     for flag, values in plan.search.items():
         for system in plan.systems:
             tried = [{flag: value} for value in values]
-            found[system] = [(one, spec_of(plan, system, plan.seeds[0], one)) for one in tried]
+            found[system] = [
+                (one, [spec_of(plan, system, seed, one) for seed in seeds]) for one in tried
+            ]
     return found
 
 

@@ -101,31 +101,36 @@ def carry_out(
 def search(
     plan: Plan, make: Callable[[Sequence[Job]], Results], note: Callable[[str], None]
 ) -> Tuple[Chosen, Dict[str, Dict[str, float]]]:
-    """Try the values of the search with the first seed, and choose by the validation loss.
+    """Try the values of the search with the first seeds, and choose by the mean validation loss.
 
     Returns:
-        the chosen flags, and the loss of every value that succeeded and did not diverge, by
-            system.
+        the chosen flags, and the loss of every value with which all seeds succeeded and none
+            diverged, by system.
     """
     found = trials(plan)
     until = RECIPES[plan.recipe].until
-    jobs = [(spec, until) for tried in found.values() for _, spec in tried]
+    jobs = [(spec, until) for tried in found.values() for _, runs in tried for spec in runs]
     results = iter(make(jobs) if jobs else [])
     chosen: Chosen = {}
     losses: Dict[str, Dict[str, float]] = {}
     for system, tried in found.items():
         flags = {" ".join(next(iter(one.items()))): one for one, _ in tried}
-        of_system = {name: next(results) for name in flags}
-        losses[system] = {
-            name: result["scores"]["loss"]
-            for name, result in of_system.items()
-            if result["status"] == DONE and math.isfinite(result["scores"]["loss"])
+        found_by_value = {
+            name: [_loss(next(results)) for _ in runs] for name, (_, runs) in zip(flags, tried)
         }
+        means = {name: math.fsum(each) / len(each) for name, each in found_by_value.items()}
+        losses[system] = {name: loss for name, loss in means.items() if math.isfinite(loss)}
         # where every value failed, the runs of this system fail, too, and say why
         best = min(flags, key=lambda name: losses[system].get(name, math.inf))
         chosen[system] = flags[best]
         note(f"{system}: {best} of {losses[system]}")
     return chosen, losses
+
+
+def _loss(result: Dict[str, Any]) -> float:
+    """The validation loss of a run, infinite if the run failed or diverged."""
+    loss = float(result["scores"]["loss"]) if result["status"] == DONE else math.inf
+    return loss if math.isfinite(loss) else math.inf
 
 
 def write_plan(

@@ -62,6 +62,7 @@ pytest_plugins = ["support.studies"]
         ({"finetune": {"data": "x", "tasks": {"y": {"--save-dir": "z"}}}}, "finetune: y: --save-d"),
         ({"search": {"--max-update": [1, 2]}}, "search: --max-update: give budget instead"),
         ({"search": {"--lr": []}}, "search: expected one flag with a list of values"),
+        ({"search_seeds": 9}, "search_seeds: 9: there are "),
         ({"base": {"--update-freq": "x"}}, "base: --update-freq x: expected a whole number above"),
         (
             {"average": {"updates": 2}, "base": {"--save-interval-updates": "x"}},

@@ -103,7 +103,7 @@ def test_a_shipped_plan_is_shown_without_a_gpu_and_without_data(
     assert shown.startswith("# data: ") and f": no such folder; {made_by}" in shown
     trainings = [line for line in shown.split("\n") if line.startswith("fairseq-train")]
     search = plan.search and len(next(iter(plan.search.values())))
-    runs = len(plan.systems) * (search or len(plan.seeds))
+    runs = len(plan.systems) * (search * plan.search_seeds if search else len(plan.seeds))
     assert len(trainings) == runs * max(1, len(plan.generated))
     on_gpus = plan.gpus > 1 or "--fp16" in plan.base
     assert all(("--cpu" in line) != on_gpus for line in trainings)

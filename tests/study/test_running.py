@@ -136,7 +136,7 @@ def test_the_search_tries_the_same_values_for_every_system(read, tmp_path):
         assert content["chosen"][system] == {"--lr": best.split()[1]}
         runs = load_results(tmp_path).of(system)
         assert [run.flags["--lr"] for run in runs] == 2 * [best.split()[1]]
-    searched = [spec for tried in found.values() for _, spec in tried]
+    searched = [spec for tried in found.values() for _, (spec,) in tried]
     assert table(searched, tmp_path, "train")[-1] == "6 runs: 4 tried, 2 done"
 
 
@@ -156,6 +156,28 @@ def test_a_training_that_diverged_is_not_the_best(read, tmp_path):
     content = load_results(tmp_path).plan
     assert content["chosen"] == {name: {"--lr": "1"} for name in content["systems"]}
     assert {name for tried in content["tried"].values() for name in tried} == {"--lr 1"}
+
+
+@pytest.mark.parametrize("number, chosen, trained", [(1, "2", 2 * 2 + 2), (2, "1", 2 * 2 * 2)])
+def test_a_value_that_fails_with_a_further_seed(read, tmp_path, number, chosen, trained):
+    """The second seed has a loss of 8 with the value that is better with the first."""
+
+    class Lucky(FakeCommands):
+        def validate(self, words, log):
+            rate, seed = Path(log.name).with_name("train.log").read_text().split()[:2]
+            loss = {"1": 4, "2": 3 if seed == "1" else 8}[rate]
+            log.write(json.dumps({"valid_loss": str(loss)}) + "\n")
+
+        def train(self, words, log):
+            given = [words[words.index(flag) + 1] for flag in ("--lr", "--seed")]
+            log.write(" ".join(given) + "\n")
+            return super().train(words, log)
+
+    fake = Lucky()
+    study(read(search={"--lr": ["1", "2"]}, seeds=[1, 2], search_seeds=number), tmp_path, fake)
+    content = load_results(tmp_path).plan
+    assert content["chosen"] == {name: {"--lr": chosen} for name in content["systems"]}
+    assert [step for _, step in fake.ran].count("train") == trained
 
 
 def test_a_system_whose_search_fails_does_not_stop_the_others(read, tmp_path):

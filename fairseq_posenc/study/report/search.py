@@ -20,7 +20,7 @@ def search_section(study: Study) -> Section:
     for name, losses in tried.items():
         rows.append([name, *(number(losses.get(value)) for value in values), _best(losses) or ""])
     caption = (
-        f"Validation loss by the value of {flag}, with the first seed; the same values for every "
+        f"Validation loss by the value of {flag}, {_seeds(study)}; the same values for every "
         "system. All runs have the value chosen."
     )
     header = ["system", *(f"{flag} {value}" for value in values), "chosen"]
@@ -31,7 +31,7 @@ def search_section(study: Study) -> Section:
         parts.append(
             small_multiples(
                 "search", what, curves, study.baseline, labels, ("log", "linear"),
-                front="one seed (blue line)",
+                front=f"{_seeds(study)} (blue line)",
                 note="Losses far above all others are beyond the edge.",
             )
         )  # fmt: skip
@@ -60,7 +60,7 @@ def edges(study: Study) -> List[str]:
 
 
 def lucky_choices(study: Study) -> List[str]:
-    """A sentence on systems that do worse over all seeds than the first did with another value."""
+    """A sentence on systems that do worse over all seeds than another value did in the search."""
     lucky = []
     for name, losses in _tried(study).items():
         others = sorted(losses.values())[1:]
@@ -70,10 +70,16 @@ def lucky_choices(study: Study) -> List[str]:
     if not lucky:
         return []
     return [
-        f"The mean validation loss of {names(lucky)} over all seeds is higher than the loss that "
-        f"the first seed had with another {next(iter(study.plan['search']))}: the value that one "
-        f"seed chose may not suit the others; see “{TITLE}”."
+        f"The mean validation loss of {names(lucky)} over all seeds is higher than in the search "
+        f"with another {next(iter(study.plan['search']))}: the value that few seeds chose may not "
+        f"suit the others; see “{TITLE}”."
     ]
+
+
+def _seeds(study: Study) -> str:
+    """The seeds that tried each value."""
+    number = study.plan.get("search_seeds", 1)
+    return "with the first seed" if number == 1 else f"mean over the first {number} seeds"
 
 
 def _tried(study: Study) -> Dict[str, Dict[str, float]]:
