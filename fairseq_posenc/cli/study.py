@@ -139,7 +139,10 @@ def _all_runs(plan: Any, study: Path, runs: List[Any]) -> List[Any]:
 
     if not plan.search or not (study / PLAN).exists():
         return runs
-    return specs(plan, read_plan(study).get("chosen", {}))
+    found = read_plan(study)
+    if (found.get("search"), found.get("search_seeds", 1)) != (plan.search, plan.search_seeds):
+        return runs  # the search has changed since
+    return specs(plan, found.get("chosen", {}))
 
 
 def _devices(given: Optional[str], shows: bool) -> List[str]:

@@ -56,6 +56,18 @@ def test_the_command_shows_and_carries_out_a_plan(read, tmp_path, monkeypatch, c
     assert "--slurm gpu: 'gpu': expected KEY=VALUE" in message(parse_settings, "gpu")
 
 
+def test_the_status_is_that_of_the_runs_until_the_search_changes(read, tmp_path, capsys):
+    search = {"search": {"--lr": ["1e-3", "2e-3"]}, "seeds": [1, 2]}
+    study(read(**search), tmp_path / "study", FakeCommands())
+    words = ["study", str(tmp_path / "plan.yaml"), "--output", str(tmp_path / "study")]
+    words += ["--devices", "cpu", "--status"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.endswith("4 runs: 4 done\n")
+    read(**search, search_seeds=2)
+    assert main(words) == 0
+    assert capsys.readouterr().out.endswith("8 runs: 2 tried, 2 waiting, 4 done\n")
+
+
 def test_a_study_by_fairseq_itself(plan, toy, read, tmp_path):
     shutil.rmtree(tmp_path / "data")
     reference = toy.text / "test24"
