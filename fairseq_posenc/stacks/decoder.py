@@ -161,7 +161,10 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if self.positions.explicit is not None or position_ids is not None:
             given = (prev_output_tokens, self.training, before, position_ids)
             padding = self.positions.with_explicit(padding, *given)
-        weights = (self._layer_asked(alignment_layer), alignment_heads)
+        asked = alignment_layer
+        if asked is None and not self.training:
+            asked = self.num_layers - 1
+        weights = (asked, alignment_heads)
         if incremental_state is not None and self.recorder is not None:
             step = (prev_output_tokens, seen, padding, encoder_out, incremental_state, weights)
             done = self.recorder.step(self, *step)
@@ -180,14 +183,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             extra["memory"] = moved_on(memory, inputs, self.memory_length)
         return x, extra
 
-    def _layer_asked(self, alignment_layer: Optional[int]) -> Optional[int]:
-        """The layer whose attention over the source is returned, None if there is none."""
-        if alignment_layer is None and self.training:
-            return None
-        asked = self.num_layers - 1 if alignment_layer is None else alignment_layer
-        exists = 0 <= asked < self.num_layers
-        return asked if exists and getattr(self.layers[asked], "need_attn", False) else None
-
     def apply_layers(
         self,
         x: Tensor,
@@ -204,8 +199,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             keys: the keys, new tokens included.
             source: encoder states (B, S', C) and their padding as an additive mask, or two None.
             incremental_state: fairseq's cache.
-            weights: the layer whose attention over the source is returned, or None; the number of
-                heads to average, by default all.
+            weights: the layer whose attention over the source is returned unless generation
+                disables it, or None; the number of heads to average, by default all.
             memory: as for :meth:`extract_features_scriptable`.
 
         Returns:
@@ -216,7 +211,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         attn: Optional[Tensor] = None
         inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
         for index, layer in enumerate(self.layers):
-            need_weights = index == asked
+            need_weights = index == asked and getattr(layer, "need_attn", False)
             x, found, _ = layer(
                 x,
                 *source,
