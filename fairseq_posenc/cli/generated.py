@@ -25,18 +25,26 @@ _USUAL = Settings("")
     place("NAME", "the task; fairseq-posenc list names all"),
     place("DEST", "the folder to write"),
     argument(
-        "--family", choices=FAMILIES, default=_USUAL.family, help=f"of models ({_USUAL.family})"
+        "--family",
+        choices=FAMILIES,
+        default=_USUAL.family,
+        help=f"family of models ({_USUAL.family})",
     ),
-    argument("--lengths", default="1-10", metavar="LIST", help="of training and validation (1-10)"),
+    argument(
+        "--lengths",
+        default="1-10",
+        metavar="LIST",
+        help="lengths of training and validation (1-10)",
+    ),
     argument(
         "--test-lengths",
         default="5,10,15,20,30,40",
         metavar="LIST",
-        help="a test set each (5,10,15,20,30,40)",
+        help="lengths with a test set each (5,10,15,20,30,40)",
     ),
     number("--samples", "training samples, of all lengths together", _USUAL.samples),
-    number("--valid-samples", "of each length, at most", _USUAL.valid_samples),
-    number("--test-samples", "of each length, at most", _USUAL.test_samples),
+    number("--valid-samples", "most validation samples of a length", _USUAL.valid_samples),
+    number("--test-samples", "most test samples of a length", _USUAL.test_samples),
     number("--seed", "the same seed gives the same data", _USUAL.seed),
     user_dir("a folder with tasks of your own"),
 )
@@ -48,7 +56,7 @@ def generate_task(args: argparse.Namespace) -> None:
             --criterion answer_cross_entropy ...
         fairseq-validate data/reverse --valid-subset length20,length40,length80 --path ...
 
-    LIST is of lengths and ranges, such as 1-20,30 or 1-19:2. The data of DEST are those of
+    LIST has lengths and ranges, such as 1-20,30 or 1-19:2. The data of DEST are those of
     fairseq-train --task FAMILY: pairs of input and output, or lines with an input, the symbol
     <answer> and the output. There is a test set for each length to test. No input of a test is
     in the training data, except of lengths with less than eight inputs, which are named.

@@ -46,9 +46,9 @@ def study(args: argparse.Namespace) -> Optional[int]:
         fairseq-posenc study examples/study/multi30k.yaml
         fairseq-posenc study examples/study/multi30k.yaml --status
 
-    PLAN.yaml names a recipe (translation, masked_lm, language_model, generated), the data, flags of
-    fairseq-train that all systems share, the systems with theirs, and seeds; docs/study.md
-    describes it. Everything is done by fairseq's own commands, which --dry-run prints.
+    PLAN.yaml names a recipe, the data, flags of fairseq-train that all systems share, the systems
+    with theirs, and seeds; docs/study.md describes it. Everything is done by fairseq's own
+    commands, which --dry-run prints.
 
     Stopped and started again, a study goes on where it was. What is finished is not repeated,
     whatever else changes in the plan: a run is identified by a digest of all that decides its
@@ -79,7 +79,8 @@ def study(args: argparse.Namespace) -> Optional[int]:
 
     shows = args.dry_run or args.status  # here, what may run elsewhere
     names = [] if args.slurm else _devices(args.devices, shows)
-    count = len(plan.systems) * len(plan.seeds)
+    tried = plan.search_seeds * sum(map(len, plan.search.values()))
+    count = len(plan.systems) * max(len(plan.seeds), tried)
     devices = devices_of(names, plan.gpus, args.jobs or 0, count)
     if args.slurm or (shows and not names and not args.devices and needs_gpu(plan)):
         devices = [devices[0]._replace(gpus=("0",) * plan.gpus)]
@@ -153,14 +154,19 @@ def _devices(given: Optional[str], shows: bool) -> List[str]:
     if given == "cpu":
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given:
-        names = given.split(",")
-        if not shows and not torch.cuda.is_available():
-            raise UsageError(f"--devices {given}: no GPU found; give --devices cpu")
-        return names
+    there = [str(number) for number in range(torch.cuda.device_count())]
     if visible and torch.cuda.is_available():
-        return visible.split(",")
-    return [str(number) for number in range(torch.cuda.device_count())]
+        there = visible.split(",")
+    if not given:
+        return there
+    names = given.split(",")
+    if not shows and not there:
+        raise UsageError(f"--devices {given}: no GPU found; give --devices cpu")
+    for name in () if shows else names:
+        if name.isdecimal() and name not in there:
+            known = ", ".join(there)
+            raise UsageError(f"--devices {given}: there is no GPU {name}; give some of {known}")
+    return names
 
 
 def _summary(results: List[Any], study: Path) -> int:

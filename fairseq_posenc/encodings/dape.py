@@ -20,8 +20,8 @@ from torch.utils.checkpoint import checkpoint
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.alibi import Alibi
 from fairseq_posenc.encodings.base import Content, ContentBias, SharedBias, Stack
-from fairseq_posenc.encodings.fire import Fire, FireFlags
-from fairseq_posenc.encodings.kerple import Kerple, KerpleFlags
+from fairseq_posenc.encodings.fire import Fire
+from fairseq_posenc.encodings.kerple import Kerple
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -32,8 +32,8 @@ _SEGMENT = 2**22
 
 
 @dataclass
-class DapeFlags(FireFlags, KerpleFlags):
-    """Flags of DAPE, beside those of the biases that it adapts."""
+class DapeFlags:
+    """Flags of DAPE, beside those of the bias that it adapts."""
 
     dape_bias: Optional[str] = setting(
         "kerple", "the bias that DAPE adapts: {choices}", role="model", choices=tuple(_BIASES)
@@ -53,8 +53,8 @@ class DapeFlags(FireFlags, KerpleFlags):
 class Dape(ContentBias):
     """b_ij + f(a_ij, b_ij).
 
-    Hidden units are computed anew in the backward pass: kept, they would take 2·W/H times the
-    memory of the logits.
+    Hidden units are computed anew in the backward pass: kept, they would take W/H times the memory
+    of the logits.
 
     Args:
         options: reads ``dape_bias``, ``dape_width`` and the flags of that bias.
@@ -92,7 +92,7 @@ class Dape(ContentBias):
         return checkpoint(self.adapted, products, static, **given)
 
     def adapted(self, products: Tensor, static: Tensor) -> Tensor:
-        """f of products (B, H, T, S) and bias (1|B, H, T, S), in float32 or wider."""
+        """f of products (B, H, T, S) and bias (1|B, H, T, S): (B, H, T, S), float32 or wider."""
         wide, shape = AT_LEAST_FLOAT32[products.dtype], products.shape[2:]
         products, static = products.to(wide).flatten(2), static.to(wide).flatten(2)
         of_products, of_bias = self.first.weight.split(products.size(1), dim=1)  # (W, H) each

@@ -26,13 +26,20 @@ from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
+_ADAPTED = {"dape_bias": ("fire",)}  # DAPE has this bias, too
+
 
 @dataclass
 class FireFlags:
     """Flags of FIRE."""
 
     fire_width: Optional[int] = setting(
-        32, "hidden units of the function", role="model", at_least=1, at_most=65536
+        32,
+        "hidden units of the function",
+        role="model",
+        at_least=1,
+        at_most=65536,
+        or_with=_ADAPTED,
     )
     fire_length: Optional[int] = setting(
         512,
@@ -40,6 +47,7 @@ class FireFlags:
         role="training",
         at_least=1,
         at_most=2**31 - 1,
+        or_with=_ADAPTED,
     )
 
 

@@ -33,7 +33,11 @@ class KerpleFlags:
     """The flag of KERPLE."""
 
     kerple_kernel: Optional[str] = setting(
-        "logarithmic", "kernel of KERPLE: {choices}", role="model", choices=("power", "logarithmic")
+        "logarithmic",
+        "kernel of KERPLE: {choices}",
+        role="model",
+        choices=("power", "logarithmic"),
+        or_with={"dape_bias": ("kerple",)},  # DAPE has this bias, too
     )
 
 
@@ -54,8 +58,8 @@ class Kerple(DistanceBias):
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.power = options.kerple_kernel == "power"
-        unit, double = torch.rand(2, stack.num_heads).clamp(min=LEAST)
-        r1, r2 = (unit, double * 2) if self.power else (double * 2, unit)
+        unit, double = (torch.rand(2, stack.num_heads) * torch.tensor([[1.0], [2.0]])).clamp(LEAST)
+        r1, r2 = (unit, double) if self.power else (double, unit)
         self.scale = nn.Parameter(r1.log())
         self.shape = nn.Parameter(torch.logit(r2 / 2) if self.power else r2.log())
 

@@ -13,6 +13,7 @@ FAMILIES = (TRANSLATION, LANGUAGE_MODELING, MASKED_LM)
 WRITERS = (TRANSLATION, LANGUAGE_MODELING)
 #: The symbol between input and output, where both are one text.
 ANSWER = "<answer>"
+_RESERVED = (ANSWER, "<s>", "<pad>", "</s>", "<unk>", "<mask>")  # the others are fairseq's own
 
 Symbols = Sequence[str]
 Draw = Callable[[int, Random], Tuple[Symbols, Symbols]]
@@ -115,9 +116,10 @@ def register_generated_task(
     """
     known = tuple(dict.fromkeys(symbols))
     for symbol in known:
-        if symbol == ANSWER or not symbol or symbol.split() != [symbol]:
+        if symbol in _RESERVED or symbol.split() != [symbol]:
             raise UsageError(
-                f"generate-task {name}: {symbol!r}: a symbol has no white space and is not {ANSWER}"
+                f"generate-task {name}: {symbol!r}: a symbol has no white space and is none of "
+                f"{', '.join(_RESERVED)}"
             )
 
     def add(draw: Draw) -> Draw:

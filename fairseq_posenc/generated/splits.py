@@ -37,8 +37,9 @@ def split(task: GeneratedTask, settings: Settings) -> Splits:
         wanted = tests + settings.valid_samples * trained
         pool = _different(_drawing(task, length, "held out", seed), _POOL * wanted)
         few = trained and len(pool) < _FEW
-        held = pool if few or not trained else pool[: max(1, min(wanted, len(pool) // _POOL))]
+        held = pool if few or not trained else pool[: min(wanted, len(pool) // _POOL)]
         for_test = round(len(held) * tests / wanted)
+        for_test = min(max(for_test, tested), len(held) - trained)  # neither set is left empty
         valid = held if few else held[for_test:]
         if tested:
             found.test[length] = (held if few else held[:for_test])[: settings.test_samples]

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.flags.usage import documented_parser
+from fairseq_posenc.study.logs import split_lines
 
 _HEAD = "sentence_classification_head"
 
@@ -22,7 +23,7 @@ def read_answers(path: Path) -> List[Tuple[str, str]]:
         UsageError: the file cannot be read.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = split_lines(path.read_text(encoding="utf-8"))
         return [(label, answer) for label, answer in (line.split("\t") for line in lines)]
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: is not a table of answers ({error})") from error

@@ -27,7 +27,8 @@ _PARSERS = {
     "fairseq-generate": options.get_generation_parser,
     "fairseq-eval-lm": options.get_eval_lm_parser,
 }
-_OF_GPUS = ("--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16")
+_FLOAT16 = ("--fp16", "--memory-efficient-fp16")
+_OF_GPUS = (*_FLOAT16, "--bf16", "--amp", "--memory-efficient-bf16")
 _NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and places decide nothing
 _STEP = 8  # sizes are multiples of this number, for which GPUs have fast kernels
 #: The part of the baseline's parameters by which a matched system may differ.
@@ -73,8 +74,8 @@ def check_plan(plan: Plan, device: Device, without_data: bool = False) -> List[s
     for name in plan.measures:
         if name not in known and not absent:  # absent tasks have measures, too
             raise UsageError(f"measures: {name}: unknown" + near(name, list(known)))
-    if not device.gpus and merge(plan.base, {}).get("--fp16"):
-        raise UsageError("base: --fp16: needs a GPU; drop it, or give --devices")
+    if not device.gpus:
+        _refuse_half_precision(plan)
     _check_average(plan)
     seen: Dict[Tuple[str, str], str] = {}
     for system in plan.systems:
@@ -87,6 +88,14 @@ def check_plan(plan: Plan, device: Device, without_data: bool = False) -> List[s
                 "one, or change its flags"
             )
     return list(absent)
+
+
+def _refuse_half_precision(plan: Plan) -> None:
+    for system, own in plan.systems.items():
+        flags = merge(plan.base, own)
+        for flag in filter(flags.get, _FLOAT16):
+            where = f"systems: {system}" if flag in own else "base"
+            raise UsageError(f"{where}: {flag}: needs a GPU; drop it, or give --devices")
 
 
 def _absent_checkpoints(plan: Plan, system: str) -> List[str]:

@@ -23,6 +23,8 @@ from fairseq_posenc.flags.yaml_file import (
 from fairseq_posenc.generated.settings import Settings, read_settings
 
 Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
+#: The recipes, each of which is a module of ``fairseq_posenc.study.recipes``.
+RECIPE_NAMES = ("translation", "masked_lm", "language_model", "generated", "documents")
 _LARGEST_SEED = 2**32 - 1  # NumPy's
 DATA = "data"  # among the flags of a system: its own data folder
 
@@ -44,6 +46,26 @@ def words_of(flags: Flags) -> List[str]:
         if value is not False and flag != DATA:
             words += [flag] if value is True else [flag, str(value)]
     return words
+
+
+def flag_texts(flags: Flags) -> List[str]:
+    """Each flag with its value, as on a command line.
+
+    >>> flag_texts({"--arch": "a b", "--norm-first": True, "--layers": 1, "--heads": False})
+    ["--arch 'a b'", '--norm-first', '--layers 1', 'without --heads']
+
+    Args:
+        flags: values by flag; True for a flag without a value, False for one of the base that is
+            dropped. ``data`` is the folder of a system with other data than the others.
+    """
+    return [_flag_text(flag, value) for flag, value in flags.items()]
+
+
+def _flag_text(flag: str, value: Any) -> str:
+    if value is False:
+        return f"without {flag}"
+    words = [DATA, str(value)] if flag == DATA else words_of({flag: value})
+    return " ".join(map(shlex.quote, words))
 
 
 def parse_flags(text: str) -> Flags:
@@ -142,7 +164,7 @@ def _search(value: Any) -> Dict[str, List[str]]:
     values = next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else []
     if not values:
         raise ValueError("expected one flag with a list of values, such as {--lr: [1e-3, 3e-3]}")
-    return {flag: list(several(_text)(values)) for flag in value}
+    return {flag: list(several(_text)(values)) for flag in _flags(dict.fromkeys(value, True))}
 
 
 def _tasks(value: Any) -> Dict[str, Flags]:
@@ -154,7 +176,7 @@ def _tasks(value: Any) -> Dict[str, Flags]:
 
 READ: Dict[str, Callable[[Any], Any]] = {
     "name": plain_name,
-    "recipe": one_of("translation", "masked_lm", "language_model", "generated", "documents"),
+    "recipe": one_of(*RECIPE_NAMES),
     "data": _or_key(
         "folder",
         keys(

@@ -7,7 +7,6 @@ A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
 import csv
 import io
 import math
-import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from fairseq_posenc.basics.files import FilePath
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.flags.yaml_file import read_yaml
 from fairseq_posenc.study.logs import split_lines, validated
+from fairseq_posenc.study.plan import flag_texts
 from fairseq_posenc.study.statistics import Comparison, compare
 
 PLAN = "plan.yaml"
@@ -215,7 +215,7 @@ def to_csv(study: Study) -> str:
         + of_start
     )
     for run in study.runs:
-        flags = shlex.join(str(word) for flag in run.flags.items() for word in flag if word != "")
+        flags = " ".join(flag_texts(run.flags))
         table.writerow(
             [*(getattr(run, name) for name in plain), flags]
             + [run.seconds.get(stage, "") for stage in stages]

@@ -129,7 +129,7 @@ class _Making(NamedTuple):
             shutil.rmtree(str(folder / step.fresh), ignore_errors=True)
         words = command(step, self.spec, self.device)
         ended = Ended(0)
-        # one that was killed after its end says so itself when it is started again
+        # a training that was killed after its end says so in its log
         trained = step.trains and (folder / step.place / LAST).exists() and is_over(log)
         if words and not trained:
             ended = self._run(step, words, log)
@@ -173,12 +173,15 @@ class _Making(NamedTuple):
         spec, folder = self.spec, self.folder
         if (folder / STEPS).exists() or (folder / f"{spec.steps[0].name}.log").exists():
             return
-        for other in sorted(folder.parent.glob(f"{spec.system}-seed{spec.seed}-*")):
-            if other == folder or read_object(other / RESULT).get("status") != DONE:
-                continue
-            shared = _shared_steps(spec, other)
-            following = spec.steps[shared].inputs if shared < len(spec.steps) else ()
-            if shared and all((other / name).exists() for name in following):
+        others = [
+            other
+            for other in sorted(folder.parent.glob(f"{spec.system}-seed{spec.seed}-*"))
+            if other != folder and read_object(other / RESULT).get("status") == DONE
+        ]
+        counts = {other: _shared_steps(spec, other) for other in others}
+        for other in sorted(others, key=lambda other: -counts[other]):
+            shared = counts[other]
+            if shared and all((other / name).exists() for name in _still_read(spec, shared)):
                 _copy_run(other, folder, [step.name for step in spec.steps[:shared]])
                 self.worker.note(f"{spec.name}: has {shared} steps in common with {other.name}")
                 return
@@ -200,16 +203,18 @@ def _result(
         "environment": environment(device),
     }
     seconds: Dict[str, float] = {}
+    memory = 0  # of the processes that train
     for step in spec.steps:
         marker = markers.get(step.name)
         if marker is None:
             continue
         _add(result, marker["result"])
-        if step == spec.steps[0]:
-            result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
+        if step.trains or step == spec.steps[0]:
+            memory = max(memory, marker["peak_memory_mb"])
         if step.words and not step.trains:  # a training's log has the time of all its starts
             stage = step.stage or step.name
             seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
+    result.setdefault("peak_memory_mb", memory)
     _add(result, {"seconds": seconds})
     return result
 
@@ -225,8 +230,7 @@ def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
 
 def _forget(spec: Spec, folder: Path, gone: str) -> str:
     """Forget the step that made a missing file, and all later steps; return the step's name."""
-    places = {step: step.place if step.trains else step.fresh for step in spec.steps}
-    made_by = (step for step, place in places.items() if place and gone.startswith(f"{place}/"))
+    made_by = (step for step in spec.steps if _made(step, gone))
     first = next(made_by, spec.steps[0])
     for step in spec.steps[spec.steps.index(first) :]:
         for path in (marker_of(folder, step.name), folder / f"{step.name}.log"):
@@ -235,6 +239,18 @@ def _forget(spec: Spec, folder: Path, gone: str) -> str:
         if step.trains:
             shutil.rmtree(str(folder / step.place), ignore_errors=True)
     return first.name
+
+
+def _made(step: Step, name: str) -> bool:
+    """Whether a file is in the folder that a step makes."""
+    place = step.place if step.trains else step.fresh
+    return bool(place) and name.startswith(f"{place}/")
+
+
+def _still_read(spec: Spec, done: int) -> List[str]:
+    """The files of the first *done* steps that later steps read."""
+    later = [name for step in spec.steps[done:] for name in step.inputs]
+    return [name for name in later if any(_made(step, name) for step in spec.steps[:done])]
 
 
 def _shared_steps(spec: Spec, other: Path) -> int:

@@ -33,7 +33,7 @@ class Step(NamedTuple):
     collect: Collect = _nothing
     inputs: Tuple[str, ...] = ()  # files of the run that the step reads
     trains: bool = False  # the step is a training, which resumes from its checkpoints
-    place: str = CHECKPOINTS  # the folder of these
+    place: str = CHECKPOINTS  # the folder of a training's checkpoints
     fresh: str = ""  # a folder to remove before the step is tried, where the step cannot resume
     on_device: bool = True  # the command takes ``--cpu``
     depends: Tuple[str, ...] = ()  # other files that decide the result
@@ -141,7 +141,7 @@ def budget(plan: Plan, flags: Flags) -> List[str]:
 
 
 def whole_number(flags: Flags, flag: str, where: str, default: int = 0) -> int:
-    """The value of a flag that has to be a whole number above 0; of a list like ``[4]``, the first.
+    """The value of a flag that has to be a whole number above 0, the first one of a list like [4].
 
     Args:
         where: the key of the plan, for messages.
@@ -157,9 +157,9 @@ def whole_number(flags: Flags, flag: str, where: str, default: int = 0) -> int:
     return int(first)
 
 
-def passes_of(flags: Flags) -> int:
+def passes_of(flags: Flags, where: str = "base") -> int:
     """Passes that gather a batch: ``--update-freq``."""
-    return whole_number(flags, "--update-freq", "base", default=1)
+    return whole_number(flags, "--update-freq", where, default=1)
 
 
 def _saving(plan: Plan) -> List[str]:
@@ -230,7 +230,7 @@ def measures_of_parts(plan: Plan, usual: str, own: Sequence[Measure]) -> Dict[st
     return {
         measure.name + suffix: measure._replace(
             name=measure.name + suffix,
-            label=f"{measure.label}, {subset}" if suffix else measure.label,
+            label=f"{measure.label}, {subset}" if plan.subset else measure.label,
         )
         for subset, suffix in parts_scored(plan, usual).items()
         for measure in own

@@ -108,7 +108,7 @@ def _choices(plan: Plan, number: str) -> Step:
     ]
     collect = partial(chosen, name=f"{name}.json", suffix=suffix)
     inputs = (f"{_MODEL}/model.json",)
-    return Step(name, tuple(words), collect, inputs=inputs, on_device=False, depends=files[:1])
+    return Step(name, tuple(words), collect, inputs=inputs, on_device=False, depends=files)
 
 
 def chosen(folder: Path, name: str, suffix: str) -> Dict[str, Any]:
@@ -165,6 +165,8 @@ def check(plan: Plan) -> None:
     for key in ("choices", "documents"):
         if key not in plan.data:
             raise UsageError(f"data: {key}: missing; see examples/study/documents.yaml")
+    if plan.extrapolation and list(plan.extrapolation) != ["lengths"]:
+        raise UsageError("extrapolation: expected lengths alone, numbers of sentences such as [6]")
     translation.check(plan)
     context_of(plan)
     for key in ("choices", "documents"):

@@ -6,6 +6,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Dict, List, Sequence, Tuple
 
+from fairseq.models.transformer import DEFAULT_MAX_SOURCE_POSITIONS as SOURCE
+from fairseq.models.transformer import DEFAULT_MAX_TARGET_POSITIONS as TARGET
+
 from fairseq_posenc import generated  # noqa: F401 - registers the tasks
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder
@@ -18,7 +21,7 @@ from fairseq_posenc.generated.registry import (
 from fairseq_posenc.generated.settings import Settings
 from fairseq_posenc.generated.writing import SIDES, read_written, test_name, write_task
 from fairseq_posenc.steps.lock import hold
-from fairseq_posenc.steps.markers import digest_of_value
+from fairseq_posenc.steps.markers import digest_of, digest_of_value
 from fairseq_posenc.study.logs import fields_of, lines_of, read_training
 from fairseq_posenc.study.plan import DATA, Flags, Plan, merge
 from fairseq_posenc.study.recipes.base import (
@@ -52,8 +55,9 @@ _LIMITS: Dict[str, Tuple[Tuple[str, ...], ...]] = {
 
 
 def folder_of(plan: Plan, settings: Settings) -> str:
-    """The folder of a task's data, whose name tells all that decides them."""
-    digest = digest_of_value(settings._asdict())
+    """The folder of a task's data, named by the settings and by the folder of the user's tasks."""
+    own = {"user_dir": digest_of(plan.user_dir)} if plan.user_dir else {}
+    digest = digest_of_value({**settings._asdict(), **own})
     return str(Path(plan.data["folder"], f"{settings.task}-{digest[:8]}"))
 
 
@@ -186,12 +190,12 @@ def score(folder: Path, tasks: Sequence[Settings]) -> Dict[str, Any]:
         by_task[one.task] = task_scores(known, max(one.lengths))
         scores.update({f"{one.task}_{name}": value for name, value in by_task[one.task].items()})
     chosen = without_controls(by_task)
-    scores.update({name: mean(by_task[one][name] for one in chosen) for name in _TOLD})
+    scores.update({name: mean(by_task[one][name] for one in chosen) for name in TOLD})
     return {"scores": {name: round(value, 4) for name, value in scores.items()}}
 
 
 #: What is told of each task, and of the mean of all.
-_TOLD = {
+TOLD = {
     "breaking": ("breaking length over training length", ""),
     "beyond": ("right beyond the training lengths", "%"),
     "within": ("right within the training lengths", "%"),
@@ -200,12 +204,12 @@ _TOLD = {
 
 def measures(plan: Plan) -> Dict[str, Measure]:
     """Right outputs within and beyond the training lengths, and where models break."""
-    found = [Measure(name, "higher", label, unit) for name, (label, unit) in _TOLD.items()]
+    found = [Measure(name, "higher", label, unit) for name, (label, unit) in TOLD.items()]
     found.append(LOSSES[0])
     for one in plan.generated:
         found += [
             Measure(f"{one.task}_{name}", "higher", f"{one.task}: {label}", unit)
-            for name, (label, unit) in _TOLD.items()
+            for name, (label, unit) in TOLD.items()
         ]
         found.append(LOSSES[0]._replace(name=f"{one.task}_loss", label=f"{one.task}: loss"))
     return {measure.name: measure for measure in found}
@@ -279,6 +283,8 @@ def _check_flags(where: str, flags: Flags, family: str) -> None:
 
 def _check_limits(where: str, flags: Flags, settings: Settings, longest: Sequence[int]) -> None:
     """Refuse a model without positions for the longest sample."""
+    if settings.family == TRANSLATION:
+        flags = {"--max-source-positions": SOURCE, "--max-target-positions": TARGET, **flags}
     for limits, symbols in zip(_LIMITS[settings.family], longest):
         needed = symbols + (settings.family == MASKED_LM)  # a symbol at the beginning
         for flag in filter(flags.__contains__, limits):

@@ -24,6 +24,7 @@ from fairseq_posenc.study.recipes.base import (
     split_task,
     training,
     validation,
+    whole_number,
 )
 from fairseq_posenc.study.results import Measure
 
@@ -85,14 +86,20 @@ def read_curve(folder: Path) -> Dict[str, Any]:
 
 
 def measures(plan: Plan) -> Dict[str, Measure]:
-    """Perplexity and loss."""
-    return measures_of_parts(plan, _USUAL, LOSSES[::-1])
+    """Perplexity and loss, which are those of the validation set unless the plan says."""
+    own = [one._replace(label=one.name) if plan.subset else one for one in LOSSES[::-1]]
+    return measures_of_parts(plan, _USUAL, own)
 
 
 def check(plan: Plan) -> None:
-    """Check that the data exist, and that the length of samples is given."""
-    if "--tokens-per-sample" not in plan.base:
-        raise UsageError("base: --tokens-per-sample: missing; give the length of samples")
+    """Check that the data exist, that the length of samples is given, and what a search reads."""
+    for system, own in plan.systems.items():
+        whole_number(merge(plan.base, own), "--tokens-per-sample", f"systems: {system}")
+    first = next(iter(parts_scored(plan, _USUAL)))
+    if plan.search and first != _USUAL:
+        raise UsageError(
+            f"subset: {first}: a search chooses by the loss on {_USUAL}; put {_USUAL} first"
+        )
     if plan.extrapolation and "lengths" not in plan.extrapolation:
         raise UsageError("extrapolation: lengths: missing; give for example [128, 256, 512]")
     splits = ("train", "valid", *parts_scored(plan, _USUAL))

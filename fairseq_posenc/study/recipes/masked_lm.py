@@ -22,6 +22,7 @@ from fairseq_posenc.study.recipes.base import (
     fairseq,
     flags_of_model,
     need_files,
+    passes_of,
     split_task,
     training,
     usual_measures,
@@ -158,7 +159,7 @@ def _training_words(
 ) -> Tuple[str, ...]:
     chosen = merge(_FINETUNE, given)
     where = f"finetune: {task.name}"
-    batch = whole_number(chosen, "--batch-size", where)
+    batch = whole_number(chosen, "--batch-size", where) * passes_of(chosen, where)
     epochs = whole_number(chosen, "--max-epoch", where)
     updates = whole_number(chosen, "--max-update", where, -(-task.examples // batch) * epochs)
     schedule = {"--total-num-update": updates, "--warmup-updates": int(updates * _WARMUP)}

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, List, Tuple
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath, replace_file
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.curves import (
@@ -76,13 +77,17 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     study = load_results(study_folder)
     folder = Path(study_folder) / REPORT
     figures = folder / FIGURES
-    figures.mkdir(parents=True, exist_ok=True)
     report = build(study)
+    try:
+        figures.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{figures}: cannot be made: {error.strerror}") from error
     drawn = {
         f"{figure.name}.svg": on_any_page(figure.svg) if figure.themed else figure.svg
         for figure in figures_in(report)
     }
-    for old in figures.glob("*.svg"):
+    latex = folder / "results.tex"
+    for old in (*figures.glob("*.svg"), *folder.glob(latex.name)):
         if old.name not in drawn:
             old.unlink()
     for name, svg in drawn.items():
@@ -92,7 +97,7 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     _write(files[1], to_markdown(report))
     _write(folder / "results.csv", to_csv(study))
     if study.scored:
-        _write(folder / "results.tex", to_latex(overall_table(study, intervals=False)))
+        _write(latex, to_latex(overall_table(study, intervals=False)))
     return files
 
 

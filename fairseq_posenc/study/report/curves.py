@@ -134,7 +134,7 @@ def positions_section(study: Study) -> Section:
             svg = output.read_text(encoding="utf-8")
             figure = Figure(f"positions-{index}", caption, svg, themed=False)
             parts.append(Details(name, [figure]))
-    if parts:
+    if parts or failed:
         told = (
             "After training: the parts of the attention logits that depend on positions alone, the "
             "decay of rotary logits with distance, and how similar the vectors of a learned table "

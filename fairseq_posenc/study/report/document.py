@@ -4,7 +4,7 @@ Each part has a ``kind``: the name of the macro that renders it in either templa
 """
 
 import math
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.study.statistics import Comparison, Summary, summarise
@@ -172,8 +172,17 @@ def plural(count: int, noun: str) -> str:
 
 def seeds_of(comparison: Comparison) -> str:
     """How many seeds a comparison rests on."""
-    counts = sorted({summary.seeds for summary in comparison.summaries.values()})
-    return plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    return seed_counts(summary.seeds for summary in comparison.summaries.values())
+
+
+def seed_counts(counts: Iterable[int]) -> str:
+    """Numbers of seeds in words.
+
+    >>> seed_counts([3, 3]), seed_counts([3, 1, 2])
+    ('3 seeds', '1 to 3 seeds')
+    """
+    known = sorted(set(counts))
+    return plural(known[0], "seed") if len(known) == 1 else f"{known[0]} to {known[-1]} seeds"
 
 
 def capitalised(text: str) -> str:

@@ -7,14 +7,16 @@ import numpy as np
 
 from fairseq_posenc.generated.registry import without_controls
 from fairseq_posenc.study.aggregates import Aggregate, aggregate
-from fairseq_posenc.study.recipes.generated import ENOUGH, breaking_length, task_scores
+from fairseq_posenc.study.recipes.generated import ENOUGH, TOLD, breaking_length, task_scores
 from fairseq_posenc.study.report.curves import panels
 from fairseq_posenc.study.report.document import (
     Details,
     Section,
     Table,
+    names,
     number,
     plural,
+    seed_counts,
     table_of_means,
 )
 from fairseq_posenc.study.report.figures import small_multiples
@@ -23,12 +25,8 @@ from fairseq_posenc.study.results import Study
 
 TITLE = "Generated tasks"
 ALL = "mean"  # the row of all tasks
-#: The scores of a task that are put together over tasks, and their names for readers.
-TOLD = {
-    "breaking": "breaking length",
-    "beyond": "right beyond (%)",
-    "within": "right within (%)",
-}
+#: The columns of the table of means over tasks, by score.
+_COLUMNS = dict(zip(TOLD, ("breaking length", "right beyond (%)", "right within (%)")))
 #: Each system's results, for each seed: the percentage of right outputs by task and by length.
 ByLength = Mapping[str, Sequence[Mapping[str, Mapping[int, float]]]]
 
@@ -75,13 +73,11 @@ def _map(found: ByLength, trained: Dict[str, int]) -> Any:
     ]
     values.append([over_tasks[name] for name in columns])
     texts.append([_ratio(over_tasks[name]) for name in columns])
-    seeds = sorted({len(runs) for runs in found.values()})
     caption = (
         f"The longest length at which, as at all shorter ones, {ENOUGH:g} % or more of the outputs "
         "are right, over the longest length of the training: 1 is as long as in the training, 0 "
         "that not even the shortest inputs are done. ≥: right up to the longest inputs of the "
-        f"test. Mean over {' to '.join(map(str, seeds))} "
-        f"{'seed' if seeds == [1] else 'seeds'}; systems by their mean over tasks"
+        f"test. Mean over {seed_counts(map(len, found.values()))}; systems by their mean over tasks"
         f"{_without(trained)}."
     )
     return heat_map("breaking", caption, [*trained, ALL], columns, np.array(values), texts, apart=1)
@@ -90,7 +86,7 @@ def _map(found: ByLength, trained: Dict[str, int]) -> Any:
 def _without(trained: Iterable[str]) -> str:
     """The controls among the tasks, which means leave out, as a remark in brackets."""
     controls = sorted(set(trained) - set(without_controls(trained)))
-    return f" (without {' and '.join(controls)})" if controls else ""
+    return f" (without {names(controls)})" if controls else ""
 
 
 def _ratio(ratio: float, at_end: bool = False) -> str:
@@ -111,7 +107,7 @@ def _means(found: ByLength, trained: Dict[str, int]) -> Table:
             {task: task_scores(dict(run[task]), trained[task]) for task in chosen} for run in runs
         ]
         row = [name]
-        for kind in TOLD:
+        for kind in _COLUMNS:
             row.append(_shown(aggregate([[one[t][kind] for t in chosen] for one in scores])))
         rows.append(row)
     caption = (
@@ -121,7 +117,7 @@ def _means(found: ByLength, trained: Dict[str, int]) -> Table:
         "right at lengths beyond and within those of the training. The tables above have plain "
         "means over the same tasks."
     )
-    return Table(caption, ["system", *TOLD.values()], rows)
+    return Table(caption, ["system", *_COLUMNS.values()], rows)
 
 
 def _shown(found: Aggregate) -> str:

@@ -16,12 +16,6 @@ from fairseq_posenc.study.results import RESULT, RUNS, Run, Study, read_run
 from fairseq_posenc.study.statistics import summarise
 
 TITLE = "Speed of the training"
-#: Circumstances of the measurements, by the program that starts them.
-_HOW = {
-    "local": "one system after the other, with nothing else of this study running",
-    "slurm": "each as a job of Slurm, which may have run at the same time as others, on other "
-    "machines of the cluster, or beside other programs",
-}
 Value = Callable[[Run], Optional[float]]
 
 
@@ -87,11 +81,9 @@ def speed_section(study: Study) -> Section:
     ]
     environments = [run.environment for runs in found.values() for run in runs]
     devices = list(dict.fromkeys(str(one.get("device", "the device")) for one in environments))
-    starters = dict.fromkeys(str(one.get("scheduler", "")) for one in environments)
-    how = "".join(f", {_HOW[starter]}" for starter in starters if starter in _HOW)
     caption = (
         f"The first {study.plan['speed']['updates']} updates of the training on "
-        f"{names(devices)}, in {plural(len(rounds), 'round')} of all systems{how}. Median over the "
+        f"{names(devices)}, in {plural(len(rounds), 'round')} of all systems. Median over the "
         "last two thirds of the updates and over the rounds; relative to the baseline, "
         f"{study.baseline}, in the same round, the median and the range."
     )

@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import Any, Dict, List, Optional, Tuple
 
-from fairseq_posenc.study.plan import DATA, words_of
+from fairseq_posenc.study.plan import flag_texts
 from fairseq_posenc.study.report.document import (
     Details,
     Listing,
@@ -25,26 +25,6 @@ _SETTINGS = (
 )
 _ALIKE = 5.0  # percent by which sizes may differ without a word in the summary
 _SOFTWARE = ("python", "torch", "fairseq", "fairseq_posenc")  # keys of an environment
-
-
-def flag_texts(flags: Dict[str, Any]) -> List[str]:
-    """Each flag with its value, as on a command line.
-
-    >>> flag_texts({"--arch": "a b", "--norm-first": True, "--layers": 1, "--heads": False})
-    ["--arch 'a b'", '--norm-first', '--layers 1', 'without --heads']
-
-    Args:
-        flags: values by flag; True for a flag without a value, False for one of the base that is
-            dropped. ``data`` is the folder of a system with other data than the others.
-    """
-    return [_flag_text(flag, value) for flag, value in flags.items()]
-
-
-def _flag_text(flag: str, value: Any) -> str:
-    if value is False:
-        return f"without {flag}"
-    words = [DATA, str(value)] if flag == DATA else words_of({flag: value})
-    return " ".join(map(shlex.quote, words))
 
 
 def flags_by_system(study: Study) -> Dict[str, Dict[str, Any]]:
@@ -84,9 +64,18 @@ def _count(values: List[int]) -> str:
     return " to ".join(f"{value:,}" for value in dict.fromkeys(known[:1] + known[-1:])) or "–"
 
 
+def _trained(study: Study) -> str:
+    """The updates and tokens of a system, which has a training for each generated task."""
+    runs, tasks = [run for run in study.runs if run.done], len(study.plan.get("generated") or {})
+    updates, tokens = _count([run.updates for run in runs]), _count([run.tokens for run in runs])
+    if tasks > 1:
+        return f"for {updates} updates on each of {tasks} tasks, on {tokens} tokens in all"
+    return f"for {updates} updates on {tokens} tokens"
+
+
 def systems_section(study: Study) -> Section:
     """Systems, the flags in which they differ, and their sizes."""
-    study, flags = study, flags_by_system(study)
+    flags = flags_by_system(study)
     different = differing(flags)
     relative = _relative_sizes(study)
     rows = []
@@ -95,11 +84,9 @@ def systems_section(study: Study) -> Section:
         text = "\n".join(flag_texts(different.get(name, {})))
         size = f"{study.of(name)[0].parameters:,}" if study.of(name) else "–"
         rows.append([name, text, size, _percent(relative.get(name)), done])
-    runs = [run for run in study.runs if run.done]
     caption = (
         "Systems and the flags in which they differ; parameters, and relative to the baseline, "
-        f"{study.baseline}. Each trained for {_count([run.updates for run in runs])} updates "
-        f"on {_count([run.tokens for run in runs])} tokens."
+        f"{study.baseline}. Each trained {_trained(study)}."
     )
     header = ["system", "flags", "parameters", "relative", "runs"]
     about = str(study.plan.get("about") or "").strip()
