@@ -5,6 +5,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import torch
 from support.fake_fairseq import FakeCommands
 from support.studies import CPU, forked, message, study
 
@@ -54,6 +55,16 @@ def test_the_command_shows_and_carries_out_a_plan(read, tmp_path, monkeypatch, c
     read()
     assert "--jobs 0: must be at least 1" in message(main, [*words, "--jobs", "0"])
     assert "--slurm gpu: 'gpu': expected KEY=VALUE" in message(parse_settings, "gpu")
+
+
+def test_gpus_that_are_not_there_are_refused(read, tmp_path, monkeypatch):
+    read()
+    words = ["study", str(tmp_path / "plan.yaml"), "--devices", "0,7"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert "--devices 0,7: no GPU found; give --devices cpu" in message(main, words)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert "--devices 0,7: there is no GPU 7; give some of 0, 1" in message(main, words)
 
 
 def test_the_status_is_that_of_the_runs_until_the_search_changes(read, tmp_path, capsys):

@@ -37,6 +37,15 @@ def test_no_input_of_a_test_is_in_the_training_data():
         assert len({*inputs(found.valid)}) == len(found.valid)
 
 
+@pytest.mark.parametrize("tests, validations", [(10, 200), (1, 1), (200, 1)])
+def test_no_set_is_empty(tests, validations):
+    for name, task in GENERATED_TASKS.items():
+        for length in range(task.least, task.least + 5 * task.step, task.step):
+            settings = Settings(name, "", (length,), (length,), 8, validations, tests, 1)
+            found = split(task, settings)
+            assert found.valid and found.test[length] and len(found.train) == 8
+
+
 def test_lengths_of_a_training_are_equally_frequent():
     found = split(GENERATED_TASKS["copy"], SMALL._replace(samples=402))
     sizes = [len(given) for given, _ in found.train]

@@ -187,7 +187,7 @@ def test_lengths_and_families_that_a_task_has_not_are_refused():
 
 def test_a_task_with_impossible_symbols_or_a_name_that_is_taken_is_refused():
     about = {"paper": "", "summary": "", "unit": ""}
-    for symbol in (ANSWER, "a b", ""):
+    for symbol in (ANSWER, "<pad>", "<mask>", "a b", ""):
         with pytest.raises(UsageError, match="has no white space"):
             register_generated_task("own", symbols=["a", symbol], **about)
     with pytest.raises(UsageError, match="copy: registered twice"):

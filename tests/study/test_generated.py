@@ -139,6 +139,21 @@ def test_a_killed_training_goes_on_and_changes_nothing(read):
     assert results(Path("killed")) == results(Path("whole"))
 
 
+def test_another_task_repeats_no_more_than_it_must(read):
+    plan = read(systems={"rotary": {}}, seeds=[1])
+    prepare(plan)
+    study(plan, Path("study"), Tested())
+    tasks = {**PLAN["generated"]["tasks"], "reverse": {}}
+    plan = read(systems={"rotary": {}}, seeds=[1], generated={**PLAN["generated"], "tasks": tasks})
+    prepare(plan)
+    notes, more = [], Tested()
+    study(plan, Path("study"), more, notes)
+    # the checkpoints that the tests read are gone, so all three are trained, each once
+    ran = [step for _, step in more.ran]
+    assert sorted(ran) == sorted(f"{what}-{task}" for what in ("train", "test") for task in tasks)
+    assert not any("gone" in note for note in notes)
+
+
 def test_data_are_made_once_and_by_their_settings(read):
     plan = read()
     prepare(plan)
@@ -199,6 +214,20 @@ def test_every_family_has_command_lines_that_fairseq_takes(family, base, read):
         (
             {"systems": {"a": {"--position-encoding": "learned", "--max-target-positions": 8}}},
             "systems: a: --max-target-positions 8: the longest sample of copy has 14 symbols",
+        ),
+        (
+            {
+                "generated": {
+                    "tasks": ["copy"],
+                    "family": "translation",
+                    "lengths": "1-3",
+                    "test_lengths": [2, 1500],
+                    "samples": 60,
+                    "test_samples": 5,
+                },
+                "base": {"--arch": "posenc_transformer", "--batch-size": 4, "--optimizer": "adam"},
+            },
+            "systems: rotary: --max-source-positions 1024: the longest sample of copy has 15",
         ),
         ({"measures": ["copy_beyont"]}, "measures: copy_beyont: unknown; did you mean copy_beyond"),
     ],

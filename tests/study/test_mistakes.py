@@ -62,6 +62,7 @@ pytest_plugins = ["support.studies"]
         ({"finetune": {"data": "x", "tasks": {"y": {"--save-dir": "z"}}}}, "finetune: y: --save-d"),
         ({"search": {"--max-update": [1, 2]}}, "search: --max-update: give budget instead"),
         ({"search": {"--lr": []}}, "search: expected one flag with a list of values"),
+        ({"search": {"data": ["x", "y"]}}, "search: data: is no flag; write --data"),
         ({"search_seeds": 9}, "search_seeds: 9: there are "),
         ({"base": {"--update-freq": "x"}}, "base: --update-freq x: expected a whole number above"),
         (
@@ -102,6 +103,8 @@ def test_fp16_needs_a_gpu(read, tmp_path):
     plan = load_plan(tmp_path / "plan.yaml", "--fp16 --max-tokens 200")
     assert plan.base["--max-tokens"] == "200"
     assert "base: --fp16: needs a GPU" in message(check_plan, plan, CPU)
+    plan = read(systems={"a": {"--memory-efficient-fp16": True}})
+    assert "systems: a: --memory-efficient-fp16: needs a GPU" in message(check_plan, plan, CPU)
     assert "follows no flag" in message(load_plan, tmp_path / "plan.yaml", "fp16")
     assert "close the quotes" in message(load_plan, tmp_path / "plan.yaml", "--lr '1")
 

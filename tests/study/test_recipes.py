@@ -142,6 +142,25 @@ def test_a_language_model_with_memory_is_scored_with_it(tmp_path):
     assert blocks[2].collect(tmp_path) == {"scores": found}
 
 
+def test_a_search_of_language_models_reads_the_validation_set(tmp_path):
+    plan = {
+        "name": "x",
+        **{"recipe": "language_model", "data": str(tmp_path), "seeds": [1]},
+        "base": {"--arch": "posenc_lm", "--tokens-per-sample": 32},
+        "systems": {"rotary": {}},
+        "budget": {"updates": 5},
+        "subset": ["test", "valid"],
+    }
+    labels = [one.label for one in language_model.measures(read_plan(plan, "plan")).values()]
+    assert labels == ["perplexity, test", "loss, test", "perplexity, valid", "loss, valid"]
+    plan["search"] = {"--lr": ["1", "2"]}
+    said = message(language_model.check, read_plan(plan, "plan"))
+    assert said == "subset: test: a search chooses by the loss on valid; put valid first"
+    plan["systems"]["rotary"] = {"--tokens-per-sample": False}
+    said = message(language_model.check, read_plan(plan, "plan"))
+    assert said.startswith("systems: rotary: --tokens-per-sample nothing: expected a whole number")
+
+
 def test_fine_tuning_takes_the_shape_from_the_checkpoint_where_it_can():
     flags = {"--encoder-layers": "2", "--lr": "1"}
     assert flags_of_model({"--arch": "roformer_masked_lm_tiny", **flags}) == {

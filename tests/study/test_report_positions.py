@@ -35,3 +35,5 @@ def test_positions_are_drawn_where_there_are_any(monkeypatch, tmp_path):
     assert prose.text.endswith("Not drawn for none.")
     assert drawn.parts[0].svg == "<svg></svg>" and "seed 3" in drawn.parts[0].caption
     assert failed.items == ["stock: names no encoding"]
+    nothing = SimpleNamespace(finished=["stock"], of=of.get)
+    assert curves.positions_section(nothing).parts[1].items == ["stock: names no encoding"]
