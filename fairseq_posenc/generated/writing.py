@@ -47,7 +47,7 @@ def write_task(settings: Settings, folder: str) -> Written:
     """Write the data of a task, ``train``, ``valid`` and for each tested length ``lengthN``.
 
     Args:
-        folder: to write to, which exists.
+        folder: an existing folder to write to.
     """
     task, family = GENERATED_TASKS.find(settings.task), settings.family
     found = split(task, settings)

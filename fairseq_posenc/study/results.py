@@ -47,7 +47,7 @@ class Run(NamedTuple):
     base: Sequence[str] = ()  # flags that all systems share
     commands: Sequence[str] = ()  # the exact command lines
     parameters: int = 0  # number of parameters
-    trained: int = 0  # number of those that were trained; 0 in results of earlier versions
+    trained: int = 0  # number of parameters that were trained; 0 in results of earlier versions
     updates: int = 0  # number of updates
     tokens: int = 0  # target tokens read in training
     seconds: Dict[str, float] = {}  # time of each stage: ``train``, ``decode`` and others

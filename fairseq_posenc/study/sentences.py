@@ -26,7 +26,7 @@ class Untestable(ValueError):
 def _bleu(fields: Mapping[str, str], references: List[List[str]]) -> Any:
     bleu = import_extra("sacrebleu", "study --report").metrics.BLEU
     lower, tokenizer = fields.get("case") == "lc", fields.get("tok", "13a")
-    # some add their version to their name: ja-mecab-0.996-IPA
+    # some tokenizers add their version to their name: ja-mecab-0.996-IPA
     known = (name for name in bleu.TOKENIZERS if f"{tokenizer}-".startswith(f"{name}-"))
     name = max(known, key=len, default="")
     if not name:
@@ -190,7 +190,7 @@ RowScore = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def correlations(answers: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Pearson correlation of each row with the labels; Matthews's of 0 and 1; 0 if constant.
+    """Pearson correlation of each row with the labels, (R); Matthews's of 0 and 1; 0 if constant.
 
     Args:
         answers: (R, N).
@@ -202,7 +202,7 @@ def correlations(answers: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def rank_correlations(answers: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Spearman correlation of each row with the labels.
+    """Spearman correlation of each row with the labels, (R).
 
     Args:
         answers: (R, N).
@@ -213,7 +213,7 @@ def rank_correlations(answers: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def f1_scores(answers: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """F1 of class 1 in each row.
+    """F1 of class 1 in each row, (R).
 
     Args:
         answers: (R, N).

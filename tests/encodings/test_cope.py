@@ -15,7 +15,7 @@ def cope_of(most=3):
 
 @lengths
 def test_cope_by_hand(length, keys):
-    """Hide the first key of the second sentence hidden by padding."""
+    """The first key of the second sentence is hidden by padding."""
     parts, scale = cope_of(), 0.3
     q = torch.randn(2, H, length, D, dtype=torch.double)
     k = torch.randn(2, H, keys, D, dtype=torch.double)

@@ -7,7 +7,15 @@ import pytest
 from support.made_up_studies import MEASURES, make, written
 
 from fairseq_posenc.study import statistics
-from fairseq_posenc.study.report import document, figures, measured, overview, sentence_tests
+from fairseq_posenc.study.report import (
+    document,
+    figures,
+    measured,
+    overview,
+    sentence_tests,
+    to_markdown,
+)
+from fairseq_posenc.study.report.document import Details, Prose, Report, Section
 from fairseq_posenc.study.results import Measure, load_results
 
 pytest_plugins = ["support.made_up_studies"]
@@ -198,3 +206,9 @@ def test_sentences_without_spaces_are_measured_in_characters(undrawn, tmp_path):
 def test_sentences_of_one_length_are_not_divided(undrawn, tmp_path):
     markdown = report_on(["three words here"] * 12, tmp_path)
     assert "Quality by sentence length" not in markdown
+
+
+def test_names_in_a_summary_are_html():
+    details = Details("a_b <c>", [Prose("d_e")])
+    text = to_markdown(Report("f_g", [], [Section("h", [details])]))
+    assert "<summary>a_b &lt;c&gt;</summary>" in text and "d\\_e" in text and "# f\\_g" in text

@@ -15,6 +15,7 @@ from fairseq_posenc.study.report.document import (
     Points,
     Prose,
     Section,
+    Table,
     capitalised,
     names,
     table_of_means,
@@ -31,10 +32,11 @@ BUCKETS = 5
 #: with their punctuation.
 _SPACELESS = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _SPACELESS += "\U00020000-\U0003ffff"
+Runs = List[Dict[int, float]]  # for each seed: values by position
 _UNIT = re.compile(rf"[{_SPACELESS}]|[^\s{_SPACELESS}]+")
 
 
-def panels(series: Mapping[str, List[Dict[int, float]]]) -> Dict[str, Curve]:
+def panels(series: Mapping[str, Runs]) -> Dict[str, Curve]:
     """Curves of the systems that have one.
 
     Args:
@@ -42,6 +44,20 @@ def panels(series: Mapping[str, List[Dict[int, float]]]) -> Dict[str, Curve]:
     """
     found = {name: curve([run for run in runs if run]) for name, runs in series.items()}
     return {name: line for name, line in found.items() if line is not None}
+
+
+def table_by_length(caption: str, series: Mapping[str, Runs], unit: str = "") -> Table:
+    """Means over the seeds, with a column for each length that a run has.
+
+    Args:
+        series: by system, for each seed: values by length.
+    """
+    lengths = sorted({length for runs in series.values() for run in runs for length in run})
+    values = {
+        name: [[run[length] for run in runs if length in run] for length in lengths]
+        for name, runs in series.items()
+    }
+    return table_of_means(caption, [f"{length:,}{unit}" for length in lengths], values)
 
 
 def learning_section(study: Study) -> Section:
@@ -77,8 +93,7 @@ def extrapolation_section(study: Study) -> Section:
         for name in study.finished
     }
     series = {name: runs for name, runs in series.items() if runs}
-    lengths = sorted({length for runs in series.values() for run in runs for length in run})
-    if not lengths:
+    if not series:
         return Section("Extrapolation", [])
     parts: List[Any] = []
     lines = panels(series)
@@ -95,13 +110,8 @@ def extrapolation_section(study: Study) -> Section:
                 "the edge.",
             )
         )
-    values = {
-        name: [[run[length] for run in runs if length in run] for length in lengths]
-        for name, runs in series.items()
-    }
     caption = "Perplexity by the length of the context, mean ± standard deviation over the seeds."
-    header = [f"{length:,} tokens" for length in lengths]
-    return Section("Extrapolation", [*parts, table_of_means(caption, header, values)])
+    return Section("Extrapolation", [*parts, table_by_length(caption, series, " tokens")])
 
 
 def _has_checkpoint(run: Run) -> bool:

@@ -126,7 +126,7 @@ def small_multiples(
             beyond its edge.
         note: sentences at the end of the caption.
         front: how the system of a panel is drawn.
-        limits: of the y axis, by default those of the values without those far from the rest.
+        limits: ends of the y axis; by default, values far from the rest are beyond the axis.
         mark: a place of the x axis with a dotted line.
     """
     caption = (
@@ -152,19 +152,8 @@ def small_multiples(
             squeeze=False, constrained_layout=True,
         )  # fmt: skip
         panels = list(grid.flat)
-        for axes, (system, front) in zip(panels, curves.items()):
-            for other, back in curves.items():
-                if other not in (system, baseline):
-                    axes.plot(back.x, back.mean, color=BACK, linewidth=0.5, alpha=0.6)
-            if baseline in curves and system != baseline:
-                behind = curves[baseline]
-                axes.plot(behind.x, behind.mean, "--", color=BASELINE, linewidth=1.1)
-            axes.fill_between(front.x, front.low, front.high, color=FRONT, alpha=0.3, linewidth=0)
-            if mark is not None:
-                axes.axvline(mark, color=INK, linestyle=":", linewidth=0.9)
-            marker = "o" if len(front.x) < 12 else ""
-            axes.plot(front.x, front.mean, color=FRONT, marker=marker, markersize=2.5)
-            axes.set_title(system, fontsize=8, loc="left", pad=3)
+        for axes, system in zip(panels, curves):
+            _panel(axes, system, curves, baseline, mark)
             axes.set(xscale=scales[0], yscale=scales[1], ylim=limits)
             axes.tick_params(labelsize=7)
             if scales[0] == "log":  # the positions are few, and each one is named
@@ -184,6 +173,25 @@ def small_multiples(
         return to_svg(figure)
 
     return Figure(name, caption, draw(4, WIDE), draw(2, NARROW))
+
+
+def _panel(
+    axes: Any, system: str, curves: Mapping[str, Curve], baseline: str, mark: Optional[float]
+) -> None:
+    """The curve of a system, before those of the others."""
+    for other, back in curves.items():
+        if other not in (system, baseline):
+            axes.plot(back.x, back.mean, color=BACK, linewidth=0.5, alpha=0.6)
+    if baseline in curves and system != baseline:
+        behind = curves[baseline]
+        axes.plot(behind.x, behind.mean, "--", color=BASELINE, linewidth=1.1)
+    own = curves[system]
+    axes.fill_between(own.x, own.low, own.high, color=FRONT, alpha=0.3, linewidth=0)
+    if mark is not None:
+        axes.axvline(mark, color=INK, linestyle=":", linewidth=0.9)
+    marker = "o" if len(own.x) < 12 else ""
+    axes.plot(own.x, own.mean, color=FRONT, marker=marker, markersize=2.5)
+    axes.set_title(system, fontsize=8, loc="left", pad=3)
 
 
 def _plain_ticks(axis: Any) -> None:

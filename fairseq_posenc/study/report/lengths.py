@@ -8,7 +8,7 @@ import numpy as np
 from fairseq_posenc.generated.registry import without_controls
 from fairseq_posenc.study.aggregates import Aggregate, aggregate
 from fairseq_posenc.study.recipes.generated import ENOUGH, TOLD, breaking_length, task_scores
-from fairseq_posenc.study.report.curves import panels
+from fairseq_posenc.study.report.curves import panels, table_by_length
 from fairseq_posenc.study.report.document import (
     Details,
     Section,
@@ -17,7 +17,6 @@ from fairseq_posenc.study.report.document import (
     number,
     plural,
     seed_counts,
-    table_of_means,
 )
 from fairseq_posenc.study.report.figures import small_multiples
 from fairseq_posenc.study.report.heat import heat_map
@@ -147,13 +146,7 @@ def _curves(study: Study, found: ByLength, task: str, longest: int) -> List[Any]
                 mark=longest,
             )
         )
-    tested = sorted({length for runs in series.values() for run in runs for length in run})
-    values = {
-        name: [[run[length] for run in runs if length in run] for length in tested]
-        for name, runs in series.items()
-    }
     caption = (
         f"{task}: right outputs in percent by length, mean ± standard deviation over the seeds."
     )
-    table = table_of_means(caption, [f"{length:,}" for length in tested], values)
-    return [*parts, Details(f"{task}, as a table", [table])]
+    return [*parts, Details(f"{task}, as a table", [table_by_length(caption, series)])]

@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
+from fairseq_posenc.study.answers import read_answers
 from fairseq_posenc.study.report.document import plural
 from fairseq_posenc.study.results import Run, Study
 from fairseq_posenc.study.sentences import (
@@ -141,11 +142,14 @@ def _answers(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PV
         return {}
     task, kind = key
     labels, first = _columns(base, task)
+    if not labels:
+        return {}
     positive = positive_class(base.commands, task) if kind == "f1" else None
     found: PValues = {}
     for run in others:
         own_labels, second = _columns(run, task)
-        if not labels or own_labels != labels:
+        if own_labels != labels:
+            reasons[f"the answers of {run.system} are not to the baseline's examples"] = None
             continue
         try:
             test, p = compare_answers(kind, first, second, labels, positive)
@@ -157,6 +161,7 @@ def _answers(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PV
 
 
 def _columns(run: Run, task: str) -> Tuple[List[str], List[str]]:
-    pairs = [line.split("\t") for line in run.lines("answers", task)]
-    complete = [pair for pair in pairs if len(pair) == 2]
-    return [pair[0] for pair in complete], [pair[1] for pair in complete]
+    """Labels and answers; none if the run has no answers to the task."""
+    name = (run.files.get("answers") or {}).get(task)
+    pairs = read_answers(run.folder / str(name)) if name else []
+    return [label for label, _ in pairs], [answer for _, answer in pairs]
