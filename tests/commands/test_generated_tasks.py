@@ -5,6 +5,7 @@ import re
 import pytest
 from support.commands import USER_DIR, run, succeed
 
+from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.cli import main
 
 TINY = {
@@ -63,8 +64,22 @@ def test_a_family_learns_and_is_tested_by_length(family, tmp_path):
     )
     for subset in subsets.split(","):
         (value,) = re.findall(rf'"{subset}_exact_match": "?([\d.]+)', tested.out + tested.err)
-        assert 0 <= float(value) <= 100
+        if family == "language_modeling":
+            assert float(value) == pytest.approx(answered(path, data, subset), abs=0.01)
         assert subset != "valid" or float(value) == float(last["valid_exact_match"])
+
+
+def answered(path, data, subset):
+    """The percentage of lines that a language model continues rightly after ``<answer>``."""
+    loaded = load(str(path), overrides={"data": str(data)})
+    loaded.task.load_dataset(subset)
+    symbol, right = loaded.task.source_dictionary.index("<answer>"), []
+    for line in loaded.task.dataset(subset):
+        (start,) = (line["source"] == symbol).nonzero()[0].tolist()
+        said = loaded.model(line["source"][None])[0][0].argmax(-1)
+        right.append(bool((said == line["target"])[start:].all()))
+    assert 0 < len(right)
+    return 100 * sum(right) / len(right)
 
 
 def test_exact_match_is_that_of_greedy_search(tmp_path):
