@@ -16,7 +16,8 @@ from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.steps.training import STARTS, flags_in
 from fairseq_posenc.study.commands import Device, command
-from fairseq_posenc.study.plan import Flags, Plan, merge, plan_of
+from fairseq_posenc.study.flags import Flags, merge
+from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.recipes.base import Absent, whole_number
 from fairseq_posenc.study.runs import spec_of

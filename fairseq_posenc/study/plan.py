@@ -1,8 +1,6 @@
-"""Plans of studies, read from YAML files, and the flags in them; imports no PyTorch, no fairseq."""
+"""Plans of studies, read from YAML files; imports no PyTorch, no fairseq."""
 
 import math
-import re
-import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
@@ -21,107 +19,22 @@ from fairseq_posenc.flags.yaml_file import (
     text,
 )
 from fairseq_posenc.generated.settings import Settings, read_settings
+from fairseq_posenc.study.flags import DATA, Flags, merge, read_flags
 
-Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
 #: The recipes, each of which is a module of ``fairseq_posenc.study.recipes``.
 RECIPE_NAMES = ("translation", "masked_lm", "language_model", "generated", "documents")
 _LARGEST_SEED = 2**32 - 1  # NumPy's
-DATA = "data"  # among the flags of a system: its own data folder
-
-
-def merge(base: Flags, more: Flags) -> Flags:
-    """The flags of *base*, changed by *more*, whose False drops a flag."""
-    together = {**base, **more}
-    return {flag: value for flag, value in together.items() if value is not False}
-
-
-def words_of(flags: Flags) -> List[str]:
-    """The words of flags on a command line.
-
-    >>> words_of({"--lr": 0.5, "--fp16": True, "--no-save": False})
-    ['--lr', '0.5', '--fp16']
-    """
-    words: List[str] = []
-    for flag, value in flags.items():
-        if value is not False and flag != DATA:
-            words += [flag] if value is True else [flag, str(value)]
-    return words
-
-
-def flag_texts(flags: Flags) -> List[str]:
-    """Each flag with its value, as on a command line.
-
-    >>> flag_texts({"--arch": "a b", "--norm-first": True, "--layers": 1, "--heads": False})
-    ["--arch 'a b'", '--norm-first', '--layers 1', 'without --heads']
-
-    Args:
-        flags: values by flag; True for a flag without a value, False for one of the base that is
-            dropped. ``data`` is the folder of a system with other data than the others.
-    """
-    return [_flag_text(flag, value) for flag, value in flags.items()]
-
-
-def _flag_text(flag: str, value: Any) -> str:
-    if value is False:
-        return f"without {flag}"
-    words = [DATA, str(value)] if flag == DATA else words_of({flag: value})
-    return " ".join(map(shlex.quote, words))
-
-
-def parse_flags(text: str) -> Flags:
-    """The flags of a command line.
-
-    >>> parse_flags("--fp16 --lr 1e-3 --update-freq=2")
-    {'--fp16': True, '--lr': '1e-3', '--update-freq': '2'}
-
-    Raises:
-        ValueError: a word belongs to no flag, or a quotation mark is not closed.
-    """
-    flags: Flags = {}
-    name = ""
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"{error}; close the quotes") from error
-    for word in words:
-        if re.match(r"--[a-z]", word):
-            name, equals, value = word.partition("=")
-            flags[name] = value if equals else True
-        elif name and flags[name] is True:
-            flags[name] = word
-        else:
-            raise ValueError(f"{word} follows no flag; expected --flag value ...")
-    return flags
 
 
 def _text(value: Any) -> str:
     return " ".join(text(value).split())
 
 
-def _flags(value: Any) -> Flags:
-    if isinstance(value, str):
-        return parse_flags(value)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError("expected flags, such as {--lr: 5e-4, --fp16: true}")
-    found: Flags = {}
-    for flag, setting in value.items():
-        name, equals, rest = str(flag).partition("=")
-        if not re.fullmatch(r"--[a-z][\w-]*", str(flag)):
-            instead = f"{name}: {rest}" if equals else f"--{name.lstrip('-')}"
-            raise ValueError(f"{flag}: is no flag; write {instead}")
-        if isinstance(setting, (dict, list)) or setting is None:
-            raise ValueError(f"{flag}: expected a text, a number, true or false")
-        found[str(flag)] = setting if isinstance(setting, bool) else str(setting)
-    return found
-
-
 def _system(value: Any) -> Flags:
     if not isinstance(value, dict) or DATA not in value:
-        return _flags(value)
+        return read_flags(value)
     own = {flag: setting for flag, setting in value.items() if flag != DATA}
-    return {DATA: _text(value[DATA]), **_flags(own)}
+    return {DATA: _text(value[DATA]), **read_flags(own)}
 
 
 def _systems(value: Any) -> Dict[str, Flags]:
@@ -164,14 +77,14 @@ def _search(value: Any) -> Dict[str, List[str]]:
     values = next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else []
     if not values:
         raise ValueError("expected one flag with a list of values, such as {--lr: [1e-3, 3e-3]}")
-    return {flag: list(several(_text)(values)) for flag in _flags(dict.fromkeys(value, True))}
+    return {flag: list(several(_text)(values)) for flag in read_flags(dict.fromkeys(value, True))}
 
 
 def _tasks(value: Any) -> Dict[str, Flags]:
     if not value:
         raise ValueError("expected a list of tasks, or flags by task")
     names = {name: {} for name in several(plain_name)(value)} if isinstance(value, list) else value
-    return named(_flags, "a list of tasks, or flags by task")(names)
+    return named(read_flags, "a list of tasks, or flags by task")(names)
 
 
 READ: Dict[str, Callable[[Any], Any]] = {
@@ -195,7 +108,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
             needed=("folder",),
         ),
     ),
-    "base": _flags,
+    "base": read_flags,
     "systems": _systems,
     "seeds": several(_seed),
     "title": _text,
@@ -210,13 +123,13 @@ READ: Dict[str, Callable[[Any], Any]] = {
     ),
     "search": _search,
     "search_seeds": count,
-    "validate": _flags,
-    "decode": _flags,
+    "validate": read_flags,
+    "decode": read_flags,
     "finetune": keys(
         {
             "data": _text,
             "tasks": _tasks,
-            "flags": _flags,
+            "flags": read_flags,
             "paper": _text,
             "epoch": one_of("best", "last"),
             "lr": several(_text),
@@ -300,7 +213,7 @@ def load_plan(path: FilePath, override_base: str = "") -> Plan:
         raise UsageError(f"{path}: expected keys such as recipe, data, base, systems and seeds")
     plan = read_plan({**found, "name": found.get("name") or Path(path).stem}, str(path))
     try:
-        given = parse_flags(override_base)
+        given = read_flags(override_base)
     except ValueError as error:
         raise UsageError(f"--override-base {override_base}: {error}") from error
     base = merge(plan.base, given)

@@ -16,8 +16,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.flags.yaml_file import read_yaml
+from fairseq_posenc.study.flags import flag_texts
 from fairseq_posenc.study.logs import split_lines, validated
-from fairseq_posenc.study.plan import flag_texts
 from fairseq_posenc.study.statistics import Comparison, compare
 
 PLAN = "plan.yaml"

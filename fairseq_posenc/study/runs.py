@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.steps.markers import digest_of, digest_of_value, read_object
-from fairseq_posenc.study.plan import Flags, Plan, merge, plan_of, words_of
+from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.recipes.base import Step, passes_of, speed_step
 from fairseq_posenc.study.results import DONE, RESULT

@@ -8,8 +8,9 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tup
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.training import STARTS
+from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import last_losses, read_speed, read_training
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.results import Measure
 
 RUN = "{run}"  # stands for the folder of the run in commands

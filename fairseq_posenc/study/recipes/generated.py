@@ -22,8 +22,9 @@ from fairseq_posenc.generated.settings import Settings
 from fairseq_posenc.generated.writing import SIDES, read_written, test_name, write_task
 from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.markers import digest_of, digest_of_value
+from fairseq_posenc.study.flags import DATA, Flags, merge
 from fairseq_posenc.study.logs import fields_of, lines_of, read_training
-from fairseq_posenc.study.plan import DATA, Flags, Plan, merge
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     CHECKPOINTS,
     LOSSES,

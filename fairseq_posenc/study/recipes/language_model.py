@@ -7,7 +7,8 @@ from typing import Any, Dict, List
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.variants import MEMORY_TASK as WITH_MEMORY
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     LOSSES,
     RUN,

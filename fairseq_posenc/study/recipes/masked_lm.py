@@ -9,8 +9,9 @@ import numpy as np
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.answers import read_answers
+from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import lines_of
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     PLUG_IN,
     RUN,

@@ -8,8 +8,9 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import lines_of
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     RUN,
     Recipe,

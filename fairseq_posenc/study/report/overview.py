@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import Any, Dict, List, Optional, Tuple
 
-from fairseq_posenc.study.plan import flag_texts
+from fairseq_posenc.study.flags import flag_texts
 from fairseq_posenc.study.report.document import (
     Details,
     Listing,
