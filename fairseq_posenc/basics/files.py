@@ -43,6 +43,7 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError):
             raise
+        _refuse_other(cause, partial)
         raise UsageError(
             f"{shown}: cannot be written ({cause.strerror or cause}); give a file in an existing "
             "folder with free space"
@@ -77,12 +78,20 @@ def new_folder(path: FilePath) -> Iterator[str]:
         yield str(partial)
         os.replace(partial, target)
     except OSError as error:
+        _refuse_other(error, partial)
         raise UsageError(
             f"{os.fspath(path)}: cannot be written ({error.strerror or error}); give a folder that "
             "can be created, on a disk with free space"
         ) from error
     finally:
         shutil.rmtree(str(partial), ignore_errors=True)
+
+
+def _refuse_other(error: OSError, partial: Path) -> None:
+    """Name the file that an error is about, unless that is what is being written."""
+    name = error.filename
+    if isinstance(name, (str, os.PathLike)) and partial.name not in os.fspath(name):
+        raise UsageError(f"{os.fspath(name)}: {error.strerror}") from error
 
 
 def refuse_existing(path: FilePath) -> None:
@@ -137,6 +146,13 @@ def _remove(path: Path) -> None:
         return
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def refuse_own_source(out: FilePath, *sources: FilePath, flag: str = "") -> None:
+    """Refuse to write a result in the place of a file or folder that it is made from."""
+    if os.path.realpath(out) in map(os.path.realpath, sources):
+        shown = f"{flag} {os.fspath(out)}".strip()
+        raise UsageError(f"{shown}: is what the result is made from; give another name")
 
 
 def check_writable(path: FilePath, flag: str = "") -> None:

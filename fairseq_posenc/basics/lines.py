@@ -11,7 +11,19 @@ import lzma
 import os
 import re
 import zlib
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    TextIO,
+    Tuple,
+    TypeVar,
+)
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath, replace_file
@@ -204,6 +216,21 @@ def write_text(path: FilePath, flag: str = "") -> Iterator[TextIO]:
             binary = stack.enter_context(gzip.GzipFile("", "wb", LEVEL, binary, mtime=0))
             binary = stack.enter_context(io.BufferedWriter(binary, 1 << 16))
         yield stack.enter_context(io.TextIOWrapper(binary, "utf-8", newline="\n"))
+
+
+@contextlib.contextmanager
+def write_texts(paths: Sequence[FilePath]) -> Iterator[List[TextIO]]:
+    """Write several texts at once; see :func:`write_text`.
+
+    Raises:
+        UsageError: two are the same file, or one cannot be written.
+    """
+    places = [os.path.realpath(os.fspath(path)) for path in paths]
+    for number, path in enumerate(paths):
+        if places[number] in places[:number]:
+            raise UsageError(f"{path}: is given twice; each text needs a file of its own")
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(write_text(path)) for path in paths]
 
 
 def json_of(text: str, where: str, expected: str = "") -> Any:

@@ -53,7 +53,8 @@ def import_extra(module: str, needed_by: str, install: Optional[str] = None) -> 
     except ImportError as error:
         if install is None:
             package = module.partition(".")[0]
-            install = next(extra.install for extra in EXTRAS if extra.module == package)
+            known = (extra.install for extra in EXTRAS if extra.module == package)
+            install = next(known, package)
         raise UsageError(
             f"{needed_by}: {module} cannot be imported ({error}); run: pip install {install}"
         ) from error

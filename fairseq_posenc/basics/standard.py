@@ -51,6 +51,8 @@ def printing() -> Iterator[None]:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.stderr is None:  # closed by the caller, where progress is said
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
     try:
         yield
         if sys.stdout is not None:

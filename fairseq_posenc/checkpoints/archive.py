@@ -87,9 +87,9 @@ def recover_last(folder: str) -> None:
     source = None if not os.path.isfile(last) or _is_whole(last) else _newest_whole(last)
     if source is None:
         return
-    shutil.copyfile(last, os.path.join(folder, _KEPT))
-    with replace_file(last) as partial:
-        shutil.copyfile(source, partial)
+    for origin, place in ((last, os.path.join(folder, _KEPT)), (source, last)):
+        with replace_file(place) as partial:
+            shutil.copyfile(origin, partial)
     going_on = f"kept as {_KEPT}; going on from {os.path.basename(source)}"
     print(f"{last}: is damaged, {going_on}", file=sys.stderr)
 

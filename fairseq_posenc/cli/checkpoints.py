@@ -98,14 +98,13 @@ def average(args: argparse.Namespace) -> None:
     with --finetune-from-model or --restore-file.
     """
     load_plug_in()
-    from fairseq_posenc.basics.files import check_writable
+    from fairseq_posenc.basics.files import check_writable, refuse_own_source
     from fairseq_posenc.checkpoints.averaging import average_checkpoints
     from fairseq_posenc.checkpoints.reading import write_checkpoint
 
     paths = select(args)
     check_writable(args.output, "--output")
-    if os.path.realpath(args.output) in map(os.path.realpath, paths):
-        raise UsageError(f"--output {args.output}: is one of the inputs; give another name")
+    refuse_own_source(args.output, *paths, flag="--output")
     print(f"averaging {len(paths)} checkpoints:")
     for path in paths:
         print("  " + path)

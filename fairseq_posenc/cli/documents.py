@@ -66,7 +66,7 @@ def _checked(context: Context, given: str) -> Context:
         required=True,
         metavar="N,...",
         help="how many sentences before a sentence its sample has, or whole for samples of whole "
-        "documents; of several, all are written one after the other: 0,3",
+        "documents; several, such as 0,3, are written one after the other",
     ),
     _SIDES,
     number("--longest", "most tokens of a sample on a side", 1022),
@@ -169,12 +169,15 @@ def score_choices(args: argparse.Namespace) -> None:
     import json
     import sys
 
+    from fairseq_posenc.basics.files import check_writable
     from fairseq_posenc.basics.lines import write_text
     from fairseq_posenc.basics.tables import markdown_table
     from fairseq_posenc.serving import choices as sets
     from fairseq_posenc.serving.translation import TranslationModel
 
     languages = (str(folder.text.source_lang), str(folder.text.target_lang))
+    if args.json is not None:
+        check_writable(args.json, "--json")
     choices = sets.read_choices(args.choices, args.documents, *languages)
     scores, dropped = sets.score_choices(TranslationModel(folder, args.device), choices, context)
     found = sets.accuracies(choices, map(sets.is_right, scores))
@@ -184,7 +187,7 @@ def score_choices(args: argparse.Namespace) -> None:
     print("\n".join(markdown_table(["choices", "right (%)", "number"], rows)))
     if args.json is not None:
         with write_text(args.json, "--json") as stream:
-            json.dump({"accuracies": found, "scores": scores}, stream, indent=1)
+            stream.write(json.dumps({"accuracies": found, "scores": scores}, indent=1) + "\n")
 
 
 COMMANDS = (add_context, parallel_documents, score_choices)

@@ -41,8 +41,8 @@ from fairseq_posenc.serving.model_folder import Search
         metavar=("LOW", "HIGH"),
         help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
     ),
-    number("--beam", "", Search().beam),
-    number("--lenpen", "", Search().lenpen, float),
+    number("--beam", "hypotheses of the beam search", Search().beam),
+    number("--lenpen", "length penalty of the beam search", Search().lenpen, float),
     given_context,
     card_texts,
     argument(

@@ -194,8 +194,8 @@ def predict(args: argparse.Namespace) -> None:
         fairseq-posenc predict --model FOLDER --input test.tsv --header \\
             --columns sentence1,sentence2
 
-    For each line, in order, a line with the label, a tab and its probability; of a regression,
-    with the value. Lines without text, or with more than the model accepts, give an empty line.
+    Each line gives a line with the label, a tab and the probability of the label. A regression
+    gives the value. Lines without text, or with more than the model accepts, give an empty line.
     """
     from fairseq_posenc.serving.model_folder import read_model_folder, refuse_without_head
 

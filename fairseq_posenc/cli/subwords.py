@@ -66,7 +66,9 @@ def _check_coverage(args: argparse.Namespace) -> None:
 @command(
     "sentencepiece",
     "pieces",
-    argument("--type", choices=("unigram", "bpe"), default="unigram", help="(unigram)"),
+    argument(
+        "--type", choices=("unigram", "bpe"), default="unigram", help="kind of pieces (unigram)"
+    ),
     switch("--byte-fallback", "write unknown characters as bytes"),
     number("--learn-from", "lines to use", 1000000),
     _COVERAGE,
@@ -117,7 +119,9 @@ def learn_byte_bpe(args: argparse.Namespace) -> None:
 @command(
     "marked-words",
     "Chinese words",
-    argument("--level", choices=("word", "character"), default="word", help="(word)"),
+    argument(
+        "--level", choices=("word", "character"), default="word", help="what a symbol is (word)"
+    ),
     _COVERAGE,
     number("--vocabulary-size", "number of symbols", 50000),
     _FILE,

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import shutil
 from typing import Any, Dict
@@ -20,8 +21,12 @@ from fairseq_posenc.cli.command import (
     user_dir,
 )
 from fairseq_posenc.cli.text import prepared_text, text_from
+from fairseq_posenc.training.reading.scores import RULES
 
 _DATA = place("DATA", "a folder that `reading prepare` wrote")
+_RULES = argument(
+    "--rules", choices=tuple(RULES), default="squad", help="whose rules score answers (squad)"
+)
 
 
 @command(
@@ -32,7 +37,7 @@ _DATA = place("DATA", "a folder that `reading prepare` wrote")
     argument("--train", metavar="FILE", help="questions to train on, with answers"),
     argument("--valid", metavar="FILE", help="questions to validate on, with answers"),
     argument("--test", metavar="FILE", help="questions to answer; answers are ignored"),
-    argument("--rules", choices=("squad", "cmrc"), default="squad", help="of the scores (squad)"),
+    _RULES,
     switch(
         "--leave-out-wrong", "leave out training questions whose answer is not where the file says"
     ),
@@ -107,8 +112,8 @@ def windows(args: argparse.Namespace) -> None:
 
         fairseq-posenc reading windows DATA --max-positions 384 --stride 128 --separator-token 2
 
-    An epoch with --batch-size B has that number divided by B updates, rounded up. Of the flags,
-    which may be all those of the training, those of --task span_prediction count.
+    An epoch with --batch-size B has that number divided by B updates, rounded up. FLAGS may be all
+    flags of the training; those of --task span_prediction count.
     """
     load_plug_in()
     from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -154,7 +159,7 @@ _ANSWER = {
         kind=float,
     ),
     number("--batch-size", "windows in a batch", 32),
-    argument("--device", default="cpu", choices=("cpu", "cuda"), help="(cpu)"),
+    argument("--device", default="cpu", choices=("cpu", "cuda"), help="where to compute (cpu)"),
     user_dir(),
 )
 def answer(args: argparse.Namespace) -> None:
@@ -202,7 +207,7 @@ def _write(folder: str, name: str, content: Dict[str, Any]) -> None:
     "exact match and F1 of predictions",
     place("QUESTIONS", "the published file, with answers"),
     place("PREDICTIONS", "an object with the text for each id"),
-    argument("--rules", choices=("squad", "cmrc"), default="squad", help="(squad)"),
+    _RULES,
     argument(
         "--na-prob", metavar="FILE", help="an object with the no-answer probability for each id"
     ),
@@ -219,23 +224,28 @@ def score(args: argparse.Namespace) -> None:
     """
     from fairseq_posenc.basics.lines import read_json_object
     from fairseq_posenc.training.reading.questions import read_questions
-    from fairseq_posenc.training.reading.scores import RULES, scores
+    from fairseq_posenc.training.reading.scores import scores
 
     answers = read_questions(args.questions, misplaced="keep").answers
     predictions = read_json_object(args.predictions, args.predictions, "give a file of predictions")
     no_answer = None
     if args.na_prob:
         no_answer = read_json_object(args.na_prob, f"--na-prob {args.na_prob}", "give its file")
-    for path, values, kind in (
-        (args.predictions, predictions, str),
-        (args.na_prob, no_answer, float),
+    for path, values, fits in (
+        (args.predictions, predictions, lambda value: isinstance(value, str)),
+        (args.na_prob, no_answer, _is_finite),
     ):
         for key, value in (values or {}).items():
-            if key not in answers or not isinstance(value, (kind, int)):
+            if key not in answers or not fits(value):
                 why = "is no such value" if key in answers else f"is no id in {args.questions}"
                 raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these data")
     found = scores(predictions, answers, RULES[args.rules], no_answer, args.na_prob_thresh)
     print(json.dumps(found, indent=2))
+
+
+def _is_finite(value: object) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(float(str(value)))
 
 
 _TABLE = several(place("TABLE"), place("TASK"))
@@ -270,7 +280,7 @@ def plan(args: argparse.Namespace) -> None:
     "settings",
     "print the settings of fine-tuning",
     _TABLE,
-    argument("--paper", default="tupe", help="whose settings (tupe)"),
+    argument("--paper", default="tupe", help="the paper that the settings are from (tupe)"),
 )
 def settings(args: argparse.Namespace) -> None:
     """Print flags for the labels, scores, epochs, batches and learning rates, as variables."""

@@ -202,7 +202,7 @@ def detokenize(args: argparse.Namespace) -> None:
         "--format",
         choices=("blank-lines", "lines", "wikitext", "running"),
         default="blank-lines",
-        help="of INPUT (blank-lines)",
+        help="how INPUT separates documents (blank-lines)",
     ),
     switch("--lowercase", "lower-case the text"),
     switch("--one-line", "write each document on one line"),
@@ -256,7 +256,7 @@ def fold(args: argparse.Namespace) -> None:
     "drop unsuitable sentence pairs",
     number("--min-length", "least tokens on a side", 1),
     number("--max-length", "most tokens on a side", 250),
-    number("--ratio", "most between the two sides", 1.5, float),
+    number("--ratio", "largest ratio of the lengths of the two sides", 1.5, float),
     *map(place, ("SOURCE", "TARGET", "NEW_SOURCE", "NEW_TARGET")),
 )
 def clean(args: argparse.Namespace) -> None:

@@ -51,7 +51,7 @@ from fairseq_posenc.exchange.written import Stack
 DECODER = CAUSAL.stack
 OUTPUT = CAUSAL.head + "weight"
 #: Settings of any value: they are read, follow from the parameters, or matter in training alone.
-#: Those of rotary have an effect on rotary models alone, whose classes read them.
+#: Settings of rotary have an effect on rotary models alone, whose classes read them.
 _READ = (
     *("decoder_layers", "decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_attention_heads"),
     *("decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed"),

@@ -262,7 +262,7 @@ def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:
         wanted: what was asked for.
     """
     given = {key: value for key, value in wanted._asdict().items() if value is not None}
-    for flag in set(given) - {"path", "out", "verify", *exporter.flags}:
+    for flag in [key for key in given if key not in ("path", "out", "verify", *exporter.flags)]:
         shown = " ".join(given[flag]) if flag == "scores" else given[flag]
         takers = [n for n, each in FORMATS.items() if each.exporter and flag in each.exporter.flags]
         raise UsageError(

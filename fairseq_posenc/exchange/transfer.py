@@ -9,7 +9,12 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.basics.files import remove_leftovers, replace_file, temporary_name
+from fairseq_posenc.basics.files import (
+    refuse_own_source,
+    remove_leftovers,
+    replace_file,
+    temporary_name,
+)
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.exported_card import write_card
@@ -78,8 +83,7 @@ def import_checkpoint(
             two models differ by more than 1e-4; nothing is written then.
     """
     folder = source if os.path.isdir(source) else os.path.dirname(source)
-    if os.path.realpath(folder) == os.path.realpath(out_dir):
-        raise UsageError(f"{out_dir}: is the folder of the source; give another folder")
+    refuse_own_source(out_dir, folder)
     with whole_folder(source, peft_base) as whole:
         return _import(importer, whole, out_dir, vocab, verify)
 
@@ -135,6 +139,7 @@ class FolderExporter(Exporter):
 
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        refuse_own_source(wanted.out, wanted.path)
         adapted = is_adapted(wanted.path)
         for name in () if adapted else ADAPTER_FLAGS:
             if getattr(wanted, name) is not None:

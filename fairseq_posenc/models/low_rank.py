@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import check_writable, refuse_own_source
 from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import (
     DIGEST,
@@ -162,14 +163,17 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
         data: its data, if they are no longer where they were.
 
     Raises:
-        UsageError: the checkpoint has no low-rank matrices, or a file is missing or another one.
+        UsageError: the checkpoint has no low-rank matrices, a file is missing or another one, or
+            *out* is one of the files.
     """
+    check_writable(out)
     state = read_checkpoint(path)
     if DIGEST not in state["model"]:
         raise UsageError(f"{path}: has no low-rank matrices; it needs no merging")
     given = {"lora_base": base, "data": data}
     loaded = load(path, overrides={name: value for name, value in given.items() if value})
     model: nn.Module = loaded.model
+    refuse_own_source(out, path, loaded.model.base_file)
     whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # with the base
     for name, module in model.named_modules():
         if isinstance(module, LowRankLinear):

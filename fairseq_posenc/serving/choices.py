@@ -57,8 +57,15 @@ def read_choices(path: str, documents: str, source: str, target: str) -> List[Ch
             kind = f"{entry['src pronoun']}:{entry['ref pronoun']}".lower()
             distance = int(entry["ante distance"])
             place = int(line) - 1
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if not isinstance(name, str):
+                raise TypeError
+        except KeyError as error:
             raise UsageError(f"{where}: has no {error}, which ContraPro's entries have") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(
+                f"{where}: has a value of another kind than ContraPro's entries; give names as "
+                "texts, segments and distances as whole numbers, and errors as a list"
+            ) from error
         if name not in texts:
             texts[name] = _document(name, files, documents, source, target, where)
         lines = texts[name]

@@ -140,7 +140,7 @@ class LanguageModel(FolderModel):
         Raises:
             UsageError: *pairs* is no list, or a continuation is empty or too long.
         """
-        check_texts(pairs, "score_continuations")
+        check_texts(pairs, "score_continuations", 2)
         wholes: List[Tensor] = []
         starts: List[int] = []
         contexts: Dict[str, Tensor] = {}

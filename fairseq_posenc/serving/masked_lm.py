@@ -47,8 +47,8 @@ class Prediction(NamedTuple):
     """The prediction of a classifier for a text or a pair.
 
     Args:
-        label: the most probable label; None of a regression.
-        score: its probability; of a regression, the value.
+        label: the most probable label; a regression has None.
+        score: the probability of the label, or the value of a regression.
         scores: the probabilities of all labels, or the value.
     """
 
@@ -253,7 +253,7 @@ class MaskedLanguageModel(FolderModel):
     ) -> List[Optional[Tensor]]:
         """The outputs (N,) of the head for each example; arguments and errors as of `predict`."""
         head = self.head
-        check_texts(examples, "predict")
+        check_texts(examples, "predict", 1, 2)
         texts: List[Tuple[str, ...]] = [(e,) if isinstance(e, str) else tuple(e) for e in examples]
         self._check_inputs(texts, head)
         encoded, places = [], []

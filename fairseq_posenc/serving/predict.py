@@ -161,7 +161,7 @@ class Ensemble:
     def predict(
         self, examples: Sequence[Example], complain: Complain, max_tokens: int = BATCH
     ) -> List[Optional[Prediction]]:
-        """The predictions of the averaged logits; of a regression, of the averaged values.
+        """The predictions of the averaged logits; a regression averages its values.
 
         Args:
             examples: texts, or pairs of texts.

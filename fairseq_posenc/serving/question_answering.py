@@ -89,7 +89,7 @@ class Choice(NamedTuple):
 
     Args:
         number: its place among the choices, from 0.
-        probabilities: of all choices.
+        probabilities: the probability of each choice.
     """
 
     number: int

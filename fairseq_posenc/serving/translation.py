@@ -153,7 +153,8 @@ class TranslationModel(FolderModel):
         Raises:
             UsageError: *documents* is no list of lists of texts, or the folder names no context.
         """
-        check_texts([tuple(document) for document in documents], "translate_documents")
+        for document in documents:
+            check_texts(document, "translate_documents")
         settings = self._beam("translate_documents", beam, lenpen, max_length)
         given = (
             None

@@ -74,13 +74,20 @@ def hold(
 
 def holder(folder: Path) -> Optional[str]:
     """The process that has locked *folder*, or None."""
-    if fcntl is None or not (folder / ".lock").exists():
+    try:
+        descriptor = os.open(str(folder / ".lock"), os.O_RDONLY)
+    except OSError:  # nobody has ever locked the folder
         return None
     try:
-        with hold(folder):
-            return None
-    except Held as error:
-        return error.by
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(descriptor)
+    except OSError:  # a file system without locks
+        return None
+    finally:
+        os.close(descriptor)
+    return None
 
 
 def _lock(descriptor: int, folder: Path, waits: bool) -> None:

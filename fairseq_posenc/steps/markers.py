@@ -29,8 +29,8 @@ def digest_of_value(content: Any) -> str:
 def digest_of(place: str, names: Tuple[str, ...] = ("*",)) -> str:
     """A digest of a file, or of the files in a folder and below; empty if there is none.
 
-    Names and content count, times and the folder's own place do not.  Hidden files and logs are
-    left out.  A file above 64 MiB counts by its size and 64 MiB at either end.
+    Names and content count, times and the folder's own place do not.  Of a folder, hidden files
+    and logs are left out.  A file above 64 MiB counts by its size and 64 MiB at either end.
 
     Args:
         place: the file or folder.
@@ -42,10 +42,10 @@ def digest_of(place: str, names: Tuple[str, ...] = ("*",)) -> str:
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:
-        counts = file is path or any(fnmatch(file.name, pattern) for pattern in names)
-        if not counts or file.name.startswith(".") or file.suffix in _NOT_DATA:
-            continue
-        if file.is_file():
+        parts = file.relative_to(path).parts
+        hidden = file.suffix in _NOT_DATA or any(part.startswith(".") for part in parts)
+        counts = any(fnmatch(file.name, pattern) for pattern in names) and not hidden
+        if file.is_file() and (counts or file is path):
             name = file.relative_to(path).as_posix()
             digest.update(json.dumps([name, file.stat().st_size, _content(file)]).encode())
     return digest.hexdigest()

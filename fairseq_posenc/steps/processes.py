@@ -178,8 +178,11 @@ def watched(name: str, folder: str) -> Iterator[None]:
 
     def tell() -> None:
         while not ended.wait(_REPORT):
-            sizes = [path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()]
-            seconds, size = time.monotonic() - begun, sum(sizes) / 1e6
+            size = 0.0
+            for path in Path(folder).rglob("*"):
+                with contextlib.suppress(OSError):  # the file has gone meanwhile
+                    size += path.stat().st_size / 1e6 if path.is_file() else 0
+            seconds = time.monotonic() - begun
             say(f"{name}: {seconds:.0f} s so far, {size:,.0f} MB in {folder}")
 
     if folder:
@@ -224,12 +227,14 @@ def run(
             try:
                 shown = _show(process, log) if log else None
                 ended = wait(process, begun)
-                if shown is not None:
-                    shown.join(_LINGER)
-                return ended.status
             except Signalled:
                 end_family([process.pid])
                 raise
+        if shown is not None:
+            shown.join(_LINGER)
+            if shown.failed is not None:
+                raise UsageError(f"{log}: cannot be written ({shown.failed.strerror})")
+        return ended.status
     except OSError as error:
         advice = "run scripts/setup.sh or activate your environment"
         raise UsageError(f"{words[0]}: {error.strerror or error}; {advice}") from error
@@ -246,16 +251,36 @@ def _pass_on(process: "subprocess.Popen[bytes]") -> None:
         signal.signal(signal.SIGUSR1, lambda number, frame: process.send_signal(number))
 
 
-def _show(process: "subprocess.Popen[bytes]", log: str) -> threading.Thread:
-    def copy() -> None:
-        assert process.stdout is not None
-        with open(log, "ab", buffering=0) as stream:
-            for block in iter(lambda: process.stdout.read1(1 << 16), b""):  # type: ignore
-                stream.write(block)
-                sys.stderr.buffer.write(block)
-                sys.stderr.flush()
+class _Copy(threading.Thread):
+    """Copies the output of a process to a log and to standard error, until its end.
 
-    thread = threading.Thread(target=copy, daemon=True)
+    The output is also read where it cannot be written, since a process waits for its reader.
+    """
+
+    def __init__(self, output: IO[bytes], log: str) -> None:
+        super().__init__(daemon=True)
+        self._output, self._log = output, log
+        self.failed: Optional[OSError] = None  # why the log is not complete
+
+    def run(self) -> None:
+        with open(self._log, "ab", buffering=0) as stream:
+            reads = True  # whether somebody reads standard error
+            for block in iter(lambda: self._output.read1(1 << 16), b""):  # type: ignore
+                try:
+                    stream.write(block)
+                except OSError as error:
+                    self.failed = error
+                try:
+                    if reads:
+                        sys.stderr.buffer.write(block)
+                        sys.stderr.flush()
+                except OSError:
+                    reads = False
+
+
+def _show(process: "subprocess.Popen[bytes]", log: str) -> _Copy:
+    assert process.stdout is not None
+    thread = _Copy(process.stdout, log)
     thread.start()
     return thread
 

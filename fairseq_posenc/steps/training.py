@@ -95,17 +95,31 @@ def train(
                 os.unlink(flags_in(list(step.words))["--log-file"])
         run_all(step, descriptors, variables)
         lengths = {flag: known["flags"].get(flag, "") for flag in _LENGTHS}
-        finish(step, {**known, "lengths": lengths})
+        finish(step, {**known, "lengths": {} if _out_of_time(step) else lengths})
+
+
+def _out_of_time(step: Step) -> bool:
+    """Whether a training may have ended by ``--stop-time-hours``, as far as its log says."""
+    flags = flags_in(list(step.words))
+    if "--stop-time-hours" not in flags:
+        return False
+    text = _last_training(Path(flags.get("--log-file", "")))
+    return not text or "cumulative_training_time" in text
+
+
+def _last_training(log: Path) -> str:
+    """What the last training in a log of ``fairseq-train`` has written; nothing without a log."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    starts = [match.end() for match in _START.finditer(text)]
+    return text[starts[-1] :] if starts else text
 
 
 def is_over(log: Path) -> bool:
     """Whether the last training in a log of ``fairseq-train`` came to its end."""
-    try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    starts = [match.end() for match in _START.finditer(text)]
-    return bool(_END.search(text, starts[-1] if starts else 0))
+    return bool(_END.search(_last_training(log)))
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -143,8 +157,13 @@ def _stands(step: Step) -> Tuple[str, Dict[str, Any]]:
 
 
 def _compare(step: Step, marker: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    read = zip(step.inputs, known["inputs"].values(), marker["inputs"].values())
-    for (place, _), digest, before in read:
+    digests, then = list(known["inputs"].values()), list(marker["inputs"].values())
+    if len(digests) != len(then):
+        raise UsageError(
+            f"{step.folder} was begun with {len(then)} inputs, and not {len(digests)}; give "
+            f"{step.other}"
+        )
+    for (place, _), digest, before in zip(step.inputs, digests, then):
         if digest != before:
             raise UsageError(
                 f"{step.folder} was begun with other data than {place} has now; give {step.other}"
@@ -178,9 +197,12 @@ def _batch(flags: Mapping[str, str], flag: str) -> float:
 
 def _is_reached(flags: Mapping[str, str], lengths: Mapping[str, str]) -> bool:
     wanted = {flag: flags[flag] for flag in _LENGTHS if flags.get(flag)}
-    return bool(lengths) and all(
-        float(lengths.get(flag) or 0) >= float(value) for flag, value in wanted.items()
-    )
+    try:
+        return bool(lengths) and all(
+            float(lengths.get(flag) or 0) >= float(value) for flag, value in wanted.items()
+        )
+    except ValueError:  # fairseq says what is wrong with the value
+        return False
 
 
 def _check_age(step: Step, checkpoints: List[Path]) -> None:

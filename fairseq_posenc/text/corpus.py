@@ -1,6 +1,5 @@
 """Texts as corpora: documents, lines that are not too long, and pairs of lines."""
 
-import contextlib
 import re
 import sys
 from collections import Counter
@@ -13,6 +12,7 @@ from fairseq_posenc.basics.lines import (
     read_lines,
     read_pairs,
     write_text,
+    write_texts,
 )
 from fairseq_posenc.text.parallel import Function, each
 
@@ -198,7 +198,7 @@ def clean_pairs(
         UsageError: no pair is left.
     """
     counts: Counter[str] = Counter()
-    with write_text(outputs[0]) as left, write_text(outputs[1]) as right:
+    with write_texts(outputs) as (left, right):
         for source, target in read_pairs(texts[0], texts[1]):
             reason = verdict(source, target, min_length, max_length, ratio)
             counts[reason] += 1
@@ -252,8 +252,7 @@ def check_pairs(
         UsageError: they are not parallel, or a line is longer.
     """
     number = 0
-    with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(write_text(path)) for path in copies]
+    with write_texts(copies) as streams:
         for number, pair in enumerate(read_pairs(texts[0], texts[1]), 1):
             for stream, line in zip(streams, pair):
                 stream.write(line + "\n")

@@ -7,7 +7,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 from xml.sax.saxutils import unescape
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import between_none, read_lines, read_pairs, write_text
+from fairseq_posenc.basics.lines import between_none, read_lines, read_pairs, write_texts
 
 Lines = Tuple[str, str]  # a sentence and its translation, as text
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*)</seg>")
@@ -116,7 +116,7 @@ def write_parallel(documents: Iterable[List[Lines]], outputs: Sequence[str], sub
         UsageError: there is no document.
     """
     count = kept = incomplete = 0
-    with write_text(outputs[0]) as left, write_text(outputs[1]) as right:
+    with write_texts(outputs) as (left, right):
         for document in documents:
             whole = [pair for pair in document if all(pair)]
             incomplete += len(document) - len(whole)

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import between_none, read_pairs, write_text
+from fairseq_posenc.basics.lines import between_none, read_pairs, write_texts
 
 Tokens = List[str]
 #: The symbol after each sentence that another follows.
@@ -222,7 +222,7 @@ def write_samples(
         UsageError: there is no boundary between documents, or a text has the separator.
     """
     counts: Counter[str] = Counter()
-    with write_text(outputs[0]) as left, write_text(outputs[1]) as right:
+    with write_texts(outputs) as (left, right):
         for document in parallel_documents(texts[0], texts[1]):
             _refuse_separator(document, texts)
             fitting = [pair for pair in document if max(map(len, pair)) <= longest]

@@ -172,5 +172,5 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
     "none": None,
 }
 SUBWORDS = tuple(SUBWORD_FILES)
-#: Those that take a line as it is, with all its white space.
+#: The kinds that take a line as it is, with all its white space.
 RAW = ("transformers", "text8", "enwik8")

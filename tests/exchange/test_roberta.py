@@ -153,6 +153,11 @@ def test_what_it_cannot_express(tmp_path, heads, settings, words):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_model_folder_is_not_written_over(tmp_path):
+    said = ["is what the result is made from; give another name"]
+    refuses(said, "export", "hf-roberta", tmp_path, tmp_path / ".")
+
+
 @pytest.mark.parametrize(
     "config, words",
     [

@@ -204,6 +204,8 @@ def test_groups_and_choices_without_variants(score):
         ([entry(3, "cat")], "entry 1: x.de has no sentence in line 3"),
         ([entry(1)], "no choice has a variant"),
         ([{"errors": []}], "entry 1: has no 'document id'"),
+        ([entry(1, "cat", distance="x")], "entry 1: has a value of another kind than ContraPro's"),
+        ([entry(1, "cat", **{"document id": 5})], "entry 1: has a value of another kind"),
         ([entry(1, "cat", **{"document id": "y.de"})], "has no file y.de"),
         ({}, "is no list of choices"),
     ],

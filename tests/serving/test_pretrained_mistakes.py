@@ -42,6 +42,21 @@ WRONG_CALLS = {
     "a text for a list": ("language_modeling", lambda m: m.score("cat"), "takes a list of texts"),
     "no text": ("texts", lambda m: m.predict(["cat", None]), "element 1 of the list is None"),
     "lists of two lengths": ("translation", lambda m: m.score(["cat"], []), "1 sources and 0 targ"),
+    "a text for a document": (
+        "translation",
+        lambda m: m.translate_documents(["cat"]),
+        "translate_documents: takes a list of texts",
+    ),
+    "a pair for a text": (
+        "translation",
+        lambda m: m.translate([("cat", "dog")]),
+        "element 0 of the list is not 1 texts",
+    ),
+    "a text for a continuation": (
+        "language_modeling",
+        lambda m: m.score_continuations(["ab"]),
+        "element 0 of the list is not 2 texts",
+    ),
     "no beam": ("translation", lambda m: m.translate(["cat"], beam=0), "beam 0: must be at least"),
     "a long text": ("language_modeling", lambda m: m.sample("cat " * 40), "has 41 tokens, and the"),
     "a long target": ("translation", lambda m: m.score(["cat"], ["cat " * 2000]), "2001 tokens"),

@@ -1,7 +1,9 @@
 """Steps are done once, and again when what decides them has changed; half a step is not done."""
 
+import io
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -135,6 +137,19 @@ def test_a_log_is_shown_and_whole_or_absent(capfd):
     assert os.path.exists("logs/one.log")
 
 
+def test_a_log_is_whole_though_nobody_reads_what_is_shown(monkeypatch):
+    class Closed(io.StringIO):
+        """Standard error whose reader has gone; what we say ourselves is of no interest here."""
+
+        @property
+        def buffer(self):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    do(Step("one", path(), ["bash", "-c", "head -c 300000 /dev/zero"], log="one.log"))
+    assert os.path.getsize("one.log") == 300000
+
+
 def test_the_size_of_a_folder_is_told_meanwhile(capfd, monkeypatch):
     monkeypatch.setattr(processes, "_REPORT", 0.1)
     words = ["bash", "-c", "mkdir b; head -c 3000000 /dev/zero >b/c; sleep 0.5"]
@@ -220,6 +235,13 @@ def test_a_digest_is_that_of_what_a_training_reads(tmp_path):
             write(f"data/{name}", before)
     os.rename("data/train.idx", "data/train.index")
     assert digest() != first
+    before = digest()
+    os.mkdir("data/.hidden")
+    write("data/.hidden/train.bin", "anything")
+    assert digest() == before
+    log = digest("data/train.log")
+    write("data/train.log", "an input by itself")
+    assert digest("data/train.log") != log
 
 
 def test_large_files_count_by_both_ends():

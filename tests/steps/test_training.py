@@ -21,10 +21,12 @@ while (($#)); do
     esac
     shift
 done
+echo "num. shared model params: 1" >>"$log"
 echo "num_updates=$updates" >>"$log"
 touch "$folder/checkpoint_1_5.pt"
 [[ ! -e stop ]] || exit 1
 touch "$folder/checkpoint_last.pt"
+[[ ! -e late ]] || echo "cumulative_training_time: 2 > stop_time_hours: 1 hour(s)" >>"$log"
 echo "done training in 1 s" >>"$log"
 """
 BASE = "--arch transformer --lr 1e-3 --max-tokens 100 --update-freq 4 --distributed-world-size 1"
@@ -65,6 +67,20 @@ def test_a_training_that_is_over_is_not_repeated_and_a_longer_one_goes_on():
     assert begin() == begin(50) == []
     assert begin(200) == [200]
     assert begin(200) == begin(100) == []
+
+
+def test_a_training_that_ran_out_of_time_goes_on():
+    Path("late").touch()
+    assert begin(flags=f"{BASE} --stop-time-hours 1") == [100]
+    Path("late").unlink()
+    assert begin(flags=f"{BASE} --stop-time-hours 2") == [100]
+    assert begin(flags=f"{BASE} --stop-time-hours 3") == begin() == []
+
+
+def test_more_inputs_than_before_are_refused():
+    begin()
+    with pytest.raises(UsageError, match="was begun with 1 inputs, and not 2; give another"):
+        begin(inputs=[("data", TRAINING_FILES), ("bin", ("*",))])
 
 
 def test_an_interrupted_training_goes_on(tmp_path):

@@ -159,6 +159,8 @@ def test_unequal_texts_are_refused_and_nothing_is_written(tmp_path):
     outputs = [str(tmp_path / "s2"), str(tmp_path / "t2")]
     assert "different numbers of lines" in error_of(main, ["clean", source, target, *outputs])
     assert "--ratio 0.5" in error_of(main, ["clean", "--ratio", "0.5", source, source, *outputs])
+    same = [outputs[0], f"{tmp_path}/./s2"]
+    assert "s2: is given twice" in error_of(main, ["clean", source, source, *same])
     empty = write(tmp_path / "e", ["", ""])
     assert "none of 2 pairs" in error_of(main, ["clean", empty, empty, *outputs])
     assert sorted(os.listdir(tmp_path)) == ["e", "s", "t"]

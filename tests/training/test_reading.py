@@ -255,6 +255,9 @@ def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
     again = posenc("reading", "score", *files, "--na-prob", tmp_path / "out" / "na_prob.json")
     assert json.loads(again.out)["exact"] == pytest.approx(scores["exact"])
     predictions = json.loads(files[1].read_text())
+    (tmp_path / "wrong.json").write_text(json.dumps({**predictions, "q0": 5}))
+    refused = posenc("reading", "score", files[0], tmp_path / "wrong.json")
+    assert refused.status and "wrong.json: q0: 5 is no such value" in refused.err
     assert set(predictions) == {f"{kind}{n}" for kind in "qn" for n in range(9)}
     odds = json.loads((tmp_path / "out" / "na_prob.json").read_text())
     assert all((text == "") == (odds[key] > 0.5) for key, text in predictions.items())
