@@ -4,7 +4,7 @@
     sinusoidal   p_{i,2t} = sin(i / 10000^{2t/d}), p_{i,2t+1} = cos(…)  (RoFormer Eq. 31)
     none         attention over a bag of tokens, or in a decoder over the previous ones
 
-fairseq stores all sines before all cosines, a fixed permutation of the channels.
+fairseq's table has frequencies 10000^(-t/(d/2 - 1)), and all sines before all cosines.
 """
 
 from fairseq_posenc.encodings.base import InputTable

@@ -14,7 +14,7 @@ from fairseq_posenc.training.sentence_tasks.tasks import task_in
 
 pytest_plugins = ["support.toy", "support.own_extensions"]
 ENCODING = ["--position-encoding", "gaussian", "--gaussian-width", "4"]
-KERNEL = ["--attention", "relu_power", "--relu-power", "3"]
+KERNEL = ["--attention", "relu_power", "--relu-power", "3", "--linear-rotary", "inputs"]
 
 
 def train(own, toy, folder, *flags):
