@@ -242,7 +242,7 @@ class TestRefused:
         assert not out.exists()
 
     def test_folders(self, folder, tmp_path):
-        refuses([str(folder), "another folder"], "import", "hf-roformer", folder, folder)
+        refuses([str(folder), "is what the result is made from; give another name"], "import", "hf-roformer", folder, folder)
         file = tmp_path / "file"
         file.write_text("")
         refuses([str(file), "cannot be written"], "import", "hf-roformer", folder, file)
