@@ -88,10 +88,11 @@ def new_folder(path: FilePath) -> Iterator[str]:
 
 
 def _refuse_other(error: OSError, partial: Path) -> None:
-    """Name the file that an error is about, unless that is what is being written."""
-    name = error.filename
-    if isinstance(name, (str, os.PathLike)) and partial.name not in os.fspath(name):
-        raise UsageError(f"{os.fspath(name)}: {error.strerror}") from error
+    """Name the file of an error, unless that is what is being written or a folder around it."""
+    if isinstance(error.filename, str):
+        file = Path(error.filename)
+        if file != partial and partial not in file.parents and file not in partial.parents:
+            raise UsageError(f"{file}: {error.strerror}") from error
 
 
 def refuse_existing(path: FilePath) -> None:

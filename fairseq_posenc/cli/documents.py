@@ -166,28 +166,28 @@ def score_choices(args: argparse.Namespace) -> None:
         raise UsageError(f"--model {args.model}: is no translation model")
     context = context_of(folder, context_from(args), "--context")
     load_plug_in(args.user_dir)
+    import contextlib
     import json
     import sys
 
-    from fairseq_posenc.basics.files import check_writable
     from fairseq_posenc.basics.lines import write_text
     from fairseq_posenc.basics.tables import markdown_table
     from fairseq_posenc.serving import choices as sets
     from fairseq_posenc.serving.translation import TranslationModel
 
     languages = (str(folder.text.source_lang), str(folder.text.target_lang))
-    if args.json is not None:
-        check_writable(args.json, "--json")
-    choices = sets.read_choices(args.choices, args.documents, *languages)
-    scores, dropped = sets.score_choices(TranslationModel(folder, args.device), choices, context)
-    found = sets.accuracies(choices, map(sets.is_right, scores))
+    with contextlib.ExitStack() as stack:  # a file that cannot be written is refused first
+        stream = args.json and stack.enter_context(write_text(args.json, "--json"))
+        choices = sets.read_choices(args.choices, args.documents, *languages)
+        model = TranslationModel(folder, args.device)
+        scores, dropped = sets.score_choices(model, choices, context)
+        found = sets.accuracies(choices, map(sets.is_right, scores))
+        if stream:
+            stream.write(json.dumps({"accuracies": found, "scores": scores}, indent=1) + "\n")
     if dropped:
         print(f"{dropped} sentences of context did not fit and were left out", file=sys.stderr)
     rows = [[name, f"{one['accuracy']:.1f}", str(one["choices"])] for name, one in found.items()]
     print("\n".join(markdown_table(["choices", "right (%)", "number"], rows)))
-    if args.json is not None:
-        with write_text(args.json, "--json") as stream:
-            stream.write(json.dumps({"accuracies": found, "scores": scores}, indent=1) + "\n")
 
 
 COMMANDS = (add_context, parallel_documents, score_choices)

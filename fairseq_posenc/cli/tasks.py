@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import os
 import shutil
 from typing import Any, Dict
@@ -224,28 +223,17 @@ def score(args: argparse.Namespace) -> None:
     """
     from fairseq_posenc.basics.lines import read_json_object
     from fairseq_posenc.training.reading.questions import read_questions
-    from fairseq_posenc.training.reading.scores import scores
+    from fairseq_posenc.training.reading.scores import check_values, scores
 
     answers = read_questions(args.questions, misplaced="keep").answers
     predictions = read_json_object(args.predictions, args.predictions, "give a file of predictions")
     no_answer = None
     if args.na_prob:
         no_answer = read_json_object(args.na_prob, f"--na-prob {args.na_prob}", "give its file")
-    for path, values, fits in (
-        (args.predictions, predictions, lambda value: isinstance(value, str)),
-        (args.na_prob, no_answer, _is_finite),
-    ):
-        for key, value in (values or {}).items():
-            if key not in answers or not fits(value):
-                why = "is no such value" if key in answers else f"is no id in {args.questions}"
-                raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these data")
+    check_values(args.predictions, predictions, answers, args.questions, numbers=False)
+    check_values(args.na_prob, no_answer or {}, answers, args.questions, numbers=True)
     found = scores(predictions, answers, RULES[args.rules], no_answer, args.na_prob_thresh)
     print(json.dumps(found, indent=2))
-
-
-def _is_finite(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(float(str(value)))
 
 
 _TABLE = several(place("TABLE"), place("TASK"))

@@ -19,14 +19,6 @@ _HELD = "FAIRSEQ_POSENC_HELD"  # the folders that processes above this one have 
 _LOOK_AGAIN = 1.0  # seconds between looks at a lock that another process holds
 
 
-class Held(UsageError):
-    """Another process holds the lock of a folder."""
-
-    def __init__(self, folder: Path, by: str) -> None:
-        super().__init__(f"{folder}: {by} is at work there; wait until that has ended, or stop it")
-        self.by = by
-
-
 @contextlib.contextmanager
 def hold(
     folder: Path, name: str = "", waits: bool = False, other: str = "another folder"
@@ -47,8 +39,7 @@ def hold(
             tell them so.
 
     Raises:
-        Held: another process has locked the folder.
-        UsageError: the folder cannot be written to.
+        UsageError: another process has locked the folder, or it cannot be written to.
     """
     held, place = os.environ.get(_HELD, "").splitlines(), str(folder.resolve())
     variables = {_HELD: "\n".join([*held, place])}
@@ -98,7 +89,9 @@ def _lock(descriptor: int, folder: Path, waits: bool) -> None:
         except BlockingIOError:
             found = _holder(descriptor)
             if not waits:
-                raise Held(folder, found) from None
+                raise UsageError(
+                    f"{folder}: {found} is at work there; wait until that has ended, or stop it"
+                ) from None
             if not told:
                 say(f"{folder}: waiting for {found}")
             told = True

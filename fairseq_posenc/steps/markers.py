@@ -39,16 +39,22 @@ def digest_of(place: str, names: Tuple[str, ...] = ("*",)) -> str:
     path = Path(place)
     if not path.exists():
         return ""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
-    for file in files:
-        parts = file.relative_to(path).parts
-        hidden = file.suffix in _NOT_DATA or any(part.startswith(".") for part in parts)
-        counts = any(fnmatch(file.name, pattern) for pattern in names) and not hidden
-        if file.is_file() and (counts or file is path):
-            name = file.relative_to(path).as_posix()
-            digest.update(json.dumps([name, file.stat().st_size, _content(file)]).encode())
+    for file in _files(path, names):
+        name = file.relative_to(path).as_posix()
+        digest.update(json.dumps([name, file.stat().st_size, _content(file)]).encode())
     return digest.hexdigest()
+
+
+def _files(path: Path, names: Tuple[str, ...]) -> Iterator[Path]:
+    """The files that :func:`digest_of` reads, in order."""
+    if path.is_file():
+        yield path
+    for file in sorted(path.rglob("*")) if path.is_dir() else ():
+        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        counts = any(fnmatch(file.name, pattern) for pattern in names)
+        if counts and not hidden and file.suffix not in _NOT_DATA and file.is_file():
+            yield file
 
 
 def _content(file: Path) -> str:
@@ -64,10 +70,7 @@ def _content(file: Path) -> str:
 
 def newest(place: str, names: Tuple[str, ...] = ("*",)) -> float:
     """The time at which the last of the files was changed that :func:`digest_of` reads."""
-    path = Path(place)
-    files = path.rglob("*") if path.is_dir() else [path]
-    read = (file for file in files if any(fnmatch(file.name, pattern) for pattern in names))
-    return max((file.stat().st_mtime for file in read if file.is_file()), default=0.0)
+    return max((file.stat().st_mtime for file in _files(Path(place), names)), default=0.0)
 
 
 STEPS = "steps"  # the folder of the markers

@@ -227,13 +227,13 @@ def run(
             try:
                 shown = _show(process, log) if log else None
                 ended = wait(process, begun)
+                if shown is not None:
+                    shown.join(_LINGER)
             except Signalled:
                 end_family([process.pid])
                 raise
-        if shown is not None:
-            shown.join(_LINGER)
-            if shown.failed is not None:
-                raise UsageError(f"{log}: cannot be written ({shown.failed.strerror})")
+        if shown is not None and shown.failed is not None:
+            raise UsageError(f"{log}: cannot be written ({shown.failed.strerror})")
         return ended.status
     except OSError as error:
         advice = "run scripts/setup.sh or activate your environment"
@@ -264,18 +264,14 @@ class _Copy(threading.Thread):
 
     def run(self) -> None:
         with open(self._log, "ab", buffering=0) as stream:
-            reads = True  # whether somebody reads standard error
             for block in iter(lambda: self._output.read1(1 << 16), b""):  # type: ignore
                 try:
                     stream.write(block)
                 except OSError as error:
                     self.failed = error
-                try:
-                    if reads:
-                        sys.stderr.buffer.write(block)
-                        sys.stderr.flush()
-                except OSError:
-                    reads = False
+                with contextlib.suppress(OSError):  # nobody reads standard error any more
+                    sys.stderr.buffer.write(block)
+                    sys.stderr.flush()
 
 
 def _show(process: "subprocess.Popen[bytes]", log: str) -> _Copy:

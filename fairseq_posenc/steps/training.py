@@ -99,7 +99,7 @@ def train(
 
 
 def _out_of_time(step: Step) -> bool:
-    """Whether a training may have ended by ``--stop-time-hours``, as far as its log says."""
+    """True if a training ended by ``--stop-time-hours``, or has no log that says how it ended."""
     flags = flags_in(list(step.words))
     if "--stop-time-hours" not in flags:
         return False
@@ -108,7 +108,7 @@ def _out_of_time(step: Step) -> bool:
 
 
 def _last_training(log: Path) -> str:
-    """What the last training in a log of ``fairseq-train`` has written; nothing without a log."""
+    """The text of the last training in a log of ``fairseq-train``; empty without a log."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -118,7 +118,7 @@ def _last_training(log: Path) -> str:
 
 
 def is_over(log: Path) -> bool:
-    """Whether the last training in a log of ``fairseq-train`` came to its end."""
+    """True if the last training in a log of ``fairseq-train`` came to its end."""
     return bool(_END.search(_last_training(log)))
 
 

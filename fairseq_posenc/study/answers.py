@@ -23,10 +23,24 @@ def read_answers(path: Path) -> List[Tuple[str, str]]:
         UsageError: the file cannot be read.
     """
     try:
-        lines = split_lines(path.read_text(encoding="utf-8"))
-        return [(label, answer) for label, answer in (line.split("\t") for line in lines)]
-    except (OSError, ValueError) as error:
+        return pairs_of(split_lines(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: is not a table of answers ({error})") from error
+
+
+def pairs_of(lines: Sequence[str], where: str) -> List[Tuple[str, str]]:
+    """The label and the prediction of each line.
+
+    Args:
+        where: the place of the lines, at the start of messages.
+
+    Raises:
+        UsageError: a line is no such pair.
+    """
+    try:
+        return [(label, answer) for label, answer in (line.split("\t") for line in lines)]
+    except ValueError as error:
+        raise UsageError(f"{where}: is not a table of answers ({error})") from error
 
 
 def answers(checkpoint: str, data: str, subset: str, cpu: bool) -> List[Tuple[str, str]]:

@@ -203,7 +203,7 @@ def _result(
         "environment": environment(device),
     }
     seconds: Dict[str, float] = {}
-    memory = 0  # of the processes that train
+    memory = 0  # the largest memory of a process that trains, in MB
     for step in spec.steps:
         marker = markers.get(step.name)
         if marker is None:
@@ -242,7 +242,7 @@ def _forget(spec: Spec, folder: Path, gone: str) -> str:
 
 
 def _made(step: Step, name: str) -> bool:
-    """Whether a file is in the folder that a step makes."""
+    """True if a file is in the folder that a step makes."""
     place = step.place if step.trains else step.fresh
     return bool(place) and name.startswith(f"{place}/")
 

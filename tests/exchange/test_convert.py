@@ -242,7 +242,8 @@ class TestRefused:
         assert not out.exists()
 
     def test_folders(self, folder, tmp_path):
-        refuses([str(folder), "is what the result is made from; give another name"], "import", "hf-roformer", folder, folder)
+        words = [str(folder), "is what the result is made from; give another name"]
+        refuses(words, "import", "hf-roformer", folder, folder)
         file = tmp_path / "file"
         file.write_text("")
         refuses([str(file), "cannot be written"], "import", "hf-roformer", folder, file)

@@ -47,11 +47,12 @@ _SETUP: Dict[str, Tuple[str, ...]] = {
     LANGUAGE_MODELING: ("--sample-break-mode", "eos"),
     MASKED_LM: ("--sample-break-mode", "eos"),
 }
-#: The flags that limit the symbols of a sample, in the order of ``Written.longest``.
-_LIMITS: Dict[str, Tuple[Tuple[str, ...], ...]] = {
-    TRANSLATION: (("--max-source-positions",), ("--max-target-positions",)),
-    LANGUAGE_MODELING: (("--tokens-per-sample", "--max-target-positions"),),
-    MASKED_LM: (("--tokens-per-sample", "--max-positions"),),
+#: The flags that limit the symbols of a sample, in the order of ``Written.longest``, with their
+#: defaults; 0 stands for a default that follows from the other flag.
+_LIMITS: Dict[str, Tuple[Dict[str, int], ...]] = {
+    TRANSLATION: ({"--max-source-positions": SOURCE}, {"--max-target-positions": TARGET}),
+    LANGUAGE_MODELING: ({"--tokens-per-sample": 0, "--max-target-positions": 0},),
+    MASKED_LM: ({"--tokens-per-sample": 0, "--max-positions": 0},),
 }
 
 
@@ -195,22 +196,22 @@ def score(folder: Path, tasks: Sequence[Settings]) -> Dict[str, Any]:
     return {"scores": {name: round(value, 4) for name, value in scores.items()}}
 
 
-#: What is told of each task, and of the mean of all.
+#: What is told of each task, and of the mean of all: a name, its unit, and a title for a column.
 TOLD = {
-    "breaking": ("breaking length over training length", ""),
-    "beyond": ("right beyond the training lengths", "%"),
-    "within": ("right within the training lengths", "%"),
+    "breaking": ("breaking length over training length", "", "breaking length"),
+    "beyond": ("right beyond the training lengths", "%", "right beyond (%)"),
+    "within": ("right within the training lengths", "%", "right within (%)"),
 }
 
 
 def measures(plan: Plan) -> Dict[str, Measure]:
     """Right outputs within and beyond the training lengths, and where models break."""
-    found = [Measure(name, "higher", label, unit) for name, (label, unit) in TOLD.items()]
+    found = [Measure(name, "higher", label, unit) for name, (label, unit, _) in TOLD.items()]
     found.append(LOSSES[0])
     for one in plan.generated:
         found += [
             Measure(f"{one.task}_{name}", "higher", f"{one.task}: {label}", unit)
-            for name, (label, unit) in TOLD.items()
+            for name, (label, unit, _) in TOLD.items()
         ]
         found.append(LOSSES[0]._replace(name=f"{one.task}_loss", label=f"{one.task}: loss"))
     return {measure.name: measure for measure in found}
@@ -284,14 +285,13 @@ def _check_flags(where: str, flags: Flags, family: str) -> None:
 
 def _check_limits(where: str, flags: Flags, settings: Settings, longest: Sequence[int]) -> None:
     """Refuse a model without positions for the longest sample."""
-    if settings.family == TRANSLATION:
-        flags = {"--max-source-positions": SOURCE, "--max-target-positions": TARGET, **flags}
     for limits, symbols in zip(_LIMITS[settings.family], longest):
         needed = symbols + (settings.family == MASKED_LM)  # a symbol at the beginning
-        for flag in filter(flags.__contains__, limits):
-            if whole_number(flags, flag, where) < needed:
+        for flag, usual in limits.items():
+            given = flags.get(flag, usual)
+            if given and whole_number({flag: given}, flag, where) < needed:
                 raise UsageError(
-                    f"{where}: {flag} {flags[flag]}: the longest sample of {settings.task} has "
+                    f"{where}: {flag} {given}: the longest sample of {settings.task} has "
                     f"{needed} symbols; give at least as many, or test shorter lengths"
                 )
 

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import Any, List, Tuple
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import FilePath, replace_file
+from fairseq_posenc.basics.files import FilePath
+from fairseq_posenc.basics.lines import write_text
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.curves import (
     extrapolation_section,
@@ -78,10 +78,6 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     folder = Path(study_folder) / REPORT
     figures = folder / FIGURES
     report = build(study)
-    try:
-        figures.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{figures}: cannot be made: {error.strerror}") from error
     drawn = {
         f"{figure.name}.svg": on_any_page(figure.svg) if figure.themed else figure.svg
         for figure in figures_in(report)
@@ -102,8 +98,8 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
 
 
 def _write(path: Path, text: str) -> None:
-    with replace_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    with write_text(path) as stream:
+        stream.write(text)
 
 
 def figures_in(report: Report) -> List[Figure]:

@@ -178,7 +178,7 @@ def small_multiples(
 def _panel(
     axes: Any, system: str, curves: Mapping[str, Curve], baseline: str, mark: Optional[float]
 ) -> None:
-    """The curve of a system, before those of the others."""
+    """Draw the curve of a system in front of the curves of the others."""
     for other, back in curves.items():
         if other not in (system, baseline):
             axes.plot(back.x, back.mean, color=BACK, linewidth=0.5, alpha=0.6)

@@ -24,8 +24,6 @@ from fairseq_posenc.study.results import Study
 
 TITLE = "Generated tasks"
 ALL = "mean"  # the row of all tasks
-#: The columns of the table of means over tasks, by score.
-_COLUMNS = dict(zip(TOLD, ("breaking length", "right beyond (%)", "right within (%)")))
 #: Each system's results, for each seed: the percentage of right outputs by task and by length.
 ByLength = Mapping[str, Sequence[Mapping[str, Mapping[int, float]]]]
 
@@ -106,7 +104,7 @@ def _means(found: ByLength, trained: Dict[str, int]) -> Table:
             {task: task_scores(dict(run[task]), trained[task]) for task in chosen} for run in runs
         ]
         row = [name]
-        for kind in _COLUMNS:
+        for kind in TOLD:
             row.append(_shown(aggregate([[one[t][kind] for t in chosen] for one in scores])))
         rows.append(row)
     caption = (
@@ -116,7 +114,7 @@ def _means(found: ByLength, trained: Dict[str, int]) -> Table:
         "right at lengths beyond and within those of the training. The tables above have plain "
         "means over the same tasks."
     )
-    return Table(caption, ["system", *_COLUMNS.values()], rows)
+    return Table(caption, ["system", *(title for *_, title in TOLD.values())], rows)
 
 
 def _shown(found: Aggregate) -> str:

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from fairseq_posenc.study.answers import read_answers
+from fairseq_posenc.study.answers import pairs_of
 from fairseq_posenc.study.report.document import plural
 from fairseq_posenc.study.results import Run, Study
 from fairseq_posenc.study.sentences import (
@@ -162,6 +162,5 @@ def _answers(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PV
 
 def _columns(run: Run, task: str) -> Tuple[List[str], List[str]]:
     """Labels and answers; none if the run has no answers to the task."""
-    name = (run.files.get("answers") or {}).get(task)
-    pairs = read_answers(run.folder / str(name)) if name else []
+    pairs = pairs_of(run.lines("answers", task), f"{run.folder}: answers to {task}")
     return [label for label, _ in pairs], [answer for _, answer in pairs]

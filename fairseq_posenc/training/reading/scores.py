@@ -4,10 +4,13 @@ SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXi
 CMRC 2018, Cui et al., arXiv 1810.07366.
 """
 
+import math
 import re
 import string
 from collections import Counter
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from fairseq_posenc.basics.errors import UsageError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -213,3 +216,26 @@ def scores(
         best = best_threshold(each, odds, name)
         found[f"best_{name}"], found[f"best_{name}_thresh"] = best
     return found
+
+
+def check_values(
+    path: str, values: Mapping[str, Any], known: Mapping[str, Any], questions: str, numbers: bool
+) -> None:
+    """Refuse predictions that are not to these questions, or are no texts or numbers.
+
+    Args:
+        path: the file of the values, for messages.
+        values: the predictions by id.
+        known: what there is by the id of each question.
+        questions: the file of the questions, for messages.
+        numbers: whether the values are finite numbers; otherwise they are texts.
+
+    Raises:
+        UsageError: naming the first id and its value.
+    """
+    kinds = (int, float) if numbers else (str,)
+    for key, value in values.items():
+        fits = isinstance(value, kinds) and not isinstance(value, bool)
+        if key not in known or not fits or (numbers and not math.isfinite(value)):
+            why = "is no such value" if key in known else f"is no id in {questions}"
+            raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these data")
