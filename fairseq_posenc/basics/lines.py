@@ -18,6 +18,7 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    Mapping,
     Optional,
     Sequence,
     TextIO,
@@ -231,6 +232,11 @@ def write_texts(paths: Sequence[FilePath]) -> Iterator[List[TextIO]]:
             raise UsageError(f"{path}: is given twice; each text needs a file of its own")
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(write_text(path)) for path in paths]
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """The text of a file that holds a JSON object, with a line for each entry."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def json_of(text: str, where: str, expected: str = "") -> Any:

@@ -21,7 +21,7 @@ from fairseq_posenc.analysis.figures import (
 )
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import check_writable
-from fairseq_posenc.basics.lines import write_text
+from fairseq_posenc.basics.lines import json_text, write_text
 from fairseq_posenc.basics.tables import Column, plain_table
 from fairseq_posenc.benchmark.measure import SUBJECTS, Row, measure
 from fairseq_posenc.benchmark.options import (
@@ -181,7 +181,7 @@ def write_files(args: Namespace, rows: List[Row], result: Dict[str, Any]) -> Non
             writer.writerows(rows)
     if args.json:
         with write_text(args.json, "--json") as stream:
-            stream.write(json.dumps(result, indent=2) + "\n")
+            stream.write(json_text(result))
 
 
 def per_token(rows: List[Row], batch: int) -> List[Row]:

@@ -4,6 +4,7 @@ import argparse
 from typing import Optional
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.cli.command import (
     argument,
     at_least,
@@ -167,7 +168,6 @@ def score_choices(args: argparse.Namespace) -> None:
     context = context_of(folder, context_from(args), "--context")
     load_plug_in(args.user_dir)
     import contextlib
-    import json
     import sys
 
     from fairseq_posenc.basics.lines import write_text
@@ -183,7 +183,7 @@ def score_choices(args: argparse.Namespace) -> None:
         scores, dropped = sets.score_choices(model, choices, context)
         found = sets.accuracies(choices, map(sets.is_right, scores))
         if stream:
-            stream.write(json.dumps({"accuracies": found, "scores": scores}, indent=1) + "\n")
+            stream.write(json_text({"accuracies": found, "scores": scores}))
     if dropped:
         print(f"{dropped} sentences of context did not fit and were left out", file=sys.stderr)
     rows = [[name, f"{one['accuracy']:.1f}", str(one["choices"])] for name, one in found.items()]

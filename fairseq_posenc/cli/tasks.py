@@ -1,12 +1,12 @@
 """``fairseq-posenc reading`` and ``sentence-task``: data, answers and scores of tasks."""
 
 import argparse
-import json
 import os
 import shutil
 from typing import Any, Dict
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.cli.command import (
     argument,
     at_least,
@@ -192,13 +192,12 @@ def answer(args: argparse.Namespace) -> None:
         _write(folder, "nbest", result.n_best)
         if result.scores is not None:
             _write(folder, "scores", result.scores)
-            print(json.dumps(result.scores, indent=2))
+            print(json_text(result.scores), end="")
 
 
 def _write(folder: str, name: str, content: Dict[str, Any]) -> None:
     with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as stream:
-        json.dump(content, stream, ensure_ascii=False, indent=1)
-        stream.write("\n")
+        stream.write(json_text(content))
 
 
 @command(
@@ -233,7 +232,7 @@ def score(args: argparse.Namespace) -> None:
     check_values(args.predictions, predictions, answers, args.questions, numbers=False)
     check_values(args.na_prob, no_answer or {}, answers, args.questions, numbers=True)
     found = scores(predictions, answers, RULES[args.rules], no_answer, args.na_prob_thresh)
-    print(json.dumps(found, indent=2))
+    print(json_text(found), end="")
 
 
 _TABLE = several(place("TABLE"), place("TASK"))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import causal_names as names
 from fairseq_posenc.exchange import huggingface as hf
@@ -137,7 +138,7 @@ def _write_generation(folder: str, entries: Settings, hidden: range) -> None:
     """Write generation_config.json, by which ``generate`` writes symbols of dict.txt alone."""
     content = {name: entries[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     content["suppress_tokens"] = [PAD, *hidden]
-    Path(folder, "generation_config.json").write_text(hf.as_json(content), "utf-8")
+    Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
 
 
 def _rotated(settings: Settings) -> Tuple[int, int]:

@@ -6,7 +6,6 @@ A setting with the role ``model`` is accepted if it is listed here or beside the
 it, if it has its default, or if it has no effect in the model at hand.
 """
 
-import json
 import os
 from argparse import Namespace
 from pathlib import Path
@@ -17,6 +16,7 @@ from fairseq.data import Dictionary
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import new_folder, refuse_existing
+from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import task_settings
@@ -89,7 +89,7 @@ class Built(NamedTuple):
             "quantization": quantization or "float32",
             "fairseq_posenc": __version__,
         }
-        return json.dumps(entries, indent=2) + "\n"
+        return json_text(entries)
 
 
 class CTranslate2Exporter(Exporter):

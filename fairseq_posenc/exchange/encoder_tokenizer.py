@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
-from fairseq_posenc.exchange.huggingface import as_json
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import DICTIONARY, LEADING, MASK, read_vocabulary
 from fairseq_posenc.exchange.splitters import splitter_of
@@ -120,8 +120,8 @@ def _copied(
     settings = {**roles, **files.settings, "model_input_names": inputs}
     if not os.path.isfile(files.path("tokenizer.json")):
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    Path(folder, "tokenizer.json").write_text(as_json(content), "utf-8")
-    Path(folder, _SETTINGS).write_text(as_json(settings), "utf-8")
+    Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")
+    Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
     return WrittenTokenizer(order, ())
 
 

@@ -4,7 +4,6 @@ Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` 
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Collection, Dict, List, NamedTuple, Tuple
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.kinds import EMBEDDING, LM_HEAD, SEGMENTS
@@ -168,14 +167,14 @@ def write_folder(
         "tokenizer_class": "RoFormerTokenizer",
         "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(FIRST) :]),
     }
-    Path(path, "tokenizer_config.json").write_text(as_json(tokenizer), "utf-8")
+    Path(path, "tokenizer_config.json").write_text(json_text(tokenizer), "utf-8")
     Path(path, "vocab.txt").write_text("".join(symbol + "\n" for symbol in symbols), "utf-8")
 
 
 def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParameters) -> None:
     """Write the configuration and the weights; arguments as for :func:`write_folder`."""
     safetensors = import_extra("safetensors.torch", "model.safetensors")
-    Path(path, _CONFIG).write_text(as_json(entries), "utf-8")
+    Path(path, _CONFIG).write_text(json_text(entries), "utf-8")
     tensors = {name: value.contiguous() for name, value in parameters.items()}
     content = safetensors.save(tensors, metadata={"format": "pt"})
     Path(path, "model.safetensors").write_bytes(content)
@@ -219,11 +218,6 @@ def _read_safetensors(path: str) -> ForeignParameters:
         return safetensors.load_file(path)
     except Exception as error:  # a damaged file can raise anything
         raise UsageError(f"{path}: cannot be read as safetensors ({error})") from error
-
-
-def as_json(content: Dict[str, Any]) -> str:
-    """The text of a file of JSON."""
-    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def output_weight(folder: Folder, prefix: str) -> Tensor:

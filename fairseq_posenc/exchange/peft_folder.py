@@ -16,7 +16,7 @@ from typing import Any, Collection, Dict, Iterator, Mapping, NamedTuple, Optiona
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.exchange import huggingface as hf
@@ -117,7 +117,7 @@ def write_adapter(
         for name, found in matrices.items()
         for part, x in (("A", found.a), ("B", found.b))
     }
-    Path(folder, CONFIG).write_text(hf.as_json(content), "utf-8")
+    Path(folder, CONFIG).write_text(json_text(content), "utf-8")
     saved = safetensors.save(tensors, metadata={"format": "pt"})
     Path(folder, _WEIGHTS[0]).write_bytes(saved)
 

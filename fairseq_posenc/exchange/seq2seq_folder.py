@@ -11,8 +11,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from fairseq.data import Dictionary
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.reader import DICTIONARY
@@ -88,7 +88,7 @@ def write_texts(
         search: beam size and length penalty.
     """
     content = _generation(settings, texts.symbols["decoder"], search)
-    Path(folder, "generation_config.json").write_text(hf.as_json(content), "utf-8")
+    Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
     source, target = (texts.splitters[side] for side in SIDES)
     longest = settings["max_source_positions"]
     write_symbols(folder, texts.symbols["encoder"], longest, TRANSLATION_MARKS, source)

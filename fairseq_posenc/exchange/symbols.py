@@ -6,7 +6,7 @@ What splits text is a :class:`Splitter`; here is that for text that is split int
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from fairseq_posenc.exchange.huggingface import as_json
+from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.exchange.reader import LEADING, MASK
 
 #: The logit of a symbol that must not be produced; half precision has it, too.
@@ -122,7 +122,7 @@ def write_symbols(
         "decoder": splitter.decoder,
         "model": splitter.model,
     }
-    Path(path, "tokenizer.json").write_text(as_json(content), "utf-8")
+    Path(path, "tokenizer.json").write_text(json_text(content), "utf-8")
     others = [name for name in ("<s>", MASK) if name not in marks.roles.values()]
     settings = {
         **marks.roles,
@@ -132,7 +132,7 @@ def write_symbols(
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,
     }
-    Path(path, "tokenizer_config.json").write_text(as_json(settings), "utf-8")
+    Path(path, "tokenizer_config.json").write_text(json_text(settings), "utf-8")
 
 
 def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:

@@ -4,12 +4,11 @@ For ``translation`` there are inputs and outputs.  For the others an input, the 
 ``<answer>`` and the output are one line.
 """
 
-import json
 import os
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_json_object, write_text
+from fairseq_posenc.basics.lines import json_text, read_json_object, write_text
 from fairseq_posenc.generated.registry import (
     ANSWER,
     GENERATED_TASKS,
@@ -71,7 +70,7 @@ def write_task(settings: Settings, folder: str) -> Written:
     written = Written(settings, samples, tuple(longest), tuple(found.shared))
     content = {**written._asdict(), "settings": settings._asdict()}
     with write_text(os.path.join(folder, ABOUT)) as stream:
-        stream.write(json.dumps(content) + "\n")
+        stream.write(json_text(content))
     return written
 
 

@@ -15,7 +15,6 @@
 This file imports neither PyTorch nor fairseq.
 """
 
-import json
 import math
 import os
 from types import MappingProxyType
@@ -34,7 +33,7 @@ from typing import (
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import digest_of_file
-from fairseq_posenc.basics.lines import read_json_object, read_lines
+from fairseq_posenc.basics.lines import json_text, read_json_object, read_lines
 from fairseq_posenc.text.documents import SIDES, Context
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES, SUBWORDS
@@ -153,7 +152,7 @@ class ModelFolder(NamedTuple):
         if self.context is not None:
             entries["context"] = self.context._asdict()
         entries["digests"] = dict(self.digests)
-        return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
+        return json_text(entries)
 
 
 def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, Tuple
 
 from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.basics.lines import json_text
 
 _WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
 _NOT_DATA = (".log", ".part", ".pyc")
@@ -89,7 +90,7 @@ def write_object(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object; the file is complete or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as partial:
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.write_text(json_text(content), encoding="utf-8")
 
 
 def marker_of(folder: Path, name: str) -> Path:

@@ -3,7 +3,6 @@
 import heapq
 import io
 import itertools
-import json
 import os
 import random
 import re
@@ -13,8 +12,8 @@ from collections import Counter
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.basics.lines import read_texts, write_text
+from fairseq_posenc.basics.files import new_folder, replace_file
+from fairseq_posenc.basics.lines import json_text, read_texts, write_text
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.text.subwords import can_be_symbol, in_characters
 from fairseq_posenc.text.tokenizer import ROLES
@@ -189,9 +188,7 @@ def learn_byte_bpe(folder: str, paths: Sequence[str], size: int, lowercase: bool
     levels = import_extra("tokenizers.pre_tokenizers", "byte-level BPE")
     special: Dict[str, str] = {role: ours for ours, role, _ in ROLES}
     folder = os.path.realpath(folder)
-    part = folder + ".part"
-    for place in (folder, part):
-        _refuse_others(place)
+    _refuse_others(folder)
     alphabet = levels.ByteLevel.alphabet()
     if size <= len(alphabet):
         raise UsageError(
@@ -212,13 +209,11 @@ def learn_byte_bpe(folder: str, paths: Sequence[str], size: int, lowercase: bool
     found = tokenizer.get_vocab_size() - len(special)
     if found < size:
         raise UsageError(f"--vocabulary-size {size}: the text gives no more than {found}")
-    shutil.rmtree(part, ignore_errors=True)
-    os.makedirs(part)
-    tokenizer.save(os.path.join(part, TOKENIZER_FILES[0]))
-    with open(os.path.join(part, TOKENIZER_FILES[1]), "w", encoding="utf-8") as stream:
-        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", **special}, stream, indent=2)
     shutil.rmtree(folder, ignore_errors=True)
-    os.replace(part, folder)
+    with new_folder(folder) as part:
+        tokenizer.save(os.path.join(part, TOKENIZER_FILES[0]))
+        with write_text(os.path.join(part, TOKENIZER_FILES[1])) as stream:
+            stream.write(json_text({"tokenizer_class": "PreTrainedTokenizerFast", **special}))
 
 
 def _refuse_others(folder: str) -> None:

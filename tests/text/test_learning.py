@@ -208,16 +208,15 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path):
         message = learning_error("byte-bpe", *small, folder, source)
         assert f"{other}: would be replaced, and there is pytorch_model.bin in it" in message
     assert "give a new one" in learning_error("byte-bpe", *small, source, source)
-    other.rename(tmp_path / "new.part")
-    assert "new.part: would be" in learning_error("byte-bpe", *small, tmp_path / "new", source)
-    assert sorted(os.listdir(tmp_path / "new.part")) == ["pytorch_model.bin", "tokenizer.json"]
+    assert sorted(os.listdir(other)) == ["pytorch_model.bin", "tokenizer.json"]
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
     for name in ("empty", "empty/", "link", "absent/"):  # twice the same, with and without a slash
         learn("byte-bpe", *small, f"{tmp_path}/{name}", source)
         files = sorted(os.listdir(tmp_path / name))
         assert files == ["tokenizer.json", "tokenizer_config.json"]
-    assert (tmp_path / "link").is_symlink() and not (tmp_path / "empty.part").exists()
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["absent", "empty", "in", "link", "runs"]
 
 
 def test_the_vocabulary_is_frequent_characters_and_then_frequent_words():
