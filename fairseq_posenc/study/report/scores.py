@@ -136,9 +136,8 @@ def _measure(study: Study, measure: Measure) -> List[Any]:
             Prose(
                 f"More than half of the pooled error comes from {names(comparison.noisy)}: from "
                 f"seed to seed, {'their' if several else 'its'} scores change unlike those of the "
-                f"others, which rise and fall together; {'their' if several else 'its'} standard "
-                f"deviation{'s' if several else ''} may well be the smallest. Differences between "
-                "the others may be larger than their p-values suggest."
+                "others, by more or not along with them. Differences between the others may be "
+                "larger than their p-values suggest; see “this pair alone”."
             )
         )
     if baseline in comparison.summaries and len(comparison.order) > 1:
