@@ -122,7 +122,7 @@ def _no_place_in_funnel(encoding: Encoding, cfg: Any) -> Optional[str]:
     """Why an encoding has no place in a Funnel encoder, or None."""
     if encoding.content is not None and not encoding.content.takes_steps:
         return f"{encoding.name} counts the tokens between queries and keys one by one"
-    if encoding.input is None and not encoding.relative:
+    if encoding.input is None and not encoding.is_relative(cfg):
         return f"{encoding.name} knows the positions of tokens, but not of pooled ones"
     values = encoding.transform.changes_values(cfg) if encoding.transform else None
     return values and f"{values} needs the one position of a token, and a pooled token has several"
@@ -164,7 +164,7 @@ def check_memory(cfg: Options, stack: Stack, settings: Options, fresh: bool) -> 
         if is_relative(encodings, cfg, stack):
             continue
         changing = [e.transform.changes_values(cfg) for e in encodings if e.transform]
-        absolute = [e.name for e in encodings if not e.relative]
+        absolute = [e.name for e in encodings if not e.is_relative(cfg)]
         what = " and ".join(absolute or [flag for flag in changing if flag] or [name])
         raise UsageError(
             f"{given}: {what} in --position-encoding {name} gives tokens absolute positions, which "

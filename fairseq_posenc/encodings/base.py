@@ -66,7 +66,7 @@ class QKVTransform(Hook, nn.Module):
     applies_to_features = False
     #: True if the keys of each head are changed differently, so that heads cannot share keys
     differs_by_head = False
-    #: the longest sequence that the transform takes without a word, in tokens
+    #: the longest sequence that the transform takes without a warning, in tokens
     reach: float = math.inf
 
     @classmethod
@@ -129,13 +129,15 @@ class SharedBias(Hook, nn.Module):
         """True if the logits are a function of the distance alone."""
         return False
 
-    def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
-        """Logits of any positions: those of a part of the keys, or such as are not just counted.
+    def at_pairs(
+        self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
+    ) -> Tensor:
+        """Logits of any positions: of some of the keys alone, or other positions than 0, 1, 2, ….
 
         Args:
             query_positions: (N, T).
             key_positions: (N, S).
-            reach: above the length of every distance.
+            reach: a number above the absolute value of every distance, if the caller knows one.
 
         Returns:
             (N, 1|H, T, S).
@@ -162,7 +164,8 @@ class DistanceBias(SharedBias):
         """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
 
         All sequences share them, whatever their padding: positions differ as indices do (see
-        :mod:`~fairseq_posenc.encodings.distance`).  Others are for :meth:`at_pairs`.
+        :mod:`~fairseq_posenc.encodings.distance`).  Positions with other differences are for
+        :meth:`at_pairs`.
         """
         queries, keys = query_positions.size(1), key_positions.size(1)
         distances = torch.arange(1 - keys, queries, device=key_positions.device)
@@ -173,13 +176,15 @@ class DistanceBias(SharedBias):
         """True."""
         return True
 
-    def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
+    def at_pairs(
+        self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
+    ) -> Tensor:
         """Logits (N, H, T, S) for positions (N, T) and (N, S); see :class:`SharedBias`.
 
-        They are computed for each pair, or, if those are fewer, for each distance.
+        They are computed for each pair, or, if those are known to be fewer, for each distance.
         """
         distances = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)
-        if distances.numel() < 2 * reach:
+        if reach is None or distances.numel() < 2 * reach:
             found = self.by_distance(distances.flatten()).contiguous()
         else:
             rows = (distances + (reach - 1)).clamp(0, 2 * reach - 2)
@@ -200,7 +205,8 @@ class Encoding:
         flags: dataclass of its flags, if any.
         distances: class of the vectors that its content-dependent terms project, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
-        relative: True if invariant to shifting all positions by the same amount.
+        relative: True if invariant to shifting all positions by the same amount, unless its flags
+            say otherwise.
         bounded: True if it has a table of positions, which limits the length.
         causal_only: why it needs a causal stack, or None if it does not.
         formerly: a former name, in command lines and checkpoints.
@@ -228,8 +234,12 @@ class Encoding:
         """True if it goes by the positions that it is given."""
         return self.acts.takes_positions
 
+    def is_relative(self, options: Options) -> bool:
+        """Whether it is invariant to shifting all positions, with the flags of a model."""
+        return self.relative and self.acts.shifts_freely(options)
+
     def _at(self, hook: str) -> Any:
-        """The class of the hook if it is this one, or None."""
+        """The class through which the encoding acts, if its hook is *hook*, or None."""
         return self.acts if self.acts.hook == hook else None
 
     @property

@@ -9,9 +9,9 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import DistanceBias, Encoding, QKVTransform, SharedBias, Stack
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
-from fairseq_posenc.encodings.position_ids import check_position_ids
-from fairseq_posenc.encodings.random_positions import check_random_positions
-from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
+from fairseq_posenc.encodings.position_ids import check_position_ids, class_of_rule
+from fairseq_posenc.encodings.random_positions import check_random_positions, sampler_of
+from fairseq_posenc.encodings.registry import all_encodings, parse_encodings, parse_pattern
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_settings
@@ -71,7 +71,9 @@ class SharedBiasSum(nn.ModuleDict):
         terms = cast(Iterable[DistanceBias], self.values())
         return torch.stack([term.by_distance(distances).float() for term in terms]).sum(dim=0)
 
-    def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
+    def at_pairs(
+        self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
+    ) -> Tensor:
         """Logits (N, 1|H, T, S) of any positions (N, T) and (N, S); see :class:`SharedBias`."""
         terms = cast(Iterable[SharedBias], self.values())
         logits = [term.at_pairs(query_positions, key_positions, reach) for term in terms]
@@ -208,7 +210,8 @@ def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bo
     transforms = [e.transform for e in encodings if e.transform]
     rotates = not transforms or stack.relative_after_rotation
     values = any(transform.changes_values(options) for transform in transforms)
-    return rotates and not values and not options.untie_cls and all(e.relative for e in encodings)
+    free = rotates and not values and not options.untie_cls
+    return free and all(encoding.is_relative(options) for encoding in encodings)
 
 
 def check_composition(encodings: List[Encoding], options: Options, stack: Stack) -> None:
@@ -221,8 +224,7 @@ def check_composition(encodings: List[Encoding], options: Options, stack: Stack)
 
     Raises:
         UsageError: two of *encodings* use the same exclusive hook, one of them does not support
-            *stack*, a flag is out of range, or [CLS] is to be untied and there are no content-free
-            logits.
+            *stack*, or a flag is out of range.
     """
     name = _name(encodings)
     for encoding in encodings:
@@ -243,14 +245,13 @@ def check_composition(encodings: List[Encoding], options: Options, stack: Stack)
             )
     check_random_positions(options, name, encodings, stack)
     check_position_ids(options, name, encodings, stack)
-    if options.untie_cls:
-        _check_cls(encodings, name, stack)
     for encoding in encodings:
         for hook_class in encoding.classes:
             hook_class.check(options, stack)
 
 
-def _check_cls(encodings: List[Encoding], name: str, stack: Stack) -> None:
+def _check_cls(encodings: Iterable[Encoding], name: str, stack: Stack) -> None:
+    """Refuse ``--untie-cls`` in a stack without [CLS], or without any content-free logits."""
     if not any(e.shared for e in encodings):
         raise UsageError(
             f"--untie-cls: --position-encoding {name} has no content-free logits to reset; drop "
@@ -273,10 +274,35 @@ def check_encodings(options: Options, stack: Stack, value: str) -> None:
         value: the value of ``--position-encoding`` for it.
 
     Raises:
-        UsageError: the value is malformed, or as for :func:`check_composition`.
+        UsageError: the value is malformed, [CLS] is to be untied and no layer has content-free
+            logits, positions are to be shifted and no layer would notice, or as for
+            :func:`check_composition`.
     """
-    for name in dict.fromkeys(parse_pattern(value)):
-        check_composition(parse_encodings(name), options, stack)
+    compositions = {name: parse_encodings(name) for name in parse_pattern(value)}
+    for encodings in compositions.values():
+        check_composition(encodings, options, stack)
+    if options.untie_cls:
+        _check_cls(all_encodings(value), value, stack)
+    _check_shift(compositions.values(), options, stack, value)
+
+
+def _check_shift(
+    compositions: Iterable[List[Encoding]], options: Options, stack: Stack, value: str
+) -> None:
+    """Refuse to move all positions alike where all layers see distances alone."""
+    sampler, rule = sampler_of(options), options.position_ids
+    if sampler is None or not sampler.keeps_distances:
+        return
+    if rule is not None and class_of_rule(rule).zero_is_none:  # tokens at 0 are not moved
+        return
+    if not all(is_relative(encodings, options, stack) for encodings in compositions):
+        return
+    if any(encoding.takes_positions for encoding in all_encodings(value)):
+        raise UsageError(
+            f"--position-sampler {options.position_sampler}: moving all positions changes nothing "
+            f"in --position-encoding {value}, which sees distances alone; drop --random-positions, "
+            "or give --position-sampler ordered, or an encoding such as sinusoidal or learned"
+        )
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
@@ -299,8 +325,9 @@ def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, Pos
         value: the value of ``--position-encoding`` for it.
 
     Raises:
-        UsageError: the value is malformed, or an encoding does not support *stack*.
+        UsageError: as for :func:`check_encodings`.
     """
+    check_encodings(options, stack, value)
     names = list(dict.fromkeys(parse_pattern(value)))
     return {
         name: PositionEncoding(parse_encodings(name), options, stack, index)

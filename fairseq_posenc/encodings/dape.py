@@ -22,7 +22,7 @@ from fairseq_posenc.encodings.alibi import Alibi
 from fairseq_posenc.encodings.base import Content, ContentBias, SharedBias, Stack
 from fairseq_posenc.encodings.fire import Fire
 from fairseq_posenc.encodings.kerple import Kerple
-from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.encodings.registry import ENCODINGS, register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -48,7 +48,6 @@ class DapeFlags:
     paper="Zheng et al. 2024, arXiv 2405.14722",
     summary="the bias of alibi, kerple or fire, adapted to the products of queries and keys",
     flags=DapeFlags,
-    relative=False,
 )
 class Dape(ContentBias):
     """b_ij + f(a_ij, b_ij).
@@ -69,11 +68,16 @@ class Dape(ContentBias):
         self.first = nn.Linear(2 * stack.num_heads, int(options.dape_width))
         self.second = nn.Linear(int(options.dape_width), stack.num_heads)
 
+    @classmethod
+    def shifts_freely(cls, options: Options) -> bool:
+        """Whether the bias that DAPE adapts sees distances alone."""
+        return ENCODINGS[options.dape_bias].relative
+
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S), float32 or wider; arguments as in :class:`ContentBias`."""
         products, at = content.products, (content.query_positions, content.key_positions)
         if content.uneven:
-            static = self.bias.at_pairs(*at, reach=products.numel())
+            static = self.bias.at_pairs(*at)
         else:
             static = self.bias(*at)  # (1|B, H, T, S)
         if torch.jit.is_tracing():  # the number of segments would be that of the example

@@ -75,7 +75,7 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
 
 
 def _columns(query_length: int, key_length: int, device: torch.device, step: int = 1) -> Tensor:
-    """Index of the distance from each query to each key among those from the least, (T, S)."""
+    """Index (T, S) of the distance from each query to each key, counted from the least distance."""
     keys = torch.arange(key_length, device=device)
     queries = torch.arange(query_length, device=device).unsqueeze(1)
     return keys + step * (query_length - 1 - queries)

@@ -7,9 +7,9 @@ a gate for each token, and a query sees a key through the gates of all tokens af
     D_ij = Σ_{l=j+1}^{i} log f_l = c_i - c_j,    c_t = Σ_{l≤t} log f_l
     α_ij = 1/√D · q_i · k_j + D_ij
 
-x_t is the input of the layer.  A cache keeps log f_t of all tokens beside their keys.  The bias is
-one fused call's; no product of queries and keys is made for it.  Gates look back from a query, so
-an encoder has none: the paper defines no gate for later keys.
+x_t is the input of the layer.  A cache keeps log f_t of all tokens beside their keys.  The bias
+goes into the one fused call; no product of queries and keys is made for it.  Gates look back from a
+query, so an encoder has none: the paper defines no gate for later keys.
 """
 
 from typing import Dict, Optional

@@ -4,7 +4,18 @@ A rule goes by the tokens before a token and the token itself, so that decoding 
 beam search, which reorders it, find the same positions again.
 """
 
-from typing import Any, Callable, ClassVar, Iterable, List, Mapping, NamedTuple, Optional
+from typing import (
+    Any,
+    Callable,
+    ClassVar,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Type,
+    cast,
+)
 
 import torch
 from torch import Tensor
@@ -32,11 +43,11 @@ class Tokens(NamedTuple):
 class Places(NamedTuple):
     """The positions of a batch, as a rule for position ids gives them."""
 
-    table: Tensor  # at what a table that is added to the embeddings is read, (B, S), int64
+    table: Tensor  # rows at which a table added to the embeddings is read, (B, S), int64
     layers: Optional[Tensor]  # what attention is given, (B, S); None for 0, 1, 2, …
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Places":
-        """The same with both changed, once if they are one."""
+        """The same with both changed, once if both are the same tensor."""
         table = change(self.table)
         if self.layers is None or self.layers is self.table:
             return Places(table, None if self.layers is None else table)
@@ -82,7 +93,7 @@ class PositionRule:
             options: the model configuration, complete.
             stack: the encoder or decoder.
             name: value of ``--position-encoding`` for some of its layers.
-            encodings: the encodings of that.
+            encodings: its encodings.
 
         Raises:
             UsageError: naming the flag.
@@ -98,10 +109,15 @@ class PositionRule:
         raise NotImplementedError
 
 
+def class_of_rule(value: str) -> Type[PositionRule]:
+    """The class that a value of ``--position-ids`` names."""
+    chosen: Any = POSITION_RULES.find(value).thing
+    return cast(Type[PositionRule], chosen)
+
+
 def rule_of(options: Options, stack: Stack, symbols: Mapping[str, int]) -> PositionRule:
     """The rule of ``--position-ids``; arguments as for :class:`PositionRule`."""
-    chosen: Any = POSITION_RULES.find(options.position_ids).thing
-    return chosen(options, stack, symbols)
+    return class_of_rule(options.position_ids)(options, stack, symbols)
 
 
 def check_position_ids(
@@ -120,8 +136,7 @@ def check_position_ids(
             f"--untie-cls: [CLS] is known by its position 0, which others have under {given}; drop "
             "one of the two"
         )
-    rule: Any = POSITION_RULES.find(options.position_ids).thing
-    rule.check(options, stack, name, encodings)
+    class_of_rule(options.position_ids).check(options, stack, name, encodings)
 
 
 def numbers_of(options: Options, name: str, default: str, symbols: Mapping[str, int]) -> List[int]:

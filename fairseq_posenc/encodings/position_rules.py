@@ -88,8 +88,8 @@ class DigitFlags:
 class Documents(PositionRule):
     """Start again after each separator.
 
-    In a causal stack, whose input is what it has to predict moved by one, a separator is the
-    beginning of the next document and has position 0; else it is the end of one.  A symbol that is
+    In a decoder, whose input is what it has to predict moved by one, a separator is the beginning
+    of the next document and has position 0; in an encoder it is the end of one.  A symbol that is
     written twice, ``</s></s>``, separates where it follows itself: at empty lines.
     """
 
@@ -108,7 +108,7 @@ class Documents(PositionRule):
         lines = among(tokens.indices, self.repeated)
         follows = after(lines) & tokens.indices.eq(tokens.indices.roll(1, dims=1))
         ends = among(tokens.indices, self.once) | follows
-        return first(tokens.real) | (ends if self.stack.causal else after(ends))
+        return first(tokens.real) | (ends if self.stack.side == "decoder" else after(ends))
 
     def places(self, tokens: Tokens) -> Places:
         """See :class:`PositionRule`."""
@@ -146,7 +146,7 @@ class Segments(PositionRule):
         """Refuse compositions of anything but a table and relative encodings."""
         super().check(options, stack, name, encodings)
         others = [e for e in encodings if not e.input]
-        if not others or not all(e.relative for e in others):
+        if not others or not all(e.is_relative(options) for e in others):
             raise UsageError(
                 f"{FLAG} segments: --position-encoding {name} must be a table for positions inside "
                 "a segment, and a relative encoding between segments; give for example "

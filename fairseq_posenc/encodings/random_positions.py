@@ -121,7 +121,7 @@ def sampler_of(options: Options) -> Optional[Sampler]:
 def check_random_positions(
     options: Options, name: str, encodings: Iterable[Encoding], stack: Stack
 ) -> None:
-    """Refuse random positions where the encodings are not given positions, or do not notice.
+    """Refuse random positions where the encodings are not given positions, or are too few.
 
     Args:
         options: the model configuration, complete.
@@ -135,17 +135,8 @@ def check_random_positions(
     sampler = sampler_of(options)
     if sampler is None:
         return
-    number, encodings = sampler.number, list(encodings)
+    number = sampler.number
     refuse_uncounted(f"--random-positions {number}", name, encodings)
-    relative = stack.relative_after_rotation and all(e.relative for e in encodings)
-    values = [e.transform.changes_values(options) for e in encodings if e.transform]
-    taking = any(e.takes_positions for e in encodings)
-    if sampler.keeps_distances and taking and relative and not any(values):
-        raise UsageError(
-            f"--position-sampler {options.position_sampler}: moving all positions changes nothing "
-            f"in --position-encoding {name}, which sees distances alone; drop --random-positions, "
-            "or give --position-sampler ordered, or an encoding such as sinusoidal or learned"
-        )
     if number > stack.max_positions:
         raise UsageError(
             f"--random-positions {number}: must be at most the {stack.max_positions} positions of "

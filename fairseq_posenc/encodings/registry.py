@@ -5,6 +5,7 @@ that repeats over the layers of a stack: here every fourth layer has no position
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, TypeVar, cast
 
@@ -20,6 +21,7 @@ FLAG = "--position-encoding"
 #: fairseq's tables of vectors that are added to the embeddings.
 TABLES = ("learned", "sinusoidal")
 ENCODINGS: Registry[Encoding] = Registry(FLAG)
+_PATTERN = "rotary*3,none"  # an example
 
 Hook = TypeVar("Hook", bound=type)
 
@@ -137,19 +139,16 @@ def modern_name(value: str) -> str:
     'bert_ad*3,none'
     """
     today = {e.formerly: e.name for e in ENCODINGS.values() if e.formerly}
-    parts = [item.partition("*") for item in value.split(",")]
-    return ",".join(
-        "+".join(today.get(name, name) for name in names.split("+")) + star + count
-        for names, star, count in parts
-    )
+    # names end at blanks, commas, plus signs and asterisks
+    return re.sub(r"[^\s,+*]+", lambda name: today.get(name[0], name[0]), value)
 
 
-def parse_encodings(value: str, flag: str = FLAG) -> List[Encoding]:
+def parse_encodings(value: str, given: str = "") -> List[Encoding]:
     """The encodings of one composition, joined by ``+``.
 
     Args:
         value: for example ``rotary`` or ``learned+rotary``.
-        flag: the flag that *value* was given by, for error messages.
+        given: the flag and its whole value, for error messages, if *value* is a part of a pattern.
 
     Returns:
         the registered encodings, in the order given.
@@ -157,18 +156,19 @@ def parse_encodings(value: str, flag: str = FLAG) -> List[Encoding]:
     Raises:
         UsageError: a name is unknown or repeated, or ``none`` is combined with others.
     """
+    given = given or f"{FLAG} {value}"
     names = [name.strip() for name in value.split("+")]
     for name in names:
         if name not in ENCODINGS:
             known = ", ".join(sorted(ENCODINGS))
             raise UsageError(
-                f"{flag} {value}: unknown encoding {name!r}; known: {known}; several are joined "
+                f"{given}: unknown encoding {name!r}; known: {known}; several are joined "
                 f"with +; {MAY_BE_OWN}"
             )
     if len(set(names)) < len(names):
-        raise UsageError(f"{flag} {value}: an encoding is named twice")
+        raise UsageError(f"{given}: an encoding is named twice")
     if "none" in names and len(names) > 1:
-        raise UsageError(f"{flag} {value}: none cannot be combined with others")
+        raise UsageError(f"{given}: none cannot be combined with others")
     return [ENCODINGS[name] for name in names]
 
 
@@ -186,8 +186,8 @@ def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
         UsageError: a composition is unknown, a count is not a positive integer, or an encoding of
             the input is restricted to some of the layers.
     """
-    items = split_pattern(value, flag, "rotary*3,none")
-    found = {item: parse_encodings(item, flag) for item in dict.fromkeys(items)}
+    items = split_pattern(value, flag, _PATTERN)
+    found = {item: parse_encodings(item, f"{flag} {value}") for item in dict.fromkeys(items)}
     period = ["+".join(encoding.name for encoding in found[item]) for item in items]
     if len(set(period)) > 1:
         for encoding in all_encodings(value):
@@ -201,6 +201,6 @@ def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
 
 def all_encodings(value: str) -> List[Encoding]:
     """The distinct encodings of a pattern, in order."""
-    names = [item.partition("*")[0] for item in value.split(",")]
+    names = dict.fromkeys(split_pattern(value, FLAG, _PATTERN))
     found = [encoding for each in names for encoding in parse_encodings(each)]
     return list({encoding.name: encoding for encoding in found}.values())

@@ -59,8 +59,8 @@ class RotaryFlags(ScalingFlags):
     )
     rotary_fraction: Optional[float] = setting(
         1.0,
-        "fraction of each head's channels that is rotated, above 0 and up to 1; the other channels "
-        "carry no position",
+        "fraction of each head's channels that is rotated, above 0 and up to 1, rounded to whole "
+        "pairs; the other channels carry no position",
         role="model",
         above=0,
         at_most=1,
@@ -213,6 +213,7 @@ class Rotary(QKVTransform):
     """
 
     applies_to_features = True  # rotations keep norms
+    named = "rotary"  # in messages
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -233,14 +234,14 @@ class Rotary(QKVTransform):
         size = f"head size {stack.head_dim} of the {stack.side}"
         if stack.head_dim % 2:
             raise UsageError(
-                f"--position-encoding rotary: rotates pairs of channels, and the {size} is odd; "
-                f"make it even by {stack.size_flags}"
+                f"--position-encoding {cls.named}: rotates pairs of channels, and the {size} is "
+                f"odd; make it even by {stack.size_flags}"
             )
         dim = rotated_channels(options, stack)
         if dim == 0:
             raise UsageError(
                 f"--rotary-fraction {options.rotary_fraction:g}: leaves no pair of channels of "
-                f"{size}; the smallest that works is {2 / stack.head_dim:g}"
+                f"{size}; give {2 / stack.head_dim:g} for one pair, or more"
             )
         check_kept(options, stack)
         check_scaling(options, dim, stack.max_positions)

@@ -13,6 +13,7 @@ so that these carry meaning over any distance; 1-RoPE is RoPE, and 0-RoPE has no
 differs from rotating a share of the channels, which spreads all frequencies over fewer pairs.
 """
 
+import math
 from functools import lru_cache
 from typing import Optional
 
@@ -26,7 +27,7 @@ from fairseq_posenc.flags.options import Options
 
 
 def rotated_channels(options: Options, stack: Stack) -> int:
-    """d, the number of channels of each head that are rotated."""
+    """d, the number of channels of each head that are rotated, in whole pairs."""
     return 2 * round(stack.head_dim * float(options.rotary_fraction) / 2)
 
 
@@ -80,8 +81,9 @@ def check_kept(options: Options, stack: Stack) -> None:
     """
     dim = rotated_channels(options, stack)
     if kept_pairs(options, dim) == 0:
+        least = math.ceil(20_000 / dim) / 10_000  # not rounded down, which would keep none
         raise UsageError(
             f"--rotary-kept {options.rotary_kept:g}: keeps none of the {dim // 2} frequencies of "
             f"head size {stack.head_dim} of the {stack.side}; the smallest that works is "
-            f"{2 / dim:.4g}, and --position-encoding none rotates nothing"
+            f"{least:g}, and --position-encoding none rotates nothing"
         )

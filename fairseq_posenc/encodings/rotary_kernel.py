@@ -1,7 +1,7 @@
 """The rotation of queries and keys as one kernel of a GPU, written in Triton.
 
-Triton comes with PyTorch for CUDA; this file cannot be imported without.  The real form of RoFormer
-Eq. 26 (34 in arXiv 2104.09864) has two terms for every channel,
+Triton comes with PyTorch for CUDA; this file cannot be imported without Triton.  The real form of
+RoFormer Eq. 26 (34 in arXiv 2104.09864) has two terms for every channel,
 
     out_c = x_c cos mθ ± x_c' sin mθ,
 

@@ -91,9 +91,7 @@ def _ntk(dim: int, base: float, scaling: Scaling) -> Tensor:
 
 def _yarn(dim: int, base: float, scaling: Scaling) -> Tensor:
     first, last = _ramp(dim, base, scaling)
-    return _yarn_between(
-        max(math.floor(first), 0), min(math.ceil(last), dim - 1), dim, base, scaling
-    )
+    return _yarn_between(math.floor(first), math.ceil(last), dim, base, scaling)
 
 
 def _yarn_untruncated(dim: int, base: float, scaling: Scaling) -> Tensor:
@@ -248,7 +246,7 @@ def check_scaling(options: Options, dim: int, longest: int) -> None:
     if rule == "none" and factor != 1:
         raise UsageError(
             f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
-            "linear, ntk, yarn or llama3 there"
+            f"one of {', '.join(name for name in RULES if name != 'none')} there"
         )
     if rule != "none" and factor == 1:
         raise UsageError(

@@ -104,7 +104,7 @@ class ClippedDistances(ContentBias):
         if values is None:
             return None
         if self._seen_from_last(content):
-            found = self._by_key(values, -2, content)  # (S, D) or (H, S, D)
+            found = self._by_key(values, -2, content)  # (S, D), or (H, S, D) by head
             return found.view(1, -1, *found.shape[-2:])
         rows = self._rows(content).squeeze(-2)  # (S) or (1|B, 1, S)
         found = values[..., rows, :]  # (S, D), (1|B, 1, S, D) or (H, 1|B, 1, S, D)
@@ -117,7 +117,7 @@ class ClippedDistances(ContentBias):
     def _by_key(self, x: Tensor, dim: int, content: Content) -> Tensor:
         """*x*, by distance from -K up along *dim*, by key instead, seen from the last key.
 
-        Keys further away than K, all those at the front, share the first.
+        Keys further away than K, all those at the front, share the first vector.
         """
         far, near = content.k.size(2) - self.max_distance - 1, self.max_distance + 1
         if far <= 0:

@@ -59,6 +59,11 @@ class Hook:
         super().__init__()
 
     @classmethod
+    def shifts_freely(cls, options: Options) -> bool:
+        """Whether the flags keep an encoding that is registered as relative so."""
+        return True
+
+    @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
         """Refuse what the class cannot be constructed for, without constructing anything.
 

@@ -12,7 +12,7 @@ sequence, which changes no product and lets both use half of the range.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Optional, Tuple
 
@@ -82,10 +82,11 @@ def check_range(decay: float, side: str, longest: int, dtype: torch.dtype) -> No
     most = int(2 * RANGE[dtype] / -decay)
     if longest > most:
         name = str(dtype).replace("torch.", "")
+        wider = ", or a wider type such as bfloat16" if dtype == torch.float16 else ""
         raise UsageError(
             f"--position-encoding xpos: over the {longest} positions of the {side} its scales "
-            f"leave the range of {name}, which holds {most}; give fewer positions, a larger "
-            "--xpos-scale-base, or a wider type such as bfloat16"
+            f"leave the range of {name}, which holds {most}; give fewer positions, or a larger "
+            f"--xpos-scale-base{wider}"
         )
 
 
@@ -106,6 +107,7 @@ class Xpos(Rotary):
     """
 
     applies_to_features = False  # queries and keys have different scales
+    named = "xpos"
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -115,10 +117,18 @@ class Xpos(Rotary):
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
         """Refuse flags that contradict xPos, and scales that leave the range of float32."""
-        for name, default in (("rotary_value", False), ("rotary_scaling", "none")):
-            if getattr(options, name) != default:
+        without = {
+            "rotary_value": "rotated values",
+            "rotary_scaling": "scaled frequencies",
+            "rotary_scaling_factor": "scaled frequencies",
+        }
+        defaults = {field.name: field.metadata["default"] for field in fields(XposFlags)}
+        for name, what in without.items():
+            value = getattr(options, name)
+            if value != defaults[name]:
+                given = flag_of(name) + ("" if value is True else f" {value}")
                 raise UsageError(
-                    f"{flag_of(name)}: xPos is defined without; drop it, or give "
+                    f"{given}: xPos is defined without {what}; drop it, or give "
                     "--position-encoding rotary"
                 )
         super().check(options, stack)

@@ -89,7 +89,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         return self[name]
 
     def choices(self) -> str:
-        """The registered names, and how there are others, for messages."""
+        """The registered names, and how another name may be right, for messages."""
         return f"{' or '.join(self)}; {MAY_BE_OWN}"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:

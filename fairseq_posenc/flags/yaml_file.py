@@ -120,7 +120,7 @@ def keys(
 
 
 def named(read: Reader, what: str) -> Callable[[Any], Dict[str, Any]]:
-    """A reader of a mapping from names to what *read* reads; *what* says that, for messages."""
+    """A reader of a mapping from names to what *read* reads; *what* describes it in messages."""
 
     def read_all(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict):

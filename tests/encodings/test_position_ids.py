@@ -1,6 +1,7 @@
 """--position-ids: the positions that rules find, and what models make of given ones."""
 
 from argparse import Namespace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,7 +23,8 @@ SOME += ["shaw_values:rotary+shaw", "softmax:rotary+deberta", "elu:rotary", "fav
 
 def read(rule, text, causal=True, padding=(0, 0), given=None, **flags):
     """The table's and the layers' positions of a text of symbols."""
-    stack = encoding_of("learned", causal=causal).stack
+    side = "decoder" if causal else "encoder"
+    stack = replace(encoding_of("learned", causal=causal).stack, side=side)
     indices = torch.tensor([[SYMBOLS[symbol] for symbol in text.split()]])
     before, behind = (torch.full((1, n), PAD) for n in padding)
     indices = torch.cat((before, indices, behind), dim=1)

@@ -4,6 +4,8 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.models import FairseqEncoderDecoderModel
+from support import causal_language_models, masked_language_models
 from support.helpers import PAD, VOCABULARY, build, sentences, tiny
 from support.parts import encoding_flags, encoding_of
 
@@ -171,11 +173,37 @@ def test_encodings_without_positions_are_refused_by_name(name):
         tiny(name, "--random-positions", "40")
 
 
-@pytest.mark.parametrize("name", ["rotary", "t5+alibi", "transformer_xl"])
+SHIFT = ("--random-positions", "4", "--position-sampler", "shift")
+
+
+@pytest.mark.parametrize("name", ["rotary", "t5+alibi", "transformer_xl", "rotary,none", "dape"])
 def test_a_shift_of_relative_encodings_alone_is_refused(name):
     with pytest.raises(UsageError, match="--position-sampler shift: moving .* changes nothing"):
-        tiny(name, "--random-positions", "40", "--position-sampler", "shift")
-    tiny("rotary", "--rotary-value", "--random-positions", "4", "--position-sampler", "shift")
+        tiny(name, *SHIFT)
+
+
+COUPLED = ("--position-ids", "coupling", "--position-separators", "w1 w2")
+NOTICING = {
+    "values": lambda: tiny("rotary", "--rotary-value", *SHIFT),
+    "some layers": lambda: tiny("rotary,tupe", *SHIFT),
+    "an adapted bias": lambda: tiny("dape", "--dape-bias", "fire", "--fire-length", "1", *SHIFT),
+    "[CLS]": lambda: masked_language_models.tiny("rotary+t5", "--untie-cls", *SHIFT),
+    "tokens without position": lambda: causal_language_models.tiny("rotary", *COUPLED, *SHIFT),
+}
+
+
+@pytest.mark.parametrize("name", NOTICING)
+@torch.no_grad()
+def test_a_shift_that_something_notices_is_accepted(name, monkeypatch):
+    model, tokens = NOTICING[name](), sentences(2, 6)
+    tokens[:, 0], tokens[:, 3] = VOCABULARY.bos(), VOCABULARY.eos()
+    tokens[:, [2, 4]] = VOCABULARY.index("w1")
+    translates = isinstance(model, FairseqEncoderDecoderModel)
+    text = (tokens, torch.full((2,), 6), tokens) if translates else (tokens,)
+    monkeypatch.setattr(torch, "randint", lambda *a, **k: torch.tensor([[3], [4]]))
+    plain = model.eval()(*text)[0]
+    moved = model.train()(*text)[0]
+    assert (plain - moved).abs().max() > 1e-5
 
 
 def test_lengths_that_do_not_fit_are_refused():
