@@ -8,16 +8,17 @@ from typing import Any, Dict, Iterable, Mapping, Optional, Set
 
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf, ValidationError, open_dict
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags, role_of
+from fairseq_posenc.configuration.given import why_without_effect
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.flags.usage import near
@@ -83,9 +84,12 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     if OmegaConf.is_config(model) and "position_encoding" in model:
         with open_dict(model):  # fairseq ignores flags newer than the checkpoint
             known = plug_in_flags()
-            model.update({name: v for name, v in _flat(overrides).items() if name in known})
-        for name in _flat(overrides):
+            for name in known.keys() & _flat(overrides).keys():
+                _put(model, name, _flat(overrides)[name])
+        for name, value in _flat(overrides).items():
             check_option(model, name, metadata_of(name, known))
+            if name in known:
+                _check_is_used(name, value, model)
         if "compile_layers" in _flat(overrides):
             check_compiled(model)
 
@@ -230,6 +234,26 @@ def _refused(name: str, value: object, path: str, what: str) -> UsageError:
         f"--model-overrides {name}={value!r}: {path} {what}, and that is part of the trained "
         f"model; to change it, train on with --finetune-from-model {path} {flag_of(name)} {value}"
     )
+
+
+def _put(model: Any, name: str, value: Any) -> None:
+    """Set a flag of a model's configuration, which may fix its type."""
+    try:
+        model[name] = value
+    except ValidationError as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--model-overrides {name}={value!r}: {reason}") from error
+
+
+def _check_is_used(name: str, value: Any, model: Any) -> None:
+    """Refuse a flag of ours that the model does not read, such as a scaling of ALiBi."""
+    family = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name))
+    default = metadata_of(name, plug_in_flags()).get("default")
+    if family is None or name not in family.__dataclass_fields__ or value in (None, default):
+        return
+    lacks = why_without_effect(name, model, family)
+    if lacks is not None:
+        raise UsageError(f"--model-overrides {name}={value!r}: has no effect {lacks}; leave it out")
 
 
 def _check_has_effect(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:

@@ -77,8 +77,19 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
     Args:
         name: the name of a flag of *family*.
     """
+    return why_without_effect(name, Namespace(**settings), family) is None
+
+
+def why_without_effect(name: str, cfg: Options, family: type) -> Optional[str]:
+    """What a setting lacks to have an effect, such as ``with --position-encoding alibi``, or None.
+
+    Args:
+        name: the name of a flag of *family*.
+        cfg: flat configuration, complete.
+    """
     fields = {field.name: field for field in dataclasses.fields(family)}
-    return _unmet(name, Namespace(**settings), fields) is None
+    unmet = _unmet(name, cfg, fields)
+    return None if unmet is None else _lacking(unmet, cfg)
 
 
 def _formerly(field: "dataclasses.Field[Any]") -> bool:
@@ -138,12 +149,17 @@ def _values(name: str, cfg: Options) -> List[Any]:
 
 
 def _message(name: str, value: object, unmet: Needs, cfg: Options) -> str:
-    first = next(iter(unmet))  # the others are alternatives to it
-    now = "+".join(map(str, _values(first, cfg)))
-    where = f"without {flag_of(first)}" if unmet[first] is None else f"with {flag_of(first)} {now}"
+    where = _lacking(unmet, cfg)
     what = " or ".join(_remedy(other, wanted) for other, wanted in unmet.items())
     given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
     return f"{given}: has no effect {where}; drop it, or {what}"
+
+
+def _lacking(unmet: Needs, cfg: Options) -> str:
+    """What a flag has no effect with, or without, for messages."""
+    first = next(iter(unmet))  # the others are alternatives to it
+    now = "+".join(map(str, _values(first, cfg)))
+    return f"without {flag_of(first)}" if unmet[first] is None else f"with {flag_of(first)} {now}"
 
 
 def _remedy(name: str, wanted: Any) -> str:

@@ -66,7 +66,7 @@ class QKVTransform(Hook, nn.Module):
     applies_to_features = False
     #: True if the keys of each head are changed differently, so that heads cannot share keys
     differs_by_head = False
-    #: the longest sequence that the transform takes without a warning, in tokens
+    #: the most positions that the transform takes without a warning
     reach: float = math.inf
 
     @classmethod
@@ -83,10 +83,10 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def exceeded(self, length: int) -> None:
-        """Called before a forward pass over more than :attr:`reach` tokens; may warn.
+        """Called before a forward pass with positions beyond :attr:`reach`; may warn.
 
         Args:
-            length: S, in tokens.
+            length: a number above all positions, S where they are counted.
         """
 
     def variant(self, layer: int) -> Any:

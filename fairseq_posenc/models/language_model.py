@@ -101,6 +101,8 @@ def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> N
     with open_config(cfg):
         cfg.max_target_positions = longest
     trained += int(option(cfg, "memory_length") or preset.get("memory_length", 0))
+    # random positions are those of longer texts
+    trained = max(trained, int(option(cfg, "random_positions") or 0))
     preset = {"rotary_original_length": trained, **preset}
     fresh = not is_complete(cfg)
     configure(cfg, flags, preset, language_model_stacks)

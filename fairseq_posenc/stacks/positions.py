@@ -128,13 +128,19 @@ class StackPositions:
         for encoding in self.encodings.values():
             if encoding.bounded and length > encoding.stack.max_positions:
                 raise encoding.too_long(length)
-            if encoding.transform is not None and length > encoding.transform.reach:
-                encoding.transform.exceeded(length)
+        if self.explicit is None or self.explicit.rule is None:  # else positions tell
+            self._say_how_far(length)
         if length > self.longest:
             raise UsageError(
                 f"{flag_of(str(self.abilities.longest))} {self.longest:g}: a sequence has {length} "
                 "tokens; shorten it"
             )
+
+    def _say_how_far(self, reach: int) -> None:
+        """Warn where a transform gets positions beyond those of training, up to *reach* - 1."""
+        for encoding in self.encodings.values():
+            if encoding.transform is not None and reach > encoding.transform.reach:
+                encoding.transform.exceeded(reach)
 
     def leave_out_column(self) -> None:
         """Count positions where ``--position-ids`` would read those that come with the data."""
@@ -172,6 +178,8 @@ class StackPositions:
         length = remembered + tokens.size(1)
         counted = count_positions(remembered > 0, length, padding, tokens.device)
         explicit = self.explicit.of_batch(tokens, counted, training, given)
+        if explicit is not None and self.explicit.rule is not None:
+            self._say_how_far(length if explicit.of_layers is None else explicit.reach)
         return padding._replace(explicit=explicit)
 
     def of_layers(self, x: Tensor, keys: Keys) -> Dict[Kind, Positions]:

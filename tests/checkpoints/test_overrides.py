@@ -13,7 +13,7 @@ def classifier(**task):
     """The checkpoint of a classifier of three tones, as fairseq reads it."""
     trained = {"num_classes": 3, "init_token": 0, "separator_token": None}
     named = {"_name": "sentence_prediction", "classification_head_name": "tone"}
-    shape = {"max_positions": 9, "dropout": 0.1}
+    shape = {"max_positions": 9, "dropout": 0.1, "rotary_scaling": "none"}
     groups = {
         "task": {**named, **trained, "regression_target": False, "pairs": "nsp", **task},
         "criterion": named,
@@ -37,6 +37,9 @@ def classifier(**task):
         ({"regression_target": True}, ["--regression-target True", "trained with False"]),
         ({"pairs": "sop"}, ["--pairs sop", "trained with nsp"]),
         ({"share_all_embeddings": True}, ["share_all_embeddings: has no effect on posenc_masked"]),
+        ({"alibi_slopes": "x"}, ["alibi_slopes: unknown setting"]),
+        ({"rotary_factors": "1,2"}, ["rotary_factors='1,2': has no", "--rotary-scaling none"]),
+        ({"dape_width": 8}, ["--model-overrides dape_width=8", "was trained with 32"]),
         ({1: 2}, ["{1: 2}", "must name settings"]),
         ({"model": {"model": {"dropout": 0}}}, ["model", "must name settings"]),
     ],
@@ -46,6 +49,15 @@ def test_what_would_change_a_trained_model_is_refused(overrides, words):
     with pytest.raises(UsageError) as error:
         apply_overrides(classifier(), overrides, "x.pt")
     assert all(word in str(error.value) for word in words), error.value
+
+
+def test_a_scaling_of_another_encoding_is_refused():
+    state = classifier()
+    apply_overrides(state, {"rotary_scaling": "yarn", "rotary_scaling_factor": 4.0}, "x.pt")
+    assert state["cfg"].model.rotary_scaling == "yarn"
+    state["cfg"].model.position_encoding = "alibi"
+    with pytest.raises(UsageError, match="='yarn': has no effect with --position-encoding alibi"):
+        apply_overrides(state, {"rotary_scaling": "yarn"}, "x.pt")
 
 
 def test_what_agrees_with_the_training_is_accepted(caplog):

@@ -14,6 +14,7 @@ from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.resuming import check_settings_of
 from fairseq_posenc.configuration.fields import plug_in_flags, role_of
+from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
@@ -79,6 +80,7 @@ def test_the_table_of_stock_roles_names_flags_that_exist():
 def test_overrides_of_the_trained_model_are_refused(family):
     cfg = configuration(family)
     groups = {"task": {}, "model": OmegaConf.to_container(cfg.model, enum_to_str=True)}
+    own = plug_in_flags()
     for name, field in flags_of(family).items():
         state = {"cfg": OmegaConf.create(groups)}
         other = other_value(field, cfg.model.get(name))
@@ -86,6 +88,9 @@ def test_overrides_of_the_trained_model_are_refused(family):
             with pytest.raises(UsageError, match=rf"--model-overrides {name}="):
                 apply_overrides(state, {name: other}, "x.pt")
             apply_overrides(state, {name: cfg.model.get(name)}, "x.pt")  # says what it is
+        elif name in own and not has_effect(name, {**cfg.model, name: other}, family.dataclass):
+            with pytest.raises(UsageError, match=rf"--model-overrides {name}=.* has no effect"):
+                apply_overrides(state, {name: other}, "x.pt")
         else:
             apply_overrides(state, {name: other}, "x.pt")
             assert state["cfg"].model[name] == other, name

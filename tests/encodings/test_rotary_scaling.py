@@ -3,10 +3,11 @@
 import inspect
 import logging
 import math
+from functools import partial
 
 import pytest
 import torch
-from support.helpers import build, decode_in_steps, sentences, tiny
+from support.helpers import VOCABULARY, build, decode_in_steps, sentences, tiny
 from support.parts import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
@@ -256,6 +257,19 @@ def test_decoding_step_by_step_gives_it_once(warnings_of):
     model = tiny("rotary", "--rotary-original-length", "8")
     source, target = sentences(1, 5), sentences(1, 12)
     assert len(warnings_of(lambda: decode_in_steps(model, source, target, [1] * 12))) == 1
+
+
+@pytest.mark.parametrize("rule, least", [("segments", 3), ("documents", 3), ("digits", 9)])
+def test_it_counts_the_positions_that_a_rule_gives(rule, least, warnings_of):
+    """Of 9 tokens, every third begins a segment or document; digits are for a table alone."""
+    symbols = ("--position-separators", "w1") if rule != "digits" else ("--position-digits", "w1")
+    flags = ("--position-ids", rule, *symbols)
+    tokens = torch.full((1, 9), 20)
+    tokens[:, 2::3] = VOCABULARY.index("w1")
+    for length in (least - 1, least):
+        model = tiny("sinusoidal+rotary", "--rotary-original-length", str(length), *flags)
+        said = warnings_of(partial(model.encoder, tokens))
+        assert len(said) == (length < least)
 
 
 @pytest.mark.parametrize("name", ["rotary", "alibi", "t5", "sinusoidal", "none"])

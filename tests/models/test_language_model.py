@@ -159,6 +159,8 @@ def test_layers_to_keep_are_those_of_the_checkpoint():
         ("--max-target-positions 16", 16),
         # whole sentences may be longer than a block
         ("--max-target-positions 64 --sample-break-mode eos", 64),
+        ("--max-target-positions 64 --random-positions 50", 50),
+        ("--max-target-positions 64 --random-positions 20", 32),
     ],
 )
 def test_the_length_of_training(flags, trained):
