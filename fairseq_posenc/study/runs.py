@@ -79,6 +79,8 @@ def finished_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
 
 
 Chosen = Dict[str, Dict[str, str]]
+#: The losses of a search, one for each seed, by system and by flag and value.
+Tried = Dict[str, Dict[str, List[float]]]
 
 
 def trials(plan: Plan) -> Dict[str, List[Tuple[Dict[str, str], List[Spec]]]]:

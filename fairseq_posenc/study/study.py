@@ -16,7 +16,7 @@ from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.results import DONE, PLAN
-from fairseq_posenc.study.runs import Chosen, Spec, specs, speed_specs, trials
+from fairseq_posenc.study.runs import Chosen, Spec, Tried, specs, speed_specs, trials
 from fairseq_posenc.study.work import Worker
 
 Job = Tuple[Spec, str]  # a run, and the last of its steps to do, or nothing for all
@@ -100,30 +100,31 @@ def carry_out(
 
 def search(
     plan: Plan, make: Callable[[Sequence[Job]], Results], note: Callable[[str], None]
-) -> Tuple[Chosen, Dict[str, Dict[str, float]]]:
+) -> Tuple[Chosen, Tried]:
     """Try the values of the search with the first seeds, and choose by the mean validation loss.
 
     Returns:
-        the chosen flags, and the loss of every value with which all seeds succeeded and none
-            diverged, by system.
+        the chosen flags, and the losses of every value with which all seeds succeeded and none
+            diverged, one for each seed, by system.
     """
     found = trials(plan)
     until = RECIPES[plan.recipe].until
     jobs = [(spec, until) for tried in found.values() for _, runs in tried for spec in runs]
     results = iter(make(jobs) if jobs else [])
     chosen: Chosen = {}
-    losses: Dict[str, Dict[str, float]] = {}
+    losses: Tried = {}
     for system, tried in found.items():
         flags = {" ".join(next(iter(one.items()))): one for one, _ in tried}
         found_by_value = {
             name: [_loss(next(results)) for _ in runs] for name, (_, runs) in zip(flags, tried)
         }
         means = {name: math.fsum(each) / len(each) for name, each in found_by_value.items()}
-        losses[system] = {name: loss for name, loss in means.items() if math.isfinite(loss)}
+        finite = {name: loss for name, loss in means.items() if math.isfinite(loss)}
+        losses[system] = {name: found_by_value[name] for name in finite}
         # where every value failed, the runs of this system fail, too, and say why
-        best = min(flags, key=lambda name: losses[system].get(name, math.inf))
+        best = min(flags, key=lambda name: finite.get(name, math.inf))
         chosen[system] = flags[best]
-        note(f"{system}: {best} of {losses[system]}")
+        note(f"{system}: {best} of {finite}")
     return chosen, losses
 
 
@@ -137,7 +138,7 @@ def write_plan(
     study: Path,
     plan: Plan,
     chosen: Chosen,
-    tried: Dict[str, Dict[str, float]],
+    tried: Tried,
     runs: Iterable[Spec],
     timed: Iterable[Spec],
 ) -> None:

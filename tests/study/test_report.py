@@ -118,6 +118,16 @@ def test_the_search_is_shown_and_a_best_value_at_an_edge_is_named(undrawn, tmp_p
     assert "rotary (1e-3)" in told and "stock" not in told and "t5" not in told
 
 
+def test_a_search_with_several_seeds_shows_how_they_agree(undrawn, tmp_path):
+    losses = {"stock": {"--lr 1e-3": [5.0, 5.2], "--lr 2e-3": [4.0, 8.0]}, "t5": {}}
+    search = {"--lr": ["1e-3", "2e-3"]}
+    folder = make(tmp_path / "study", tried=losses, search=search, search_seeds=2)
+    _, markdown = written(folder)
+    assert "mean ± standard deviation over the first 2 seeds" in markdown
+    assert "| stock | 5.100 ± 0.141 | 6.000 ± 2.828 | `1e-3` |" in markdown
+    assert "| t5 | – | – |  |" in markdown
+
+
 def test_a_value_that_other_seeds_do_not_bear_out_is_named(undrawn, tmp_path):
     losses = {"stock": (4.0, 7.0), "rotary": (3.0, 3.2), "t5": (4.5, 9.0)}
 

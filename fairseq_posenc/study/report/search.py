@@ -1,13 +1,17 @@
 """The search before the runs: what was tried and chosen, what is at an edge, what was luck."""
 
 from statistics import mean
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
-from fairseq_posenc.study.report.document import Section, Table, names, number
+import numpy as np
+
+from fairseq_posenc.study.report.document import Section, Table, names, spread
 from fairseq_posenc.study.report.figures import Curve, small_multiples
 from fairseq_posenc.study.results import Study
+from fairseq_posenc.study.statistics import summarise
 
 TITLE = "Search"
+Losses = Dict[str, List[float]]  # of each seed, by value
 
 
 def search_section(study: Study) -> Section:
@@ -18,10 +22,13 @@ def search_section(study: Study) -> Section:
     flag, values = next(iter(study.plan["search"].items()))
     rows, chosen = [], len(values) + 1
     for name, losses in tried.items():
-        rows.append([name, *(number(losses.get(value)) for value in values), _best(losses) or ""])
+        shown = [spread(summarise(losses[v]) if v in losses else None) for v in values]
+        rows.append([name, *shown, _best(losses) or ""])
+    seeds, several = _seeds(study)
+    told = f"mean ± standard deviation over {seeds}" if several else f"with {seeds}"
     caption = (
-        f"Validation loss by the value of {flag}, {_seeds(study)}; the same values for every "
-        "system. All runs have the value chosen."
+        f"Validation loss by the value of {flag}, {told}; the same values for every system. All "
+        "runs have the value chosen."
     )
     header = ["system", *(f"{flag} {value}" for value in values), "chosen"]
     parts: List[Any] = [Table(caption, header, rows, text=(chosen,), code=(chosen,))]
@@ -31,7 +38,8 @@ def search_section(study: Study) -> Section:
         parts.append(
             small_multiples(
                 "search", what, curves, study.baseline, labels, ("log", "linear"),
-                front=f"{_seeds(study)} (blue line)",
+                front=f"mean and range over {seeds} (blue line and band)" if several
+                else f"with {seeds} (blue line)",
                 note="Losses far above all others are beyond the edge.",
             )
         )  # fmt: skip
@@ -63,7 +71,7 @@ def lucky_choices(study: Study) -> List[str]:
     """A sentence on systems that do worse over all seeds than another value did in the search."""
     lucky = []
     for name, losses in _tried(study).items():
-        others = sorted(losses.values())[1:]
+        others = sorted(map(mean, losses.values()))[1:]
         found = [run.scores["loss"] for run in study.of(name) if "loss" in run.scores]
         if others and len(found) > 1 and mean(found) > others[0]:
             lucky.append(name)
@@ -76,37 +84,33 @@ def lucky_choices(study: Study) -> List[str]:
     ]
 
 
-def _seeds(study: Study) -> str:
-    """The seeds that tried each value."""
+def _seeds(study: Study) -> Tuple[str, bool]:
+    """The seeds that tried each value, and whether there are several."""
     number = study.plan.get("search_seeds", 1)
-    return "with the first seed" if number == 1 else f"mean over the first {number} seeds"
+    return ("the first seed", False) if number == 1 else (f"the first {number} seeds", True)
 
 
-def _tried(study: Study) -> Dict[str, Dict[str, float]]:
+def _tried(study: Study) -> Dict[str, Losses]:
     """Losses by system and by value."""
-    tried: Dict[str, Dict[str, float]] = study.plan.get("tried") or {}
     return {
-        name: {setting.partition(" ")[2]: loss for setting, loss in losses.items()}
-        for name, losses in tried.items()
+        # studies of one seed that are older than searches with several have a number
+        name: {setting.partition(" ")[2]: [*np.atleast_1d(each)] for setting, each in found.items()}
+        for name, found in (study.plan.get("tried") or {}).items()
     }
 
 
-def _best(losses: Dict[str, float]) -> Optional[str]:
-    return min(losses, key=lambda value: losses[value], default=None)
+def _best(losses: Losses) -> Optional[str]:
+    return min(losses, key=lambda value: mean(losses[value]), default=None)
 
 
-def _curve(losses: Dict[str, float]) -> Optional[Curve]:
+def _curve(losses: Losses) -> Optional[Curve]:
     """The losses by increasing value; None with fewer than two values above 0."""
-    points = sorted((value, loss) for value, loss in _numbers(losses) if value > 0)
+    known = [(_float(value), each) for value, each in losses.items()]
+    points = sorted((value, each) for value, each in known if value is not None and value > 0)
     if len(points) < 2:
         return None
-    x, loss = zip(*points)
-    return Curve(x, loss, loss, loss)
-
-
-def _numbers(losses: Dict[str, float]) -> List[Any]:
-    known = [(_float(value), loss) for value, loss in losses.items()]
-    return [(value, loss) for value, loss in known if value is not None]
+    x, each = zip(*points)
+    return Curve(x, list(map(mean, each)), list(map(min, each)), list(map(max, each)))
 
 
 def _float(value: str) -> Optional[float]:
