@@ -69,8 +69,7 @@ def prepare(args: argparse.Namespace) -> None:
         name: read_questions(getattr(args, name), name != "test", misplaced[name]) for name in names
     }
     load_plug_in()
-    from fairseq.data import Dictionary
-
+    from fairseq_posenc.checkpoints.loader import read_dictionary
     from fairseq_posenc.text.preparation import Preparation
     from fairseq_posenc.training.reading.alignment import surface_reader
     from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
@@ -80,8 +79,7 @@ def prepare(args: argparse.Namespace) -> None:
     if text.subword_file is not None and not os.path.exists(text.subword_file):
         raise UsageError(f"--subword-file {text.subword_file}: no such file")
     preparation = Preparation(text)
-    dictionary = Dictionary.load(args.dict)
-    dictionary.add_symbol("<mask>")
+    dictionary = read_dictionary(args.dict)
     surface_of = surface_reader(preparation.words, dictionary.unk_word)
     with new_folder(args.out_dir) as folder:
         for name, reading in found.items():

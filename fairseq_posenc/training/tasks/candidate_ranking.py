@@ -23,6 +23,7 @@ from omegaconf import II, MISSING
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.flags.settings import check_settings
 from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
 
@@ -139,7 +140,7 @@ class CandidateRankingTask(MaskedLMTask):
         path = os.path.join(cfg.data, "input0", "dict.txt")
         if not os.path.isfile(path):
             raise UsageError(f"{cfg.data}: has no input0/dict.txt; give a folder of candidates")
-        return cls(cfg, Dictionary.load(path))
+        return cls(cfg, read_dictionary(path, adds_mask=False))
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: object) -> CandidateDataset:
         """Load a split."""
