@@ -279,7 +279,7 @@ def read_json_object(
         UsageError: it cannot be read or is not a JSON object.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # editors add byte-order marks
             content = json.load(file)
     except OSError as error:
         reason = error.strerror or error

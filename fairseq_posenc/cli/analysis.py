@@ -54,7 +54,7 @@ def positions(args: argparse.Namespace) -> None:
     "training",
     "loss curves from training logs",
     argument("logs", nargs="+", type=Path, metavar="LOG"),
-    argument("--output", required=True, type=Path, metavar="FILE"),
+    argument("--output", required=True, type=Path, metavar="FILE", help="the figure to write"),
     argument(
         "--labels",
         nargs="+",
@@ -62,7 +62,7 @@ def positions(args: argparse.Namespace) -> None:
         metavar="NAME",
         help="names of the runs; runs with the same name are averaged (default: their folders)",
     ),
-    argument("--metric", choices=METRICS, default="loss"),
+    argument("--metric", choices=METRICS, default="loss", help="what is drawn (loss)"),
     number(
         "--from",
         "leave out earlier updates, whose high loss would flatten the curves",
@@ -96,7 +96,7 @@ def training(args: argparse.Namespace) -> None:
     "perplexity against context length",
     argument("data", metavar="DATA-BIN", help="output folder of fairseq-preprocess"),
     argument("runs", nargs="+", metavar="NAME=CHECKPOINT"),
-    argument("--output", required=True, type=Path, metavar="PNG"),
+    argument("--output", required=True, type=Path, metavar="PNG", help="the figure to write"),
     argument("--csv", type=Path, metavar="CSV", help="also write the perplexities"),
     argument("--lengths", required=True, metavar="L,L,...", help="context lengths"),
     number("--last", "tokens scored per window", metavar="K"),

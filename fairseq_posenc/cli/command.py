@@ -91,6 +91,13 @@ def place(name: str, help: Optional[str] = None, **options: Any) -> Declare:
     return argument(dest, metavar=name, help=help, **options)
 
 
+def device() -> Declare:
+    """The flag ``--device``."""
+    return argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where to compute (cpu)"
+    )
+
+
 def switch(name: str, help: str) -> Declare:
     """A flag without a value."""
     return argument(name, action="store_true", help=help)

@@ -9,6 +9,7 @@ from fairseq_posenc.cli.command import (
     argument,
     at_least,
     command,
+    device,
     load_plug_in,
     number,
     place,
@@ -148,7 +149,7 @@ def parallel_documents(args: argparse.Namespace) -> None:
     ),
     given_context,
     argument("--json", metavar="FILE", help="also write accuracies and scores to this file"),
-    argument("--device", default="cpu", choices=("cpu", "cuda"), help="default: cpu"),
+    device(),
     user_dir(),
 )
 def score_choices(args: argparse.Namespace) -> None:

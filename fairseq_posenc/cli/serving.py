@@ -13,6 +13,7 @@ from fairseq_posenc.cli.command import (
     argument,
     at_least,
     command,
+    device,
     load_plug_in,
     number,
     several,
@@ -34,7 +35,7 @@ _STREAM = several(
     number("--max-tokens", "tokens in a batch", 4000),
     number("--buffer", f"lines to read before the model is run ({BUFFER}; 1 from a terminal)"),
     argument("--threads", type=int, default=0, metavar="N", help="default: the engine's own"),
-    argument("--device", default="cpu", choices=("cpu", "cuda"), help="default: cpu"),
+    device(),
     user_dir(),
 )
 

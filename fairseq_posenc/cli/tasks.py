@@ -11,6 +11,7 @@ from fairseq_posenc.cli.command import (
     argument,
     at_least,
     command,
+    device,
     group,
     load_plug_in,
     number,
@@ -156,7 +157,7 @@ _ANSWER = {
         kind=float,
     ),
     number("--batch-size", "windows in a batch", 32),
-    argument("--device", default="cpu", choices=("cpu", "cuda"), help="where to compute (cpu)"),
+    device(),
     user_dir(),
 )
 def answer(args: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from fairseq_posenc import __version__
 from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import GROUPS, analysis, commands, main
+from fairseq_posenc.cli import GROUPS, analysis, commands, get_parser, main
 from fairseq_posenc.cli import installation as doctor
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS
@@ -316,3 +316,20 @@ def test_the_wheel_brings_the_command(tmp_path):
     with tarfile.open(sdist) as archive:
         kept = {name.partition("/")[2] for name in archive.getnames()}
     assert {"CHANGELOG.md", "CITATION.cff", "docs/index.md", "examples/README.md"} <= kept
+
+
+def options_of(parser):
+    """All flags of a parser and of its commands."""
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for inner in action.choices.values():
+                yield from options_of(inner)
+        elif action.option_strings:
+            yield parser.prog, action
+
+
+def test_every_flag_says_what_it_does():
+    silent = [
+        (name, flag.option_strings) for name, flag in options_of(get_parser()) if not flag.help
+    ]
+    assert not silent
