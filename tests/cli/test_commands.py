@@ -1,5 +1,6 @@
 """fairseq-posenc: what every command has in common, path, list, doctor, and how it is installed."""
 
+import argparse
 import os
 import re
 import resource
@@ -321,7 +322,7 @@ def test_the_wheel_brings_the_command(tmp_path):
 def options_of(parser):
     """All flags of a parser and of its commands."""
     for action in parser._actions:
-        if isinstance(action.choices, dict):
+        if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():
                 yield from options_of(inner)
         elif action.option_strings:
