@@ -168,7 +168,8 @@ class MultiheadAttention(MultiheadKernel):
                 if added is None:
                     relative_values = partial(self.position_terms.relative_values, content)
                 else:
-                    v = v if added.size(1) == 1 else repeat_heads(v, self.num_heads)
+                    if added.size(1) > 1:  # keys and values are of the same heads
+                        k, v = repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)
                     v = v + added.type_as(v)
         scale = self.encoding.scale
         if terms is not None or length_factor is not None:

@@ -108,6 +108,8 @@ def configure(
                 source = _DEFAULTS_FROM.get(name)
                 default = option(cfg, source) if source in fields else fields[name]
                 setattr(cfg, name, preset.get(name, default))
+        if option(cfg, "offload_activations"):  # fairseq says so for its translation models alone
+            cfg.checkpoint_activations = True
         if fresh:  # a checkpoint loads with the values that it was trained with
             check_settings(cfg, dataclasses.fields(family))
             check_compiled(cfg)

@@ -135,6 +135,8 @@ def check_mask_decoder(cfg: Options) -> None:
     why = {
         "funnel_stages": "a Funnel encoder has layers of its own after its stages",
         "encoder_layerdrop": "the last layer is the decoder, and must not be dropped",
+        "encoder_layers_to_keep": "the last layer is the decoder, and must be kept",
+        "random_positions": "its table counts positions",
         "causal": "the table counts positions in a text that is seen as a whole",
         "position_ids": "its table counts positions",
     }

@@ -13,6 +13,7 @@ from fairseq.models.roberta.model import RobertaClassificationHead, RobertaLMHea
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.flags.settings import setting
 
 POOLERS = ("cls", "mean")
@@ -88,8 +89,10 @@ def mean_of(features: Tensor, real: Tensor) -> Tensor:
         features: (B, T, C).
         real: (B, T), False at padding.
     """
-    weights = real.unsqueeze(-1).type_as(features)
-    return (features * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp(min=1)
+    wide = features.to(AT_LEAST_FLOAT32[features.dtype])  # a sum may leave the range of float16
+    weights = real.unsqueeze(-1).type_as(wide)
+    mean = (wide * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp(min=1)
+    return mean.type_as(features)
 
 
 def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:

@@ -40,6 +40,7 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
     """
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        layer.register_forward_pre_hook(_with_gradient)
         wrapped = fsdp_wrap(layer, min_num_params=0)
     else:
         wrapped = fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
@@ -49,6 +50,17 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
             "must apply a layer equally often; drop one of the two"
         )
     return wrapped if cfg.checkpoint_activations else compile_layer(layer, wrapped, cfg)
+
+
+def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
+    """Inputs of a checkpointed layer of which the first, (B, T, C), has a gradient.
+
+    fairseq's checkpoint trains no parameter if no tensor that it is given has one, as below frozen
+    embeddings.
+    """
+    x, *others = inputs
+    trains = torch.is_grad_enabled() and any(p.requires_grad for p in layer.parameters())
+    return (x.detach().requires_grad_(), *others) if trains and not x.requires_grad else None
 
 
 def finish_layer(layer: Layer, cfg: Options) -> None:

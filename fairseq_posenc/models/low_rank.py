@@ -22,7 +22,7 @@ from fairseq_posenc.checkpoints.reading import (
     refuse_adapted,
     write_checkpoint,
 )
-from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.options import SIDES, Layer, Options, option
 from fairseq_posenc.layers.low_rank import LowRankLinear
 
 _PARTS = (".lora_A", ".lora_B")
@@ -132,8 +132,9 @@ def _read_base(path: Optional[str], rank: int) -> Dict[str, Tensor]:
 
 
 def _check(cfg: Options, rank: int) -> None:
-    """Refuse flags under which frozen layers would get no gradients, or their hooks be lost."""
-    for name in ("checkpoint_activations", "quant_noise_pq", "quant_noise_scalar", "share_layers"):
+    """Refuse flags under which the base would not fit, or hooks of frozen layers be lost."""
+    kept = [f"{side}_layers_to_keep" for side in SIDES]  # the base is read as a whole
+    for name in ("quant_noise_pq", "quant_noise_scalar", "share_layers", *kept):
         value = option(cfg, name)
         if value not in (None, False, 0, 0.0, "none"):
             raise UsageError(

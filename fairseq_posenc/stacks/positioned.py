@@ -17,6 +17,11 @@ from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.positions import StackPositions
 
 
+def kernels_in(module: nn.Module) -> List[AttentionKernel]:
+    """The self-attentions in *module*, in order."""
+    return [each for each in module.modules() if isinstance(each, AttentionKernel)]
+
+
 class PositionedStack:
     """Mixin that adds position encodings to fairseq's encoder and decoder.
 
@@ -56,13 +61,15 @@ class PositionedStack:
         for encoding in self.encodings.values():
             for name, module in encoding.modules.items():
                 self.add_module(name, module)
-        self.positions.number(self.kernels())
+        # iterating over a list with LayerDrop would leave some out
+        layers = map(kernels_in, self.layers.children())
+        self.positions.number([kernels for kernels in layers if kernels])
         apply_norms_and_biases(cast(nn.Module, self), cfg)
-        share_layers(self.layers.children(), cfg)  # iterating with LayerDrop would leave some out
+        share_layers(self.layers.children(), cfg)
 
     def kernels(self) -> List[AttentionKernel]:
         """The self-attentions of the stack, in order."""
-        return [module for module in self.modules() if isinstance(module, AttentionKernel)]
+        return kernels_in(cast(nn.Module, self))
 
     def added_positions(self, tokens: Tensor, explicit: Optional[Explicit]) -> Tensor:
         """The vectors of positions that are added to the embeddings of all *tokens*.

@@ -91,6 +91,9 @@ class StackPositions:
         name = self.abilities.longest
         #: the most tokens that the kernel has parameters for
         self.longest: float = math.inf if name is None else option(cfg, name)
+        transforms = [e.transform for e in self.encodings.values() if e.transform is not None]
+        #: the most positions that all transforms take without a warning
+        self.reach = min((transform.reach for transform in transforms), default=math.inf)
         self.causal = stack.causal
         #: numbers that differ between batches would be a reason to compile layers again
         self.compiled = bool(option(cfg, "compile_layers", False))
@@ -100,14 +103,16 @@ class StackPositions:
         #: the kernels of all kinds that differ in the tables of their transforms alone
         self.families: Dict[Tuple[str, Any], List[AttentionKernel]] = {}
 
-    def number(self, kernels: List[AttentionKernel]) -> None:
-        """Tell the kernels of the layers their index, and find those that share positions.
+    def number(self, layers: List[List[AttentionKernel]]) -> None:
+        """Tell the kernels the index of their layer, and find those that share positions.
 
         Args:
-            kernels: the self-attentions of the stack, in order.
+            layers: the self-attentions of each layer of the stack, in order; a layer of gated
+                units can have two.
         """
-        for index, kernel in enumerate(kernels):
-            layer = self.kept[index] if len(kernels) == len(self.kept) else index
+        kernels = [kernel for layer in layers for kernel in layer]
+        for index, kernel in [(i, kernel) for i, layer in enumerate(layers) for kernel in layer]:
+            layer = self.kept[index] if len(layers) == len(self.kept) else index
             kernel.place(layer, kernels[0])
             transform = kernel.encoding.transform
             variant = None if transform is None else transform.variant(layer)
@@ -128,7 +133,8 @@ class StackPositions:
         for encoding in self.encodings.values():
             if encoding.bounded and length > encoding.stack.max_positions:
                 raise encoding.too_long(length)
-        if self.explicit is None or self.explicit.rule is None:  # else positions tell
+        ruled = self.explicit is not None and self.explicit.rule is not None
+        if length > self.reach and not ruled:  # else positions tell
             self._say_how_far(length)
         if length > self.longest:
             raise UsageError(

@@ -59,7 +59,7 @@ class SentenceEncoder(TransformerEncoder):
     def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
         """One layer; under ``--skip-first-norm`` the first has no norm before its attention."""
         layer: Any = super().new_layer(cfg, encoding)
-        if cfg.skip_first_norm and not self.began:
+        if cfg.skip_first_norm and not self.began and self.positions.kept[0] == 0:
             layer.self_attn_layer_norm = nn.Identity()
         self.began = True
         return layer

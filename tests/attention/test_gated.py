@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from support.helpers import VOCABULARY, skip_without_cpu_kernels
+from support.helpers import VOCABULARY, skip_without_cpu_kernels, tiny
 from support.masked_language_models import build, count, texts
 from support.parts import encoding_of
 
@@ -189,3 +189,10 @@ def test_padding_changes_no_released_form():
     short = texts(1, 6)
     padded = torch.cat((short, torch.full((1, 4), VOCABULARY.pad())), 1)
     torch.testing.assert_close(model(padded)[0][:, :6], model(short)[0], atol=1e-5, rtol=1e-4)
+
+
+def test_both_units_of_a_decoder_layer_have_the_base_of_the_layer():
+    flags = ("--rotary-base", "160000,100", "--decoder-layers", "4")
+    model = tiny("gated:rotary", *flags)
+    bases = [kernel.kind.variant for kernel in model.decoder.kernels()]
+    assert bases == [160000, 160000, 100, 100] * 2

@@ -153,3 +153,13 @@ def test_a_full_model_continues_with_the_means_of_its_heads_and_a_grouped_one_wi
 def test_what_cannot_be_grouped_is_refused(flags, words):
     with pytest.raises(UsageError, match=words):
         build("posenc_transformer", *encoding_of_sides("rotary"), *flags)
+
+
+@pytest.mark.parametrize("heads", ["1", "2"])
+def test_one_query_with_values_of_distances_by_head(heads):
+    """With a gradient, attention is not fused; keys and values are then of the same heads."""
+    model = tiny("shaw_per_head:shaw", "--kv-heads", heads)
+    source, target = sentences(2, 5), sentences(2, 1, seed=1)
+    with torch.no_grad():
+        fused = model(source, None, target)[0]
+    torch.testing.assert_close(model(source, None, target)[0].detach(), fused, atol=1e-6, rtol=1e-5)

@@ -114,3 +114,14 @@ class TestRandomFeatures:
         sizes = [Favor.size(d, Namespace(favor_features=None)) for d in (1, 2, 8, 64)]
         assert sizes == [2, 2, 16, 266]
         assert Favor.size(64, Namespace(favor_features=100)) == 100
+
+
+def test_hidden_keys_of_large_queries_leave_gradients_finite():
+    """With a stabiliser from visible keys, the exponent of a hidden one has no bound of its own."""
+    favor = feature_map("favor", favor_epsilon=0.0)
+    k = torch.cat((torch.randn(1, 1, 3, D) * 40, torch.zeros(1, 1, 1, D)), dim=2).requires_grad_()
+    hidden = torch.tensor([False, False, False, True]).view(1, 4, 1, 1)
+    stabiliser = favor.stabiliser(k.transpose(1, 2), hidden, 4)
+    found = favor.keys(k, stabiliser).masked_fill(hidden.transpose(1, 2), 0.0)
+    found.sum().backward()
+    assert found.isfinite().all() and k.grad.isfinite().all()

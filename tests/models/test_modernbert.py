@@ -7,6 +7,7 @@ from support.helpers import PAD
 from support.masked_language_models import count, texts, tiny
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.layers.heads import mean_of
 
 PRE = ("--encoder-normalize-before",)
 
@@ -59,6 +60,11 @@ def test_heads_with_norms_are_their_formula():
     without = tiny("rotary", "--pooler-norm")
     without.load_state_dict(model.state_dict(), strict=True)
     assert not without.token_heads and not without.classification_heads
+
+
+def test_the_mean_of_many_tokens_stays_in_the_range_of_float16():
+    features = torch.full((1, 4096, 2), 20.0, dtype=torch.float16)
+    assert mean_of(features, torch.ones(1, 4096, dtype=torch.bool)).tolist() == [[[20.0, 20.0]]]
 
 
 @torch.no_grad()

@@ -58,6 +58,21 @@ def test_other_families_have_the_same_parts():
         assert names(found) == in_attention(found) != set()
 
 
+@pytest.mark.parametrize("encoding", ["rotary", "none,t5"])
+@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
+def test_recomputed_layers_above_frozen_embeddings_are_trained(encoding, flag):
+    """fairseq's checkpoint gives no gradient to parameters if no tensor that it takes has one."""
+    part = ("--train-only", "attention")
+    plain, again = (language_model(encoding, *part, *more).train() for more in ([], [flag]))
+    again.load_state_dict(plain.state_dict())
+    for each in (plain, again):
+        each(torch.tensor([[5, 6, 7, 8]]))[0].log_softmax(-1)[..., 5].mean().backward()
+    found = dict(again.named_parameters())
+    for name, parameter in plain.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(found[name].grad, parameter.grad)
+
+
 @pytest.mark.parametrize("recomputed", [[], ["--checkpoint-activations"]], ids=["", "recomputed"])
 def test_what_is_not_trained_stays_bit_for_bit(recomputed):
     torch.manual_seed(1)

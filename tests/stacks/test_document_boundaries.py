@@ -35,11 +35,11 @@ def test_documents_may_end_at_empty_lines():
         torch.testing.assert_close(got[start:end], alone, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("causal, ends", [(True, [0, 5, 6, 9]), (False, [0, 6, 7, 10])])
-def test_empty_lines_are_found_in_both_kinds_of_stacks(causal, ends):
+@pytest.mark.parametrize("side, ends", [("decoder", [0, 5, 6, 9]), ("encoder", [0, 6, 7, 10])])
+def test_empty_lines_are_found_in_both_kinds_of_stacks(side, ends):
     rule = Documents(
         Namespace(position_ids=None, position_separators="</s></s>"),
-        Namespace(causal=causal),
+        Namespace(side=side),
         VOCABULARY,
     )
     tokens = torch.tensor([[9, EOS, 8, 7, EOS, EOS, EOS, 6, EOS, EOS, 5, EOS, 4, PAD]])

@@ -192,7 +192,8 @@ class Favor(FeatureMap):
             features = projected(x, projection).add_(self.epsilon)
             return F.threshold(features, self.epsilon, self.epsilon, True)
         norms = self.epsilon > 0 or not per_query_max
-        limit = LARGEST_EXPONENT if stabiliser is None and not per_query_max else math.inf
+        # with a stabiliser visible keys are far below the limit, and hidden ones would be infinite
+        limit = math.inf if per_query_max else LARGEST_EXPONENT
         form = Exponents(norms, per_query_max, limit, self.epsilon)
         return PositiveFeatures.apply(x, stabiliser, projection, form)
 
