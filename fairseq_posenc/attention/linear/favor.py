@@ -192,8 +192,9 @@ class Favor(FeatureMap):
             features = projected(x, projection).add_(self.epsilon)
             return F.threshold(features, self.epsilon, self.epsilon, True)
         norms = self.epsilon > 0 or not per_query_max
-        # with a stabiliser visible keys are far below the limit, and hidden ones would be infinite
-        limit = math.inf if per_query_max else LARGEST_EXPONENT
+        # without ε the stabiliser of large keys is far below 0: hidden keys would be infinite
+        free = per_query_max or (stabiliser is not None and self.epsilon > 0)
+        limit = math.inf if free else LARGEST_EXPONENT
         form = Exponents(norms, per_query_max, limit, self.epsilon)
         return PositiveFeatures.apply(x, stabiliser, projection, form)
 
