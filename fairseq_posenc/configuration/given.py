@@ -133,7 +133,7 @@ def _flags_of(entry: Any) -> List[str]:
 
 def _matches(name: str, wanted: Any, cfg: Options, fields: Mapping[str, Any]) -> bool:
     if wanted is None:
-        return option(cfg, name) != fields[name].metadata.get("default")
+        return option(cfg, name) not in (None, False, 0)
     return not set(_values(name, cfg)).isdisjoint(_choices(wanted))
 
 

@@ -22,6 +22,7 @@ USEFUL = [
     ["--position-encoding", "learned+shaw", "--shaw-values"],
     ["--attention", "favor", "--position-encoding", "rotary", "--linear-rotary", "inputs"],
     ["--attention", "favor", "--position-encoding", "none", "--linear-epsilon", "1e-6"],
+    ["--attention", "bigbird", "--position-encoding", "rotary", "--bigbird-seed", "5"],
     [*GATED, "--gau-normaliser", "squared_relu", "--gau-length", "reference"]
     + ["--gau-reference-length", "9"],
     [*GATED, "--gau-reference-length", "9", "--gau-key-size", "8"],
