@@ -82,15 +82,17 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     _check_head(checkpoint, path)
     model: Any = checkpoint["cfg"].model
     if OmegaConf.is_config(model) and "position_encoding" in model:
+        flat, known = _flat(overrides), plug_in_flags()
+        own = {name: value for name, value in flat.items() if name in known}
         with open_dict(model):  # fairseq ignores flags newer than the checkpoint
-            known = plug_in_flags()
-            for name in known.keys() & _flat(overrides).keys():
-                _put(model, name, _flat(overrides)[name])
-        for name, value in _flat(overrides).items():
+            for name, value in own.items():
+                _put(model, name, value)
+        for name in flat:
             check_option(model, name, metadata_of(name, known))
-            if name in known:
+        for name, value in own.items():
+            if value not in (None, known[name].metadata.get("default")):
                 _check_is_used(name, value, model)
-        if "compile_layers" in _flat(overrides):
+        if "compile_layers" in flat:
             check_compiled(model)
 
 
@@ -248,8 +250,7 @@ def _put(model: Any, name: str, value: Any) -> None:
 def _check_is_used(name: str, value: Any, model: Any) -> None:
     """Refuse a flag of ours that the model does not read, such as a scaling of ALiBi."""
     family = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name))
-    default = metadata_of(name, plug_in_flags()).get("default")
-    if family is None or name not in family.__dataclass_fields__ or value in (None, default):
+    if family is None or name not in family.__dataclass_fields__:
         return
     lacks = why_without_effect(name, model, family)
     if lacks is not None:

@@ -81,7 +81,7 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
 
 
 def why_without_effect(name: str, cfg: Options, family: type) -> Optional[str]:
-    """What a setting lacks to have an effect, such as ``with --position-encoding alibi``, or None.
+    """Say why a setting has no effect, such as ``with --position-encoding alibi``, or None.
 
     Args:
         name: the name of a flag of *family*.
@@ -156,7 +156,7 @@ def _message(name: str, value: object, unmet: Needs, cfg: Options) -> str:
 
 
 def _lacking(unmet: Needs, cfg: Options) -> str:
-    """What a flag has no effect with, or without, for messages."""
+    """Name what a flag has no effect with, or without, for messages."""
     first = next(iter(unmet))  # the others are alternatives to it
     now = "+".join(map(str, _values(first, cfg)))
     return f"without {flag_of(first)}" if unmet[first] is None else f"with {flag_of(first)} {now}"

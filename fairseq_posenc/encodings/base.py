@@ -235,7 +235,7 @@ class Encoding:
         return self.acts.takes_positions
 
     def is_relative(self, options: Options) -> bool:
-        """Whether it is invariant to shifting all positions, with the flags of a model."""
+        """Whether shifting all positions changes nothing, with the flags of a model."""
         return self.relative and self.acts.shifts_freely(options)
 
     def _at(self, hook: str) -> Any:

@@ -325,9 +325,8 @@ def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, Pos
         value: the value of ``--position-encoding`` for it.
 
     Raises:
-        UsageError: as for :func:`check_encodings`.
+        UsageError: the value is malformed, or an encoding does not support *stack*.
     """
-    check_encodings(options, stack, value)
     names = list(dict.fromkeys(parse_pattern(value)))
     return {
         name: PositionEncoding(parse_encodings(name), options, stack, index)

@@ -121,7 +121,7 @@ def sampler_of(options: Options) -> Optional[Sampler]:
 def check_random_positions(
     options: Options, name: str, encodings: Iterable[Encoding], stack: Stack
 ) -> None:
-    """Refuse random positions where the encodings are not given positions, or are too few.
+    """Refuse random positions that the encodings are not given, or more than the stack has.
 
     Args:
         options: the model configuration, complete.

@@ -60,7 +60,7 @@ class Hook:
 
     @classmethod
     def shifts_freely(cls, options: Options) -> bool:
-        """Whether the flags keep an encoding that is registered as relative so."""
+        """Whether a relative encoding of this class stays relative with the flags of a model."""
         return True
 
     @classmethod

@@ -59,8 +59,10 @@ def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[
     embeddings.
     """
     x, *others = inputs
-    trains = torch.is_grad_enabled() and any(p.requires_grad for p in layer.parameters())
-    return (x.detach().requires_grad_(), *others) if trains and not x.requires_grad else None
+    if x.requires_grad or not torch.is_grad_enabled():
+        return None
+    trains = any(parameter.requires_grad for parameter in layer.parameters())
+    return (x.detach().requires_grad_(), *others) if trains else None
 
 
 def finish_layer(layer: Layer, cfg: Options) -> None:

@@ -110,15 +110,16 @@ class StackPositions:
             layers: the self-attentions of each layer of the stack, in order; a layer of gated
                 units can have two.
         """
-        kernels = [kernel for layer in layers for kernel in layer]
-        for index, kernel in [(i, kernel) for i, layer in enumerate(layers) for kernel in layer]:
-            layer = self.kept[index] if len(layers) == len(self.kept) else index
-            kernel.place(layer, kernels[0])
-            transform = kernel.encoding.transform
-            variant = None if transform is None else transform.variant(layer)
-            kernel.kind = Kind(kernel.encoding.name, kernel.pattern, variant)
-        # one kernel of each kind; it is no module of this object
-        for one in {kernel.kind: kernel for kernel in kernels}.values():
+        kinds: Dict[Kind, AttentionKernel] = {}  # one kernel of each; no module of this object
+        for place, kernels in enumerate(layers):
+            index = self.kept[place] if len(layers) == len(self.kept) else place
+            for kernel in kernels:
+                kernel.place(index, layers[0][0])
+                transform = kernel.encoding.transform
+                variant = None if transform is None else transform.variant(index)
+                kernel.kind = Kind(kernel.encoding.name, kernel.pattern, variant)
+                kinds[kernel.kind] = kernel
+        for one in kinds.values():
             self.families.setdefault(one.kind[:2], []).append(one)
 
     def check_length(self, length: int) -> None:

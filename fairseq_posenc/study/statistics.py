@@ -19,7 +19,8 @@ CONFIDENCE = 0.95
 LEVEL = 1 - CONFIDENCE
 #: The part of studies that would find a difference with the number of seeds told.
 POWER = 0.8
-# shares of the pooled error with which a system stands out, and the part of all that may
+# systems stand out if they have more than the first of the pooled error, and are no more than one
+# in so many as the second
 _NOISY = ((0.5, 8), (0.7, 4))
 Interval = Optional[Tuple[float, float]]
 Pair = Tuple[str, str]

@@ -261,7 +261,7 @@ def test_decoding_step_by_step_gives_it_once(warnings_of):
 
 @pytest.mark.parametrize("rule, least", [("segments", 3), ("documents", 3), ("digits", 9)])
 def test_it_counts_the_positions_that_a_rule_gives(rule, least, warnings_of):
-    """Of 9 tokens, every third begins a segment or document; digits are for a table alone."""
+    """Every third of 9 tokens ends a segment or document; digits are for a table alone."""
     symbols = ("--position-separators", "w1") if rule != "digits" else ("--position-digits", "w1")
     flags = ("--position-ids", rule, *symbols)
     tokens = torch.full((1, 9), 20)
