@@ -6,7 +6,7 @@ Whatever else replaces these tensors may do so: they are copied into memory of t
 token.
 """
 
-from typing import Any, Dict, Optional, Tuple, cast
+from typing import Any, Dict, Optional, Tuple, Union, cast
 
 import torch
 from torch import Tensor
@@ -286,6 +286,7 @@ def content_logits(
     content: Content,
     distance_vectors: Optional[Tensor],
     incremental_state: IncrementalState,
+    factor: Union[float, Tensor, None] = None,
 ) -> Tensor:
     """Scaled sum of the content-dependent terms of *layer*, (B, H, T, S).
 
@@ -297,9 +298,10 @@ def content_logits(
         content: inputs of the terms.
         distance_vectors: (N, L, H·D) for N terms and L distances, or None.
         incremental_state: fairseq's cache, or None.
+        factor: multiplies products with queries, as in :func:`.with_terms`.
     """
     projected: Any = layer.get_incremental_state(incremental_state, _TERMS) or {}
-    logits = layer.position_terms(content, distance_vectors, projected)
+    logits = layer.position_terms(content, distance_vectors, projected, factor)
     # a state that keeps its tensors outlives changes of the parameters
     if incremental_state is not None and COLUMN not in incremental_state:
         layer.set_incremental_state(incremental_state, _TERMS, projected)

@@ -117,8 +117,8 @@ def dropout_rate(dropout: FairseqDropout) -> float:
 
 def drop(x: Tensor, dropout: FairseqDropout) -> Tensor:
     """Apply a ``FairseqDropout`` at its current rate; no operation is recorded for a rate of 0."""
-    active = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
-    return F.dropout(x, dropout.p) if active else x
+    rate = dropout_rate(dropout)
+    return F.dropout(x, rate) if rate > 0 else x
 
 
 def with_terms(
@@ -134,11 +134,10 @@ def with_terms(
         q: queries (B, H, T, D).
         scale: factor on q·k.
         bias: additive term (1|B, 1|H, 1|T, S), or None.
-        terms: content-dependent logits, products with q, (B, H, T, S), or None.
+        terms: content-dependent logits (B, H, T, S), in which products with q have the *factor*
+            already; or None.
         factor: (1|B, 1, 1|T, 1), one number for all queries, or None.
     """
-    if terms is not None and factor is not None:
-        terms = (terms * factor).type_as(terms)
     if torch.is_tensor(factor):
         q = (q * factor).type_as(q)
     elif factor is not None:

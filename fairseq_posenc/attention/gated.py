@@ -164,7 +164,9 @@ class GatedAttention(AttentionKernel):
             content = Content(
                 x, content_q, content_k, scale, *positions, of_keys=of_keys, uneven=uneven
             )
-            terms = content_logits(self, content, distance_vectors, incremental_state)
+            terms = content_logits(
+                self, content, distance_vectors, incremental_state, length_factor
+            )
         if self.normaliser in SOFTMAX:
             q, scale, bias = with_terms(q, self.encoding.scale, bias, terms, length_factor)
             rate = dropout_rate(self.dropout_module)

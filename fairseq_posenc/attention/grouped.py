@@ -6,12 +6,12 @@ queries: query head h reads key head ⌊h·G / H⌋.  G = 1 is multi-query atten
 """
 
 from dataclasses import dataclass
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -29,6 +29,12 @@ class KVHeadsFlags:
     )
 
 
+def _flag(options: Options, side: str) -> str:
+    """The flag that gives the number of key heads of one *side*."""
+    own = f"{side}_kv_heads"
+    return own if option(options, own) else "kv_heads"
+
+
 def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
     """G, the number of heads of keys and values of one *side*.
 
@@ -40,8 +46,7 @@ def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
     Raises:
         UsageError: H is not a multiple of G.
     """
-    own = f"{side}_kv_heads"
-    name = own if option(options, own) else "kv_heads"
+    name = _flag(options, side)
     heads = int(option(options, name) or num_heads)
     if heads < 1 or num_heads % heads:
         divisors = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
@@ -52,21 +57,22 @@ def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
     return heads
 
 
-def check_groups(options: Options, encodings: List[Encoding]) -> None:
-    """Refuse encodings that change the keys of each head differently, where heads share keys.
+def check_groups(encoding: PositionEncoding, heads: int) -> None:
+    """Refuse an encoding that changes the keys of each head differently, where heads share keys.
+
+    Args:
+        encoding: that of the stack.
+        heads: G, fewer than there are heads of queries.
 
     Raises:
         UsageError: naming the flag.
     """
-    names = ("kv_heads", "encoder_kv_heads", "decoder_kv_heads")
-    given = [name for name in names if option(options, name)]
-    for encoding in encodings:
-        if given and encoding.transform is not None and encoding.transform.differs_by_head:
-            raise UsageError(
-                f"{flag_of(given[0])} {option(options, given[0])}: --position-encoding "
-                f"{encoding.name} changes the keys of each head differently, so heads cannot share "
-                "keys; drop the flag, or give another encoding"
-            )
+    if encoding.transform is not None and encoding.transform.differs_by_head:
+        raise UsageError(
+            f"{flag_of(_flag(encoding.options, encoding.stack.side))} {heads}: --position-encoding "
+            f"{encoding.name} changes the keys of each head differently, so heads cannot share "
+            "keys; drop the flag, or give another encoding"
+        )
 
 
 def keep_heads(projection: Any, channels: int) -> None:

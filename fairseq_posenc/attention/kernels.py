@@ -82,9 +82,11 @@ def _check_positions(options: Options, chosen: str, abilities: Abilities) -> Non
         given = f"--position-sampler {options.position_sampler}"
     if not abilities.takes_positions:
         taking = [name for name, e in ATTENTIONS.items() if e.thing.abilities.takes_positions]
+        instead = f"give --attention {' or '.join(taking)}"
+        if options.layer == "gated":  # units without chunks take positions in any order
+            instead = "drop --gau-chunk"
         raise UsageError(
-            f"{given}: {chosen} takes the tokens of all sequences in order; give --attention "
-            f"{' or '.join(taking)}"
+            f"{given}: {chosen} takes the tokens of all sequences in order; {instead}"
         )
 
 

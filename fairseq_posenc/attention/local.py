@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 #: Least and largest number of tokens in a block: smaller ones are slow, larger ones mostly masked.
 BLOCK_SIZES = (16, 256)
+_MOST = 2**31 - 1  # tokens of a window or between its tokens
 _GLOBAL = "global_tokens"  # key in the incremental state
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
@@ -94,12 +95,12 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
     """
     found = split_pattern(str(value), flag, "32*3,64")
     for part in found:
-        valid = part.isdecimal() and least <= int(part) < 2**31
+        valid = part.isdecimal() and least <= int(part) <= _MOST
         if not valid or (even and int(part) % 2):
             what = "even numbers" if even else "numbers"
             raise UsageError(
-                f"{flag} {value}: {part!r} is refused; give {what} from "
-                f"{least}, separated by commas, one or one a layer"
+                f"{flag} {value}: {part!r} is refused; give {what} from {least} to {_MOST}, "
+                "separated by commas, one or one a layer"
             )
     return [int(part) for part in found]
 

@@ -149,11 +149,8 @@ class MixedChunkAttention(GatedAttention):
             within = (counts - first).clamp(max=size).view(-1, len(first), 1, 1)
             before, mask = counts.view(-1, 1, 1, 1), None
         out = self._quadratic(q, k, v, within, mask)
-        v = v.to(out)
-        rate = dropout_rate(self.dropout_module)
-        if rate > 0:  # drops a key for all queries
-            v = v * F.dropout(torch.ones_like(v[..., :1]), rate)
-        sums = torch.matmul(linear_k.to(out).transpose(-2, -1), v)  # (B, N, s, e)
+        # (B, N, s, e)
+        sums = torch.matmul(linear_k.to(out).transpose(-2, -1), self._dropped(v.to(out)))
         if causal:  # without the own chunk and later ones
             sums = F.pad(sums[:, :-1], (0, 0, 0, 0, 1, 0)).cumsum(dim=1)
         else:
@@ -176,6 +173,11 @@ class MixedChunkAttention(GatedAttention):
         factor = length_factor(self.encoding.options, counts.clamp(min=1).float())
         weights = drop(squared_relu(q, k, mask, factor, scaled=False), self.dropout_module)
         return torch.matmul(weights, v.to(weights))
+
+    def _dropped(self, v: Tensor) -> Tensor:
+        """Values (…, e) of linear attention, in which dropout drops a key for all queries."""
+        rate = dropout_rate(self.dropout_module)
+        return v * F.dropout(torch.ones_like(v[..., :1]), rate) if rate > 0 else v
 
     def _linear_factor(self, counts: Tensor) -> Tensor:
         """1/(n √s) for the numbers of keys *counts*."""
@@ -241,7 +243,7 @@ class MixedChunkAttention(GatedAttention):
         quadratic = self._quadratic(token.q[:, None, None], *given)[:, 0, 0]
         factor = self._linear_factor((count - slot).view(-1, 1, 1))
         linear = torch.matmul(token.linear_q.to(products).unsqueeze(1) * factor, products)
-        k, v = token.linear_k.to(products), token.v.to(products)
+        k, v = token.linear_k.to(products), self._dropped(token.v.to(products))
         own = (k.unsqueeze(2) * v.unsqueeze(1)).masked_fill(~real.view(-1, 1, 1), 0.0)
         state["prev_products"] = products
         state["prev_pending"] = pending.masked_fill(begins, 0.0) + own

@@ -143,18 +143,19 @@ class GatedFlags:
     )
     gau_divisor: Optional[str] = setting(
         "n*s",
-        "divisor of squared_relu: {choices} (GAU Table 1)",
+        "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu a divisor of "
+        "the products, to which positional logits are added",
         role="model",
         choices=DIVISORS,
-        needs={"gau_normaliser": RELU},  # scaled as well: logits add to the products
+        needs={"gau_normaliser": RELU},
     )
     gau_length: Optional[str] = setting(
         "visible",
-        "n in --gau-divisor: visible, the number of keys that a query may see; reference, "
-        "--gau-reference-length for all queries",
+        "n in --gau-divisor and between chunks: visible, the number of keys that a query may see; "
+        "reference, --gau-reference-length for all queries",
         role="model",
         choices=LENGTHS,
-        needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
+        needs={"gau_divisor": [name for name in DIVISORS if "n" in name], "gau_chunk": None},
     )
     gau_chunk: Optional[int] = setting(
         None,

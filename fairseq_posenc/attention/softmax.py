@@ -98,6 +98,7 @@ class MultiheadAttention(MultiheadKernel):
         #: G, the number of heads of keys and values
         self.kv_heads = kv_heads_of(encoding.options, encoding.stack.side, num_heads)
         if self.kv_heads < num_heads:
+            check_groups(encoding, self.kv_heads)
             keep_heads(self.k_proj, self.kv_heads * self.head_dim)
             keep_heads(self.v_proj, self.kv_heads * self.head_dim)
         self.position_terms = encoding.build_content_bias()
@@ -107,11 +108,6 @@ class MultiheadAttention(MultiheadKernel):
         # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
         self.q_norm = nn.LayerNorm(self.head_dim) if normed else None
         self.k_norm = nn.LayerNorm(self.head_dim) if normed else None
-
-    @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse encodings whose keys heads cannot share, under ``--kv-heads``."""
-        check_groups(options, encodings)
 
     @classmethod
     def head_sizes(cls, options: Options, side: str) -> HeadSizes:
@@ -162,7 +158,9 @@ class MultiheadAttention(MultiheadKernel):
             content_k = repeat_heads(content_k, self.num_heads)
             scale = self.encoding.scale
             content = Content(x, content_q, content_k, scale, *positions, step, of_keys, uneven)
-            terms = content_logits(self, content, distance_vectors, incremental_state)
+            terms = content_logits(
+                self, content, distance_vectors, incremental_state, length_factor
+            )
             if self.position_terms.needs_weights:
                 added = self.position_terms.added_values(content)
                 if added is None:
@@ -175,11 +173,11 @@ class MultiheadAttention(MultiheadKernel):
         if terms is not None or length_factor is not None:
             q, scale, bias = with_terms(q, scale, bias, terms, length_factor)
         rate = dropout_rate(self.dropout_module)
-        given = (q, k, v, scale, bias, causal, rate, empty_rows)
+        inputs = (q, k, v, scale, bias, causal, rate, empty_rows)
         if relative_values is None:
-            out = attend(*given)
+            out = attend(*inputs)
         else:
-            out, _ = attend_with_weights(*given, relative_values)
+            out, _ = attend_with_weights(*inputs, relative_values)
         return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
     def project(

@@ -4,7 +4,7 @@ Shaw et al., arXiv 1803.02155; Transformer-XL, Dai et al., arXiv 1901.02860; DeB
 arXiv 2006.03654.  Shapes as in :mod:`fairseq_posenc.encodings.base`.
 """
 
-from typing import Any, Dict, Iterable, List, Optional, cast
+from typing import Any, Dict, Iterable, List, Optional, Union, cast
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,8 @@ class ContentBias(Hook, nn.Module):
     hook = "content"
     #: True if :meth:`forward` heeds the *step* of its queries
     takes_steps = False
+    #: True for products with queries, which are multiplied by a factor on q·k as well
+    is_product = True
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -183,7 +185,11 @@ class ContentBiasSum(nn.ModuleDict):
         return {name: part for term in terms for name, part in term.of_keys(x).items()}
 
     def forward(
-        self, content: Content, vectors: Optional[Tensor], projected: Dict[str, Tensor]
+        self,
+        content: Content,
+        vectors: Optional[Tensor],
+        projected: Dict[str, Tensor],
+        factor: Union[float, Tensor, None] = None,
     ) -> Tensor:
         """Logits (B, H, T, S), scaled.
 
@@ -191,12 +197,17 @@ class ContentBiasSum(nn.ModuleDict):
             content: inputs of the terms.
             vectors: (N, L, H·D) for the N terms that have them and L distances; or None.
             projected: cache of projected vectors by name, updated in place.
+            factor: multiplies products with queries: (1|B, 1, 1|T, 1), a number, or None.
         """
         for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):
             if name not in projected or projected[name].size(-2) != unprojected.size(0):
                 term: Any = self[name]
                 projected[name] = term.project(unprojected)
-        logits = [term(content, projected.get(name)) for name, term in self.items()]
+        logits = []
+        for name, term in self.items():
+            given = term(content, projected.get(name))
+            scaled = factor is not None and term.is_product
+            logits.append((given * factor).type_as(given) if scaled else given)
         return sum(logits[1:], logits[0])
 
     def relative_values(self, content: Content, weights: Tensor) -> Tensor:

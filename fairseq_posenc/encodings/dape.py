@@ -61,6 +61,7 @@ class Dape(ContentBias):
     """
 
     takes_positions = True
+    is_product = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)

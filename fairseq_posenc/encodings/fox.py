@@ -42,6 +42,8 @@ class ForgetGates(ContentBias):
         stack: number of heads and size of the layers' input.
     """
 
+    is_product = False
+
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         # no projection of fairseq's: --no-bias keeps the gates' bias, as the released code does

@@ -147,12 +147,27 @@ def test_a_full_model_continues_with_the_means_of_its_heads_and_a_grouped_one_wi
         (["--kv-heads", "0"], "--kv-heads 0: must be at least 1"),
         (["--kv-heads", "2", "--attention", "favor"], "--kv-heads 2: has no effect"),
         (["--kv-heads", "2", "--position-encoding", "bert_ad"], "--position-encoding bert_ad"),
+        (
+            ["--decoder-kv-heads", "2", "--decoder-position-encoding", "bert_ad"],
+            "--decoder-kv-heads 2: --position-encoding bert_ad changes the keys",
+        ),
         (["--kv-heads", "2", "--layer", "gated"], "--kv-heads 2: has no effect"),
     ],
 )
 def test_what_cannot_be_grouped_is_refused(flags, words):
     with pytest.raises(UsageError, match=words):
         build("posenc_transformer", *encoding_of_sides("rotary"), *flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--kv-heads", "8"],  # none are shared
+        ["--encoder-kv-heads", "2", "--encoder-position-encoding", "rotary"],
+    ],
+)
+def test_keys_of_each_head_are_refused_only_where_heads_share_them(flags):
+    build("posenc_transformer", "--position-encoding", "bert_ad", *flags)
 
 
 @pytest.mark.parametrize("heads", ["1", "2"])

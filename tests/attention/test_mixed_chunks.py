@@ -86,6 +86,20 @@ def test_the_cache_gives_the_full_forward_and_does_not_grow(padding, steps):
 
 
 @torch.no_grad()
+def test_steps_of_decoding_drop_keys_as_the_whole_does():
+    """With dropout that stays active in evaluation, keys of earlier chunks are dropped as well."""
+    layer, x = unit("none"), torch.randn(1, CHUNK + 1, C).double()
+    layer.dropout_module.p, layer.dropout_module.apply_during_inference = 0.5, True
+    layer.q_scale.zero_()  # nothing within chunks
+    draws = x.expand(4000, -1, -1)
+    whole = layer(draws, True)[:, -1]
+    steps = through_a_cache(layer, draws, [1] * (CHUNK + 1))[0][:, -1]
+    error = (whole.var(0) / 4000 + steps.var(0) / 4000).sqrt()
+    assert (whole.mean(0) - steps.mean(0)).abs().le(5 * error).all()
+    torch.testing.assert_close(steps.std(0), whole.std(0), atol=0, rtol=0.2)
+
+
+@torch.no_grad()
 def test_no_output_depends_on_a_later_token():
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = unit(chunk=16).float(), torch.randn(2, 90, C)

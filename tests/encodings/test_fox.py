@@ -86,6 +86,27 @@ def test_gates_are_summed_in_float32(dtype):
     torch.testing.assert_close(got.double(), want, atol=1e-2, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["fox", "dape"])
+@torch.no_grad()
+def test_a_factor_of_the_length_leaves_logits_that_are_no_products(name):
+    """Only q·k is multiplied by log n / log N."""
+    parts, x = Parts(name, causal=True, log_length_scale=3), random(B, 5, H * D)
+    layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
+    layer.position_terms = parts.terms
+    seen = torch.arange(1.0, 6.0).double()[None, None, :, None]
+    factor = layer.abilities_for(parts.encoding.options).length_factor(seen)
+    torch.testing.assert_close(factor, seen.log() / math.log(3))
+    hidden = torch.full((5, 5), -math.inf, dtype=torch.double).triu(1)[None, None]
+    at = torch.arange(5)[None]
+    got = layer(x, hidden, query_positions=at, key_positions=at, length_factor=factor)
+    q, k, v, *_ = layer.project(x, None)
+    scale, of_keys = D**-0.5, parts.terms.of_keys(x)
+    own = parts.terms(Content(x, q, k, scale, at, at, of_keys=of_keys), None, {})
+    logits = q @ k.transpose(-1, -2) * scale * factor + own + hidden
+    want = layer.out_proj((logits.softmax(-1) @ v).transpose(1, 2).reshape(B, 5, H * D))
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
 def test_no_product_of_queries_and_keys_is_made_for_the_gates(monkeypatch):
     """The bias is one of a fused call."""
     monkeypatch.delattr(Content, "products")

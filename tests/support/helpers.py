@@ -196,7 +196,13 @@ _MODEL_BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--refor
 #: the registered attentions with feature maps
 LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
 #: the attentions that can rotate their features
-ROTATING = [name for name in LINEAR if ATTENTIONS[name].thing.map_class.positive]
+ROTATING = [
+    name
+    for name in LINEAR
+    if ATTENTIONS[name].thing.map_class.is_positive(
+        Namespace(favor_kernel="softmax", favor_epsilon=None)
+    )
+]
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
 OTHER_LAYERS += [

@@ -46,11 +46,14 @@ class CosineFeatures(FeatureMap):
         side: encoder or decoder.
     """
 
-    positive = False
-
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__(head_dim, options, side)
         self.angle = 0.5 * math.pi / int(options.cosformer_length)
+
+    @classmethod
+    def is_positive(cls, options: Options) -> bool:
+        """False: ReLU is 0 for half of its inputs."""
+        return False
 
     @staticmethod
     def size(head_dim: int, options: Options) -> int:

@@ -122,6 +122,11 @@ class Favor(FeatureMap):
         self.register_buffer("projection", torch.empty(self.size(head_dim, options), head_dim))
         self.redraw(0)
 
+    @classmethod
+    def is_positive(cls, options: Options) -> bool:
+        """False for ReLU without ε, which is 0 for half of its inputs."""
+        return options.favor_kernel != "relu" or options.favor_epsilon != 0
+
     @staticmethod
     def size(head_dim: int, options: Options) -> int:
         """M: ``favor_features`` if given, else D ln D rounded down to an even number."""

@@ -22,11 +22,14 @@ class FeatureMap(nn.Module):
 
     #: True to divide each feature of the keys by its own sum over the keys that a query sees
     per_feature = False
-    #: False if a denominator may be 0 where the numerator of rotated features is not
-    positive = True
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__()
+
+    @classmethod
+    def is_positive(cls, options: Options) -> bool:
+        """Whether features are above 0, and with them the denominator of rotated features."""
+        return True
 
     @staticmethod
     def size(head_dim: int, options: Options) -> int:

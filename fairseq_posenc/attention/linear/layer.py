@@ -130,7 +130,7 @@ class LinearAttention(MultiheadKernel):
         for encoding in encodings if options.linear_rotary == "features" else ():
             if encoding.transform is None:
                 continue
-            if not cls.map_class.positive:
+            if not cls.map_class.is_positive(options):
                 raise UsageError(
                     f"--attention {options.attention}: its features are often 0, and the "
                     f"denominator with them, while the numerator of rotated features is not; with "
