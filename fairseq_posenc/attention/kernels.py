@@ -85,9 +85,7 @@ def _check_positions(options: Options, chosen: str, abilities: Abilities) -> Non
         instead = f"give --attention {' or '.join(taking)}"
         if options.layer == "gated":  # units without chunks take positions in any order
             instead = "drop --gau-chunk"
-        raise UsageError(
-            f"{given}: {chosen} takes the tokens of all sequences in order; {instead}"
-        )
+        raise UsageError(f"{given}: {chosen} takes the tokens of all sequences in order; {instead}")
 
 
 def complete_attention(options: Options, stacks: List[Stack]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import List, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from fairseq_posenc.attention.grouped import (
 )
 from fairseq_posenc.attention.normalisers import Counts, log_ratio
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Content, Encoding
+from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 

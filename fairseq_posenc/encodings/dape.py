@@ -83,11 +83,13 @@ class Dape(ContentBias):
             static = self.bias(*at)  # (1|B, H, T, S)
         if torch.jit.is_tracing():  # the number of segments would be that of the example
             return static + self.adapted(products, static)
-        batch, _, _, keys = products.shape
+        batch, _, queries, keys = products.shape
         rows = max(1, _SEGMENT // (batch * keys * self.first.out_features))
+        if rows >= queries:  # compiled once for all numbers of keys, as a split would not be
+            return static + self._segment(products, static)
         parts = zip(products.split(rows, dim=2), static.split(rows, dim=2))
         adapted = [self._segment(*part) for part in parts]
-        return static + (adapted[0] if len(adapted) == 1 else torch.cat(adapted, dim=2))
+        return static + torch.cat(adapted, dim=2)
 
     def _segment(self, products: Tensor, static: Tensor) -> Tensor:
         """f of some queries, (B, H, t, S)."""

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_posenc.basics.versions import is_compiling
+
 
 def distances(query_length: int, key_length: int, device: torch.device) -> Tensor:
     """Distance from each query to each key, (T, S), int64.
@@ -68,7 +70,8 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
     Returns:
         (H, T, S), dense.
     """
-    if torch.jit.is_tracing():  # ONNX has no windows
+    # ONNX has no windows, and a compiled one would be of one size
+    if torch.jit.is_tracing() or is_compiling():
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
     # a window of S values for every query; the last one has the smallest distances
     return values.contiguous().unfold(-1, key_length, 1).flip(-2)

@@ -45,16 +45,11 @@ class MaskedLMHead(RobertaLMHead):
         size: E, the size of a token embedding.
         vocabulary: V.
         activation_fn: name of the activation.
-        weight: (V, E), or None to create one.
+        weight: (V, E).
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        size: int,
-        vocabulary: int,
-        activation_fn: str,
-        weight: Optional[Tensor],
+        self, embed_dim: int, size: int, vocabulary: int, activation_fn: str, weight: Tensor
     ) -> None:
         super().__init__(size, vocabulary, activation_fn, weight)
         if embed_dim != size:
@@ -65,14 +60,12 @@ class TiedHead(nn.Module):
     """The transposed token embedding alone, as in RoFormerV2 and GAU.
 
     Args:
-        vocabulary: V.
-        size: C, the size of a token embedding.
-        weight: (V, C), or None to create one.
+        weight: (V, C).
     """
 
-    def __init__(self, vocabulary: int, size: int, weight: Optional[Tensor]) -> None:
+    def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        self.weight = nn.Linear(size, vocabulary, bias=False).weight if weight is None else weight
+        self.weight = weight
 
     def forward(self, features: Tensor, masked_tokens: Optional[Tensor] = None) -> Tensor:
         """Logits (B, T, V) of features (B, T, C), or (N, V) of N *masked_tokens* (B, T)."""

@@ -95,7 +95,8 @@ def apply_norms(module: nn.Module, options: Options) -> None:
     child: Any
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if not hasattr(child, "normalized_shape"):  # fairseq's, apex's or PyTorch's layer norm
+            # fairseq's, apex's or PyTorch's layer norm; one that layers share is replaced only once
+            if not hasattr(child, "normalized_shape") or type(child) is chosen:
                 continue
             if chosen is LayerNorm:
                 child.eps = options.layer_norm_eps

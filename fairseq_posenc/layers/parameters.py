@@ -1,6 +1,6 @@
 """The parameters of layers: projections without biases, initial values, and shared layers.
 
-RoFormerV2, Su, and GAU, Liu, section 4.1, leave out biases and draw weights from a truncated normal
+RoFormerV2, Su, and GAU, Liu, section 5.1, leave out biases and draw weights from a truncated normal
 distribution.  ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4, shares layers.
 All are options of every model family.
 """
@@ -36,7 +36,12 @@ INITS = ("default", "truncated_normal")
 class ParameterFlags:
     """Flags of biases, initial weights and shared layers."""
 
-    no_bias: Optional[bool] = setting(False, "leave the bias out of every projection", role="model")
+    no_bias: Optional[bool] = setting(
+        False,
+        "leave the bias out of every projection but those of classification and token heads and of "
+        "ELECTRA's discriminator",
+        role="model",
+    )
     init_weights: Optional[str] = setting(
         "default",
         "default: that of the model family; truncated_normal: standard deviation 0.02, truncated "
@@ -109,6 +114,11 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
             first = own
             continue
         if {n: p.shape for n, p in own.items()} != {n: p.shape for n, p in first.items()}:
+            if option(options, "skip_first_norm"):
+                raise UsageError(
+                    f"--share-layers {value}: under --skip-first-norm the first layer lacks a norm "
+                    "that the others have; drop one of the two"
+                )
             raise UsageError(
                 f"--share-layers {value}: the layers have different parameters under "
                 f"--position-encoding {option(options, 'position_encoding')}; give one encoding "

@@ -7,6 +7,7 @@ replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posen
 
 import copy
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, List, Optional, Tuple
 
 import torch
@@ -19,6 +20,7 @@ from fairseq_posenc.configuration.stacks import masked_lm_stacks
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
@@ -47,6 +49,11 @@ def _own_fields() -> List[Field]:
 
 def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
     complete_masked_lm(cfg, preset, settings, flags)
+    if cfg.lm_head == "tied":
+        raise UsageError(
+            "--lm-head tied: the generator of ELECTRA has the embeddings of the discriminator, "
+            "which are wider; drop it, or give --arch posenc_masked_lm"
+        )
     if cfg.mask_decoder_layers:
         raise UsageError(
             f"--mask-decoder-layers {cfg.mask_decoder_layers}: the discriminator of ELECTRA "
@@ -80,9 +87,12 @@ def generator_settings(cfg: Options) -> Options:
     small.encoder_attention_heads = max(1, round(cfg.encoder_attention_heads * size))
     small.encoder_embed_dim = round(cfg.encoder_embed_dim * size)
     small.encoder_ffn_embed_dim = max(1, round(cfg.encoder_ffn_embed_dim * size))
-    small.lm_head = "roberta"
     channels, heads = small.encoder_embed_dim, small.encoder_attention_heads
-    if channels < 1 or channels % heads:
+    if small.kv_heads:  # as many heads of queries share keys, or more
+        least = Fraction(cfg.encoder_attention_heads, cfg.kv_heads)
+        shares = [n for n in range(1, heads + 1) if heads % n == 0]
+        small.kv_heads = heads // min((n for n in shares if n >= least), default=heads)
+    if channels < 1 or (small.layer != "gated" and channels % heads):
         raise UsageError(
             f"--generator-size {size}: gives {heads} heads and {channels} channels, of "
             f"--encoder-embed-dim {cfg.encoder_embed_dim}, which is no multiple; give another "
@@ -148,6 +158,8 @@ class ElectraModel(MaskedLMModel):
         super().__init__(args, encoder)
         self.generator = generator
         self.replaced_head = ReplacedHead(args.encoder_embed_dim, args.activation_fn)
+        for part in (self.generator, self.replaced_head):
+            initialise(part, args)
 
     def forward(
         self,

@@ -153,6 +153,7 @@ class LanguageModelDecoder(PackedDecoder):
         """Build the output layer that ``--lm-head`` selects."""
         super().build_output_projection(cfg, dictionary, embed_tokens)
         if cfg.lm_head == "roberta":
+            initialise(self.output_projection, cfg)  # before the weight becomes that of a head
             size, weight = self.output_embed_dim, self.output_projection.weight
             self.output_projection = MaskedLMHead(
                 size, size, len(dictionary), cfg.activation_fn, weight

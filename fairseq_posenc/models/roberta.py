@@ -55,9 +55,13 @@ class MaskedLMEncoder(RobertaEncoder):
         if embed_tokens is None:
             embed_tokens = nn.Embedding(symbols, size, dictionary.pad())
         self.sentence_encoder = _build_encoder(args, dictionary, embed_tokens)
-        weight = None if args.untie_weights_roberta else embed_tokens.weight
+        weight = embed_tokens.weight
+        if args.untie_weights_roberta:
+            output = nn.Linear(size, symbols, bias=False)
+            initialise(output, args)
+            weight = output.weight
         if args.lm_head == "tied":
-            self.lm_head: Any = TiedHead(symbols, size, weight)
+            self.lm_head: Any = TiedHead(weight)
             return
         channels, activation = args.encoder_embed_dim, args.activation_fn
         self.lm_head = MaskedLMHead(channels, size, symbols, activation, weight)

@@ -103,3 +103,32 @@ def test_a_masked_language_model_takes_the_discriminator(flags):
     tokens = texts()
     features = [model(tokens, features_only=True)[0] for model in (electra, plain)]
     assert torch.equal(*features)
+
+
+@pytest.mark.parametrize("part", ["encoder", "generator", "replaced_head"])
+def test_initial_weights_are_those_of_the_flag(part):
+    """A truncated normal distribution in both models and in the head of the discriminator."""
+    model = tiny("rotary", "--init-weights", "truncated_normal", "--untie-weights-roberta")
+    weights = [(n, p) for n, p in getattr(model, part).named_parameters() if p.dim() == 2]
+    for name, weight in weights:
+        assert weight.abs().max() <= 0.04, name
+        assert weight.numel() < 1000 or 0.015 < weight.std() < 0.02, name
+    assert weights
+
+
+@pytest.mark.parametrize("heads, kv_heads, got", [(8, 4, 2), (8, 8, 4), (4, 1, 1), (6, 2, 1)])
+def test_the_generator_shares_keys_as_the_discriminator_or_more(heads, kv_heads, got):
+    flags = ["--encoder-embed-dim", "48", "--encoder-attention-heads", str(heads)]
+    model = build(
+        "posenc_electra", "--position-encoding", "rotary", *flags, "--kv-heads", str(kv_heads),
+        "--generator-size", "0.5", "--encoder-layers", "1",
+    )  # fmt: skip
+    layer = model.generator.sentence_encoder.layers[0].self_attn
+    assert (layer.num_heads, layer.kv_heads) == (heads // 2, got)
+
+
+def test_gated_units_need_no_heads_that_divide_their_channels():
+    flags = ["--encoder-embed-dim", "36", "--encoder-attention-heads", "12"]
+    gated = ["--layer", "gated", "--gau-key-size", "8", "--generator-size", "0.4"]
+    model = build("posenc_electra", "--position-encoding", "rotary", *flags, *gated)
+    assert model.generator.args.encoder_embed_dim == 14
