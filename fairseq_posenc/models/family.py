@@ -24,7 +24,7 @@ from fairseq_posenc.configuration.given import checking_given
 from fairseq_posenc.configuration.resolve import fill_missing, left_open, modernise, open_config
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags import registry
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import SIDES, Options, option
 
 Preset = Mapping[str, Any]
 Model = TypeVar("Model", bound=type)
@@ -152,6 +152,10 @@ class Family:
         self.refuse_other_tasks(arch, task)
         with checking_given(cfg, self.dataclass, self.presets.get(arch, {})):
             self.complete(cfg, {}, settings)
+        for side in SIDES:
+            kept = option(cfg, f"{side}_layers_to_keep")
+            if kept:  # fairseq's prunes its checkpoint, and builds no more than these
+                setattr(cfg, f"{side}_layers", len(kept.split(",")))
 
     def refuse_other_tasks(self, arch: str, where: Any) -> None:
         """Refuse a task that needs another family.

@@ -181,8 +181,6 @@ class LanguageModel(LowRankModel, FairseqLanguageModel):
             UsageError: the task needs another family, or flags contradict each other.
         """
         LANGUAGE_MODEL.complete_for_task(cfg, task, task_settings(task))
-        if cfg.decoder_layers_to_keep:
-            cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
         model = cls(LanguageModelDecoder(nested(cfg), task.target_dictionary, embed_tokens))
         model.completed_settings = cfg

@@ -86,10 +86,14 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
     chosen = [name.strip() for name in str(cfg.lora_layers).split(",")]
     found = set()
     for place, parent in list(model.named_modules()):
-        for name, child in list(parent.named_children()):
-            named = {end for end in chosen if f".{place}.{name}".endswith(f".{end}")}
+        for child in list(parent.children()):
+            same = [other for other, module in parent._modules.items() if module is child]
+            paths = [f".{place}.{each}" for each in same]
+            named = {end for end in chosen if any(path.endswith(f".{end}") for path in paths)}
             if named and type(child) is nn.Linear:
-                setattr(parent, name, LowRankLinear(child, rank, float(cfg.lora_alpha)))
+                layer = LowRankLinear(child, rank, float(cfg.lora_alpha))
+                for each in same:  # Reformer's queries and keys are one projection
+                    setattr(parent, each, layer)
                 found |= named
     absent = [name for name in chosen if name not in found]
     if absent:
@@ -176,7 +180,7 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     model: nn.Module = loaded.model
     refuse_own_source(out, path, loaded.model.base_file)
     whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # with the base
-    for name, module in model.named_modules():
+    for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, LowRankLinear):
             whole[f"{name}.weight"] = module.merged()
     left = (*_PARTS, DIGEST)

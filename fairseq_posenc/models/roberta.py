@@ -49,8 +49,6 @@ class MaskedLMEncoder(RobertaEncoder):
         super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's own shares no embedding
         base_architecture(args)
         self.args = args
-        if args.encoder_layers_to_keep:
-            args.encoder_layers = len(args.encoder_layers_to_keep.split(","))
         size, symbols = args.encoder_input_dim, len(dictionary)
         if embed_tokens is None:
             embed_tokens = nn.Embedding(symbols, size, dictionary.pad())

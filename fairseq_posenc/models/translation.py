@@ -14,6 +14,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.recording import GraphFlags
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import (
     Field,
     SideFlags,
@@ -23,7 +24,7 @@ from fairseq_posenc.configuration.fields import (
 )
 from fairseq_posenc.configuration.resolve import configure, nested
 from fairseq_posenc.configuration.stacks import translation_stacks
-from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
@@ -190,6 +191,17 @@ def _multilingual_fields() -> List[Field]:
     return _transformer_fields() + shared
 
 
+def _complete_multilingual(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
+    _complete(cfg, preset, settings, flags)
+    refuse_low_rank(cfg, "models of --task multilingual_translation")
+    for name in (f"{side}_layers_to_keep" for side in SIDES):
+        if option(cfg, name):
+            raise UsageError(
+                f"{flag_of(name)} {option(cfg, name)}: fairseq leaves no layers out of checkpoints "
+                "of --task multilingual_translation; drop it"
+            )
+
+
 MULTILINGUAL = Family(
     model="multilingual_posenc_transformer",
     what="a multilingual translation model",
@@ -198,7 +210,7 @@ MULTILINGUAL = Family(
     own_fields=_multilingual_fields,
     presets=presets.MULTILINGUAL,
     stacks=translation_stacks,
-    configure=_complete,
+    configure=_complete_multilingual,
     for_hydra=False,  # the task has no dataclass either
 )
 
@@ -220,7 +232,6 @@ class MultilingualModel(MultilingualTransformerModel):
             UsageError: the task needs another family, or flags contradict each other.
         """
         MULTILINGUAL.complete_for_task(args, task, args)
-        refuse_low_rank(args, "models of --task multilingual_translation")
         model = super().build_model(args, task)
         initialise(model, args)
         train_parts(model, args)

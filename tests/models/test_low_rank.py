@@ -129,3 +129,15 @@ def test_mistakes_are_one_line(base, flags, words):
 def test_only_adapted_checkpoints_are_merged(base, tmp_path):
     with pytest.raises(UsageError, match="base.pt: has no low-rank matrices"):
         merge_file(str(base[1]), str(tmp_path / "out.pt"), None, None)
+
+
+@pytest.mark.parametrize("layers", ["q_proj", "k_proj", "q_proj,k_proj"])
+def test_a_projection_with_two_names_has_one_adapter(layers, tmp_path):
+    """Reformer's queries and keys are one projection."""
+    flags = ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"]
+    plain = build("posenc_transformer", *encoding_of_sides("rotary"), *TINY, *flags)
+    path = tmp_path / "base.pt"
+    torch.save({"model": plain.state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
+    model = adapted(path, "rotary", *flags, "--lora-layers", layers)
+    layer = model.encoder.layers[0].self_attn
+    assert layer.q_proj is layer.k_proj and isinstance(layer.q_proj, LowRankLinear)

@@ -23,6 +23,7 @@ TEXT = ["--tokens-per-sample", "64"]
 #: By family, its usual task, and flags of its general architecture, before those of a line.
 USUAL = {
     "posenc_transformer": ("translation", TINY),
+    "multilingual_posenc_transformer": ("multilingual_translation", TINY),
     "posenc_lm": ("language_modeling", [*shape(2, 32, 48, 4, "decoder"), *TEXT]),
     "posenc_masked_lm": ("masked_lm", ["--encoder-embed-dim", "48", *TEXT]),
     "posenc_electra": ("masked_lm", [*shape(2, 32, 64, 4, "encoder"), *TEXT]),
