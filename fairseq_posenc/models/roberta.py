@@ -75,7 +75,7 @@ class MaskedLMEncoder(RobertaEncoder):
         by_token: bool = True,
         by_mask: Optional[bool] = None,
         document_starts: Optional[Tensor] = None,
-        **unused: object,
+        src_lengths: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens.
 
@@ -88,7 +88,7 @@ class MaskedLMEncoder(RobertaEncoder):
             by_token: as in :class:`.Wanted`.
             by_mask: as there; default: unless *features_only*.
             document_starts: as for :meth:`.SentenceEncoder.features`.
-            unused: ignored, as in fairseq (``src_lengths``).
+            src_lengths: unused, as in fairseq.
 
         Returns:
             logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C), where
@@ -104,6 +104,12 @@ class MaskedLMEncoder(RobertaEncoder):
             states = [state.transpose(0, 1) for state in encoded.states]  # (T, B, C), as in fairseq
         x = x if features_only else self.output_layer(x, masked_tokens=masked_tokens)
         return x, {"inner_states": states}
+
+    def extract_features(
+        self, src_tokens: Tensor, return_all_hiddens: bool = False, **kwargs: Any
+    ) -> Tuple[Tensor, Any]:
+        """Features (B, T, C) of the tokens; the arguments are those of :meth:`forward`."""
+        return self(src_tokens, True, return_all_hiddens, **kwargs)
 
 
 def _build_encoder(args: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> Any:

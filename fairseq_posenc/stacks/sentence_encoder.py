@@ -4,7 +4,7 @@ BERT, Devlin et al., arXiv 1810.04805; ALBERT, Lan et al., arXiv 1909.11942, sec
 """
 
 import logging
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -125,6 +125,19 @@ class SentenceEncoder(TransformerEncoder):
         states = [packed.join(each) for each in zip(*(part.states for part in parts))]
         return Encoded(packed.join([part.x for part in parts]), states, [])
 
+    def forward(self, *args: Any, **kwargs: Any) -> Dict[str, List[Tensor]]:
+        """Encode a batch of texts, as in the base class.
+
+        Raises:
+            UsageError: documents in the texts are apart, which :meth:`features` alone heeds.
+        """
+        if self.documents is not None:
+            raise UsageError(
+                "--document-mask: the stack alone does not keep documents apart; call the model, "
+                "or extract_features of its encoder"
+            )
+        return super().forward(*args, **kwargs)
+
     def begin(
         self,
         src_tokens: Tensor,
@@ -133,6 +146,8 @@ class SentenceEncoder(TransformerEncoder):
         position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Tensor, Padding]:
         """As in the base class; the padding tells where the first text ends, if that matters."""
+        if token_embeddings is None:
+            token_embeddings = self.embed(src_tokens, None)
         given = (src_tokens, token_embeddings, padding, position_ids)
         x, embedding, padding = super().begin(*given)
         if self.global_first_text:

@@ -74,6 +74,18 @@ def test_a_model_reads_pairs_or_a_single_segment():
     assert not torch.allclose(pairs(tokens)[0], single(tokens)[0], atol=1e-3)
 
 
+@torch.no_grad()
+def test_the_encoder_and_its_stack_read_pairs_as_the_model_does():
+    """Under the names that they have in fairseq."""
+    model, tokens = tiny("rotary", *PAIRS), pairs_of_texts()
+    want, _ = model(tokens, features_only=True)
+    torch.testing.assert_close(model.encoder.extract_features(tokens)[0], want)
+    found = model.encoder.sentence_encoder(tokens)["encoder_out"][0].transpose(0, 1)
+    torch.testing.assert_close(found, want)
+    with pytest.raises(TypeError, match="position_ids"):
+        model(tokens, position_ids=tokens)
+
+
 @pytest.mark.parametrize(
     "task, settings, segments",
     [

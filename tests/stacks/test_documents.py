@@ -9,6 +9,7 @@ from support.helpers import EVERY_ENCODING, PAD, VOCABULARY, causal_only
 from support.packed_samples import MASK, documents, masked_model, packed
 
 from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.basics.errors import UsageError
 
 KERNELS = [f"{name}:none" for name in ATTENTIONS if name != "softmax"]
 KERNELS += ["gated:rotary", "squared_relu:rotary", "mixed_chunks:rotary", "local:alibi"]
@@ -169,3 +170,12 @@ def test_the_cache_holds_the_last_document_alone():
     for step in range(1, 18):
         model.decoder(tokens[:, :step], incremental_state=state)
     assert model.decoder.cached_length(state) == 3  # from place 14 on
+
+
+@torch.no_grad()
+def test_the_stack_alone_does_not_mix_documents():
+    model, tokens = masked_model("rotary", MASK), packed(VOCABULARY.bos())
+    features = model.encoder.extract_features(tokens)[0]
+    assert torch.equal(features, model(tokens, features_only=True)[0])
+    with pytest.raises(UsageError, match="--document-mask: .* call the model, or extract_feat"):
+        model.encoder.sentence_encoder(tokens)
