@@ -49,8 +49,9 @@ class Positions(TypedDict, total=False):
         bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
         causal: whether the attention has to hide later keys; False if *bias* does so.
         empty_rows: whether a query may see no key at all.
-        length_factor: what the kernel makes of the number of keys that a query sees, (1|B, 1, 1|T,
-            1), float32, or one number for all queries, for kernels that ask for it.
+        length_factor: a factor on products with queries, computed from the number of keys that
+            each query sees, (1|B, 1, 1|T, 1), float32, or one number for all queries; for kernels
+            that ask for it.
         table: table of the transform, such as rotations, for the new positions, or None.
         key_table: table of the transform for the positions of *keys*.
         keys: input for keys and values, (B, S, C), where queries have another: with a memory, or

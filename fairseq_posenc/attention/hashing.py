@@ -6,12 +6,12 @@ A code is a bucket and a chunk in it, ``bucket · CHUNKS + chunk``.  Tokens are 
 bucket from the first token on, so that a code depends on no later token.
 """
 
-from typing import Any, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.linear.random_features import generator_of
+from fairseq_posenc.attention.linear.random_features import DrawnInFloat32, generator_of
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 
 #: More chunks than a bucket ever has, and a code still fits into 32 bits.
@@ -20,7 +20,7 @@ CHUNKS = 2**20
 MOST_BUCKETS = 1024
 
 
-class Hashing(nn.Module):
+class Hashing(DrawnInFloat32, nn.Module):
     """Several rounds of hashing into buckets; the angle between vectors decides.
 
     Args:
@@ -32,6 +32,7 @@ class Hashing(nn.Module):
     """
 
     rotations: Tensor
+    drawn_buffer = "rotations"
 
     def __init__(self, head_dim: int, buckets: int, rounds: int, chunk: int, key: str) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class Hashing(nn.Module):
     def visible(self, q: Tensor, k: Tensor) -> Tensor:
         """True if a token with code *q* attends to one with code *k*, wherever it is.
 
-        It does in the same bucket, to its own chunk and the one before.
+        A token attends within its bucket, to its own chunk and the one before.
         """
         back = q - k
         return (back >= 0) & (back <= 1) & (k < self.buckets * CHUNKS)
@@ -124,13 +125,6 @@ class Hashing(nn.Module):
         token = torch.full_like(place[..., :1], length).repeat(1, 1, 1, places + 1)
         tokens = torch.arange(length, device=buckets.device).expand_as(place)
         return place, token.scatter_(-1, place, tokens)[..., :places]
-
-    def _apply(self, fn: Any, *args: Any, **kwargs: object) -> Any:
-        """Move with the model, but stay float32 under ``.half()``."""
-        exact = self.rotations
-        super()._apply(fn, *args, **kwargs)
-        self.rotations = exact.to(self.rotations.device)
-        return self
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

@@ -29,7 +29,7 @@ class SparseAttention(MultiheadAttention):
     """
 
     abilities = Abilities(hooks=("transform", "shared"), changes_values=True)
-    #: G, and how many of them are global whatever the length of the first text
+    #: numbers of tokens at the start: G, the most that can be global, and those that always are
     global_tokens = always_global = 0
     #: The blocks of a sequence, in causal and in bidirectional attention.
     causal_blocks: Blocks

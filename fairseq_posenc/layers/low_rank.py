@@ -21,15 +21,15 @@ class LowRankFlags:
 
     lora_rank: Optional[int] = setting(
         0,
-        "rank r of the trained matrices beside each projection that --lora-layers names, 0 for "
-        "none; needs --lora-base",
+        "rank r of the two trained matrices beside each projection that --lora-layers names, or 0 "
+        "for none; needs --lora-base",
         role="model",
         at_least=0,
         at_most=2**16,
     )
     lora_alpha: Optional[float] = setting(
         16.0,
-        "factor on their product, divided by the rank",
+        "α: the product of the two matrices is multiplied by α / r",
         role="model",
         above=0,
         at_most=1e6,

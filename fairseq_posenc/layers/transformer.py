@@ -33,7 +33,7 @@ LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
-    """Apply ``--checkpoint-activations`` and FSDP to a layer, or compile it.
+    """The layer with ``--checkpoint-activations`` and FSDP, or compiled, as the flags say.
 
     fairseq's encoder and decoder do the first two in the same way; ``--compile-layers`` goes with
     neither of them.  A checkpointed layer is always an FSDP unit, whatever its size.
@@ -66,7 +66,7 @@ def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[
 
 
 def finish_layer(layer: Layer, cfg: Options) -> None:
-    """Apply ``--feed-forward``, ``--norm`` and ``--no-bias`` to a fairseq layer."""
+    """Apply ``--feed-forward``, ``--norm`` and ``--no-bias`` to a fairseq layer, in place."""
     layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).thing
     layer.feed_forward_form.extend(layer, cfg)
     apply_norms_and_biases(cast(nn.Module, layer), cfg)
@@ -75,7 +75,7 @@ def finish_layer(layer: Layer, cfg: Options) -> None:
 def self_attention(
     embed_dim: int, encoding: PositionEncoding, cfg: Options, **kwargs: bool
 ) -> AttentionKernel:
-    """The self-attention that *cfg* selects, for a layer of *embed_dim* channels."""
+    """The self-attention that *cfg* selects, for a layer of *embed_dim* channels C."""
     kernel: Any = kernel_of(cfg)
     noise = cfg.quant_noise
     return kernel(
@@ -133,7 +133,7 @@ def add_and_norm(
 
 
 def feed_forward(layer: Layer, x: Tensor) -> Tensor:
-    """The feed-forward sub-layer of *layer*, (B, T, C)."""
+    """Output (B, T, C) of the feed-forward sub-layer of *layer* for its input x (B, T, C)."""
     x = layer.feed_forward_form.hidden(layer, x)
     x = drop(x, layer.activation_dropout_module)
     if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only

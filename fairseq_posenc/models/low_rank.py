@@ -36,7 +36,7 @@ class LowRankModel:
     base_names: FrozenSet[str] = frozenset()
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        """The state; of an adapted model, what its base lacks."""
+        """The state; an adapted model leaves out what its base has."""
         state = super().state_dict(*args, **kwargs)  # type: ignore[misc]  # fairseq's
         for name in self.base_names:
             state.pop(name, None)

@@ -7,7 +7,7 @@ from fairseq_posenc.models.family import Preset
 ROTARY: Dict[str, Any] = {"position_encoding": "rotary"}
 PERFORMER: Dict[str, Any] = {**ROTARY, "attention": "favor"}  # RoFormer section 4.4
 
-#: RoFormerV2 (GAU section 4.1): RoFormer without biases and without parameters in its norms
+#: RoFormerV2 (GAU section 5.1): RoFormer without biases and without parameters in its norms
 ROFORMER_V2: Dict[str, Any] = {
     **ROTARY,
     "norm": "rms",

@@ -34,7 +34,7 @@ LAYERS: Dict[str, Callable[..., nn.Module]] = {
 
 
 class TransformerDecoder(PositionedStack, TransformerDecoderBase):
-    """Decoder of N layers with any position encoding (RoFormer Table 1: N = 6).
+    """Decoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1).
 
     Args:
         cfg: fairseq's nested Transformer configuration with the encodings' flags.

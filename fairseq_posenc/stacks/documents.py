@@ -17,12 +17,16 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.position_ids import Tokens, last
 from fairseq_posenc.encodings.position_rules import documents_of
 from fairseq_posenc.flags.options import Options
+from fairseq_posenc.stacks.first_batches import FirstBatches
 from fairseq_posenc.stacks.padding import Padding
 
 logger = logging.getLogger(__name__)
 
-#: Batches of training to wait for a second text or document.
-PATIENCE = 10
+_NO_DOCUMENTS = (
+    "--document-mask: no sample of the first %d batches has more than one document, so it changes "
+    "nothing so far; documents end as --position-separators says, by default at </s>, and samples "
+    "hold several with --sample-break-mode none or complete"
+)
 #: What the layers of one more batch cost, as a number of tokens, by the type of the device.  That
 #: of a CPU was measured; that of a GPU is an estimate of what starting their kernels takes.
 COST = {"cpu": 64, "cuda": 2048}
@@ -49,7 +53,7 @@ class Packed(NamedTuple):
 
     tokens: Tensor  # (B, S)
     groups: List[Group]
-    back: Tensor  # where tokens are in the flattened groups; of padding the end, (B·S)
+    back: Tensor  # where tokens are in the flattened groups; the end for padding, (B·S)
     filling: int  # the symbol of padding
 
     def texts(self, group: Group) -> Tensor:
@@ -85,7 +89,7 @@ class Documents:
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
         self.rule = documents_of(options, stack, dictionary.indices)
         self.filling = dictionary.pad()
-        self.batches_to_wait = PATIENCE
+        self.first_batches = FirstBatches(logger.warning, _NO_DOCUMENTS)
 
     def begins(self, tokens: Tensor) -> Tensor:
         """True at the first token of each document (B, S)."""
@@ -114,25 +118,13 @@ class Documents:
         begins = self.begins(tokens) if begins is None else begins
         marks, real = torch.stack((begins, tokens.ne(self.filling))).cpu().numpy()
         found = bool((marks.sum(axis=1) > 1).any())
-        if training and self.batches_to_wait > 0:
-            self._look_for_documents(found)
+        if training and self.first_batches.waiting:
+            self.first_batches.saw(found)
         if not found:
             return None
         starts = np.flatnonzero(marks)
         lengths = np.bincount(marks.cumsum()[real.flatten()] - 1, minlength=len(starts))
         return _grouped(tokens, starts, lengths, self.filling)
-
-    def _look_for_documents(self, found: bool) -> None:
-        """Log once in training if no sample so far has a second document."""
-        self.batches_to_wait = 0 if found else self.batches_to_wait - 1
-        if self.batches_to_wait == 0 and not found:
-            logger.warning(
-                "--document-mask: no sample of the first %d batches has more than one document, so "
-                "it changes nothing so far; documents end as --position-separators says, by "
-                "default at </s>, and samples hold several with --sample-break-mode none or "
-                "complete",
-                PATIENCE,
-            )
 
 
 def _grouped(tokens: Tensor, starts: np.ndarray, lengths: np.ndarray, filling: int) -> Packed:

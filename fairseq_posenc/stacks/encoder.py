@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
 
 
 class TransformerEncoder(PositionedStack, TransformerEncoderBase):
-    """Encoder of N layers with any position encoding (RoFormer Table 1: N = 6).
+    """Encoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1).
 
     Args:
         cfg: fairseq's nested Transformer configuration with the encodings' flags.
@@ -182,7 +182,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         Args:
             x: input of the first layer, (B, T, C).
             padding: the padding of *x*.
-            wanted: of which only the states are read here.
+            wanted: only whether the states are wanted is read here.
         """
         keys = Keys(x.size(1), padding, self.positions.causal)
         positions = self.positions.of_layers(x, keys)

@@ -9,7 +9,7 @@ from fairseq_posenc.stacks.explicit import Explicit
 
 
 class Padding(NamedTuple):
-    """The tokens that a layer attends to: their padding, number and spacing."""
+    """The tokens of a batch that are padding, and where its texts begin."""
 
     mask: Optional[Tensor] = None  # (B, S), True at padding; None if no real token could see any
     left: bool = False  # whether a sequence begins with padding

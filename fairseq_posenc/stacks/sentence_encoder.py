@@ -16,13 +16,20 @@ from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
-from fairseq_posenc.stacks.documents import PATIENCE, Documents
+from fairseq_posenc.stacks.documents import Documents
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
 from fairseq_posenc.stacks.explicit import Explicit
+from fairseq_posenc.stacks.first_batches import PATIENCE, FirstBatches
 from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positions import count_positions, positions_of
 
 logger = logging.getLogger(__name__)
+
+_NO_PAIRS = (
+    "no second text in the first %d batches, so only segment 0 is trained; pairs are input0 and "
+    "input1 of --task sentence_prediction, or lines 'text </s> text' of --task masked_lm "
+    "--sample-break-mode eos"
+)
 
 
 class SentenceEncoder(TransformerEncoder):
@@ -43,7 +50,9 @@ class SentenceEncoder(TransformerEncoder):
         self.reads_pairs = cfg.segments == "pairs"
         self.global_first_text = self.positions.abilities.reads_first_text
         self.separator = dictionary.eos()
-        self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
+        message = f"--num-segments {cfg.num_segments}: {_NO_PAIRS}"
+        patience = PATIENCE if cfg.num_segments > 1 else 0
+        self.first_batches = FirstBatches(logger.info, message, patience)
         self.documents: Optional[Documents] = None
         if cfg.document_mask:
             self.documents = Documents(cfg, self.stack(cfg), dictionary)
@@ -71,8 +80,8 @@ class SentenceEncoder(TransformerEncoder):
             return x
         if segment_labels is None and self.reads_pairs:
             segment_labels = self.segment_labels(src_tokens)
-        if self.training and self.batches_to_wait > 0:
-            self._look_for_pairs(segment_labels)
+        if self.training and self.first_batches.waiting:
+            self.first_batches.saw(segment_labels is not None and bool(segment_labels.any()))
         if segment_labels is None:
             return x + self.embed_segments.weight[0]
         return x + self.embed_segments(segment_labels)
@@ -80,19 +89,6 @@ class SentenceEncoder(TransformerEncoder):
     def segment_labels(self, src_tokens: Tensor) -> Tensor:
         """The segments of texts or pairs (B, T); see :func:`segment_labels`."""
         return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
-
-    def _look_for_pairs(self, labels: Optional[Tensor]) -> None:
-        """Log once in training if no batch so far has a second text."""
-        found = labels is not None and bool(labels.any())
-        self.batches_to_wait = 0 if found else self.batches_to_wait - 1
-        if self.batches_to_wait == 0 and not found:
-            logger.info(
-                "--num-segments %d: no second text in the first %d batches, so only segment 0 is "
-                "trained; pairs are input0 and input1 of --task sentence_prediction, or lines "
-                "'text </s> text' of --task masked_lm --sample-break-mode eos",
-                self.num_segments,
-                PATIENCE,
-            )
 
     def features(
         self,

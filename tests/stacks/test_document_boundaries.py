@@ -19,7 +19,8 @@ from fairseq_posenc.layers import transformer
 from fairseq_posenc.models import electra
 from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.masked_lm import MASKED_LM
-from fairseq_posenc.stacks.documents import PATIENCE, Documents, group_sizes
+from fairseq_posenc.stacks.documents import Documents, group_sizes
+from fairseq_posenc.stacks.first_batches import PATIENCE
 
 
 @torch.no_grad()

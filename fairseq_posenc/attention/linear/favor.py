@@ -15,6 +15,7 @@ from fairseq_posenc.attention.base import HeadSizes, register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.linear.random_features import (
+    DrawnInFloat32,
     Exponents,
     LargestExponent,
     PositiveFeatures,
@@ -83,7 +84,7 @@ class FavorFlags(LinearFlags):
     )
 
 
-class Favor(FeatureMap):
+class Favor(DrawnInFloat32, FeatureMap):
     """FAVOR+: random features whose products are unbiased estimates of exp(q·k/√D).
 
     Choromanski et al. 2021, arXiv 2009.14794, Lemma 1 and section 2.4.  With x = q or k over D^¼,
@@ -108,6 +109,7 @@ class Favor(FeatureMap):
     """
 
     projection: Tensor
+    drawn_buffer = "projection"
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__(head_dim, options, side)
@@ -207,13 +209,6 @@ class Favor(FeatureMap):
         """The settings shown by ``print(model)``."""
         features = self.projection.size(0)
         return f"kernel={self.kernel}, features={features}, redraw={self.redraw_every}"
-
-    def _apply(self, fn: Any, *args: Any, **kwargs: object) -> Any:
-        """Move with the model, but stay float32 under ``.half()``."""
-        exact = self.projection
-        super()._apply(fn, *args, **kwargs)
-        self.projection = exact.to(self.projection.device)
-        return self
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
         rows, saved = len(self.projection), state.get(f"{prefix}projection", self.projection)

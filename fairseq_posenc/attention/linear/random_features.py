@@ -23,6 +23,23 @@ def generator_of(key: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
+class DrawnInFloat32:
+    """Mixin of modules with a drawn buffer that stays float32 under ``.half()``.
+
+    It comes before PyTorch's class.
+    """
+
+    #: name of the buffer
+    drawn_buffer = ""
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: object) -> Any:
+        """Move the buffer with the model, but keep its type."""
+        exact = getattr(self, self.drawn_buffer)
+        super()._apply(fn, *args, **kwargs)  # type: ignore[misc]  # PyTorch's
+        setattr(self, self.drawn_buffer, exact.to(getattr(self, self.drawn_buffer).device))
+        return self
+
+
 def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     """Random rows with the norms of Gaussian vectors, orthogonal within blocks of D rows.
 
