@@ -32,6 +32,7 @@ from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import help_text, setting
 from fairseq_posenc.layers.compiled import CompileFlags
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
+from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.low_rank import LowRankFlags
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
@@ -53,7 +54,7 @@ class LayerFlags:
         "transformer",
         "{choices}: attention and feed-forward, or gated attention units",
         role="model",
-        choices=("transformer", "gated"),
+        choices=LAYERS,
     )
 
 

@@ -4,7 +4,7 @@ Queries are always the last T of S positions.  In a full forward pass T = S; in 
 T is the number of tokens that are not in the cache, usually one.
 """
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase
@@ -16,8 +16,8 @@ from fairseq_posenc.attention.memory import Memory, moved_on, remembered
 from fairseq_posenc.checkpoints.warm_start import State, refuse_projection
 from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.layers.gated import GatedDecoderLayer
-from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
+from fairseq_posenc.layers.kinds import LAYERS
+from fairseq_posenc.layers.transformer import wrap_layer
 from fairseq_posenc.stacks.cuda_graphs import Recorder, recorded_length
 from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positioned import PositionedStack
@@ -27,10 +27,6 @@ from fairseq_posenc.stacks.recorded_step import Weights
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: Key, in the incremental state, of the padding of all tokens so far.
 _PADDING = "padding"
-LAYERS: Dict[str, Callable[..., nn.Module]] = {
-    "transformer": TransformerDecoderLayer,
-    "gated": GatedDecoderLayer,
-}
 
 
 class TransformerDecoder(PositionedStack, TransformerDecoderBase):
@@ -68,7 +64,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
         encoding = next(self.positions.next_encoding)
-        layer = LAYERS[cfg.layer](cfg, encoding, no_encoder_attn)
+        layer = LAYERS[cfg.layer].decoder(cfg, encoding, no_encoder_attn)
         return wrap_layer(layer, cfg)
 
     def forward(

@@ -1,6 +1,6 @@
 """fairseq's Transformer encoder, with positions and masks computed once per forward pass."""
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -11,17 +11,12 @@ from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.gated import GatedEncoderLayer
-from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
+from fairseq_posenc.layers.kinds import LAYERS
+from fairseq_posenc.layers.transformer import wrap_layer
 from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positioned import PositionedStack
 from fairseq_posenc.stacks.positions import find_padding, positions_of
-
-LAYERS: Dict[str, Callable[..., nn.Module]] = {
-    "transformer": TransformerEncoderLayer,
-    "gated": GatedEncoderLayer,
-}
 
 
 class Wanted(NamedTuple):
@@ -76,7 +71,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
     def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
         """One layer with a position encoding."""
-        return LAYERS[cfg.layer](cfg, encoding, self.return_fc)
+        return LAYERS[cfg.layer].encoder(cfg, encoding, self.return_fc)
 
     def forward_embedding(
         self,
