@@ -52,7 +52,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     """Load the encoder of a checkpoint in evaluation mode.
 
     Args:
-        dict_path: its dictionary, if it is neither beside it nor in its training data.
+        dict_path: the dictionary, if neither the checkpoint's folder nor its data have one.
 
     Raises:
         UsageError: a file cannot be read, they do not match, or the model is not of this plug-in.

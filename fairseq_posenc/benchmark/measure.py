@@ -142,7 +142,7 @@ def measure(args: argparse.Namespace) -> List[Row]:
 
 
 def rounds_at(repeat: int, length: int, shortest: int) -> int:
-    """The number of rounds at one length: fewer at longer lengths, but at least three.
+    """The number of rounds at one length: fewer at longer lengths, at least min(3, *repeat*).
 
     Args:
         repeat: rounds at the shortest length.

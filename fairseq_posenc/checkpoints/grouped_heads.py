@@ -1,8 +1,8 @@
 """Loading a checkpoint that was trained with another number of key heads.
 
-Ainslie et al. 2023, arXiv 2305.13245, section 2.1: the projections of the keys and values of a
-group are the means of those of its heads, and training goes on for a short while.  In the other
-direction each head is repeated for its group, which computes the same.
+Ainslie et al. 2023, arXiv 2305.13245, section 2.1: the key projection of a group is the mean of
+its heads' key projections, the value projection likewise, and training goes on for a short while.
+In the other direction each head is repeated for its group, which computes the same.
 """
 
 import logging

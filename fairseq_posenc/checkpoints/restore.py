@@ -250,7 +250,7 @@ def _first_mismatch(error: BaseException) -> str:
 def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``fairseq.models.build_model``.
 
-    Under ``fairseq-hydra-train`` that passes a copy of the configuration to models that have a
+    Under ``fairseq-hydra-train`` that function passes a copy of the configuration to models with a
     dataclass, so derived settings (such as the length in training, which YaRN needs later) would be
     missing from the checkpoint; the wrapper copies them back.  In models built for a checkpoint it
     requires the position state to match, since only ``--model-overrides`` could change it.

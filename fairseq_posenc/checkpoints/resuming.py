@@ -130,13 +130,13 @@ def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> N
 class _NoEpochs:
     """Stands for the data of a training that is done; fairseq's loop over epochs then has none."""
 
-    next_epoch_idx = math.nan  # is at most no --max-epoch, an infinite one included
+    next_epoch_idx = math.nan  # NaN <= --max-epoch is false, even if that flag is infinite
 
 
 def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs: Any) -> Any:
     """The *epochs* of a training that goes on; none, as its log says, where its end was reached.
 
-    fairseq looks for the end after an update, so that it adds one whenever it is started again.
+    fairseq checks for the end only after an update, so it would add an update at every new start.
 
     Args:
         trainer: fairseq's trainer, which has loaded the checkpoint.

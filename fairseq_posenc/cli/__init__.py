@@ -42,7 +42,7 @@ GROUPS = {
 
 
 def commands(name: Optional[str] = None) -> List[Command]:
-    """The commands in the group of the one with a name, or all if there is none with it."""
+    """The commands in the group of the command *name*, or all commands if there is no such one."""
     chosen = [group for group, names in GROUPS.items() if name in names] or list(GROUPS)
     modules = [importlib.import_module(f"{__name__}.{group}") for group in chosen]
     return [command for module in modules for command in module.COMMANDS]

@@ -28,8 +28,8 @@ given_context = several(
     argument(
         "--context",
         metavar="N",
-        help="the model was trained on documents: how many sentences before a sentence it is given "
-        "with it, or whole for whole documents",
+        help="for a model trained on documents: how many earlier sentences it reads with each "
+        "sentence, or whole for whole documents",
     ),
     _SIDES,
 )
@@ -80,8 +80,8 @@ def add_context(args: argparse.Namespace) -> None:
         fairseq-posenc add-context --context 0,3 train.en train.de context.en context.de
 
     SOURCE and TARGET have a sentence a line, in the tokens that the model reads, and a blank line
-    after each document. Sentences are separated by <brk>. Of a context that does not fit, the
-    farthest sentences are left out, on both sides; they are counted.
+    after each document. Sentences are separated by <brk>. If a context does not fit, its farthest
+    sentences are left out on both sides, and counted.
     """
     from fairseq_posenc.text.documents import write_samples
 

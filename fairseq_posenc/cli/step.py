@@ -1,4 +1,4 @@
-"""``fairseq-posenc step``, ``alone`` and ``script``: what recipes are made of."""
+"""``fairseq-posenc step``, ``alone``, ``stale`` and ``script``: what recipes are made of."""
 
 import argparse
 import os

@@ -38,8 +38,8 @@ def learn_marked_pieces(args: argparse.Namespace) -> None:
     """Learn merges from letters and digits that are not Chinese.
 
     They are for `apply-subwords marked-pieces`. The texts have spaces between words, as `tokenize
-    jieba` writes them. Each Chinese character and each sign becomes a symbol, the rest pieces, and
-    all of a word but the first have the mark ##."""
+    jieba` writes them. Each Chinese character and each sign becomes a symbol, the rest is split
+    into pieces, and all symbols of a word but its first have the mark ##."""
     from fairseq_posenc.text.subwords import latin_parts
 
     _learn_merges(args, latin_parts)

@@ -216,8 +216,8 @@ def score(args: argparse.Namespace) -> None:
         fairseq-posenc reading score dev-v2.0.json predictions.json --na-prob na_prob.json
         fairseq-posenc reading score cmrc2018_dev.json predictions.json --rules cmrc
 
-    With --na-prob, also the thresholds that would have been best. A question without a prediction
-    counts as answered wrongly.
+    With --na-prob, the thresholds that would have been best are printed, too. A question without a
+    prediction counts as answered wrongly.
     """
     from fairseq_posenc.basics.lines import read_json_object
     from fairseq_posenc.training.reading.questions import read_questions

@@ -227,7 +227,7 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
 
 
 def _no_such_name(name: str, flags: Mapping[str, Any]) -> Optional[str]:
-    """The line for a flag whose value fairseq looks up without a word if there is none, or None."""
+    """The line for a flag whose unknown value fairseq reports as a bare KeyError, or None."""
     if name == flags.get("best_checkpoint_metric"):
         return (
             f"--best-checkpoint-metric {name}: the validation has no such value; give one that its "

@@ -91,7 +91,7 @@ def diverse_beams_by_row(search_step: Callable[..., Any]) -> Callable[..., Any]:
 
     Measured: the generator passes the sentences' numbers in the data set, which the search uses as
     rows of a table of the batch, so ``--diverse-beam-groups`` stops with an IndexError, or uses
-    another sentence's penalties.  Rows are not changed by this.
+    another sentence's penalties.  Numbers that are rows already stay the same.
     """
 
     def wrapper(

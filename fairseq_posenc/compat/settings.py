@@ -39,7 +39,7 @@ def value_of(text: str) -> Any:
     [(512, 3), (512, 3), (256, 1)]
 
     Raises:
-        TypeError: there is no text, which fairseq expects of ``eval``.
+        TypeError: *text* is not a text; fairseq expects this error of ``eval``.
         UsageError: the text is something else.
     """
     if not isinstance(text, str):

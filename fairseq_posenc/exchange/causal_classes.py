@@ -30,9 +30,9 @@ class CausalClass:
     model_type: str
     #: where its parameters are
     names: Names
-    #: settings of any value that it has, beside sizes
+    #: settings, beside sizes, of which the class can express every value
     read: Collection[str] = ("activation_fn",)
-    #: other settings, with the values that it has; of the rest, the defaults
+    #: other settings, with the values that the class can express; all others need their defaults
     values: Mapping[str, Collection[Any]]
     #: the entries of config.json for sizes and ε, by our settings
     sizes: Mapping[str, str] = {

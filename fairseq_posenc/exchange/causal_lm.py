@@ -278,9 +278,9 @@ def _reference(path: str, architecture: str, order: Tensor, missing: int) -> For
     """The logits of a folder, computed by transformers.
 
     Args:
-        order: its number of each symbol of fairseq's dictionary, (V,); those that it lacks have the
-            highest.
-        missing: the number of symbols that it lacks, whose vectors are zeros.
+        order: the folder's number of each symbol of fairseq's dictionary, (V,); symbols that the
+            folder lacks have the highest numbers.
+        missing: how many symbols the folder lacks; their vectors are zeros.
     """
     known = len(order) - missing
 

@@ -18,8 +18,9 @@ NORM_1, NORM_2 = "self_attn_layer_norm", "final_layer_norm"
 class Layout(NamedTuple):
     """How a tensor holds several of ours; H is the number of heads."""
 
-    join: Callable[[List[Tensor], int], Tensor]  # theirs, of our tensors and H
-    split: Callable[[Tensor, int, int], List[Tensor]]  # so many of ours, of theirs and H
+    join: Callable[[List[Tensor], int], Tensor]  # makes their tensor, given our tensors and H
+    # makes our tensors, given their tensor, the number of our tensors, and H
+    split: Callable[[Tensor, int, int], List[Tensor]]
 
 
 def _join_by_head(parts: List[Tensor], heads: int) -> Tensor:

@@ -277,7 +277,7 @@ class Expressible(NamedTuple):
     target: str  # the format, for messages
     # names of settings whose values are all expressed, or have no effect there
     any: Collection[str]
-    # for other settings the values that are expressed; of the rest, the defaults are
+    # the values of other settings that are expressed; settings in neither need their defaults
     values: Mapping[str, Collection[Any]]
 
 

@@ -101,7 +101,7 @@ def leave_out_rows(parameters: ForeignParameters, names: Collection[str], known:
 
 
 def extended(rows: Tensor, number: int) -> Tensor:
-    """*rows* (V, C) and further ones, *number* copies of that of ``<unk>``."""
+    """*rows* (V, C), followed by *number* copies of the row of ``<unk>``."""
     return torch.cat((rows, rows[LEADING.index("<unk>")].expand(number, -1)))
 
 

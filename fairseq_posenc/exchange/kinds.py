@@ -176,7 +176,7 @@ def masked_settings(causal: Settings) -> Settings:
 
 
 def renamed(entries: Mapping[str, Entry], source: Kind, target: Kind) -> Dict[str, Entry]:
-    """Entries by the parameters' names in one kind of model, by those in another."""
+    """Entries by parameter name, renamed from the *source* kind of model to the *target* kind."""
     return {_renamed(name, source, target): value for name, value in entries.items()}
 
 

@@ -35,8 +35,8 @@ class MaskedClass:
     lm_bias: Tuple[str, ...]
     #: the embedding of segments, if it has one
     segments = ""
-    #: settings of any value that it has, beside :data:`_READ`, and other settings with the values
-    #: that it has
+    #: settings, beside :data:`_READ`, of which the class can express every value; and other
+    #: settings with the values that the class can express
     read: Collection[str] = ()
     values: Mapping[str, Collection[Any]]
     #: the same of the output layer, and of classification heads, where these are fixed

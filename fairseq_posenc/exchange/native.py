@@ -1,8 +1,8 @@
 """Checkpoints of this plug-in: building them from settings and parameters, and reading them.
 
-The files are the same as those of ``fairseq-train --task masked_lm --arch posenc_masked_lm``, or
-with ``language_modeling`` and ``posenc_lm``, but without optimiser state: all fairseq commands,
-averaging, ``--restore-file`` and ``--finetune-from-model`` accept them.
+The files are like the checkpoints that ``fairseq-train`` writes for ``posenc_masked_lm``,
+``posenc_lm`` and ``posenc_transformer``, but without optimiser state: all fairseq commands,
+averaging, ``--restore-file`` and ``--finetune-from-model`` accept the files.
 """
 
 import dataclasses

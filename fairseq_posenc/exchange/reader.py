@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 
 
 class Config(NamedTuple):
-    """The settings of a foreign model; what reads one raises a UsageError if it cannot be used."""
+    """The settings of a foreign model; methods that check an entry raise a UsageError."""
 
     path: str  # the file, for messages
     entries: Dict[str, Any]  # the settings by name; null counts as absent

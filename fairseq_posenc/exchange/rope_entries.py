@@ -1,7 +1,7 @@
 """Rotary positions in a ``config.json`` of transformers: base, share of channels, scaling.
 
-Written is the form that every version of the library reads, ``rope_theta`` and ``rope_scaling``;
-read is that of version 5 as well, ``rope_parameters``.
+Exports have the form that every version of the library reads, ``rope_theta`` and
+``rope_scaling``; imports may also have the form of version 5, ``rope_parameters``.
 """
 
 from typing import Any, Dict, Mapping

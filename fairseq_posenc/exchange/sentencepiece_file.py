@@ -1,7 +1,7 @@
 """A model of SentencePiece, read and written: its pieces, and how it normalises text.
 
-The file is a message of Protocol Buffers; what is needed of it is read here, so that no further
-package is.
+The file is a message of Protocol Buffers; this module reads the needed parts itself, so that no
+further package is needed.
 """
 
 import struct

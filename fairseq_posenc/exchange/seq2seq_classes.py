@@ -65,9 +65,9 @@ class Seq2SeqClass:
     loses_tables = False
     #: whether its projections have biases
     biased = True
-    #: settings of any value that it has, beside sizes
+    #: settings, beside sizes, of which the class can express every value
     read: Collection[str] = ("activation_fn", "no_bias")
-    #: other settings, with the values that it has; of the rest, the defaults
+    #: other settings, with the values that the class can express; all others need their defaults
     values: Mapping[str, Tuple[Any, ...]] = {}
     #: the position encodings of the class
     encodings: Collection[str] = ("sinusoidal", "learned", "none")

@@ -64,8 +64,8 @@ class Seq2SeqImporter(Importer):
         reader.finish(f"config.json ({source.architecture})")
         if int(vocabulary.order[2]) != start:
             notes.append(
-                "its translations do not begin with </s>: here they do, with the same vector in "
-                "the decoder, whose embeddings are apart for that"
+                "its translations do not begin with </s>: here they do, and </s> has the vector of "
+                "their first token in the decoder, which has embeddings of its own for that"
             )
         order = dict.fromkeys(SIDES, vocabulary.order)
         name = source.architecture

@@ -31,7 +31,7 @@ UNSCALED = Layout(
 
 
 def absorb_gain(parameters: Parameters, gain: Tensor, names: Sequence[str]) -> None:
-    """Multiply the inputs (columns) of those of *names* that are there by *gain* (C), in place.
+    """Multiply the columns of the weights *names*, where present, by *gain* (C), in place.
 
     W (g ⊙ x) = (W diag g) x.
     """

@@ -67,7 +67,7 @@ def read_parameters(
 
 
 def _refuse_bias(reader: Reader, source: Seq2SeqClass) -> None:
-    """Drop the bias of the output where it is zero."""
+    """Drop an output bias that is zero, and refuse any other."""
     if source.bias is None or source.bias not in reader:
         return
     if bool(reader.take(source.bias).ne(0).any()):

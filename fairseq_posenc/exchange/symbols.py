@@ -1,6 +1,6 @@
 """A ``tokenizer.json`` that numbers text as fairseq's dictionary does.
 
-What splits text is a :class:`Splitter`; here is that for text that is split into symbols already.
+A :class:`Splitter` splits the text; this module has the one for text that is split already.
 """
 
 from pathlib import Path

@@ -262,9 +262,9 @@ def _head_names(parameters: ForeignParameters) -> List[str]:
 
 
 def _rescale(released: Released, parameters: kinds.Parameters, settings: kinds.Settings) -> bool:
-    """Multiply all queries so that √(2D), by which attention divides here, has their effect.
+    """Multiply all queries so that dividing by √(2D), as here, gives the released logits.
 
-    Their code divides by √(aD), where a is ``attn_scale_factor``.
+    The released code divides by √(aD), where a is ``attn_scale_factor``.
 
     Returns:
         whether that was necessary.

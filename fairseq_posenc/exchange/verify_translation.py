@@ -71,8 +71,8 @@ def reference(
     Args:
         load: loads the model.
         description: the implementation, for messages.
-        order: by side, its number of each symbol of fairseq's dictionary, (V,).
-        known: the number of its symbols; those that it lacks are taken for padding.
+        order: by side, the folder's number of each symbol of fairseq's dictionary, (V,).
+        known: how many symbols the folder has; symbols that it lacks are taken for padding.
     """
 
     def logits(source: Tensor, target: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ class Written(NamedTuple):
     Args:
         wanted: the request, with the file of the checkpoint.
         load: loads a checkpoint with the same dictionaries, given its file and settings to change.
-        compare: the largest difference of the logits of a loaded model from those of the folder.
-        description: the implementation that computes the latter.
+        compare: gives the largest difference between the logits of a loaded model and the logits
+            of the folder's model.
+        description: the implementation that computes the logits of the folder's model.
         notes: what the user should know.
     """
 

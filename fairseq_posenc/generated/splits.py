@@ -8,7 +8,7 @@ from fairseq_posenc.generated.settings import Settings
 
 Sample = Tuple[List[str], List[str]]  # an input and its output
 _FEW = 8  # different inputs of a length, so few that none can be kept from the training
-_POOL = 4  # so many times as many inputs are drawn as are held out, to know how many there are
+_POOL = 4  # inputs drawn for each one to hold out, to see how many different inputs there are
 
 
 class Splits(NamedTuple):

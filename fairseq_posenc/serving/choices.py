@@ -23,7 +23,7 @@ class Choice(NamedTuple):
     """A sentence with its translation and wrong variants of that."""
 
     kind: str  # the source word and its translation, such as it:sie
-    distance: int  # how many sentences before is what decides
+    distance: int  # how many sentences before this one the deciding word stands
     before: List[Tuple[str, str]]  # the sentences before it in the document, and their translations
     source: str
     targets: List[str]  # the right one first

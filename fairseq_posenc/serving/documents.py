@@ -26,7 +26,7 @@ class DocumentTranslator(Translator):
     Args:
         preparation: prepares and restores the text.
         engine: translates the tokens.
-        beam: the search; its longest translation is that of a sentence.
+        beam: the search; its limit on the length holds for each sentence.
         context: what the model is given with a sentence.
     """
 

@@ -97,7 +97,7 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         name: ctranslate2 or fairseq, to choose.
 
     Raises:
-        UsageError: the folder has no model for it, or it has no such weights.
+        UsageError: the folder has no model for the engine, or the engine lacks the type of weights.
     """
     has = {"ctranslate2": folder.export, "fairseq": folder.checkpoint}
     chosen = name or ("ctranslate2" if folder.export else "fairseq")

@@ -184,8 +184,8 @@ class LanguageModel(FolderModel):
 class _AfterPrompt(Sampling):
     """fairseq's sampling, in which the probability of a token of the prompt is 1.
 
-    fairseq's own is the model's, which is rounded to 0 where the model or a low temperature
-    excludes the token, and cannot be drawn from.
+    fairseq's own sampling uses the model's probability, which is rounded to 0 where the model or a
+    low temperature excludes the token; no token could be drawn then.
     """
 
     def step(self, step: int, lprobs: Tensor, *args: Any) -> Any:

@@ -103,7 +103,7 @@ def _lock(descriptor: int, folder: Path, waits: bool) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """The process that a lock file names, or those that it left behind when it was killed."""
+    """The process that a lock file names, and, if it was killed, the processes it left behind."""
     words = os.pread(descriptor, 200, 0).decode(errors="replace").split()
     pid, host, *name = [*words, "?", "?"] if len(words) < 2 else words
     if host == socket.gethostname() and pid.isdigit() and not Path("/proc", pid).exists():

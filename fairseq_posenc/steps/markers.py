@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, Mapping, Tuple
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.lines import json_text
 
-_WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
+_WHOLE = 1 << 26  # bytes read at the start of a file, and at the end of a file that has more
 _NOT_DATA = (".log", ".part", ".pyc")
 
 #: The files of a data folder that a training reads.  Test sets and the descriptions of tasks may
@@ -70,7 +70,7 @@ def _content(file: Path) -> str:
 
 
 def newest(place: str, names: Tuple[str, ...] = ("*",)) -> float:
-    """The time at which the last of the files was changed that :func:`digest_of` reads."""
+    """The latest time at which a file that :func:`digest_of` reads was changed."""
     return max((file.stat().st_mtime for file in _files(Path(place), names)), default=0.0)
 
 

@@ -19,9 +19,9 @@ an array of at least one; an option before ``[options]``, as in ``--lang LANG [o
 required.  ``--updates`` sets UPDATES.  Parentheses at the end of its text hold its default; an
 option without them, or where they begin with ``default:``, is empty unless given.  ``--cpu``,
 without a value, sets CPU to 0 or 1.  The words after ``--`` become the array EXTRA, all arguments
-the array ARGUMENTS.  ``options of FILE`` stands for the options that another script declares, or
-for those of them that follow; what is declared before it is not repeated.  ``--lang`` sets
-OPTION_LANG, as LANG is the shell's own.
+the array ARGUMENTS.  ``options of FILE`` stands for the options that another script declares; if
+names follow, for these options alone.  An option that is declared earlier is not repeated.
+``--lang`` sets OPTION_LANG, as LANG is the shell's own.
 
 What stands for the value says what is accepted: N a whole number above 0, N,N several with commas,
 NxNxN three of them, P a number above 0, X a number, NAME what can be the name of a file in any

@@ -189,7 +189,7 @@ def part_of(folder: str) -> str:
 
 
 def keep_what_is_trained_on(step: Step, folder: str) -> None:
-    """Refuse other data in the place of those that a training beside the step's folder has read.
+    """Refuse to replace data that a training beside the step's folder has read with other data.
 
     Raises:
         UsageError: naming the training, which could not go on with the new data.

@@ -219,7 +219,7 @@ def _check_age(step: Step, checkpoints: List[Path]) -> None:
 
 
 def _lengths_in_log(step: Step) -> Dict[str, str]:
-    """How long a training without a marker was, by its log; nothing unless that says the end."""
+    """How long a training without a marker was; nothing if its log does not show its end."""
     log = Path(flags_in(list(step.words)).get("--log-file", ""))
     if not is_over(log):
         return {}

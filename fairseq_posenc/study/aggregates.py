@@ -25,7 +25,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """The mean of the middle half of the scores.
 
     Args:
-        scores: (…, N); of each end, N / 4 of the sorted scores, rounded down, are left out.
+        scores: (…, N); the lowest N / 4 and the highest N / 4, rounded down, are left out.
 
     Returns:
         (…).
@@ -38,8 +38,8 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 def aggregate(runs: Sequence[Sequence[float]]) -> Aggregate:
     """The interquartile mean of a system over tasks and seeds.
 
-    The interval is of percentiles over samples that draw, for each task on its own, as many seeds
-    as there are, with replacement.  The same scores give the same interval.
+    The interval lies between percentiles of resampled means: each resample draws, for each task
+    alone, as many seeds as there are, with replacement.  The same scores give the same interval.
 
     Args:
         runs: for each seed, a score for each task.

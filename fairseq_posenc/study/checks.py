@@ -145,7 +145,7 @@ def training_args(
     """The parsed command line of a system's training.
 
     Args:
-        whole: parse those of its other steps, too.
+        whole: whether to parse the command lines of the system's other steps, too.
 
     Raises:
         UsageError: a command line is wrong.

@@ -52,7 +52,7 @@ def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List
         runs: the number of runs there are.
     """
     cores = cores_here()
-    # the largest group of GPUs whose number divides the one that the batch is meant for
+    # the largest number of GPUs that divides the number of GPUs that the batch is meant for
     size = max(n for n in range(1, max(1, len(names)) + 1) if per_run % n == 0)
     groups = [tuple(names[i : i + size]) for i in range(0, len(names) - size + 1, size)] or [()]
     count = jobs or min(max(1, runs), len(groups) if names else cores)

@@ -53,7 +53,7 @@ class OnNode:
 
 
 def _patient(execute: Execute) -> Execute:
-    """Wait for the end of the job when a command was ended with it, so that none is tried again."""
+    """After a signal of the job has ended a command, wait for the job's end, and retry nothing."""
 
     def run(*args: Any) -> Ended:
         ended = execute(*args)
@@ -166,10 +166,10 @@ def _outcome(job: Any, in_queue: bool) -> Tuple[Optional[Dict[str, Any]], str]:
 def _has_result(job: Any) -> bool:
     """Wait until a job has succeeded or ended; False if it ended without a result or an error.
 
-    submitit believes accounting alone, which knows no job where it is switched off, and the last
-    failure of a job that is being requeued.  The error that a job has written may be due to its
-    requeueing, too: the signal that ends the job also ends the program that asks for it.  Here, a
-    job has ended when neither the queue nor accounting has it, at two looks.
+    submitit believes accounting alone.  Accounting knows no job where it is switched off, and still
+    tells the last failure of a job that is being requeued.  The error that a job has written may be
+    due to its requeueing, too: the signal that ends the job also ends the program that requeues it.
+    Here, a job has ended when neither the queue nor accounting has the job at two looks.
     """
     missing, looked, result = 0, 0.0, job.paths.result_pickle
     while missing < 2:

@@ -17,10 +17,10 @@ from fairseq_posenc.basics.packages import import_extra
 #: Confidence of the intervals; the tests have the remaining error rate.
 CONFIDENCE = 0.95
 LEVEL = 1 - CONFIDENCE
-#: The part of studies that would find a difference with the number of seeds told.
+#: The part of studies that find a difference if they have the reported number of seeds.
 POWER = 0.8
-# systems stand out if they have more than the first of the pooled error, and are no more than one
-# in so many as the second
+# pairs (share, part): systems are noisy if together they have more than *share* of the pooled
+# error, and are at most one in *part* of all systems
 _NOISY = ((0.5, 8), (0.7, 4))
 Interval = Optional[Tuple[float, float]]
 Pair = Tuple[str, str]
@@ -58,7 +58,7 @@ class Difference(NamedTuple):
 
     @property
     def holds_alone(self) -> bool:
-        """Whether the difference is significant without what other systems say of the error."""
+        """Whether the paired t-test on the two systems alone finds the difference significant."""
         return self.alone is not None and self.alone < LEVEL
 
     @property
@@ -205,7 +205,7 @@ class _AdditiveModel:
         self._degrees = len(rows) - int(np.linalg.matrix_rank(design))
 
     def difference(self, first: str, second: str) -> Optional[Difference]:
-        """The first system minus the second; None if no seeds connect them, even by others."""
+        """The first system minus the second; None if no chain of shared seeds connects them."""
         contrast = np.zeros(len(self._known))
         contrast[self.systems.index(first)], contrast[self.systems.index(second)] = 1, -1
         if not np.allclose(contrast @ self._known, contrast):

@@ -58,7 +58,8 @@ class Worker:
             return finished
         try:
             with hold(folder, "study", waits=True) as (lock, _):
-                finished = finished_result(folder, spec)  # by the process that held the lock
+                # another process may have finished this run while we waited for the lock
+                finished = finished_result(folder, spec)
                 return finished or _Making(self, spec, folder, device, lock).attempt(until)
         except OSError as error:
             raise UsageError(

@@ -226,7 +226,7 @@ def check_known(
         advice: what to do about it.
 
     Raises:
-        UsageError: the dictionary does not have more than half of the tokens.
+        UsageError: more than half of the tokens are not in the dictionary.
     """
     counts = Counter(token for tokens in texts for token in tokens)
     unknown = Counter({token: n for token, n in counts.items() if not known(token)})

@@ -212,7 +212,8 @@ def write_samples(
 ) -> None:
     """Write the samples of parallel documents, each line a sample; see :func:`samples`.
 
-    A sentence that is longer itself is left out, and counted with the context that did not fit.
+    A sentence of more than *longest* tokens is left out.  The report counts such sentences, and the
+    sentences of context that did not fit.
 
     Args:
         texts: the source and the target, in tokens.

@@ -51,9 +51,9 @@ def learn_merges(
 ) -> None:
     """Learn merges by subword-nmt, which do not depend on the order of the text.
 
-    A vocabulary of N symbols is N less the characters of the text, counted once within words and
-    once at their ends, as merges.  It is an upper bound of what fairseq-preprocess counts in the
-    text, without its four special symbols.
+    A vocabulary of N symbols has N merges less one for each character of the text; a character
+    counts once within words and once at their ends.  N is an upper bound of the symbols that
+    fairseq-preprocess finds in the text, without its four special symbols.
 
     Args:
         operations: number of merges; fewer are learned where the text has no more.

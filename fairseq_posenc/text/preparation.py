@@ -1,4 +1,4 @@
-"""From raw text to the tokens of a model, and back: what is trained on and served with is one."""
+"""From raw text to the tokens of a model, and back, in the same way for training and serving."""
 
 import os
 from typing import Dict, List, NamedTuple, Optional

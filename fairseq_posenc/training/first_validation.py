@@ -11,8 +11,8 @@ from fairseq_posenc.flags.options import option
 def validating_first(begin_epoch: Callable[..., Any]) -> Callable[..., Any]:
     """Validate a model with ``--validate-at-start`` when the first epoch of its training begins.
 
-    The log has the result under update 0, like those of later validations.  Random numbers of the
-    training are drawn anew for each update, so that it goes on as without.
+    The log has the result under update 0, in the form of later validations.  Training seeds its
+    random numbers at each update, so the validation does not change the training.
     """
 
     def wrapper(trainer: Trainer, epoch: int) -> None:

@@ -92,10 +92,10 @@ def training(
 
     Args:
         task: words that select and set up the task.
-        flags: those of the base and of the system; ``{seed}`` in the name of a checkpoint that
+        flags: flags of the base and of the system; ``{seed}`` in the name of a checkpoint that
             the training starts from stands for *seed*.
         name: the name of the step.
-        place: the folder of its checkpoints, in that of the run.
+        place: the folder of the checkpoints, inside the folder of the run.
     """
     starts = {f: str(flags[f]).replace(SEED, str(seed)) for f in STARTS if flags.get(f)}
     flags = {**flags, **starts}
@@ -146,7 +146,7 @@ def whole_number(flags: Flags, flag: str, where: str, default: int = 0) -> int:
 
     Args:
         where: the key of the plan, for messages.
-        default: the value where the flag is not given; without one, it has to be.
+        default: the value where the flag is not given; 0 if the flag has to be given.
 
     Raises:
         UsageError: the value is something else.
@@ -199,7 +199,7 @@ def validation(
     name: str = "validate",
     place: str = CHECKPOINTS,
 ) -> Step:
-    """The step *name*: the loss on the validation set or another *subset*, of what is scored."""
+    """The step *name*: the loss of the scored checkpoint on the part *subset* of the data."""
     scored = checkpoint(plan, place)
     words = [
         *fairseq("fairseq-validate", plan, *task),

@@ -182,7 +182,7 @@ def _training_words(
 
 
 def score_task(folder: Path, task: Task, places: Tuple[str, ...]) -> Dict[str, Any]:
-    """The scores of a task, at the learning rate with the best reported one.
+    """The scores of a task at the learning rate whose first score is the best.
 
     Args:
         places: the fine-tunings, whose answers are ``PLACE.tsv``.

@@ -119,7 +119,7 @@ def _has_checkpoint(run: Run) -> bool:
 
 
 def positions_section(study: Study) -> Section:
-    """A figure for each system of which a checkpoint is there that has something to draw."""
+    """A figure for each system that still has a checkpoint with something to draw."""
     parts: List[Any] = []
     without: List[str] = []
     failed: List[str] = []

@@ -196,7 +196,7 @@ def capitalised(text: str) -> str:
 
 
 def best_of(comparison: Comparison) -> List[str]:
-    """The system with the best mean, or those that share the best one as it is shown."""
+    """The systems whose mean, rounded as the report shows it, equals the best mean."""
     means = {name: number(comparison.summaries[name].mean) for name in comparison.order}
     return [name for name in comparison.order if means[name] == means[comparison.order[0]]]
 

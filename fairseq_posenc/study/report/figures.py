@@ -288,7 +288,7 @@ def _dot(
 
 
 def _room_for(ends: Sequence[float], limits: Tuple[float, float]) -> Tuple[float, float]:
-    """*limits*, moved apart for the ends of intervals; those of long ones stay beyond the edge.
+    """*limits*, moved apart for the ends of intervals; ends of long intervals stay outside.
 
     >>> _room_for([-0.5, 11.0, 40.0], (0.0, 10.0))
     (-0.65, 11.15)

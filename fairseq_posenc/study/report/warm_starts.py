@@ -14,7 +14,7 @@ class Start(NamedTuple):
     """What a run lost and won back that began with a trained model."""
 
     lost: float  # bits that the change costs at update 0
-    back: Optional[int]  # the first validated update without them; None if there is none
+    back: Optional[int]  # first validated update with the trained model's loss or less, or None
     gained: float  # bits by which the last validation is better than the trained model
 
 

@@ -107,7 +107,7 @@ def reciprocal_ranks(logits: Tensor, targets: Tensor) -> Tensor:
 
 @register_criterion("masked_lm_pairs", dataclass=MaskedLmConfig)
 class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
-    """The mean loss of the masked tokens, plus those of their span boundaries and of pairs.
+    """The mean loss of the masked tokens, plus the losses of span boundaries and of pairs.
 
     The second is added with ``--span-boundary-objective``, the third if the samples are pairs.  The
     log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of

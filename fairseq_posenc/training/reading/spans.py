@@ -133,8 +133,8 @@ class Answered(NamedTuple):
     """What the model says to a question."""
 
     best: List[Answer]  # the possible answers, best first, each text once
-    # the score for no answer less that of the best answer, as in the null score difference of BERT
-    # and SQuAD 2.0
+    # a classifier's score for no answer; without a classifier, the score for no answer less the
+    # score of the best span, the null score difference of BERT and SQuAD 2.0
     null_difference: float
 
     def text(self, threshold: float) -> str:
@@ -163,8 +163,8 @@ def answered(
         candidates: the candidates of all windows, at least one.
         offsets: the characters of its tokens.
         n_best: largest number of answers.
-        classified: the score for no answer is that of a classifier, and is not compared with that
-            of a span (RoBERTa, arXiv 1907.11692, section 5.2).
+        classified: whether a classifier gives the score for no answer, which is then not compared
+            with the score of a span (RoBERTa, arXiv 1907.11692, section 5.2).
     """
     ranked = sorted(candidates, key=lambda c: (-c.score, c.start, c.end))
     best: Dict[str, Answer] = {}

@@ -58,7 +58,7 @@ def settings(task: Task, paper: str) -> Dict[str, Any]:
 
     Returns:
         TARGET, flags for the labels; METRICS, the scores; BEST, the one that chooses; BOUNDS, the
-        range of numbers; and what the paper tries: its EPOCHS, BATCHES and RATES.
+        range of numbers; and what the paper tries: USUAL_EPOCHS, USUAL_BATCHES, USUAL_RATES.
     """
     task = for_paper(task, paper)
     if not task.outputs:

@@ -1,9 +1,9 @@
 """Positions that come with the data, for ``--position-ids column``: files beside the tokens.
 
 ``train.de-en.de.positions`` beside ``train.de-en.de.bin`` has the positions of the source of a
-translation task, ``train.positions`` beside ``train.bin`` those of a language model.  A line has a
-number for every token of that line, ``</s>`` included; in a language model it is the position of
-the input from which the token is predicted.
+translation task; ``train.positions`` beside ``train.bin`` has the positions of a language model.
+Each line has a number for every token of the same line of the data, ``</s>`` included; in a
+language model the number is the position of the input from which the token is predicted.
 """
 
 import os

@@ -261,7 +261,7 @@ class SpanPredictionCriterion(SummingCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Compute the loss; in evaluation, ``logits`` then holds those of the span head.
+        """Compute the loss; in evaluation, keep the logits of the span head in ``logits``.
 
         Args:
             model: a model with the task's head.

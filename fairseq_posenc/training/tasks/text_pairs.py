@@ -59,7 +59,7 @@ class Documents:
         return first + np.where(first >= begin, end - begin, 0)
 
     def nearest(self, first: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """The lines (N,) before which there are, from lines *first* on, about so many *tokens*."""
+        """The lines (N,) that come about so many *tokens* after the start of lines *first*."""
         wanted = self.before[first] + tokens
         above = np.searchsorted(self.before, wanted).clip(max=len(self.numbers))
         below = above - 1
