@@ -58,18 +58,18 @@ class Positions(TypedDict, total=False):
             where queries are pooled; for kernels that take it.
         step: distance between neighbouring queries, in keys; 2 where they are pooled.
         query_positions: (1|B, T), for kernels that read positions and content-dependent terms.
-        key_positions: (1|B, S), for the same.
-        padding_mask: (B, S), True at padding, for the same; None without padding.
+        key_positions: (1|B, S), for kernels that read *query_positions*.
+        padding_mask: (B, S), True at padding, for these kernels, too; None without padding.
         distance_vectors: (N, L, H·D) for N content-dependent terms and L distances, or None.
-        uneven: True, for content-dependent terms, if positions differ otherwise than indices.
+        uneven: True if positions are not as far apart as indices; for content-dependent terms.
         global_bias: for kernels with global tokens, the bias of these as queries, (1|B, 1|H, G, S).
-        global_rows: True at global ones where sequences differ, (B, 1, G, 1), or None.
+        global_rows: True at first tokens that are global, by blocks, (B·d, ·, L, 1, 1), or None.
         starts: for kernels with a pattern, the number of padding tokens that a sequence begins
             with, (B, 1), or None if there are none.
         chosen: for kernels with a pattern, the keys or blocks of keys that it selects.
         logits: for kernels that take them in place of *bias*, content-free logits by distance from
             -(T - 1) to T - 1, (H, 2T - 1), float32.
-        blocks: with these, a ``BlockMask`` of the visible keys, in which no tensor has a gradient.
+        blocks: a ``BlockMask`` of the visible keys, beside *logits*; its tensors have no gradient.
     """
 
     bias: Optional[Tensor]
@@ -102,8 +102,8 @@ class Tokens(NamedTuple):
         causal: hide later keys.
         padding_mask: (B, S), True at padding, or None.
         left: whether a sequence begins with padding.
-        positions: the positions of a sequence without such padding, (S), int64.
-        reach: a number above all of them; S if they are 0, 1, 2 and so on.
+        positions: the positions of a sequence without padding on the left, (S), int64.
+        reach: a number above all *positions*; S if the positions are 0, 1, 2 and so on.
         logits: the content-free logits of the encoding, or None.
         like: input of the first layer for the new tokens, (B, T, C).
         first_text: length of the first text of each pair, (B, 1), if it is global.
@@ -136,7 +136,7 @@ class Abilities:
         needs_positions: True if ``forward`` reads query_positions and key_positions.
         takes_positions: True if each sequence may have positions of its own, in any order.
         traceable: True if a traced graph serves texts of every length, so that ONNX can have it.
-        bidirectional_only: why it is not for stacks that hide later keys, or None if it is.
+        bidirectional_only: why the kernel cannot hide later keys, or None if the kernel can.
         causal_apart: True if ``forward`` hides later keys by itself where *causal* is True, so that
             *bias* is (1|B, 1, 1, S) and no mask has the size of all pairs.
         causal_in_bias: True if *bias* has to hide later keys, so that *causal* is always False.

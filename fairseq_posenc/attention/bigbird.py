@@ -7,12 +7,12 @@ tokens.  A block of queries sees
 - the first g blocks, which are global: they see all keys in turn (in causal attention, all before),
 - r blocks drawn at random from the others.
 
-All heads of a layer share the random blocks, and layers differ.  They are made from random numbers
-that are kept in checkpoints, one for every block of queries and draw: the k-th of the blocks that a
-query may see and does not see yet, in order, where k is that share of their number.  In causal
-attention these are the blocks before, so that the pattern depends on a token's position alone and
-not on the length of the text; any block may be drawn later, so the cache has all keys, but a step
-reads a constant number of them.
+All heads of a layer share the random blocks, and layers differ.  Checkpoints keep a random number
+for every block of queries and every draw.  Read as a fraction u in [0, 1), the number picks block
+⌊u·n⌋ of the n blocks that the queries may see and do not see yet.  In causal attention only earlier
+blocks are drawn from, so that the pattern depends on a token's position alone and not on the length
+of the text.  A later query may draw any block, so the cache has all keys, but a step reads a
+constant number of them.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
-#: Blocks of queries with random numbers of their own; the next ones have those of the first again.
+#: Number of blocks of queries after which the random numbers repeat.
 ROWS = 1024
 _BITS = 31
 
@@ -47,8 +47,8 @@ class BigBirdFlags(QKNormFlags):
     )
     bigbird_window_blocks: Optional[int] = setting(
         3,
-        "blocks in the window, an odd number: that of the query and as many on each side, in "
-        "causal attention all before",
+        "blocks in the window, an odd number: the query's own and as many on each side, or, in "
+        "causal attention, all the others before it",
         role="model",
         at_least=1,
         at_most=1023,
@@ -91,8 +91,8 @@ def draw_blocks(
         shares: random numbers below 2^31, (rows, r).
         block: numbers of the blocks of queries, (1|B, N).
         first: the blocks before this one are global.
-        around: blocks of the window before and after that of the query.
-        count: the blocks to draw from are those below, (1|B, 1|N).
+        around: numbers of blocks in the window before and after the block of the query.
+        count: only blocks with numbers below this one are drawn, (1|B, 1|N).
 
     Returns:
         (1|B, N, r), -1 where there are not enough blocks.

@@ -173,7 +173,7 @@ class BlockBias:
         return found.unflatten(0, outer)
 
     def to_first(self, number: int, is_global: Tensor) -> Tensor:
-        """The bias of the first keys, as far as they are global, (1|B, S)."""
+        """The bias of the first *number* keys, -inf where *is_global* (1|B, S) is False."""
         visible = (self.visible & is_global)[:, None, None, None, :number]
         keys = self.index[0, :number]
         if self.tokens.causal:
@@ -189,7 +189,7 @@ class BlockBias:
         return pair_bias(self.tokens, self.places[:, :number], self.places, visible)
 
     def to_window(self, band: Tensor, is_global: Tensor) -> Tensor:
-        """The bias of the keys in the *band* (L, K) that are not global, (1|B, S)."""
+        """The bias of the keys in the *band* (L, K), -inf where *is_global* (1|B, S) is True."""
         visible = self._around(self.visible & ~is_global).unsqueeze(3) & band
         counted = self.tokens.reach == self.tokens.key_length
         if self.tokens.logits is None or not (counted and self.tokens.logits.distance_alone):
@@ -262,7 +262,10 @@ def count_real(padding_mask: Tensor) -> Tensor:
 
 
 def put_back(x: Tensor, places: Optional[Tensor], padding_mask: Optional[Tensor]) -> Tensor:
-    """Undo :func:`real_first` for results (B, T, C), with zeros at padding; None if not moved."""
+    """Undo :func:`real_first` for results *x* (B, T, C), with zeros at padding.
+
+    *x* is returned as it is where *places* or *padding_mask* is None.
+    """
     if places is None or padding_mask is None:
         return x
     found = x.gather(1, places.unsqueeze(-1).expand_as(x))

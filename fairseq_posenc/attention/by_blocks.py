@@ -156,7 +156,7 @@ class ReadAgain(torch.autograd.Function):
         mask: Optional[Tensor],
         rows: Optional[Tensor],
     ) -> Tensor:
-        """The output (R, N, L, H, D); *mask* and *rows* are those of :class:`Replaced`, or None."""
+        """The output (R, N, L, H, D); *mask* and *rows* as in :class:`Replaced`, or None."""
         ctx.attention, ctx.places = attention, places
         ctx.state = random_state(q.device) if attention.rate > 0 else None
         with_log_sums = cpu_fused.serves(q, bias, attention.rate)

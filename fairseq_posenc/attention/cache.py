@@ -2,8 +2,8 @@
 
 fairseq keeps keys and values as tensors (B, H, S, D) in its incremental state.  Here they are views
 of larger memory, so that a new token is written behind the others instead of copying them all.
-Whatever else replaces these tensors may do so: they are copied into memory of their own at the next
-token.
+Other code may replace these tensors: at the next token, the replacements are copied into new
+memory.
 """
 
 from typing import Any, Dict, Optional, Tuple, Union, cast
@@ -140,7 +140,7 @@ class KeyValueBuffers:
 
 
 def writable(x: Tensor) -> bool:
-    """True unless *x* was made in inference mode and this is not."""
+    """True unless *x* was made in inference mode and inference mode is now off."""
     return not x.is_inference() or torch.is_inference_mode_enabled()
 
 
@@ -172,8 +172,8 @@ def append_to_cache(
         keep: number of tokens to keep before the new ones, or None for all.
         content_k: keys before the position transform, (B, H, T, D), if content-dependent terms need
             them in addition to the transformed ones.
-        of_keys: what these terms need of the new tokens, (B, H, T, …) each; replaced in place by
-            that of all tokens.
+        of_keys: what content-dependent terms need of the new tokens, (B, H, T, …) each; replaced
+            in place by the same tensors for all tokens, (B, H, S, …) each.
     """
     new = {"prev_key": k, "prev_value": v, **(of_keys or {})}
     if content_k is not None:
@@ -226,7 +226,7 @@ def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:
 def counted(like: Tensor, number: int) -> Tensor:
     """A *number* of tokens as (B, S, 0), which takes no memory and is reordered like the rest.
 
-    A cache has it as ``prev_tokens`` if the keys in it are not those of all tokens.
+    A cache that does not hold the keys of all tokens keeps this tensor as ``prev_tokens``.
 
     Args:
         like: (B, …), for its device and type.

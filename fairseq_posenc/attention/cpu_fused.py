@@ -1,8 +1,8 @@
 """The fused attention kernel of a CPU, with its gradient as a function of its own.
 
-Autograd keeps the keys and values that ``scaled_dot_product_attention`` was given.  A caller whose
-keys are copies can use these functions, make the copies again in the backward pass, and still does
-not compute the attention twice.
+Autograd keeps the keys and values that ``scaled_dot_product_attention`` was given.  With these
+functions, a caller whose keys are copies can make the copies again in the backward pass without
+computing the attention twice.
 """
 
 from typing import Sequence, Tuple

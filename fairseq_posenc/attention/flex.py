@@ -1,12 +1,12 @@
 """Softmax attention with logits by distance, without a bias of all pairs: ``FlexAttention``.
 
-T5, ALiBi, KERPLE and Sandwich add a logit b_h(j - i) that depends on the distance alone.  Its 2T -
-1 values are enough: PyTorch's ``flex_attention`` reads them inside the kernel,
+T5, ALiBi, KERPLE and Sandwich add a logit b_h(j - i) that depends on the distance alone.  A table
+of 2T - 1 logits per head is enough: PyTorch's ``flex_attention`` reads it inside the kernel,
 
     softmax_j(scale · q_i·k_j + b_h(j - i)) v_j,
 
-so no tensor has the size T·T, and whole blocks of hidden keys are skipped.  PyTorch computes the
-gradients on a GPU alone, and those of the values with atomic additions, in no fixed order.
+so no tensor has the size T·T, and whole blocks of hidden keys are skipped.  PyTorch computes
+gradients on a GPU alone, and the gradient of b with atomic additions, in no fixed order.
 """
 
 from dataclasses import replace

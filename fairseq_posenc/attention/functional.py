@@ -21,9 +21,9 @@ from fairseq_posenc.basics.versions import (
     SDPA_SAFE_MASKS,
 )
 
-#: Widest heads of PyTorch's fused kernels on a GPU.  Wider values, as in gated attention units, get
-#: one that accumulates its output in global memory, at every block of keys, which costs little for
-#: a single query: a row of output is then written for a block of values that is read.
+#: Widest heads of PyTorch's fast fused kernels on a GPU.  Wider values, as in gated attention
+#: units, get a kernel that updates its output in global memory at every block of keys.  For a
+#: single query that costs little: one row of output is written for each block of values.
 WIDEST_FUSED = 256
 
 

@@ -122,7 +122,7 @@ class GatedAttention(AttentionKernel):
 
     @classmethod
     def abilities_for(cls, options: Options) -> Abilities:
-        """ReLU² has no fused kernel to hide later keys; all but softmax scale by their number."""
+        """ReLU² needs a bias to hide later keys; all but softmax have a length factor."""
         normaliser = options.gau_normaliser
         if normaliser == "softmax":
             return cls.abilities
@@ -238,7 +238,7 @@ class GatedAttention(AttentionKernel):
                 self.joint[name] = join(parts)
 
     def _apply(self, *args: Any, **kwargs: Any) -> "GatedAttention":
-        """Join them again after ``.half()`` and the like, which take new memory."""
+        """Join γ and b again after ``.half()`` and the like, which give them new memory."""
         super()._apply(*args, **kwargs)
         if self.joint:
             self.make_generation_fast_()

@@ -23,7 +23,7 @@ class KVHeadsFlags:
     kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values, each shared by as many query heads; attention to the "
-        "source has those of the decoder (default: the number of attention heads)",
+        "source has as many as the decoder (default: the number of attention heads)",
         role="model",
         at_least=1,
     )

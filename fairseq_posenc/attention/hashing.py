@@ -49,7 +49,7 @@ class Hashing(DrawnInFloat32, nn.Module):
     def buckets_of(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
         """Buckets (B, H, R, T) of vectors (B, H, T, D); padding has a bucket of its own, the last.
 
-        h(x) = argmax [x R; -x R] (section 2, after Andoni et al. 2015).
+        h(x) = argmax [x M; -x M] for a random M, the paper's R (section 2, Andoni et al. 2015).
 
         Args:
             x: queries, which are keys as well.

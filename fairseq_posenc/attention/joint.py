@@ -17,8 +17,8 @@ from fairseq_posenc.basics.versions import is_compiling
 class JointProjection:
     """One weight and bias; the parameters of several linear layers are views of them.
 
-    Names, values and the memory of parameters stay as they are.  Whoever gives a parameter other
-    memory, as ``.half()`` does, ends that; the layers are then used one by one.
+    The names and values of the parameters stay as they are.  After a parameter is given other
+    memory, as by ``.half()``, the joint weight no longer holds it: the layers are used one by one.
 
     Args:
         layers: linear layers of one input, for which :func:`can_join` holds.
@@ -63,10 +63,10 @@ def wanted(x: Tensor) -> bool:
 
 
 def can_join(layers: Sequence[nn.Module]) -> bool:
-    """True if *layers* are what ``F.linear`` of their own parameters computes.
+    """True if each of *layers* computes ``F.linear`` of its own parameters and nothing else.
 
-    Not so with quantisation noise and pruning, which are hooks, with sharded parameters, which are
-    not the layer's own, and with other types of layers.
+    Quantisation noise and pruning add hooks, and sharded parameters are not the layer's own: such
+    layers cannot be joined, nor can other types of layers.
     """
     for layer in layers:
         if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
@@ -101,7 +101,7 @@ class JointProjections:
         self.joint = JointProjection(projections) if can_join(projections) else None
 
     def _apply(self, *args: Any, **kwargs: Any) -> "JointProjections":
-        """Join them again after ``.half()`` and the like, which take new memory."""
+        """Join the projections again after ``.half()`` and the like give them new memory."""
         super()._apply(*args, **kwargs)  # type: ignore[misc]  # nn.Module has it
         if self.joint is not None:
             self.make_generation_fast_()

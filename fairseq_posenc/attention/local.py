@@ -3,8 +3,8 @@
 Longformer, Beltagy, Peters, Cohan, arXiv 2004.05150, section 3.1.  A window of w tokens with gaps
 of d reaches from i - d·w/2 to i + d·w/2, in causal attention from i - d·w to i.  The first G tokens
 are global: all queries see them, and they see all keys, with query, key and value projections of
-their own.  In causal attention they see none but earlier keys, as all others, and have no
-projections of their own.
+their own.  In causal attention a global token, like any other, sees no later keys, and it has no
+projections of its own.
 """
 
 import copy
@@ -230,7 +230,7 @@ class LocalAttention(SparseAttention):
     def _start(
         self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
     ) -> None:
-        """Keep the end, and the global tokens."""
+        """Begin the cache with the global tokens and the last ones, as many as a window spans."""
         keep = self.before * self.dilation
         end = [x[:, :, -keep:] for x in (k, v)]
         append_to_cache(self, end[0], end[1], state, keep)

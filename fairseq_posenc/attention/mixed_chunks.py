@@ -49,18 +49,19 @@ class Projected(NamedTuple):
 class MixedChunkAttention(GatedAttention):
     """A gated unit whose attention is the sum of two.
 
-    With four pairs of factors (and offsets) of Z for two kinds of queries and keys, C tokens in a
-    chunk, and chunk g of a sequence without its padding:
+    Four factors (and offsets) of Z make two kinds of queries and keys, (q, k) and (q', k').  For a
+    query m in chunk g, where chunks of C tokens divide a sequence without its padding:
 
         quadratic_m = Σ_n ReLU²(q_m·k_n) / divisor · v_n          over the keys of chunk g
-        linear_m    = Σ_n (q'_m·k'_n) / (n √s) · v_n              over those of all chunks, or,
+        linear_m    = Σ_n (q'_m·k'_n) / (N √s) · v_n              over the keys of all chunks, or,
                                                                   in a causal stack, before chunk g
         O = (U ⊙ (quadratic + linear)) W_o
 
-    In the divisors n is the number of keys in each sum, or ``--gau-reference-length``; the paper
-    prints none.  In decoding, the state has the size of a chunk and of one sum.
+    N, which is the n of ``--gau-divisor``, is the number of keys in a sum, or
+    ``--gau-reference-length``; the paper prints no divisors.  In decoding, the state holds one
+    chunk and two sums: over the complete chunks, and over the current one.
 
-    Arguments are those of :class:`GatedAttention`.
+    Arguments as for :class:`GatedAttention`.
     """
 
     abilities = Abilities(

@@ -56,8 +56,8 @@ class ReformerFlags:
     )
     reformer_released: Optional[bool] = setting(
         False,
-        "logits q·k/|k|, as in the released code (trax and transformers), not over the root of the "
-        "head size, too, which the paper omits for clarity",
+        "logits q·k/|k|, as in the released code (trax and transformers); by default they are also "
+        "divided by the root of the head size, a factor that the paper's equations omit",
         role="model",
     )
     reformer_seed: Optional[int] = setting(1, "seed of the hashing", role="training")
@@ -74,8 +74,8 @@ class ReformerAttention(MultiheadKernel):
 
     Queries are x W, and keys the same over their length; their product is divided by √D, unless
     ``--reformer-released``.  A token attends to itself only where there is no other.  The rounds
-    are combined as if a query attended to the union of what it finds in them (Eq. 6 to 8, with N of
-    appendix A, which counts a key that is found twice once).
+    are combined as if a query attended to the union of what it finds in them (Eq. 6 to 8; with N of
+    appendix A, a key that several rounds find has the weight of one key).
 
     Unlike in the paper, chunks are cut within each bucket and not from the sorted sequence, whose
     cuts depend on all tokens, later ones included.  The number of buckets is fixed, for the same

@@ -193,9 +193,9 @@ class MultiheadAttention(MultiheadKernel):
         Args:
             x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
-            projections: used instead of those of all queries, keys and values.
+            projections: modules to use in place of q_proj, k_proj and v_proj.
             keys: layer input for keys and values, (B, S, C), by default *x*.
-            key_table: its table of the position transform.
+            key_table: table of the position transform for *keys*.
 
         Returns:
             q (B, H, T, D), k and v (B, G, S, D), then q and k before they are transformed.

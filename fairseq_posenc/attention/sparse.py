@@ -37,7 +37,7 @@ class SparseAttention(MultiheadAttention):
 
     @classmethod
     def abilities_for(cls, options: Options) -> Abilities:
-        """No factor by the length, on which the number of visible keys hardly depends."""
+        """No length factor: the number of visible keys hardly depends on the length."""
         return cls.abilities
 
     # --- once per forward pass
@@ -91,7 +91,7 @@ class SparseAttention(MultiheadAttention):
         }
 
     def _blocks(self, causal: bool, length: int) -> Blocks:
-        """The split of *length* tokens into blocks, none of whose neighbours lies outside."""
+        """The split of *length* tokens into blocks, without neighbours that no block has."""
         return (self.causal_blocks if causal else self.both_blocks).within(length)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:

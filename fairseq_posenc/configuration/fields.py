@@ -7,7 +7,7 @@ encodings, attentions and layers add theirs.
 
 In the flat form every field starts as None, "not given", to distinguish a user's choice from a
 preset.  This also works under ``fairseq-hydra-train``, where fairseq fills in dataclass defaults
-before it applies presets, and so loses its own.
+before it applies presets, so that its own presets have no effect.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Roles and ranges of stock fairseq's model flags, and what its other flags need.
+"""Roles and ranges of fairseq's own model flags, and the settings that some of them need.
 
 Flags without a role here are part of the trained model; see :mod:`fairseq_posenc.flags.settings`.
 fairseq accepts any number, and fails later or computes something else: a negative table of
@@ -50,7 +50,7 @@ REPLACED: Dict[str, Needs] = {
     # the attention to the source has heads, too
     "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
 }
-#: Sizes, which change no formula: recipes give them to all their models.
+#: Flags that recipes give to all their models; gated units warn of these instead of refusing them.
 SIZES = tuple(name for name in REPLACED if not name.startswith("scale_"))
 
 

@@ -132,7 +132,7 @@ class SharedBias(Hook, nn.Module):
     def at_pairs(
         self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
     ) -> Tensor:
-        """Logits of any positions: of some of the keys alone, or other positions than 0, 1, 2, ….
+        """Logits of any positions, also where keys are left out or positions are not 0, 1, 2, ….
 
         Args:
             query_positions: (N, T).
@@ -204,7 +204,7 @@ class Encoding:
         acts: the class of the hook through which it acts.
         flags: dataclass of its flags, if any.
         distances: class of the vectors that its content-dependent terms project, if any.
-        logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
+        logit_scale: factor on 1/sqrt(D), where added terms would raise the variance of logits.
         relative: True if invariant to shifting all positions by the same amount, unless its flags
             say otherwise.
         bounded: True if it has a table of positions, which limits the length.

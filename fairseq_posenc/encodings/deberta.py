@@ -38,8 +38,8 @@ class DebertaFlags:
     )
     deberta_released: Optional[bool] = setting(
         False,
-        "in the position-to-content term take the distance of query and key from the query, as the "
-        "released code does, not from the key, as DeBERTa Eq. 4 does",
+        "in the position-to-content term use δ(i,j), the distance as the query sees it, as the "
+        "released code does; by default δ(j,i), as the key sees it, as in DeBERTa Eq. 4",
         role="model",
     )
 

@@ -5,9 +5,9 @@ Li et al., arXiv 2310.04418, section 3: a query at position i adds
     b(i, j) = f_θ(ψ(i - j) / ψ(max(L, i))),    ψ(x) = log(c x + 1)
 
 to the logit of key j, where f_θ is a two-layer perceptron with ReLU and one output a head, and
-c > 0 and the threshold L > 0 are learned.  A query is normalised by its own position, the farthest
-that it can see, so cached decoding equals the full forward.  All layers share one function, the
-paper's FIRE-S.
+c > 0 and the threshold L > 0 are learned.  A query is normalised by its own position i, its
+distance to the first key, so cached decoding equals the full forward.  All layers share one
+function, the paper's FIRE-S.
 
 The paper is about causal stacks.  In an encoder, where keys also follow the query, f_θ sees the
 negative of what it would see with i and j exchanged.

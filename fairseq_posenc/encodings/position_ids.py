@@ -47,7 +47,7 @@ class Places(NamedTuple):
     layers: Optional[Tensor]  # what attention is given, (B, S); None for 0, 1, 2, …
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Places":
-        """The same with both changed, once if both are the same tensor."""
+        """Places with *change* applied to both tensors, or once where they are one tensor."""
         table = change(self.table)
         if self.layers is None or self.layers is self.table:
             return Places(table, None if self.layers is None else table)
@@ -144,8 +144,8 @@ def numbers_of(options: Options, name: str, default: str, symbols: Mapping[str, 
 
     Args:
         options: the model configuration.
-        name: of the setting, symbols separated by blanks.
-        default: its value if it is None.
+        name: name of the setting, whose value is symbols separated by blanks.
+        default: the value to use if the setting is None.
         symbols: the dictionary.
 
     Raises:
@@ -160,7 +160,7 @@ def numbers_in(value: str, name: str, wanted: List[str], symbols: Mapping[str, i
 
     Args:
         value: the setting that they come from, for the message.
-        name: of the setting.
+        name: name of that setting.
         symbols: the dictionary.
 
     Raises:

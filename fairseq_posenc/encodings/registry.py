@@ -57,9 +57,9 @@ class GivenPositionFlags:
 
     position_ids: Optional[str] = setting(
         None,
-        "positions of tokens other than 0, 1, 2 and so on: documents, which start again; segments, "
+        "positions other than 0, 1, 2 and so on: documents, counted in each document; segments, "
         "inside segments and between them (BiPE); digits, places of digits in numbers (Abacus); "
-        "coupling, of digits of the same significance; column, files beside the data",
+        "coupling, shared by digits of one significance; column, read from files beside the data",
         role="model",
         choices=POSITION_RULES,
         needs={"position_encoding": takers_of_positions},

@@ -50,8 +50,8 @@ class RotaryFlags(ScalingFlags):
 
     rotary_base: Any = setting(
         10000.0,
-        "base of the rotary frequencies θ_i = base^(-2i/d), or a pattern of bases over the layers "
-        "such as 160000*2,10000",
+        "base of the rotary frequencies θ_i = base^(-2(i-1)/d), or a pattern of bases over the "
+        "layers such as 160000*2,10000",
         role="model",
         above=1,
         at_most=1e12,

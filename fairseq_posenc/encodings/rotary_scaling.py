@@ -11,13 +11,14 @@ cache of a decoder):
     llama3   likewise, with another γ_i
     longrope θ_i / λ_i                            a factor for each pair, found by a search
 
-Chen et al. 2023, arXiv 2306.15595; bloc97 2023, in Peng et al. 2023, arXiv 2309.00071, section 3.1;
-Peng et al., section 3.2, with the ramp and the temperature as in their released code; Llama 3.1,
-arXiv 2407.21783; LongRoPE, Ding et al., arXiv 2402.13753, for all positions (the paper may leave
-the first n̂ as they are), with the temperature of the released code.  The γ of Peng et al. is 1 - γ
-here.  In ``yarn`` the ramp of γ is linear in the number i of the pair and starts and ends at whole
-pairs, in ``yarn_untruncated`` it starts and ends exactly where pairs turn 32 times and once; in
-``llama3`` it is linear in the number of turns, from 4 to 1, and there is no temperature.
+``linear`` is from Chen et al. 2023, arXiv 2306.15595; ``ntk`` from bloc97 2023, in Peng et al.
+2023, arXiv 2309.00071, section 3.1; ``yarn`` from Peng et al., section 3.2, with the ramp and the
+temperature of their released code; ``llama3`` from Llama 3.1, arXiv 2407.21783; ``longrope`` from
+Ding et al., arXiv 2402.13753, for all positions (the paper may leave the first n̂ unscaled), with
+the temperature of the released code.  The γ of Peng et al. is 1 - γ here.  In ``yarn`` the ramp of
+γ is linear in the number i of the pair and starts and ends at whole pairs; in ``yarn_untruncated``
+the ramp starts and ends exactly where pairs turn 32 times and once; in ``llama3`` the ramp is
+linear in the number of turns, from 4 to 1, and there is no temperature.
 """
 
 import logging
@@ -66,7 +67,7 @@ class Scaling(NamedTuple):
 
     @property
     def temperature(self) -> float:
-        """Factor on rotated queries and on rotated keys (Peng et al. section 3.4; LongRoPE's)."""
+        """Factor on rotated queries and keys (Peng et al. section 3.4, or LongRoPE's own)."""
         if self.rule == "longrope":
             return math.sqrt(1.0 + math.log(self.factor) / math.log(max(self.length, 2)))
         return 0.1 * math.log(self.factor) + 1.0 if self.rule in TEMPERED else 1.0

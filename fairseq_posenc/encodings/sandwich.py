@@ -5,8 +5,8 @@ Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356.  Words with sinusoidal positions 
 
     p_i · p_j = Σ_{t=1}^{d̄/2} cos((i - j) / 10000^{2t/d̄})
 
-Head h of H divides them by 8h/H.  Here the value d̄/2 of distance 0 is subtracted before, which
-adds the same to all logits of a query, so no softmax sees it.
+Head h of H divides these products by 8h/H.  Here d̄/2, the product at distance 0, is subtracted
+first; this shifts all logits of a query equally, so the softmax is the same.
 """
 
 from dataclasses import dataclass

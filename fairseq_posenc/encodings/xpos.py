@@ -6,9 +6,9 @@ scale, so that the product of a query at n and a key at m ≤ n decays, fast fre
     q'_n = ζ^{n/B} · R_n q_n,    k'_m = ζ^{-m/B} · R_m k_m
     ζ_i = ((i-1) / (d/2) + γ) / (1 + γ),   i = 1 … d/2,   γ = 0.4,   B = 512
 
-The scales of queries fall and the scales of keys grow with the position.  Counted from 0 they leave
-the range of float16 at 4,532 tokens; here positions are counted from the middle of the longest
-sequence, which changes no product and lets both use half of the range.
+The scales of queries fall and the scales of keys grow with the position.  With positions from 0 on,
+the scales leave the range of float16 at 4,532 tokens; here positions are counted from the middle of
+the longest sequence, which changes no product and lets scales use the range above and below 1.
 """
 
 import math
@@ -27,7 +27,7 @@ from fairseq_posenc.encodings.rotary_frequencies import rotated_channels
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-#: log of the largest scale: the product of two, of a query and a hidden later key, is finite
+#: Log of the largest scale; a query's scale times a hidden later key's is still finite in float32.
 RANGE = {torch.float16: math.log(2.0**10), torch.float32: 40.0}
 
 

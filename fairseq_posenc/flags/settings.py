@@ -75,7 +75,7 @@ def setting(
         below: exclusive upper bound.
         needs: the flag has an effect only where one of these flags has one of these values, or, for
             None, is switched on; a flag of a registry's entry needs that entry without saying so.
-        or_with: flags and values, one of which is enough in place of such an entry.
+        or_with: flags and values, one of which can take the place of the registry's entry.
         formerly: former name of the flag, in command lines and checkpoints.
         former_values: present names by former names of its values, or a function from any value to
             its present spelling.

@@ -25,7 +25,7 @@ RANGES: Dict[str, Mapping[str, Bound]] = {
     "seed": {"at_least": 0, "at_most": 2**32 - 1},
     "shard_id": {"at_least": 0, "below": "num_shards"},
 }
-#: The same of ``--task masked_lm`` and of ours that read masked tokens.
+#: Ranges of the flags of ``--task masked_lm`` and of the plug-in's tasks that mask tokens.
 _MASKING: Dict[str, Mapping[str, Bound]] = {
     "mask_prob": {"above": 0, "below": 1},
     **dict.fromkeys(("leave_unmasked_prob", "random_token_prob"), {"at_least": 0, "at_most": 1}),

@@ -53,8 +53,8 @@ class FeedForwardFlags:
 
     feed_forward: Optional[str] = setting(
         "mlp",
-        "feed-forward of every Transformer layer: {choices}; the others gate it with a third "
-        "projection",
+        "feed-forward of every Transformer layer: {choices}; all but mlp gate the activation with "
+        "a third projection",
         role="model",
         choices=FEED_FORWARDS,
         needs={"layer": ("transformer",)},

@@ -111,7 +111,7 @@ class NormedHead(RobertaClassificationHead):
 
     Args:
         by_token: a token classifier.
-        arguments: those of fairseq's head, without a norm.
+        arguments: passed to fairseq's head, which has no norm.
     """
 
     def __init__(self, by_token: bool, **arguments: Any) -> None:
@@ -139,9 +139,9 @@ POSITION_SIZE, POSITIONS = 200, 64
 class SpanBoundaryHead(nn.Module):
     """Predicts the tokens of spans from the tokens before and after the span.
 
-    Two layers with GELU and layer norm on the features of these two, x_{s-1} and x_{e+1}, and on an
-    embedding of the position within the span, i - s + 1; their output is compared with the token
-    embeddings.
+    Two layers with GELU and layer norm read the features x_{s-1} and x_{e+1} of these two tokens,
+    and an embedding of the position within the span, i - s + 1; the products of their output with
+    the token embeddings are the logits.
 
     Args:
         embed_dim: C.

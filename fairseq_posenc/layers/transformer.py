@@ -55,8 +55,8 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
 def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
     """Inputs of a checkpointed layer of which the first, (B, T, C), has a gradient.
 
-    fairseq's checkpoint trains no parameter if no tensor that it is given has one, as below frozen
-    embeddings.
+    fairseq's checkpointing trains no parameter if none of its inputs has a gradient, as where the
+    embeddings are frozen.
     """
     x, *others = inputs
     if x.requires_grad or not torch.is_grad_enabled():

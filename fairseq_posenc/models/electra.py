@@ -182,8 +182,8 @@ class ElectraModel(MaskedLMModel):
             classification_head_name: apply this head of the discriminator instead.
             masked_tokens: (B, T), True at tokens that the generator replaces; None for the
                 generator's logits alone.
-            kwargs: for the discriminator, see :meth:`MaskedLMModel.forward`; ``document_starts``
-                are those of both, since separators that the generator writes end no document.
+            kwargs: for the discriminator, see :meth:`MaskedLMModel.forward`; the generator gets the
+                same ``document_starts``, since separators that it writes end no document.
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the

@@ -154,7 +154,7 @@ class Family:
             self.complete(cfg, {}, settings)
         for side in SIDES:
             kept = option(cfg, f"{side}_layers_to_keep")
-            if kept:  # fairseq's prunes its checkpoint, and builds no more than these
+            if kept:  # fairseq prunes the checkpoint to these layers, and builds no others
                 setattr(cfg, f"{side}_layers", len(kept.split(",")))
 
     def refuse_other_tasks(self, arch: str, where: Any) -> None:
@@ -250,7 +250,8 @@ def check_output(criterion: Optional[str], args: Options) -> None:
         UsageError: naming the missing flag.
     """
     classifies = option(args, "task") == "sentence_prediction" and criterion is not None
-    if classifies and not hasattr(args, "classification_head_name"):  # a flag of those that fit
+    # only criterions that fit declare this flag
+    if classifies and not hasattr(args, "classification_head_name"):
         raise UsageError(
             f"--criterion {criterion}: --task sentence_prediction needs another one; give "
             "--criterion sentence_prediction_metrics or sentence_prediction"

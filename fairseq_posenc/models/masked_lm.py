@@ -203,10 +203,10 @@ class MaskedLMModel(LowRankModel, HeadedModel):
         """fairseq's hub interface to a checkpoint, or to a model folder.
 
         Args:
-            model_name_or_path: the folder.
-            checkpoint_file: the checkpoint in it; of a model folder its own.
-            data_name_or_path: the folder of the dictionary; of a model folder itself.
-            bpe: how text is split, None if it is not; of a model folder as it says.  Unlike in
+            model_name_or_path: the folder of the checkpoint, or a model folder.
+            checkpoint_file: the checkpoint in that folder; not needed for a model folder.
+            data_name_or_path: the folder of the dictionary; not read for a model folder.
+            bpe: how text is split, or None if it is not; a model folder brings its own.  Unlike in
                 RoBERTa, GPT-2's is no default: fairseq would download it.
             kwargs: further settings of fairseq.
         """

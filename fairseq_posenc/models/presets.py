@@ -95,7 +95,7 @@ def _bert(channels: int, heads: int, layers: int) -> Dict[str, Any]:
 _BERT_TINY, _BERT_BASE, _BERT_LARGE = _bert(128, 4, 2), _bert(768, 12, 12), _bert(1024, 16, 24)
 _UNTIED = {"untie_cls": True, **_BERT_BASE}
 #: ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): norms first, none of them twice
-#: at the start, GeGLU, no biases, and of three layers one that attends to up to 8,192 tokens
+#: at the start, GeGLU, no biases; one layer of three attends to up to 8,192 tokens on each side
 _MODERN: Dict[str, Any] = {
     **ROTARY,
     "rotary_base": "160000,10000*2",
@@ -152,7 +152,7 @@ MASKED_LM: Dict[str, Preset] = {
     "gau_masked_lm_tiny": {**GAU_TINY, **RELEASED, "encoder_embed_dim": 128, "encoder_layers": 4},
     "gau_masked_lm_base": {**GAU, **RELEASED, "encoder_embed_dim": 768, "encoder_layers": 24},
 }
-# ELECTRA Table 6: the fraction of the small, base and large models
+# Generator sizes as in ELECTRA Table 6: 1/4 of the discriminator, and 1/3 in the base models.
 ELECTRA: Dict[str, Preset] = {
     "roformer_electra_tiny": {**ROTARY, **_BERT_TINY},
     "roformer_electra_base": {**ROTARY, **_BERT_BASE, "generator_size": 1 / 3},

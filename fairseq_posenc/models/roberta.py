@@ -86,7 +86,7 @@ class MaskedLMEncoder(RobertaEncoder):
             masked_tokens: (B, T), True where logits are needed; default everywhere.
             segment_labels: (B, T) segment of each token; default: by ``--segments``.
             by_token: as in :class:`.Wanted`.
-            by_mask: as there; default: unless *features_only*.
+            by_mask: as in :class:`.Wanted`; by default True unless *features_only*.
             document_starts: as for :meth:`.SentenceEncoder.features`.
             src_lengths: unused, as in fairseq.
 
@@ -138,7 +138,7 @@ class HeadedModel(RobertaModel):
         self.span_boundary_head: Any = None  # see register_span_boundary_head
 
     def register_relation_head(self) -> None:
-        """Add the head that tells pairs of texts in order from others, as BERT has it."""
+        """Add the head that predicts whether the second text of a pair follows the first (BERT)."""
         self.register_classification_head(RELATION_HEAD, num_classes=2)
 
     def register_span_boundary_head(self) -> None:
@@ -159,7 +159,7 @@ class HeadedModel(RobertaModel):
             self.classification_heads[name].register_forward_pre_hook(refuse_tokens)
 
     def register_token_head(self, name: str, num_classes: int) -> None:
-        """Add a token classifier, a projection of the features (B, T, C), or as for texts."""
+        """Add a token classifier: a projection, or with ``--pooler-norm`` a ``NormedHead``."""
         if self.args.pooler_norm:
             self.token_heads[name] = self._normed_head(num_classes, True)
         else:

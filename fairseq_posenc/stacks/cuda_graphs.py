@@ -104,14 +104,14 @@ class Batch:
 
 
 class Recorder:
-    """Recorded steps of a decoder: does a step by one if it can.
+    """The recorded steps of a decoder: replays one for a decoding step where that is possible.
 
     Args:
         cfg: fairseq's nested Transformer configuration.
-        positions: those of the decoder.
+        positions: the positions of the decoder.
 
     Raises:
-        UsageError: its steps cannot be recorded.
+        UsageError: the steps of the decoder cannot be recorded.
     """
 
     def __init__(self, cfg: Options, positions: StackPositions) -> None:
@@ -130,7 +130,7 @@ class Recorder:
         self.recordings: List[Recording] = []
 
     def __getstate__(self) -> Dict[str, Any]:
-        """The state of a copy, without recordings, which are of the parameters of one decoder."""
+        """The state of a copy, without recordings: these read the parameters of this decoder."""
         return {**vars(self), "recordings": []}
 
     def clear(self) -> None:
@@ -231,7 +231,7 @@ class Recorder:
         batch.use(recording, caches)
 
     def _update_source(self, batch: Batch, decoder: Layer, encoder_out: Any, state: State) -> None:
-        """Copy keys and values of the source where the attention to it has others than before."""
+        """Copy the keys and values of the source if they changed since the last copy."""
         found = source_keys(decoder, state)
         if found is not None and found is not batch.source:
             batch.recording.take_sources(state, decoder.source_of(encoder_out, found)[1])

@@ -27,8 +27,8 @@ _NO_DOCUMENTS = (
     "nothing so far; documents end as --position-separators says, by default at </s>, and samples "
     "hold several with --sample-break-mode none or complete"
 )
-#: What the layers of one more batch cost, as a number of tokens, by the type of the device.  That
-#: of a CPU was measured; that of a GPU is an estimate of what starting their kernels takes.
+#: What running the layers for one more batch costs, as a number of tokens, by the type of device.
+#: The cost on a CPU was measured; on a GPU it is an estimate of the time to start the kernels.
 COST = {"cpu": 64, "cuda": 2048}
 
 
@@ -164,8 +164,8 @@ def group_sizes(lengths: np.ndarray, cost: int) -> List[int]:
     [3]
 
     Args:
-        lengths: of the documents, in descending order, (N).
-        cost: of one more group, in tokens.
+        lengths: lengths of the documents, in descending order, (N).
+        cost: cost of one more group, in tokens.
     """
     # the cheapest way to divide the first n documents, for all n where the length changes
     ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))

@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
     """What is wanted of the layers of an encoder."""
 
     states: bool = False  # what is between the layers, too
-    # the features of all tokens, or that of [CLS] alone, for which a Funnel encoder computes less
+    # the features of all tokens, or only of [CLS], for which a Funnel encoder computes less
     by_token: bool = True
     # features from which masked tokens are predicted, which an enhanced mask decoder makes
     by_mask: bool = False
@@ -158,7 +158,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
         Raises:
             UsageError: the sequences are longer than a table of positions, or *position_ids* are
-                there where they are not read, or not where they are.
+                given to a model that does not read them, or missing for one that does.
         """
         if padding is None:
             padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]

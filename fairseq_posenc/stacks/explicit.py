@@ -71,7 +71,7 @@ class ExplicitPositions:
         row, even = None, self.rule is None or places.layers is None
         if sampler is not None:
             length, reach = reach, sampler.limit(reach)
-            drawn = sampler.draw(length, len(tokens), tokens.device)  # (1|B, reach)
+            drawn = sampler.draw(length, len(tokens), tokens.device)  # (1|B, length)
             if self.keep_zero:
                 drawn = torch.cat((torch.zeros_like(drawn[:, :1]), drawn[:, 1:]), dim=1)
             row = drawn[0] if sampler.same_rows and self.rule is None else None

@@ -1,4 +1,4 @@
-"""What a flag is for, looked for in the first batches of a training."""
+"""A message, once, if the first batches of a training have nothing that a flag acts on."""
 
 from typing import Callable
 

@@ -1,16 +1,16 @@
 """The Funnel encoder: stages that halve the number of tokens, and layers that restore it.
 
-Funnel-Transformer, Dai, Lai, Yang, Le, arXiv 2006.03236, section 2.2 and 2.3.  Between stages, h is
-pooled by means of two neighbours, without [CLS], which stays apart.  The first layer of a stage has
-pooled queries, and keys and values that are not pooled:
+Funnel-Transformer, Dai, Lai, Yang, Le, arXiv 2006.03236, section 2.2 and 2.3.  Between stages,
+every two neighbours in h are replaced by their mean; [CLS] stays apart.  The first layer of a stage
+has pooled queries, and keys and values that are not pooled:
 
     h' = pool(h),    h ← LayerNorm(h' + Attention(Q = h', K = V = h))
 
 For what is predicted for each token, the last stage, whose tokens stand for s = 2^(stages - 1)
 tokens each, is repeated s times and added to the output of the first; further layers follow.
 
-Pooled tokens have the position of the first token that they hold, and [CLS] one as far before the
-first of them as they are from each other, so that the positions of each stage are evenly spaced.
+A pooled token has the position of the first token that it holds.  [CLS] is as far before the first
+pooled token as the second is after it, so that the positions of each stage are evenly spaced.
 Means and keys leave out padding; a pooled token is padding if all that it holds is.
 """
 

@@ -48,7 +48,7 @@ class PackedDecoder(TransformerDecoder):
     ) -> Output:
         """As in the base class, for each document alone.
 
-        In training, the states between the layers are not returned of samples of several documents:
+        In training, states between the layers are not returned for samples of several documents:
         they would stay in memory twice.
         """
         whole = super().extract_features_scriptable

@@ -3,8 +3,8 @@
 A recording of a GPU, a CUDA graph, starts all operations of a step at once, but always on the same
 tensors:
 
-* The caches have room for further tokens.  Which of them is the new one is a number on the device,
-  and those behind it are hidden, as padding is.
+* The caches have room for further tokens.  A number on the device says where the new token goes,
+  and the places behind it are hidden, as padding is.
 * The source and the batch have room for more, too.
 * Hypotheses are reordered inside of the step, at its beginning.
 """
@@ -56,7 +56,7 @@ class Recording:
     Args:
         decoder: the decoder.
         sizes: the sizes of the tensors.
-        caches: those of a batch, whose tensors have as many heads and channels.
+        caches: the caches of a batch, from which heads, channels and types are taken.
         state: the incremental state of that batch, in which keys and values of the source are.
     """
 
@@ -97,7 +97,7 @@ class Recording:
         return x.new_zeros(self.sizes.rows, x.size(1), *length, *x.shape[2 + len(length) :])
 
     def _record(self, decoder: Layer) -> None:
-        """Record the step, which has to be done before, so that libraries are ready."""
+        """Compute the step once, so that libraries are ready, and then record it."""
         with torch.cuda.device(self.sizes.device):
             current, other = torch.cuda.current_stream(), torch.cuda.Stream()
             other.wait_stream(current)

@@ -125,7 +125,7 @@ class SentenceEncoder(TransformerEncoder):
         """Encode a batch of texts, as in the base class.
 
         Raises:
-            UsageError: documents in the texts are apart, which :meth:`features` alone heeds.
+            UsageError: the model has ``--document-mask``, which :meth:`features` alone supports.
         """
         if self.documents is not None:
             raise UsageError(
@@ -203,7 +203,7 @@ def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
         separator: index of the separator.
 
     Returns:
-        numbers (B, 1), int64; of a text without another, all of its tokens.
+        numbers (B, 1), int64; for a single text, the number of all its tokens.
     """
     first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
     return first.sum(dim=1, keepdim=True)

@@ -3,12 +3,12 @@
 Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
 
     out_m = Σ_n (R_m φ(q_m))·(R_n ϕ(k_n)) v_n / Σ_n φ(q_m)·ϕ(k_n)
-          = Σ_n v_n (R_n ϕ(k_n))ᵀ · (R_m φ(q_m)) / φ(q_m)ᵀ · Σ_n ϕ(k_n)
+          = Σ_n v_n (R_n ϕ(k_n))ᵀ · (R_m φ(q_m)) / (φ(q_m)ᵀ · Σ_n ϕ(k_n))
 
 Only the numerator is rotated: its weights may be negative, while the denominator stays a sum of
-non-negative terms.  M is the number of features.  They are computed in float32 or wider, and so are
-sums over chunks of keys.  They are multiplied in float32 or wider, too, except for large batches of
-bfloat16 models on a GPU (:func:`feature_dtype`).
+non-negative terms.  M is the number of features.  Features, and sums over chunks of keys, are
+computed in float32 or wider.  Features are multiplied in float32 or wider, too, except for large
+batches of bfloat16 models on a GPU (:func:`feature_dtype`).
 """
 
 from typing import Callable, List, NamedTuple, Optional, Tuple
@@ -182,7 +182,7 @@ def products_before(
 
 
 class ProductsBefore(torch.autograd.Function):
-    """The function of that name, with its gradient, as matrix products within chunks of tokens.
+    """:func:`products_before` with its gradient, as matrix products within chunks of tokens.
 
     Between chunks there is one (D, M) tensor for each.  Autograd would keep them, and take twice
     the operations.
@@ -310,8 +310,8 @@ def widen(x: Tensor) -> Tensor:
 def feature_dtype(x: Tensor) -> torch.dtype:
     """The type in which features of queries and keys *x*, (B, T, H, D), are multiplied.
 
-    A GPU multiplies bfloat16 much faster than float32.  Half precision does not serve: causal keys
-    have no maximum that their features could be divided by, so these exceed its range.
+    A GPU multiplies bfloat16 much faster than float32.  float16 is too narrow: causal keys have no
+    common maximum to divide their features by, so the features exceed its range.
     """
     if x.dtype is torch.bfloat16 and x.is_cuda and x.numel() >= NARROW_FROM:
         return x.dtype
@@ -321,7 +321,7 @@ def feature_dtype(x: Tensor) -> torch.dtype:
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
     """(B, H, T, D) as (B, T, H, D) in *dtype*, clamped to the range of half precision.
 
-    bfloat16 has that of float32.  Weights of rotated features do not sum to one, and are large
+    bfloat16 has the range of float32.  Weights of rotated features do not sum to one, and are large
     where the denominator is small.
     """
     if dtype == torch.float16:

@@ -199,9 +199,9 @@ class _Part:
 
         Args:
             compute: a function of the tokens and of what is *given*.
-            gradients: those of its results; a further result is not differentiated.
-            given: further arguments.
-            into: what their gradients are added to, or None.
+            gradients: the gradients of the results; a further result is not differentiated.
+            given: further arguments of *compute*.
+            into: for each *given*, the tensor that its gradient is added to, or None.
         """
         sums = [*self._sums, *into]
         parameters = [(x, own) for x, own in self._parameters if own is not None]
@@ -261,7 +261,7 @@ def _differentiate_in_order(parts: List[_Part]) -> None:
 
 
 def _after(before: Optional[State], part: _Part) -> State:
-    """The state after *part*, if *before* is that before it."""
+    """The state after *part*, from the state *before* that part."""
     own = part.summary(None)
     return own if before is None else before.plus(own)
 
