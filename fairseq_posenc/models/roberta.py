@@ -75,7 +75,7 @@ class MaskedLMEncoder(RobertaEncoder):
         by_token: bool = True,
         by_mask: Optional[bool] = None,
         document_starts: Optional[Tensor] = None,
-        src_lengths: Optional[Tensor] = None,
+        **unused: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens.
 
@@ -88,7 +88,7 @@ class MaskedLMEncoder(RobertaEncoder):
             by_token: as in :class:`.Wanted`.
             by_mask: as in :class:`.Wanted`; by default True unless *features_only*.
             document_starts: as for :meth:`.SentenceEncoder.features`.
-            src_lengths: unused, as in fairseq.
+            unused: what else fairseq's task puts into a batch, such as ``src_lengths``.
 
         Returns:
             logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C), where

@@ -82,8 +82,6 @@ def test_the_encoder_and_its_stack_read_pairs_as_the_model_does():
     torch.testing.assert_close(model.encoder.extract_features(tokens)[0], want)
     found = model.encoder.sentence_encoder(tokens)["encoder_out"][0].transpose(0, 1)
     torch.testing.assert_close(found, want)
-    with pytest.raises(TypeError, match="position_ids"):
-        model(tokens, position_ids=tokens)
 
 
 @pytest.mark.parametrize(
