@@ -51,7 +51,8 @@ SHARED=--share-all-embeddings
 LENGTH=(--max-update "${UPDATES:-100000}")
 [[ -z $EPOCHS ]] || LENGTH=(--max-epoch "$EPOCHS")
 TIMEFORMAT="training took %R s (processor time %U s)"
-time train "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" \
+# the error of a training that fails is the last line, without a time below it
+time { train "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" \
     --task translation ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} \
     --arch "$ARCH" "$SHARED" --dropout 0.1 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
@@ -61,4 +62,4 @@ time train "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" \
     "${LENGTH[@]}" --seed "$SEED" --keep-last-epochs "$KEEP_EPOCHS" \
     ${SAVE_EVERY:+--save-interval-updates "$SAVE_EVERY" --keep-interval-updates "$KEEP_UPDATES"} \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
-    "${CLUSTER[@]}" "${EXTRA[@]}"
+    "${CLUSTER[@]}" "${EXTRA[@]}" || { STATUS=$? TIMEFORMAT=; exit "$STATUS"; }; }

@@ -70,7 +70,7 @@ def test_started_again_it_repeats_nothing_and_refuses_other_flags(finished):
     assert again.stderr.count("already done") == 3
     assert again.stdout == first.stdout  # all runs in OUT
     other = recipe(folder, "--seeds", "1", flags=["--clip-norm", "0.5"])
-    assert_error(other, "learned-seed1 was started with other flags", "another OUT")
+    assert_error(other, "learned-seed1 was begun with --clip-norm", "another --save-dir")
 
 
 def test_the_settings_are_those_of_the_paper(tmp_path):

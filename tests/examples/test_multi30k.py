@@ -82,10 +82,10 @@ def test_two_architectures_at_once_from_text_to_scores(data, tmp_path):
     # the second time trains nothing, and says the same
     again = run(ARCHS[1])
     assert again.returncode == 0 and "begin training epoch" not in again.stdout
-    assert again.stderr.count("already done") == steps
+    assert again.stderr.count("already done") == steps + 1  # and the model folder
     assert lines_with("nrefs:", again.stdout) == lines_with("nrefs:", ends[1].stdout)
     # a run is not continued with other flags
-    assert_error(run(ARCHS[1], "--", "--dropout", "0.5"), "other flags", "--name")
+    assert_error(run(ARCHS[1], "--", "--dropout", "0.5"), "was begun with --dropout", "--save-dir")
 
 
 def test_a_dry_run_prints_the_same_training_for_both_and_writes_nothing(data, tmp_path):
