@@ -1,7 +1,7 @@
 """``fairseq-posenc generate-task``."""
 
 import argparse
-from typing import Tuple
+from typing import Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import (
@@ -13,7 +13,7 @@ from fairseq_posenc.cli.command import (
     quieten,
     user_dir,
 )
-from fairseq_posenc.generated.registry import FAMILIES
+from fairseq_posenc.generated.registry import FAMILIES, GENERATED_TASKS
 from fairseq_posenc.generated.settings import Settings
 
 _USUAL = Settings("")
@@ -32,15 +32,13 @@ _USUAL = Settings("")
     ),
     argument(
         "--lengths",
-        default="1-10",
         metavar="LIST",
-        help="lengths of training and validation (1-10)",
+        help="lengths of training and validation (those from 1 to 10 that the task has)",
     ),
     argument(
         "--test-lengths",
-        default="5,10,15,20,30,40",
         metavar="LIST",
-        help="lengths with a test set each (5,10,15,20,30,40)",
+        help="lengths with a test set each (those of 5,10,15,20,30,40 that the task has)",
     ),
     number("--samples", "training samples, of all lengths together", _USUAL.samples),
     number("--valid-samples", "most validation samples of a length", _USUAL.valid_samples),
@@ -63,21 +61,24 @@ def generate_task(args: argparse.Namespace) -> None:
     """
     from fairseq_posenc.basics.files import new_folder, refuse_existing
 
-    settings = Settings(
-        args.name,
-        args.family,
-        _lengths(args.lengths, "--lengths"),
-        _lengths(args.test_lengths, "--test-lengths"),
-        args.samples,
-        args.valid_samples,
-        args.test_samples,
-        args.seed,
-    )
+    lengths = _lengths(args.lengths, "--lengths")
+    test_lengths = _lengths(args.test_lengths, "--test-lengths")
     quieten()
     if args.user_dir:
         load_plug_in(args.user_dir)
     from fairseq_posenc import generated  # noqa: F401 - registers the tasks
 
+    task = GENERATED_TASKS.find(args.name)
+    settings = Settings(
+        args.name,
+        args.family,
+        lengths or task.among(_USUAL.lengths),
+        test_lengths or task.among(_USUAL.test_lengths),
+        args.samples,
+        args.valid_samples,
+        args.test_samples,
+        args.seed,
+    )
     settings.check()
     refuse_existing(args.dest)
     load_plug_in()
@@ -92,7 +93,10 @@ def generate_task(args: argparse.Namespace) -> None:
         print(f"in the training data, too, as there are few: the test inputs of length {lengths}")
 
 
-def _lengths(text: str, flag: str) -> Tuple[int, ...]:
+def _lengths(text: Optional[str], flag: str) -> Tuple[int, ...]:
+    """The lengths in the value of a flag, none if it is not given."""
+    if text is None:
+        return ()
     from fairseq_posenc.generated.lengths import read_lengths
 
     try:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
 
 from fairseq.registry import REGISTRIES
@@ -264,8 +265,10 @@ def _missing_split(split: str, flags: Mapping[str, Any]) -> str:
     given = [n for n, value in whole.items() if split in (value, *value.split(","))] or [names[1]]
     folder = flags.get("data") or "the data folder"
     several = "give one split, of " if "," in split else "give "
-    written = _FOLDER.partition(" ")[2]
-    return f"{flag_of(given[0])} {split}: {folder} has no such split; {several}{written}"
+    files = Path(folder.split(os.pathsep)[0]).glob("*.idx")
+    there = sorted({path.name.split(".")[0] for path in files})
+    instead = " or ".join(there) or _FOLDER.partition(" ")[2]
+    return f"{flag_of(given[0])} {split}: {folder} has no such split; {several}{instead}"
 
 
 def explained(error: BaseException, flags: Mapping[str, Any]) -> Optional[UsageError]:

@@ -1,6 +1,7 @@
 """Data sets and batches: no sentence lost, every epoch its own, one line for what is unusable."""
 
 import os
+import re
 from typing import Any, Callable, Iterable, List
 
 import numpy as np
@@ -77,19 +78,34 @@ def refuse_empty_split(make_dataset: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+#: fairseq's message: the sample, its size, and the limit.
+_TOO_LONG = re.compile(
+    r"Size of sample #(\S+) is invalid \(=(.*)\) since max_positions=(.*), "
+    "skip this example with --skip-invalid-size-inputs-valid-test"
+)
+
+
 def name_long_sentences(filter_by_size: Callable[..., Any]) -> Callable[..., Any]:
     """Name the flag if a sentence of a validation or test set is too long for the model.
 
-    Measured: fairseq ends with "Size of sample is invalid" after a traceback.
+    Measured: fairseq ends with "Size of sample is invalid" after a traceback, and advises to skip
+    the sample, which changes what is measured.
     """
 
     def wrapper(*args: object, **kwargs: object) -> Any:
         try:
             return filter_by_size(*args, **kwargs)
         except Exception as error:
-            if "--skip-invalid-size-inputs-valid-test" in str(error):
-                raise UsageError(str(error)) from error
-            raise
+            found = _TOO_LONG.match(str(error))
+            if found is None:
+                raise
+            sample, size, limit = found.groups()
+            raise UsageError(
+                f"sample {sample} of a validation or test set has {size} tokens, and the model "
+                f"takes {limit}; give shorter texts, a model with more positions (those of a table "
+                "are set in training, such as by --tokens-per-sample), or leave such samples out "
+                "by --skip-invalid-size-inputs-valid-test"
+            ) from error
 
     return wrapper
 
@@ -110,15 +126,15 @@ def require_examples(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
             limit = utils.resolve_max_positions(
                 trainer.task.max_positions(), trainer.model.max_positions()
             )
+            split = args[0] if args and isinstance(args[0], str) else "training"
+            most = trainer.cfg.dataset.max_tokens
+            batch, also = "", ""
+            if most is not None:
+                batch, also = f" or than --max-tokens {most}", ", --max-tokens"
             raise UsageError(
-                "no example of the {} split can be used: each is longer than the model's "
-                "positions {} or than --max-tokens {}; raise --max-source-positions, "
-                "--max-target-positions, --max-positions or --max-tokens, or split the "
-                "sentences".format(
-                    args[0] if args and isinstance(args[0], str) else "training",
-                    limit,
-                    trainer.cfg.dataset.max_tokens,
-                )
+                f"no example of the {split} split can be used: each is longer than the model's "
+                f"positions {limit}{batch}; raise --max-source-positions, --max-target-positions, "
+                f"--max-positions, --tokens-per-sample{also}, or split the sentences"
             ) from error
 
     return wrapper

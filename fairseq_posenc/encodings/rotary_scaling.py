@@ -255,10 +255,10 @@ def check_scaling(options: Options, dim: int, longest: int) -> None:
             f"process divided by the {length} tokens of training"
         )
     if rule == "longrope" and len(factors) != dim // 2:
-        given = f"has {len(factors)}" if factors else "is not given"
+        given = f"has {len(factors)} factors" if factors else "is not given"
         raise UsageError(
             f"--rotary-factors: {given}, and heads have {dim // 2} rotated pairs; give a file with "
-            "one factor a pair"
+            "one factor for each pair"
         )
     if rule == "ntk" and dim == 2:
         raise UsageError(

@@ -28,8 +28,8 @@ def split_pattern(value: str, flag: str, example: str) -> List[str]:
         name, star, count = (part.strip() for part in item.partition("*"))
         if star and not (re.fullmatch(r"[0-9]{1,5}", count) and 1 <= int(count) <= _LONGEST):
             raise UsageError(
-                f"{flag} {value}: {item.strip()!r} is not NAME*N with N of at least 1 and at most "
-                f"{_LONGEST}; for example {example}"
+                f"{flag} {value}: {item.strip()!r} is to be repeated by a number of layers from 1 "
+                f"to {_LONGEST}; for example {example}"
             )
         period += [name] * (int(count) if star else 1)
     return period

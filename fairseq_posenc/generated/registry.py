@@ -1,5 +1,6 @@
 """The registry of generated tasks."""
 
+import math
 from random import Random
 from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -66,9 +67,17 @@ class GeneratedTask(NamedTuple):
             UsageError: naming the first such length, and those that there are.
         """
         for length in lengths:
-            beyond = self.most is not None and length > self.most
-            if length < self.least or (length - self.least) % self.step or beyond:
+            if not self.among((length,)):
                 raise UsageError(f"{flag} {length}: {self.name} has {self._lengths()}")
+
+    def among(self, lengths: Iterable[int]) -> Tuple[int, ...]:
+        """The lengths that the task has."""
+        most = math.inf if self.most is None else self.most
+        return tuple(
+            length
+            for length in lengths
+            if self.least <= length <= most and (length - self.least) % self.step == 0
+        )
 
     def check_family(self, family: str, flag: str) -> None:
         """Refuse a family of models for which the task makes no sense.

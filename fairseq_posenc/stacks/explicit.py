@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.position_ids import Places, PositionRule, Tokens, rule_of
+from fairseq_posenc.encodings.position_ids import FLAG, Places, PositionRule, Tokens, rule_of
 from fairseq_posenc.encodings.random_positions import sampler_of
 from fairseq_posenc.flags.options import Options
 
@@ -46,6 +46,8 @@ class ExplicitPositions:
         self.keep_zero = bool(options.untie_cls) or rule_keeps
         self.padding = dictionary.pad()
         self.side, self.most = stack.side, stack.max_positions
+        #: what positions are from, for messages
+        self.given = "" if self.rule is None else f"{FLAG} {options.position_ids}: "
 
     def of_batch(
         self, tokens: Tensor, counted: Tensor, training: bool, given: Optional[Tensor] = None
@@ -78,10 +80,10 @@ class ExplicitPositions:
             even = even and (sampler.keeps_distances or places.layers is None)
             places = places.moved(drawn)
         if reach > self.most:
+            drawn = ", a smaller --random-positions" if sampler is not None else ""
             raise UsageError(
-                f"the positions of a batch go up to {reach - 1}, and the {self.side} has "
-                f"{self.most}; give shorter texts, a smaller --random-positions, or a model with "
-                "more positions"
+                f"{self.given}the positions of a batch go up to {reach - 1}, and the {self.side} "
+                f"has {self.most}; give shorter texts{drawn}, or a model with more positions"
             )
         return Explicit(*places, reach, even, row)
 
@@ -95,6 +97,6 @@ class ExplicitPositions:
         least, most = torch.stack((every.min(), every.max())).tolist()
         if least < 0:
             raise UsageError(
-                f"a position of the {self.side} is {least}; positions are numbers from 0 on"
+                f"{self.given}a position of the {self.side} is {least}; give numbers from 0 on"
             )
         return places, int(most) + 1

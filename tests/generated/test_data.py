@@ -171,3 +171,15 @@ def test_the_command_writes_and_says_what(tmp_path, capsys):
     assert "the test inputs of length 1, 2" in said
     with pytest.raises(UsageError, match="exists already"):
         main(words)
+
+
+@pytest.mark.parametrize("name", sorted(GENERATED_TASKS))
+def test_every_task_can_be_written_without_naming_its_lengths(name, tmp_path):
+    words = ["generate-task", name, str(tmp_path / "data"), "--samples", "12"]
+    assert main([*words, "--valid-samples", "1", "--test-samples", "1"]) == 0
+    task = GENERATED_TASKS[name]
+    written = read_written(str(tmp_path / "data"))
+    assert written.samples["train"] == 12
+    assert {f"length{n}" for n in (5, 10, 15, 20, 30, 40) if task.among((n,))} <= set(
+        written.samples
+    )

@@ -88,6 +88,7 @@ def test_counted_positions_of_a_language_model_change_nothing(toy, corpus, tmp_p
         ("0 1", r"train.src-tgt.src.positions: line 2: 2 positions for \d+ tokens"),
         ("0 -1 2", "line 2: '-1' is no position; give numbers from 0 on"),
         ("0 x 2", "line 2: 'x' is no position"),
+        ("0 1 2 5000", "5000 is beyond the 1024 positions of the model; give smaller numbers"),
         (None, "has 1 lines, and the data 60"),
     ],
 )
@@ -104,7 +105,7 @@ def test_bad_files_are_refused_in_one_line(pairs, tmp_path, line, message):
 def test_a_missing_file_and_flags_that_change_tokens_are_refused(toy, pairs, tmp_path):
     flags = ("--arch", "roformer_tiny", *SMALL, *COLUMN)
     message = refusal(toy.separate, tmp_path / "run", *flags)
-    assert "positions: cannot be read" in message
+    assert "--position-ids column: " in message and "positions: no such file; give" in message
     message = refusal(pairs, tmp_path / "run", *flags, "--truncate-source")
     assert message.endswith("has a number for each token of the data; drop it")
 
@@ -123,7 +124,7 @@ def test_positions_of_a_batch_stand_where_its_tokens_do(tmp_path, left):
     path = tmp_path / "positions"
     path.write_text("4 5 6\n0 9\n1 1 0 3 2\n")
     pairs = LanguagePairDataset(texts, sizes, VOCABULARY, texts, sizes, left_pad_source=left)
-    data = PositionedDataset(pairs, Column(str(path), sizes), PAD)
+    data = PositionedDataset(pairs, Column(str(path), sizes, 64), PAD)
     batch = data.collater([data[index] for index in (1, 0, 2)])
     tokens, positions = (batch["net_input"][name] for name in ("src_tokens", "position_ids"))
     for row, index in enumerate(batch["id"].tolist()):

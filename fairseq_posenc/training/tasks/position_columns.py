@@ -7,7 +7,7 @@ language model the number is the position of the input from which the token is p
 """
 
 import os
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -36,23 +36,30 @@ class Column:
     Args:
         path: the file.
         sizes: tokens of every line.
+        most: the number of positions that the model has.
 
     Attributes:
         sizes: (N,) numbers of every line.
 
     Raises:
-        UsageError: the file does not have a position for each token, naming the line.
+        UsageError: there is no file, or a line does not have a position of the model for each
+            token.
     """
 
-    def __init__(self, path: str, sizes: Sequence[int]) -> None:
+    def __init__(self, path: str, sizes: Sequence[int], most: int) -> None:
         self.sizes = np.asarray(sizes, dtype=np.int64)
+        if not os.path.isfile(path):
+            raise UsageError(
+                f"{FLAG} column: {path}: no such file; give one with the positions of each line of "
+                "the data, or another rule"
+            )
         lines = list(read_lines(path))
         if len(lines) != len(self.sizes):
             raise UsageError(
                 f"{path}: has {len(lines)} lines, and the data {len(self.sizes)}; give one for each"
             )
         self.lines = [
-            _positions(line, size, f"{path}: line {number}")
+            _positions(line, size, most, f"{path}: line {number}")
             for number, (line, size) in enumerate(zip(lines, self.sizes.tolist()), 1)
         ]
 
@@ -63,12 +70,18 @@ class Column:
         return torch.from_numpy(self.lines[index])
 
 
-def _positions(line: str, size: int, where: str) -> np.ndarray:
-    """The numbers of a line with *size* tokens, (S), int64."""
+def _positions(line: str, size: int, most: int, where: str) -> np.ndarray:
+    """The numbers, all below *most*, of a line with *size* tokens, (S), int64."""
     words = line.split()
     wrong = next((word for word in words if not word.isdecimal() or len(word) > 9), None)
     if wrong is not None:
         raise UsageError(f"{where}: {wrong!r} is no position; give numbers from 0 on")
+    beyond = next((word for word in words if int(word) >= most), None)
+    if beyond is not None:
+        raise UsageError(
+            f"{where}: {beyond} is beyond the {most} positions of the model; give smaller numbers, "
+            "or a model with more positions"
+        )
     if len(words) != size:
         raise UsageError(
             f"{where}: {len(words)} positions for {size} tokens; give one for each token of the "
@@ -112,7 +125,8 @@ def _of_source(task: Any, split: str, folder: str) -> PositionedDataset:
     dataset, source, target = task.datasets[split], task.cfg.source_lang, task.cfg.target_lang
     names = [f"{split}.{pair}.{source}" for pair in (f"{source}-{target}", f"{target}-{source}")]
     name = next((n for n in names if os.path.isfile(os.path.join(folder, f"{n}.idx"))), names[0])
-    column = Column(os.path.join(folder, name + SUFFIX), dataset.src_sizes)
+    path = os.path.join(folder, name + SUFFIX)
+    column = Column(path, dataset.src_sizes, task.positions_there)
     return PositionedDataset(dataset, column, task.source_dictionary.pad())
 
 
@@ -120,15 +134,17 @@ def _of_text(task: Any, split: str, folder: str) -> PositionedDataset:
     """A language model's data set, with positions in the same blocks as tokens."""
     dataset = task.datasets[split]
     blocks, args = dataset.dataset, task.args
-    column = Column(os.path.join(folder, split + SUFFIX), blocks.dataset.sizes)
+    path = os.path.join(folder, split + SUFFIX)
+    column = Column(path, blocks.dataset.sizes, task.positions_there)
     mode, length = args.sample_break_mode, args.tokens_per_sample
     positions = TokenBlockDataset(column, column.sizes, length, pad=0, eos=0, break_mode=mode)
     return PositionedDataset(dataset, positions, task.source_dictionary.pad())
 
 
-_READERS: Dict[str, Callable[..., PositionedDataset]] = {
-    "translation": _of_source,
-    "language_modeling": _of_text,
+#: By task, what reads its data, and the setting with the number of positions of that side.
+_READERS: Dict[str, Tuple[Callable[..., PositionedDataset], str]] = {
+    "translation": (_of_source, "max_source_positions"),
+    "language_modeling": (_of_text, "max_target_positions"),
 }
 
 
@@ -143,7 +159,8 @@ def noting_columns(build_model: Callable[..., nn.Module]) -> Callable[..., nn.Mo
     # fairseq looks for the name of the last argument
     def wrapper(task: Any, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         model = build_model(task, cfg, from_checkpoint)
-        rule = getattr(getattr(model, "completed_settings", None), "position_ids", None)
+        settings: Any = getattr(model, "completed_settings", None)
+        rule = getattr(settings, "position_ids", None)
         if rule is not None and POSITION_RULES[rule].thing.from_data:
             if _name(task) not in _READERS:
                 raise UsageError(
@@ -152,7 +169,8 @@ def noting_columns(build_model: Callable[..., nn.Module]) -> Callable[..., nn.Mo
                 )
             reason = f"{FLAG} {rule} has a number for each token of the data"
             refuse_unless_off(task_settings(task), _UNCHANGED, reason)
-            task.reads_positions = True
+            #: how many positions the model has where positions are read; 0 where none are
+            task.positions_there = int(getattr(settings, _READERS[str(_name(task))][1]))
         return model
 
     return wrapper
@@ -163,12 +181,13 @@ def adding_columns(load_dataset: Callable[..., None]) -> Callable[..., None]:
 
     def wrapper(task: Any, split: str, epoch: int = 1, *args: Any, **kwargs: Any) -> None:
         load_dataset(task, split, epoch, *args, **kwargs)
-        if getattr(task, "reads_positions", False):
+        if getattr(task, "positions_there", 0):
             settings = task_settings(task)
             folders = utils.split_paths(settings.data)
             if split != option(settings, "train_subset", split):
                 folders = folders[:1]  # as in TranslationTask
             folder = folders[(epoch - 1) % len(folders)]
-            task.datasets[split] = _READERS[str(_name(task))](task, split, folder)
+            read, _ = _READERS[str(_name(task))]
+            task.datasets[split] = read(task, split, folder)
 
     return wrapper
