@@ -89,8 +89,8 @@ def generate_task(args: argparse.Namespace) -> None:
     counts = ", ".join(f"{name} {count:,}" for name, count in written.samples.items())
     print(f"{args.dest}: {counts} samples of at most {max(written.longest)} symbols")
     if written.shared:
-        lengths = ", ".join(map(str, written.shared))
-        print(f"in the training data, too, as there are few: the test inputs of length {lengths}")
+        shared = ", ".join(map(str, written.shared))
+        print(f"in the training data, too, as there are few: the test inputs of length {shared}")
 
 
 def _lengths(text: Optional[str], flag: str) -> Tuple[int, ...]:

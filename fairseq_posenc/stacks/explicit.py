@@ -80,10 +80,10 @@ class ExplicitPositions:
             even = even and (sampler.keeps_distances or places.layers is None)
             places = places.moved(drawn)
         if reach > self.most:
-            drawn = ", a smaller --random-positions" if sampler is not None else ""
+            smaller = ", a smaller --random-positions" if sampler is not None else ""
             raise UsageError(
                 f"{self.given}the positions of a batch go up to {reach - 1}, and the {self.side} "
-                f"has {self.most}; give shorter texts{drawn}, or a model with more positions"
+                f"has {self.most}; give shorter texts{smaller}, or a model with more positions"
             )
         return Explicit(*places, reach, even, row)
 
