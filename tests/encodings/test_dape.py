@@ -70,3 +70,21 @@ def test_without_a_network_it_is_the_bias():
     source, target = sentences(2, 7), sentences(2, 6, seed=1)
     got, want = (each(source, None, target)[0] for each in (model, plain))
     torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_logits_are_those_of_the_authors_code(golden):
+    reference = golden("dape")
+    config = reference["config"]
+    parts = Parts(
+        "dape", causal=True, **{k: config[k] for k in ("heads", "dape_bias", "dape_width")}
+    )
+    own = parts.terms["dape"]
+    for name, value in reference["state_dict"].items():
+        own.get_parameter(name).copy_(value)
+    products = reference["inputs"]["products"].double()
+    length = products.size(-1)
+    at = torch.arange(length)[None]
+    content = Content(None, products, torch.eye(length).double()[None, None], 1.0, at, at)
+    got = (products + parts.terms(content, None, {})).tril()
+    torch.testing.assert_close(got.float(), reference["outputs"]["logits"], atol=1e-5, rtol=1e-5)

@@ -7,6 +7,7 @@ import torch
 from support.formulas import B, D, H, Parts, lengths, random
 from support.helpers import build, sentences, skip_without_cpu_kernels, tiny
 
+from fairseq_posenc.attention.functional import attend
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Content
@@ -84,6 +85,20 @@ def test_gates_are_summed_in_float32(dtype):
     exact = log_gates[0, :, :, 0].double()
     want = exact.sum(-1, keepdim=True) - exact.cumsum(-1)
     torch.testing.assert_close(got.double(), want, atol=1e-2, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_outputs_are_those_of_the_authors_kernel(golden):
+    """A kernel of half precision, whose outputs are the float64 formula's within 5e-4."""
+    reference = golden("fox")
+    heads, size = reference["config"]["heads"], reference["config"]["head_dim"]
+    parts = Parts("fox", causal=True, heads=heads, head_dim=size)
+    q, k, v, gates = (x.double() for x in reference["inputs"].values())
+    log_gates = gates.sigmoid().log().unsqueeze(-1)
+    content = Content(None, q, k, 1.0, None, None, of_keys={"fox_log_gates": log_gates})
+    hidden = torch.full((q.size(2),) * 2, -math.inf, dtype=torch.double).triu(1)
+    got = attend(q, k, v, size**-0.5, parts.terms(content, None, {}) + hidden)
+    torch.testing.assert_close(got.float(), reference["outputs"]["out"], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["fox", "dape"])

@@ -23,6 +23,7 @@ reformer-pytorch        attention within buckets
 fairseq2                attention of Shaw and of Transformer-XL
 roformer                RoFormerV2
 gau-alpha               GAU-alpha
+none: single files      DAPE, FoX (:mod:`golden.single_files`)
 none: NumPy             TUPE, which no package has (:mod:`golden.tupe`)
 ======================  ====================================================================
 
@@ -47,6 +48,7 @@ from golden import (
     models,
     newer,
     relative,
+    single_files,
     sparse,
     tupe,
 )
@@ -57,6 +59,7 @@ MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
     **relative.MAKERS,
     **deberta.MAKERS,
     **newer.MAKERS,
+    **single_files.MAKERS,
     **sparse.MAKERS,
     **linformer_reformer.MAKERS,
     **long.MAKERS,
