@@ -5,6 +5,7 @@ For ``translation`` there are inputs and outputs.  For the others an input, the 
 """
 
 import os
+from random import Random
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
@@ -19,6 +20,7 @@ from fairseq_posenc.generated.settings import Settings
 from fairseq_posenc.generated.splits import Sample, split
 
 SIDES = ("input", "output")  # the languages of a translation
+_SOME = 20  # samples that tell how long others are
 ABOUT = "generated.json"
 _MADE_BY = "make it with fairseq-posenc generate-task"
 
@@ -72,6 +74,18 @@ def write_task(settings: Settings, folder: str) -> Written:
     with write_text(os.path.join(folder, ABOUT)) as stream:
         stream.write(json_text(content))
     return written
+
+
+def longest_of_some(settings: Settings, length: int) -> Tuple[int, ...]:
+    """The longest of a few samples of inputs of one *length*, as in :attr:`Written.longest`.
+
+    It is known before data are written, and outputs are hardly longer.
+    """
+    task, random = GENERATED_TASKS.find(settings.task), Random(str(settings.seed))
+    some = [task.sample(length, random) for _ in range(_SOME)]
+    if settings.family == TRANSLATION:
+        return tuple(max(len(sample[place]) for sample in some) + 1 for place in (0, 1))
+    return (max(len(_line(sample)) for sample in some) + 1,)
 
 
 def _line(sample: Sample) -> List[str]:

@@ -242,6 +242,20 @@ def test_mistakes_are_one_line(changes, said, read):
     assert said in message(check)
 
 
+@pytest.mark.parametrize(
+    "own, said",
+    [
+        ({"--max-target-positions": 8}, "systems: a: --max-target-positions 8: the longest sample"),
+        ({"--random-positions": 5}, "--random-positions 5: training samples of copy have up to 8"),
+    ],
+)
+def test_models_that_are_too_short_are_refused_before_data_are_made(read, own, said):
+    def check():
+        check_plan(read(systems={"a": {"--position-encoding": "learned", **own}}), CPU)
+
+    assert said in message(check) and not Path("data").exists()
+
+
 def test_commands_are_shown_without_data(read, capsys):
     read()
     assert main(["study", "plan.yaml", "--dry-run"]) == 0

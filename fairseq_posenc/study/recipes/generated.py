@@ -19,7 +19,13 @@ from fairseq_posenc.generated.registry import (
     without_controls,
 )
 from fairseq_posenc.generated.settings import Settings
-from fairseq_posenc.generated.writing import SIDES, read_written, test_name, write_task
+from fairseq_posenc.generated.writing import (
+    SIDES,
+    longest_of_some,
+    read_written,
+    test_name,
+    write_task,
+)
 from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.markers import digest_of, digest_of_value
 from fairseq_posenc.study.flags import DATA, Flags, merge
@@ -261,13 +267,20 @@ def check(plan: Plan) -> None:
     systems = {name: merge(plan.base, own) for name, own in plan.systems.items()}
     for name, flags in systems.items():
         _check_flags(f"systems: {name}", flags, plan.generated[0].family)
+    absent: List[str] = []
     for one in plan.generated:
         folder = folder_of(plan, one)
-        if not Path(folder).is_dir():
-            raise Absent(f"data: {folder}: no such folder; the study makes it")
-        longest = read_written(folder).longest
+        if Path(folder).is_dir():
+            longest = read_written(folder).longest
+        else:
+            absent.append(folder)
+            longest = longest_of_some(one, max(*one.lengths, *one.test_lengths))
+        trained = max(longest_of_some(one, max(one.lengths)))
         for name, flags in systems.items():
             _check_limits(f"systems: {name}", flags, one, longest)
+            _check_drawn(f"systems: {name}", flags, one, trained)
+    if absent:
+        raise Absent(f"data: {absent[0]}: no such folder; the study makes it")
 
 
 def _check_flags(where: str, flags: Flags, family: str) -> None:
@@ -294,6 +307,18 @@ def _check_limits(where: str, flags: Flags, settings: Settings, longest: Sequenc
                     f"{where}: {flag} {given}: the longest sample of {settings.task} has "
                     f"{needed} symbols; give at least as many, or test shorter lengths"
                 )
+
+
+def _check_drawn(where: str, flags: Flags, settings: Settings, trained: int) -> None:
+    """Refuse fewer positions to draw from than a training sample of *trained* symbols has."""
+    drawn = flags.get("--random-positions")
+    if drawn is None or flags.get("--position-sampler", "ordered") != "ordered":
+        return
+    if whole_number(flags, "--random-positions", where) < trained:
+        raise UsageError(
+            f"{where}: --random-positions {drawn}: training samples of {settings.task} have up to "
+            f"{trained} symbols; give at least as many, or train on shorter lengths"
+        )
 
 
 RECIPE = Recipe(steps, _SEARCHED, measures, check, ("generated",), prepare)
