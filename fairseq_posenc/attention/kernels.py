@@ -9,7 +9,7 @@ from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS, Encoding, Stack
-from fairseq_posenc.encodings.random_positions import sampler_of
+from fairseq_posenc.encodings.random_positions import sampler_of, spreads
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
 
@@ -77,9 +77,11 @@ def _check_positions(options: Options, chosen: str, abilities: Abilities) -> Non
     """Refuse positions that differ between sequences where an attention takes them in order."""
     sampler, given = sampler_of(options), f"--position-ids {options.position_ids}"
     if options.position_ids is None:
-        if sampler is None or sampler.same_rows:
+        if sampler is None or (sampler.same_rows and not spreads(options)):
             return
         given = f"--position-sampler {options.position_sampler}"
+        if spreads(options):
+            given = f"--evaluation-positions {options.evaluation_positions}"
     if not abilities.takes_positions:
         taking = [name for name, e in ATTENTIONS.items() if e.thing.abilities.takes_positions]
         instead = f"give --attention {' or '.join(taking)}"

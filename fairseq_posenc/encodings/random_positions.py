@@ -5,8 +5,11 @@
     shift      all positions of a sequence moved by one random number: SHAPE, Kiyono et al., arXiv
                2109.05644, section 3
 
-In evaluation positions are 0, 1, …, as in SHAPE.  Ruoss et al. draw them there, too, which a
-decoder with a cache cannot do, because a longer text would change the positions of cached keys.
+In evaluation positions are 0, 1, …, as in SHAPE.  Ruoss et al. draw them there, too.  In place of a
+drawn sample, ``--evaluation-positions spread`` gives each text the means of the positions in all
+sorted samples of its length: token i of n, counted from 0, has (i + 1)(N + 1) / (n + 1) - 1,
+rounded.  A decoder with a cache cannot have such positions, because a longer text would change the
+positions of cached keys.
 """
 
 from typing import Any, Iterable, Optional
@@ -19,6 +22,7 @@ from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import ClassRegistry
 
+COUNTED, SPREAD = EVALUATION_POSITIONS = ("counted", "spread")
 SAMPLERS = ClassRegistry("--position-sampler")
 #: Decorates a subclass of :class:`Sampler`.
 register_sampler = SAMPLERS.register
@@ -35,6 +39,8 @@ class Sampler:
     keeps_distances = False
     #: True if all sequences of a batch get the same positions
     same_rows = True
+    #: True if there is :meth:`spread`
+    spreads = False
 
     def __init__(self, options: Options) -> None:
         self.number = int(options.random_positions)  # N
@@ -56,6 +62,18 @@ class Sampler:
         """
         raise NotImplementedError
 
+    def spread(self, length: int, sizes: Tensor) -> Tensor:
+        """The mean of what :meth:`draw` returns for texts of several sizes.
+
+        Args:
+            length: number of positions.
+            sizes: number of tokens of each text, (B, 1), at least 1.
+
+        Returns:
+            (B, *length*), int64, in ascending order, below N.
+        """
+        raise NotImplementedError
+
 
 @register_sampler(
     "ordered",
@@ -71,6 +89,8 @@ class Ordered(Sampler):
     tensor([[15, 32, 45, 90]])
     """
 
+    spreads = True
+
     def limit(self, length: int) -> int:
         """N.
 
@@ -79,14 +99,27 @@ class Ordered(Sampler):
         """
         if length > self.number:
             raise UsageError(
-                f"--random-positions {self.number}: a training sequence has {length} tokens; give "
-                "at least the longest, or shorten it"
+                f"--random-positions {self.number}: a sequence has {length} tokens; give at least "
+                "the longest, or shorten it"
             )
         return self.number
 
     def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
         """See :class:`Sampler`."""
         return torch.randperm(self.number, device=device)[:length].sort().values.unsqueeze(0)
+
+    def spread(self, length: int, sizes: Tensor) -> Tensor:
+        """See :class:`Sampler`.
+
+        >>> from argparse import Namespace
+        >>> Ordered(Namespace(random_positions=100)).spread(4, torch.tensor([[4], [2]]))
+        tensor([[19, 39, 60, 80],
+                [33, 66, 99, 99]])
+        """
+        rank = torch.arange(1, length + 1, device=sizes.device)
+        halves, doubled = sizes + 1, 2 * (sizes + 1)
+        means = torch.div(2 * rank * (self.number + 1) + halves, doubled, rounding_mode="floor")
+        return (means - 1).clamp(max=self.number - 1)  # only padding would go beyond
 
 
 @register_sampler(
@@ -108,6 +141,12 @@ class Shift(Sampler):
         """See :class:`Sampler`."""
         shifts = torch.randint(self.number + 1, (rows, 1), device=device)
         return torch.arange(length, device=device) + shifts
+
+
+def spreads(options: Options) -> bool:
+    """Whether positions in evaluation are those of a sample."""
+    trained = options.random_positions is not None
+    return trained and bool(options.evaluation_positions == SPREAD)
 
 
 def sampler_of(options: Options) -> Optional[Sampler]:
@@ -136,6 +175,18 @@ def check_random_positions(
     if sampler is None:
         return
     number = sampler.number
+    if spreads(options):
+        given = f"--evaluation-positions {SPREAD}"
+        if not sampler.spreads:
+            raise UsageError(
+                f"{given}: --position-sampler {options.position_sampler} trains with positions "
+                "side by side; drop it, or give --position-sampler ordered"
+            )
+        if options.position_ids is not None:
+            raise UsageError(
+                f"{given}: --position-ids {options.position_ids} gives positions by a rule; drop "
+                "one of the two"
+            )
     refuse_uncounted(f"--random-positions {number}", name, encodings)
     if number > stack.max_positions:
         raise UsageError(

@@ -12,7 +12,7 @@ from typing import Any, Callable, List, Optional, TypeVar, cast
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.position_ids import POSITION_RULES
-from fairseq_posenc.encodings.random_positions import SAMPLERS
+from fairseq_posenc.encodings.random_positions import COUNTED, EVALUATION_POSITIONS, SAMPLERS
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
@@ -80,6 +80,15 @@ class GivenPositionFlags:
         "shift, one number from 0 to N by which all positions of a sequence are moved (SHAPE)",
         role="training",
         choices=SAMPLERS,
+        needs={"random_positions": None},
+    )
+    evaluation_positions: Optional[str] = setting(
+        COUNTED,
+        "positions in evaluation, after training with --random-positions N: counted, 0, 1, 2 and "
+        "so on; spread, over 0 … N-1 in equal steps, which depend on the length of the whole text, "
+        "so that nothing can be generated with a cache",
+        role="free",
+        choices=EVALUATION_POSITIONS,
         needs={"random_positions": None},
     )
 

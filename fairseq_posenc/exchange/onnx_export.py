@@ -19,6 +19,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.basics.versions import TORCH_VERSION
+from fairseq_posenc.encodings.random_positions import COUNTED
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
 from fairseq_posenc.exchange.kinds import MASKED, PAD
@@ -110,6 +111,11 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
         raise UsageError(
             f"{path}: --funnel-stages {settings.funnel_stages}: a Funnel encoder cannot be "
             "exported to ONNX; the graph would pool texts of one length only"
+        )
+    if settings.evaluation_positions != COUNTED:
+        raise UsageError(
+            f"{path}: --evaluation-positions {settings.evaluation_positions}: only positions 0, 1, "
+            "2 and so on can be exported to ONNX"
         )
     if settings.position_ids is not None:
         raise UsageError(

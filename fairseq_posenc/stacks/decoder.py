@@ -155,6 +155,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         elif padding is None:
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
         if self.positions.explicit is not None or position_ids is not None:
+            if incremental_state is not None:
+                self.positions.refuse_cache()
             given = (prev_output_tokens, self.training, before, position_ids)
             padding = self.positions.with_explicit(padding, *given)
         asked = alignment_layer

@@ -9,7 +9,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.position_ids import FLAG, Places, PositionRule, Tokens, rule_of
-from fairseq_posenc.encodings.random_positions import sampler_of
+from fairseq_posenc.encodings.random_positions import sampler_of, spreads
 from fairseq_posenc.flags.options import Options
 
 
@@ -38,6 +38,7 @@ class ExplicitPositions:
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
         self.sampler = sampler_of(options)
+        self.spreads = spreads(options)
         self.rule: Optional[PositionRule] = None
         if options.position_ids is not None:
             self.rule = rule_of(options, stack, dictionary.indices)
@@ -57,13 +58,13 @@ class ExplicitPositions:
         Args:
             tokens: (B, S), without those that a memory holds.
             counted: the usual positions, (1|B, S), all below S.
-            training: whether ``--random-positions`` has an effect.
+            training: whether ``--random-positions`` draws; else it can spread positions.
             given: positions that come with the data, (B, S), or None.
 
         Raises:
             UsageError: positions are negative, or more than the stack has.
         """
-        sampler = self.sampler if training else None
+        sampler = self.sampler if training or self.spreads else None
         if self.rule is None:
             if sampler is None:
                 return None
@@ -73,10 +74,15 @@ class ExplicitPositions:
         row, even = None, self.rule is None or places.layers is None
         if sampler is not None:
             length, reach = reach, sampler.limit(reach)
-            drawn = sampler.draw(length, len(tokens), tokens.device)  # (1|B, length)
+            if training:
+                drawn = sampler.draw(length, len(tokens), tokens.device)  # (1|B, length)
+            else:
+                size = length - tokens.size(1) + tokens.ne(self.padding).sum(dim=1, keepdim=True)
+                drawn = sampler.spread(length, size.clamp(min=1))
             if self.keep_zero:
                 drawn = torch.cat((torch.zeros_like(drawn[:, :1]), drawn[:, 1:]), dim=1)
-            row = drawn[0] if sampler.same_rows and self.rule is None else None
+            alike = training and sampler.same_rows and self.rule is None
+            row = drawn[0] if alike else None
             even = even and (sampler.keeps_distances or places.layers is None)
             places = places.moved(drawn)
         if reach > self.most:

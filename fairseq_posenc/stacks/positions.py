@@ -155,6 +155,15 @@ class StackPositions:
             self.explicit.rule = None
             self.explicit = self.explicit if self.explicit.sampler else None
 
+    def refuse_cache(self) -> None:
+        """Refuse a cache where a longer text would change the positions of its keys."""
+        if self.explicit is not None and self.explicit.spreads:
+            raise UsageError(
+                "--evaluation-positions spread: positions depend on the length of the whole text, "
+                "so nothing can be generated with a cache; for generation give --model-overrides "
+                "\"{'evaluation_positions': 'counted'}\""
+            )
+
     def with_explicit(
         self,
         padding: Padding,

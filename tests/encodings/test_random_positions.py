@@ -210,10 +210,63 @@ def test_lengths_that_do_not_fit_are_refused():
     with pytest.raises(UsageError, match="at most the 1024 positions of the encoder"):
         build("roformer_tiny", "--random-positions", "1025")
     model = build("roformer_tiny", "--random-positions", "4").train()
-    with pytest.raises(UsageError, match="a training sequence has 6 tokens"):
+    with pytest.raises(UsageError, match="--random-positions 4: a sequence has 6 tokens"):
         model(sentences(2, 6), None, sentences(2, 3))
     flags = ("--random-positions", "1020", "--position-sampler", "shift")
     model = tiny("learned", *flags).train()
     model(sentences(2, 4), None, sentences(2, 4))
     with pytest.raises(UsageError, match="go up to 1024, and the encoder has 1024"):
         model(sentences(2, 5), None, sentences(2, 3))
+
+
+SPREAD = ("--random-positions", "40", "--evaluation-positions", "spread")
+
+
+@pytest.mark.parametrize("number", [7, 40, 41])
+def test_spread_positions_are_the_means_of_sorted_samples(number):
+    """The i-th of n numbers drawn from 1 … N without replacement has the mean i (N + 1)/(n + 1)."""
+    sampler, sizes = sampler_of("ordered", number), torch.tensor([[1], [3], [7]])
+    found = sampler.spread(7, sizes)
+    for row, (size,) in zip(found.tolist(), sizes.tolist()):
+        means = [(i + 1) * (number + 1) / (size + 1) - 1 for i in range(size)]
+        assert all(abs(got - mean) <= 0.5 for got, mean in zip(row, means))
+        assert all(a < b for a, b in zip(row, row[1:size])) and 0 <= row[0] and max(row) < number
+    torch.manual_seed(0)
+    drawn = [sampler.draw(3, 1, torch.device("cpu")) for _ in range(4000)]
+    mean = torch.cat(drawn).double().mean(0)
+    assert (mean - found[1, :3]).abs().max() < 0.5 + 0.05 * number**0.5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["learned", "rotary", "t5", "tupe+shaw", "transformer_xl", "xpos"])
+def test_spread_positions_of_a_text_depend_on_its_own_length_alone(name):
+    """Neither on padding nor on the other texts of a batch; and they are not counted."""
+    model, plain = tiny(name, *SPREAD), tiny(name)
+    plain.load_state_dict(model.state_dict())
+    source, target = sentences(2, 7), sentences(2, 6, seed=1)
+    source[0, :3], target[1, 4:] = PAD, PAD  # on the left and on the right
+    whole, _ = model(source, None, target)
+    first, _ = model(source[:1, 3:], None, target[:1])
+    second, _ = model(source[1:], None, target[1:, :4])
+    torch.testing.assert_close(whole[:1], first, atol=1e-5, rtol=0)
+    torch.testing.assert_close(whole[1:, :4], second, atol=1e-5, rtol=0)
+    assert not torch.allclose(plain(source, None, target)[0], whole, atol=1e-3)
+
+
+def test_spread_positions_are_seen_in_evaluation_alone(monkeypatch):
+    model = tiny("t5", *SPREAD)
+    source, target = sentences(2, 6), sentences(2, 4, seed=1)
+    for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 4)):
+        want = torch.arange(1, length + 1).double() * 41 / (length + 1) - 1
+        assert given.shape == (2, length) and (given[0] - want).abs().max() <= 0.5
+    found = [seen_positions(monkeypatch, model.train(), source, None, target)[0] for _ in range(2)]
+    assert not torch.equal(*found) and len(found[0]) == 1
+
+
+def test_spread_positions_and_a_cache_are_refused():
+    model, target = tiny("rotary", *SPREAD), sentences(1, 4)
+    source = model.encoder(sentences(1, 5))
+    with pytest.raises(UsageError, match="--evaluation-positions spread: .* with a cache; for gen"):
+        model.decoder(target, encoder_out=source, incremental_state={})
+    with pytest.raises(UsageError, match="--random-positions 40: a sequence has 41 tokens"):
+        model.encoder(sentences(1, 41))
