@@ -75,13 +75,15 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
 
 def _check_positions(options: Options, chosen: str, abilities: Abilities) -> None:
     """Refuse positions that differ between sequences where an attention takes them in order."""
-    sampler, given = sampler_of(options), f"--position-ids {options.position_ids}"
-    if options.position_ids is None:
-        if sampler is None or (sampler.same_rows and not spreads(options)):
-            return
+    sampler = sampler_of(options)
+    if options.position_ids is not None:
+        given = f"--position-ids {options.position_ids}"
+    elif spreads(options):
+        given = f"--evaluation-positions {options.evaluation_positions}"
+    elif sampler is not None and not sampler.same_rows:
         given = f"--position-sampler {options.position_sampler}"
-        if spreads(options):
-            given = f"--evaluation-positions {options.evaluation_positions}"
+    else:
+        return
     if not abilities.takes_positions:
         taking = [name for name, e in ATTENTIONS.items() if e.thing.abilities.takes_positions]
         instead = f"give --attention {' or '.join(taking)}"

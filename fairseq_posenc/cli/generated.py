@@ -33,12 +33,14 @@ _USUAL = Settings("")
     argument(
         "--lengths",
         metavar="LIST",
-        help="lengths of training and validation (those from 1 to 10 that the task has)",
+        help="lengths of training and validation (those from "
+        f"{_USUAL.lengths[0]} to {_USUAL.lengths[-1]} that the task has)",
     ),
     argument(
         "--test-lengths",
         metavar="LIST",
-        help="lengths with a test set each (those of 5,10,15,20,30,40 that the task has)",
+        help="lengths with a test set each (those of "
+        f"{','.join(map(str, _USUAL.test_lengths))} that the task has)",
     ),
     number("--samples", "training samples, of all lengths together", _USUAL.samples),
     number("--valid-samples", "most validation samples of a length", _USUAL.valid_samples),

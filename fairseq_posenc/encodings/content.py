@@ -154,8 +154,8 @@ class ContentBias(Hook, nn.Module):
     def added_values(self, content: Content) -> Optional[Tensor]:
         """What a single query adds to each value, so that attention needs no relative values.
 
-        Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  This lets a decoding step use
-        the fused kernel, at the price of one vector per key.
+        Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  This lets a decoding step use the fused
+        kernel, at the price of one vector per key.
 
         Args:
             content: as for :meth:`forward`, with T = 1.

@@ -144,9 +144,8 @@ class Shift(Sampler):
 
 
 def spreads(options: Options) -> bool:
-    """Whether positions in evaluation are those of a sample."""
-    trained = options.random_positions is not None
-    return trained and bool(options.evaluation_positions == SPREAD)
+    """Whether texts have spread positions in evaluation; see :meth:`Sampler.spread`."""
+    return options.random_positions is not None and bool(options.evaluation_positions == SPREAD)
 
 
 def sampler_of(options: Options) -> Optional[Sampler]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import kernel_of
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.basics.versions import TORCH_VERSION
@@ -25,6 +25,7 @@ from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_f
 from fairseq_posenc.exchange.kinds import MASKED, PAD
 from fairseq_posenc.exchange.transfer import choose_head
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
+from fairseq_posenc.flags.options import option
 
 NAME = "onnx"
 #: The value of ``--head`` for the features before any head.
@@ -112,16 +113,13 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
             f"{path}: --funnel-stages {settings.funnel_stages}: a Funnel encoder cannot be "
             "exported to ONNX; the graph would pool texts of one length only"
         )
-    if settings.evaluation_positions != COUNTED:
-        raise UsageError(
-            f"{path}: --evaluation-positions {settings.evaluation_positions}: only positions 0, 1, "
-            "2 and so on can be exported to ONNX"
-        )
-    if settings.position_ids is not None:
-        raise UsageError(
-            f"{path}: --position-ids {settings.position_ids}: only positions 0, 1, 2 and so on can "
-            "be exported to ONNX"
-        )
+    for flag, counted in (("position_ids", None), ("evaluation_positions", COUNTED)):
+        value = option(settings, flag)
+        if value != counted:
+            raise UsageError(
+                f"{path}: {flag_of(flag)} {value}: only positions 0, 1, 2 and so on can be "
+                "exported to ONNX"
+            )
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:
         raise UsageError(

@@ -79,7 +79,7 @@ def write_task(settings: Settings, folder: str) -> Written:
 def longest_of_some(settings: Settings, length: int) -> Tuple[int, ...]:
     """The longest of a few samples of inputs of one *length*, as in :attr:`Written.longest`.
 
-    It is known before data are written, and outputs are hardly longer.
+    A check can use this length before data are written; other samples are hardly longer.
     """
     task, random = GENERATED_TASKS.find(settings.task), Random(str(settings.seed))
     some = [task.sample(length, random) for _ in range(_SOME)]

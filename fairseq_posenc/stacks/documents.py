@@ -27,8 +27,8 @@ _NO_DOCUMENTS = (
     "nothing so far; documents end as --position-separators says, by default at </s>, and samples "
     "hold several with --sample-break-mode none or complete"
 )
-#: What running the layers for one more batch costs, as a number of tokens, by the type of device.
-#: The cost on a CPU was measured; on a GPU it is an estimate of the time to start the kernels.
+#: The cost of running the layers for one more batch, as a number of tokens, by the type of device.
+#: On a CPU it was measured; on a GPU it is an estimate of the time to start the kernels.
 COST = {"cpu": 64, "cuda": 2048}
 
 

@@ -47,7 +47,7 @@ class ExplicitPositions:
         self.keep_zero = bool(options.untie_cls) or rule_keeps
         self.padding = dictionary.pad()
         self.side, self.most = stack.side, stack.max_positions
-        #: what positions are from, for messages
+        #: how messages begin: with the flag that gives the positions
         self.given = "" if self.rule is None else f"{FLAG} {options.position_ids}: "
 
     def of_batch(

@@ -1,4 +1,4 @@
-"""A message, once, if the first batches of a training have nothing that a flag acts on."""
+"""Messages that the first batches of a training have nothing that a flag acts on."""
 
 from typing import Callable
 

@@ -13,8 +13,9 @@ FoX's attention is a kernel for GPUs, which Triton interprets on a CPU (``TRITON
 
 import contextlib
 import hashlib
-import importlib
+import importlib.util
 import os
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -23,16 +24,18 @@ import torch
 from golden import Made, instantiate, normal
 
 H, T = 2, 40
+_DAPE = "97b5cc8e3717de91f0b34a9c4257bfdfac1be8f8f9bc75ae9b5d749c2aefbd24"
+_FOX = "6a71b9ebef4dbfaf489ca32fb4ad32ed51a3dc474b6d681c21ddf026eef1b5d2"
 
 
 def imported(name: str, digest: str) -> Any:
-    """The module in the file *name*.py, whose SHA-256 begins with *digest*."""
-    module = importlib.import_module(name)
-    with open(str(module.__file__), "rb") as file:
-        found = hashlib.sha256(file.read()).hexdigest()
-    if not found.startswith(digest):
-        raise SystemExit(f"{module.__file__}: is not the file that the references were made with")
-    return module
+    """The module in the file *name*.py, which is run only if its SHA-256 is *digest*."""
+    found = importlib.util.find_spec(name)
+    if found is None:
+        raise SystemExit(f"{name}.py: is not on PYTHONPATH; see {__name__}")
+    if hashlib.sha256(Path(str(found.origin)).read_bytes()).hexdigest() != digest:
+        raise SystemExit(f"{found.origin}: is not the file that the references were made with")
+    return importlib.import_module(name)
 
 
 def dape(name: str) -> Made:
@@ -50,13 +53,11 @@ def dape(name: str) -> Made:
         "inputs": {"products": normal(1, H, T, T)},
     }
     reference = instantiate(name, described)
-    layer = imported("DAPE", "97b5cc8e").AliBi_DAPE(H, mp_rank=0, mlp_width=width)
-    layers = {"first": "mlp2.0", "second": "mlp2.2"}
-    state = {
-        key.replace(key.split(".")[0], layers[key.split(".")[0]]): value
-        for key, value in reference["state_dict"].items()
-    }
-    layer.load_state_dict({**state, "slopes": layer.slopes})
+    layer = imported("DAPE", _DAPE).AliBi_DAPE(H, mp_rank=0, mlp_width=width)
+    for index, part in ((0, "first"), (2, "second")):
+        for kind in ("weight", "bias"):
+            parameter = getattr(layer.mlp2[index], kind)
+            parameter.copy_(reference["state_dict"][f"{part}.{kind}"])
     return described, {"logits": layer(reference["inputs"]["products"]).tril()}
 
 
@@ -79,7 +80,7 @@ def fox(name: str) -> Made:
         "device": lambda _: contextlib.nullcontext(),
     }
     with mock.patch.multiple(torch.cuda, **gpu):
-        attend = imported("forgetting_attention", "6a71b9eb").forgetting_attention
+        attend = imported("forgetting_attention", _FOX).forgetting_attention
         log_gates = torch.nn.functional.logsigmoid(gates)
         out = attend(*(x.half() for x in vectors), log_gates, head_first=True)
     return described, {"out": out.float()}

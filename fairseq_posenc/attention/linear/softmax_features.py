@@ -38,9 +38,9 @@ class SoftmaxFeatures(FeatureMap):
     The default is Shen et al. Eq. 5; in RoFormer section 3.3, ϕ(k) = exp(k), and each query has one
     denominator, φ(q)·Σ ϕ(k), which is not rotated (Eq. 10 and 11).  Sums run over the keys that a
     query may see, so in a causal stack they depend on the query.  Every feature has a separate sum,
-    which therefore does not cancel.  Queries are divided by it instead
-    of keys; this is equivalent unless features are rotated.  Eq. 11 then rotates φ(q) divided by
-    the sum, and exp(k), which keeps cached keys valid for later queries.  Keys are clamped to ±20.
+    which therefore does not cancel.  Queries are divided by the sum instead of keys; this is
+    equivalent unless features are rotated.  Eq. 11 then rotates φ(q) divided by the sum, and
+    exp(k), which keeps cached keys valid for later queries.  Keys are clamped to ±20.
 
     Args:
         head_dim: D.

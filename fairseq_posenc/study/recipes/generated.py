@@ -275,10 +275,9 @@ def check(plan: Plan) -> None:
         else:
             absent.append(folder)
             longest = longest_of_some(one, max(*one.lengths, *one.test_lengths))
-        trained = max(longest_of_some(one, max(one.lengths)))
         for name, flags in systems.items():
             _check_limits(f"systems: {name}", flags, one, longest)
-            _check_drawn(f"systems: {name}", flags, one, trained)
+            _check_drawn(f"systems: {name}", flags, one)
     if absent:
         raise Absent(f"data: {absent[0]}: no such folder; the study makes it")
 
@@ -309,11 +308,12 @@ def _check_limits(where: str, flags: Flags, settings: Settings, longest: Sequenc
                 )
 
 
-def _check_drawn(where: str, flags: Flags, settings: Settings, trained: int) -> None:
-    """Refuse fewer positions to draw from than a training sample of *trained* symbols has."""
+def _check_drawn(where: str, flags: Flags, settings: Settings) -> None:
+    """Refuse fewer positions to draw from than a training sample has symbols."""
     drawn = flags.get("--random-positions")
     if drawn is None or flags.get("--position-sampler", "ordered") != "ordered":
         return
+    trained = max(longest_of_some(settings, max(settings.lengths)))
     if whole_number(flags, "--random-positions", where) < trained:
         raise UsageError(
             f"{where}: --random-positions {drawn}: training samples of {settings.task} have up to "

@@ -76,18 +76,19 @@ def _positions(line: str, size: int, most: int, where: str) -> np.ndarray:
     wrong = next((word for word in words if not word.isdecimal() or len(word) > 9), None)
     if wrong is not None:
         raise UsageError(f"{where}: {wrong!r} is no position; give numbers from 0 on")
-    beyond = next((word for word in words if int(word) >= most), None)
-    if beyond is not None:
+    numbers = np.array(words, dtype=np.int64)
+    beyond = numbers[numbers >= most]
+    if beyond.size:
         raise UsageError(
-            f"{where}: {beyond} is beyond the {most} positions of the model; give smaller numbers, "
-            "or a model with more positions"
+            f"{where}: {beyond[0]} is beyond the {most} positions of the model; give smaller "
+            "numbers, or a model with more positions"
         )
     if len(words) != size:
         raise UsageError(
             f"{where}: {len(words)} positions for {size} tokens; give one for each token of the "
             "data, </s> included"
         )
-    return np.array(words, dtype=np.int64)
+    return numbers
 
 
 class PositionedDataset(BaseWrapperDataset):
@@ -169,7 +170,7 @@ def noting_columns(build_model: Callable[..., nn.Module]) -> Callable[..., nn.Mo
                 )
             reason = f"{FLAG} {rule} has a number for each token of the data"
             refuse_unless_off(task_settings(task), _UNCHANGED, reason)
-            #: how many positions the model has where positions are read; 0 where none are
+            # a task without this number has a model that reads no positions
             task.positions_there = int(getattr(settings, _READERS[str(_name(task))][1]))
         return model
 
