@@ -6,7 +6,7 @@ Other code may replace these tensors: at the next token, the replacements are co
 memory.
 """
 
-from typing import Any, Dict, Optional, Tuple, Union, cast
+from typing import Any, Dict, List, Optional, Tuple, Union, cast
 
 import torch
 from torch import Tensor
@@ -17,10 +17,14 @@ from fairseq_posenc.flags.options import Layer
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 Parts = Dict[str, Tensor]
-_Kind = Tuple[int, torch.dtype]  # heads and type
+_Kind = Tuple[int, int, torch.dtype]  # heads, channels and type
+_Spare = Dict[Tuple[_Kind, Optional[int]], Tensor]  # by kind and window
 
 # keys in the incremental state: fairseq's, and ours
 STATE, _BUFFERS, _TERMS = "attn_state", "buffers", "position_terms"
+_SPARE = "spare_memory"
+#: Key of the number of hypotheses that each sentence has, in rows behind each other.
+BEAM = "beam"
 #: Key of the index of the new token, (1, ), in a state whose tensors have room for more tokens and
 #: keep their places in memory.
 COLUMN = "column"
@@ -32,12 +36,14 @@ _TRACKED = 512  # the most hypotheses whose shared tokens are kept, a table of t
 class KeyValueBuffers:
     """Memory of the cache of one layer, with room for further tokens.
 
-    Keys and values lie side by side, (B, H, S, 2·D), so that one operation reorders both; so do all
-    parts of one type that have as many heads.
+    Parts of one type, with as many heads and channels, are in one memory (parts, B, H, room, D), so
+    that one operation reorders them.  Each part is whole in it: a part whose channels lay beside
+    those of another would be read at half the speed.
 
     Hypotheses of a beam search have most of their past in common.  On a CPU it is noted how many
     leading tokens each two of them share, so that reordering moves only what follows; on a GPU the
-    host would have to wait for the order.
+    host would have to wait for the order.  Where most tokens move, the layer takes the memory that
+    its decoder has spare, and leaves its own for the next layer.
 
     With *keep*, only so many tokens are kept before new ones are added: a window that slides over
     the sequence.  It moves through the memory until that is full, and then back to its beginning,
@@ -45,32 +51,28 @@ class KeyValueBuffers:
 
     Args:
         parts: keys, values and others of the tokens so far, (B, H, S, D) each.
+        spare: memory without tokens, which the layers of a decoder share.
         keep: number of tokens to keep, or None for all.
     """
 
-    def __init__(self, parts: Parts, keep: Optional[int] = None) -> None:
+    def __init__(self, parts: Parts, spare: _Spare, keep: Optional[int] = None) -> None:
         first = next(iter(parts.values()))
-        self.keep = keep
+        self.keep, self.spare = keep, spare
         #: numbers of tokens: seen, in front of the window, in front of the memory
         self.length = self.first = self.base = 0
         self.views: Parts = {}
-        #: the memory of each part, by heads and type, its first channel there and their number
-        self.places: Dict[str, Tuple[_Kind, int, int]] = {}
-        widths: Dict[_Kind, int] = {}
+        #: names of the parts in each memory, in order
+        self.names: Dict[_Kind, List[str]] = {}
         for name, x in parts.items():
-            kind, size = (x.size(1), x.dtype), x.size(3)
-            self.places[name] = (kind, widths.get(kind, 0), size)
-            # fused kernels of a GPU read 8 numbers at once
-            widths[kind] = widths.get(kind, 0) + size + (-size % 8 if x.is_cuda else 0)
-        self.buffers: Dict[_Kind, Tensor] = {
-            kind: first.new_empty(first.size(0), kind[0], 0, width, dtype=kind[1])
-            for kind, width in widths.items()
+            self.names.setdefault((x.size(1), x.size(3), x.dtype), []).append(name)
+        rows = first.size(0)
+        self.memory: Dict[_Kind, Tensor] = {
+            (heads, size, dtype): first.new_empty(len(names), rows, heads, 0, size, dtype=dtype)
+            for (heads, size, dtype), names in self.names.items()
         }
         #: leading tokens that hypotheses share, (B, B), where known
         self.shared: Optional[Tensor] = None
-        # is_cuda is also true where a GPU's work is counted on a CPU
-        rows = first.size(0)
-        if first.device.type == "cpu" and not first.is_cuda and rows <= _TRACKED:
+        if first.device.type == "cpu" and rows <= _TRACKED:
             self.shared = torch.zeros(rows, rows, dtype=torch.int64).fill_diagonal_(_ALWAYS)
         self._grow(first.size(2))
         self.append(parts)
@@ -78,19 +80,16 @@ class KeyValueBuffers:
     def _grow(self, length: int) -> None:
         """Take memory for *length* tokens and a quarter more, so that copies stay rare."""
         capacity, kept = length + max(_BLOCK, length // 4), self.length - self.first
-        for kind, old in self.buffers.items():
-            buffer = old.new_empty(old.size(0), old.size(1), capacity, old.size(3))
-            buffer.narrow(2, 0, kept).copy_(old.narrow(2, self.first - self.base, kept))
-            self.buffers[kind] = buffer
+        for kind, old in self.memory.items():
+            memory = old.new_empty(*old.shape[:3], capacity, old.size(4))
+            memory.narrow(3, 0, kept).copy_(old.narrow(3, self.first - self.base, kept))
+            self.memory[kind] = memory
         self.base = self.first
 
     def _show(self) -> None:
-        window = (2, self.first - self.base, self.length - self.first)
-        shown = {kind: x.narrow(*window) for kind, x in self.buffers.items()}
-        self.views = {
-            name: shown[kind].narrow(3, start, size)
-            for name, (kind, start, size) in self.places.items()
-        }
+        window = (3, self.first - self.base, self.length - self.first)
+        for kind, memory in self.memory.items():
+            self.views.update(zip(self.names[kind], memory.narrow(*window).unbind(0)))
 
     def takes(self, parts: Parts, saved: Parts) -> bool:
         """True if *saved* are the views of this memory, and *parts* can be appended to them."""
@@ -107,7 +106,7 @@ class KeyValueBuffers:
         new = next(iter(parts.values())).size(2)
         if self.keep is not None:
             self.first = max(self.first, self.length - self.keep)
-        if self.length - self.base + new > next(iter(self.buffers.values())).size(2):
+        if self.length - self.base + new > next(iter(self.memory.values())).size(3):
             self._grow(self.length - self.first + new)
         self.length += new
         self._show()
@@ -129,13 +128,21 @@ class KeyValueBuffers:
         if start >= self.length:
             return
         begin = max(start, self.first)
-        window = (2, begin - self.base, self.length - begin)
-        for kind, buffer in self.buffers.items():
-            if start:
-                used = buffer.narrow(*window)
-                used.copy_(used.index_select(0, order))
-            else:  # one operation, though it also copies the room for further tokens
-                self.buffers[kind] = buffer.index_select(0, order)
+        in_place = 2 * (self.length - begin) < self.length - self.first
+        if not in_place:
+            begin = self.first
+        window = (3, begin - self.base, self.length - begin)
+        for kind, memory in self.memory.items():
+            other = self.spare.pop((kind, self.keep), None)
+            shape = torch.Size((memory.size(0), rows, *memory.shape[2:]))
+            if other is None or other.shape != shape or not writable(other):
+                other = memory.new_empty(shape)
+            moved = torch.index_select(memory.narrow(*window), 1, order, out=other.narrow(*window))
+            if in_place:
+                memory.narrow(*window).copy_(moved)
+            else:
+                self.memory[kind], other = other, memory
+            self.spare[kind, self.keep] = other
         self._show()
 
 
@@ -204,12 +211,13 @@ def append_parts(
         return dict(saved)
     if updates_in_place(new):
         buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
-        if saved is None:
-            buffers = KeyValueBuffers(new, keep)
-        elif buffers is not None and buffers.takes(new, saved):
+        if buffers is not None and buffers.takes(new, saved or {}):
             buffers.append(new)
         else:
-            buffers = KeyValueBuffers(_joined(saved, new, keep), keep)
+            spare: Any = cast(Dict[str, Any], incremental_state).setdefault(_SPARE, {})
+            buffers = KeyValueBuffers(
+                new if saved is None else _joined(saved, new, keep), spare, keep
+            )
         layer.set_incremental_state(incremental_state, _BUFFERS, buffers)
         new = dict(buffers.views)
     elif saved is not None:

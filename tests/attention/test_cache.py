@@ -27,7 +27,13 @@ def append(layer, state, parts):
     got = append_to_cache(layer, *parts[:2], state, content_k=parts[2])
     saved = layer.get_incremental_state(state, "attn_state")
     assert all(saved[name] is x for name, x in zip(NAMES, got))
+    assert all(dense(x) for x in got)
     return got
+
+
+def dense(x):
+    """Whether rows (B, H, S, D) follow each other, and batch and heads join without a copy."""
+    return x.stride()[2:] == (x.size(3), 1) and x.stride(0) == x.size(1) * x.stride(1)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -67,26 +73,47 @@ def test_memory_grows_with_the_length_once():
     assert len(addresses) <= 20  # copies of all tokens
 
 
-def test_a_reorder_moves_only_what_hypotheses_do_not_share(monkeypatch):
+@pytest.fixture
+def moved(monkeypatch):
+    """The number of tokens in every operation that moves rows of (parts, B, H, S, D)."""
+    numbers, select = [], torch.index_select
+
+    def noted(x, dim, index, out):
+        numbers.append(x.size(3))
+        return select(x, dim, index, out=out)
+
+    monkeypatch.setattr(torch, "index_select", noted)
+    return numbers
+
+
+def test_a_reorder_moves_only_what_hypotheses_do_not_share(moved):
     draw, layer, state = torch.Generator().manual_seed(0), Layer(), {}
     append(layer, state, new_tokens(3, 10, draw))
     reorder_cache(layer, state, torch.tensor([1, 1, 1]))  # now all three agree
     append(layer, state, new_tokens(3, 1, draw))
     before = append(layer, state, new_tokens(3, 1, draw))[0]
-    moved, select = [], torch.Tensor.index_select
-
-    def noted(x, dim, index):
-        moved.append(x.size(2) if x.dim() == 4 else 0)
-        return select(x, dim, index)
-
-    monkeypatch.setattr(torch.Tensor, "index_select", noted)
+    moved.clear()
     reorder_cache(layer, state, torch.tensor([0, 2, 1]))
-    assert max(moved) == 2
+    assert moved == [2, 2]  # keys of both kinds, and values
     moved.clear()
     reorder_cache(layer, state, torch.tensor([0, 1, 2]))
-    assert max(moved) == 0
+    assert not moved
     after = layer.get_incremental_state(state, "attn_state")["prev_key"]
     assert after.data_ptr() == before.data_ptr()
+
+
+def test_hypotheses_that_share_nothing_move_in_memory_that_layers_share(moved):
+    """No room for further tokens is copied, and three layers take turns in four memories."""
+    draw, layers, state = torch.Generator().manual_seed(0), [Layer() for _ in range(3)], {}
+    for layer in layers:
+        append(layer, state, new_tokens(3, 10, draw))
+    keys = []
+    for _ in range(5):
+        for layer in layers:
+            reorder_cache(layer, state, torch.tensor([1, 2, 0]))
+            keys.append(layer.get_incremental_state(state, "attn_state")["prev_key"])
+    assert set(moved) == {10}
+    assert len({storage_of(k).data_ptr() for k in keys}) == 4
 
 
 def test_copies_of_a_state_go_on_independently():
