@@ -7,6 +7,7 @@ from typing import Any, Tuple
 
 from fairseq import checkpoint_utils, hub_utils, models, options
 from fairseq.dataclass import initialize
+from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.tasks import FairseqTask, LegacyFairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
@@ -16,7 +17,7 @@ from hydra._internal import utils as hydra_utils
 from fairseq_posenc.checkpoints import restore, run_record
 from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
-from fairseq_posenc.models import batches
+from fairseq_posenc.models import batches, search
 from fairseq_posenc.serving import pretrained
 from fairseq_posenc.training import first_validation
 from fairseq_posenc.training.tasks import position_columns, streams
@@ -39,6 +40,8 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (LegacyFairseqTask, "build_model", position_columns.noting_columns),
     (TranslationTask, "load_dataset", position_columns.adding_columns),
     (LanguageModelingTask, "load_dataset", position_columns.adding_columns),
+    (SequenceGenerator, "_generate", search.counting_hypotheses),
+    (EnsembleModel, "forward_decoder", search.telling_hypotheses),
     (hub_utils, "from_pretrained", pretrained.read_model_folders),
 )
 

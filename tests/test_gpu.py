@@ -22,6 +22,7 @@ from support.masked_language_models import texts
 from support.masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
+from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.basics.versions import HAS_FLEX
 from fairseq_posenc.stacks import cuda_graphs
 from fused import AttentionCall, fused_kernel
@@ -103,8 +104,7 @@ def test_cached_decoding_with_reordered_beams_equals_the_full_forward(name, dtyp
     source = batch()[0].repeat_interleave(beam, dim=0)
     target = sentences(3 * beam, 9, seed=1).cuda()
     model.make_generation_fast_(need_attn=False)
-    model.decoder.set_beam_size(beam)
-    encoder_out, state = model.encoder(source, None), {}
+    encoder_out, state = model.encoder(source, None), {BEAM: beam}
     order = torch.tensor([1, 0, 2, 3, 4, 4], device="cuda")
     for length in range(1, target.size(1) + 1):
         prefix = target[:, :length]

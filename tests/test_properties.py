@@ -24,6 +24,7 @@ from support.helpers import (
 )
 from support.own_encodings import OWN
 
+from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
 from fairseq_posenc.stacks import positions
@@ -74,8 +75,7 @@ def test_cached_decoding_survives_beam_reordering(name):
     model, beam = tiny(name), 2
     source = sentences(B, 7).repeat_interleave(beam, dim=0)
     target = sentences(B * beam, T, seed=1)
-    model.decoder.set_beam_size(beam)
-    encoder_out, state = model.encoder(source), {}
+    encoder_out, state = model.encoder(source), {BEAM: beam}
     for step in range(1, T + 1):
         out, _ = model.decoder(target[:, :step], encoder_out=encoder_out, incremental_state=state)
         full, _ = model(source, None, target[:, :step])

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
+import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
@@ -13,7 +14,12 @@ from fairseq_posenc.attention.base import (
     MultiheadKernel,
     register_attention,
 )
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
+from fairseq_posenc.attention.cache import (
+    BEAM,
+    IncrementalState,
+    append_to_cache,
+    content_logits,
+)
 from fairseq_posenc.attention.functional import (
     attend,
     attend_with_weights,
@@ -291,7 +297,7 @@ class CrossAttention(StockMultiheadAttention):
             if saved.get("prev_key") is not None:
                 return saved["prev_key"], saved["prev_value"]
             # equal rows for the hypotheses of one sentence: project and keep only one of them
-            encoder_out = encoder_out[:: getattr(self, "beam_size", 1)]
+            encoder_out = encoder_out[:: _beam(incremental_state)]
         by_head = (*encoder_out.shape[:2], self.kv_heads, self.head_dim)
         # (B, S, G·D) -> (B, S, G, D) -> (B, G, S, D)
         k = self.k_proj(encoder_out).view(by_head).transpose(1, 2)
@@ -300,6 +306,27 @@ class CrossAttention(StockMultiheadAttention):
             k, v = k.contiguous(), v.contiguous()  # read at every step
             self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
         return k, v
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Keep the keys and values of the sentences that are left, which hypotheses share.
+
+        Args:
+            incremental_state: fairseq's cache.
+            new_order: for every row the one that it continues, of the same sentence, (B', ).
+        """
+        saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
+        if saved and saved["prev_key"].size(0) * beam != new_order.size(0):
+            sentences = torch.div(new_order[::beam], beam, rounding_mode="floor")
+            left = {name: x.index_select(0, sentences) for name, x in saved.items()}
+            self._set_input_buffer(incremental_state, left)
+        return incremental_state
+
+
+def _beam(incremental_state: Any) -> int:
+    """The number of hypotheses of each sentence; 1 if no search has said it."""
+    return int(incremental_state.get(BEAM, 1))
 
 
 def _fold(x: Tensor, beam: int) -> Tensor:

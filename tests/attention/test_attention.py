@@ -9,6 +9,7 @@ from support.helpers import skip_without_cpu_kernels, table_of, tiny
 from support.parts import kernel_of, slow_attention
 
 from fairseq_posenc.attention import functional
+from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.encodings.base import Content
@@ -155,8 +156,7 @@ def test_cross_attention_shares_keys_between_hypotheses():
     mask = additive_mask(1, 6, False, padding.repeat_interleave(3, dim=0), source)
     x = torch.randn(6, 1, 16)
     want, want_weights = layer(x, source, mask, need_weights=True)
-    layer.beam_size = 3
-    state = {}
+    state = {BEAM: 3}
     got, got_weights = layer(x, source, mask, state, need_weights=True)
     again, _ = layer(x, source, mask, state)
     assert layer._get_input_buffer(state)["prev_key"].size(0) == 2
