@@ -10,9 +10,9 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.archive import fingerprint
 from fairseq_posenc.checkpoints.reading import (
-    DIGEST,
     checkpoints_near,
     read_checkpoint,
+    refuse_adapted,
     refuse_nonfinite,
 )
 from fairseq_posenc.checkpoints.run_record import record_of
@@ -21,7 +21,7 @@ from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 _RANDOM_FEATURES = ".feature_map.projection"
 
 #: Name suffixes of buffers whose mean is meaningless, so that they are compared instead.
-IDENTICAL_SUFFIXES = (_RANDOM_FEATURES, ".self_attn.hashing.rotations", DIGEST)
+IDENTICAL_SUFFIXES = (_RANDOM_FEATURES, ".self_attn.hashing.rotations")
 
 
 class _Kind(NamedTuple):
@@ -95,8 +95,8 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
     Raises:
         UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
-            tied tensors or integers differ), of different training runs, given twice, damaged or
-            not finite; the message names the file and the key.
+            tied tensors or integers differ), of different training runs, given twice, damaged, not
+            finite, or of low-rank matrices alone; the message names the file and the key.
     """
     if not paths:
         raise UsageError("--inputs: give at least one checkpoint")
@@ -106,6 +106,8 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     for path in paths:
         state = read_checkpoint(path)
         parameters = state.pop("model")
+        # the mean of the products B A is not the product of the means
+        refuse_adapted(path, parameters)
         state.pop("last_optimizer_state", None)
         if mean is None:
             mean = _RunningMean(path, parameters, settings_to_match(state))

@@ -108,8 +108,14 @@ def _absent_checkpoints(plan: Plan, system: str) -> List[str]:
 
 
 def _check_average(plan: Plan) -> None:
-    """Refuse an average of more checkpoints than there will be, before the training."""
+    """Refuse, before training, an average of more checkpoints than there will be, or of LoRA."""
     for kind, count in plan.average.items():
+        for system, own in plan.systems.items():
+            if count > 1 and merge(plan.base, own).get("--lora-base"):
+                raise UsageError(
+                    f"average: {kind}: {count}: checkpoints of {system} hold low-rank matrices "
+                    "alone, which are not averaged; drop average, and the last one is scored"
+                )
         every = 1
         if kind == "updates" and count > 1:
             if "--save-interval-updates" not in plan.base:

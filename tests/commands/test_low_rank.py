@@ -2,6 +2,7 @@
 
 import shutil
 
+import torch
 from support.commands import SMALL, average, check_same, generate, train
 from support.conversion import refuses
 
@@ -23,15 +24,26 @@ def test_matrices_train_resume_average_merge_and_translate(toy, trained, tmp_pat
     rest.mkdir()
     shutil.copy(whole / "checkpoint_2_6.pt", rest / "checkpoint_last.pt")
     assert train(toy.separate, rest, *flags).losses().items() <= losses.items()
-    checkpoint = average(whole, "--num-epoch-checkpoints", "2")
+    checkpoint, merged = whole / "checkpoint2.pt", tmp_path / "merged"
     apart = generate(toy.separate, checkpoint).hypotheses()
     moved = tmp_path / "moved.pt"
     shutil.copy(base, moved)
-    main(["merge-lora", str(checkpoint), str(tmp_path / "merged.pt"), "--lora-base", str(moved)])
-    merged = read_checkpoint(str(tmp_path / "merged.pt"))["model"]
-    assert set(merged) == set(read_checkpoint(str(base))["model"])
-    check_same(generate(toy.separate, tmp_path / "merged.pt").hypotheses(), apart)
+    merged.mkdir()
+    for name in ("checkpoint1.pt", "checkpoint2.pt"):
+        words = [str(whole / name), str(merged / name)]
+        main(["merge-lora", *words, "--lora-base", str(moved)])
+    check_same(generate(toy.separate, merged / "checkpoint2.pt").hypotheses(), apart)
+    mean = read_checkpoint(str(average(merged, "--num-epoch-checkpoints", "2")))["model"]
+    frozen = read_checkpoint(str(base))["model"]
+    assert set(mean) == set(frozen)
+    epochs = [read_checkpoint(str(whole / f"checkpoint{n}.pt"))["model"] for n in (1, 2)]
+    name = "encoder.layers.0.fc1"
+    products = [one[f"{name}.lora_B"] @ one[f"{name}.lora_A"] for one in epochs]
+    adapted = frozen[f"{name}.weight"] + 16 / 2 * sum(products) / 2
+    torch.testing.assert_close(mean[f"{name}.weight"], adapted, rtol=0, atol=1e-6)
     words = [f"{checkpoint}: holds low-rank matrices alone"]
+    out = ("--output", tmp_path / "out")
+    refuses(words, "average", "--inputs", checkpoint, whole / "checkpoint1.pt", *out)
     refuses(words, "export", "ctranslate2", checkpoint, tmp_path / "out")
     refuses(words, "plot", "positions", checkpoint, tmp_path / "out.svg")
     refuses(words, "analyse", checkpoint, toy.text / "valid.src")

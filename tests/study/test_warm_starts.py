@@ -63,6 +63,13 @@ def test_a_missing_checkpoint_is_named_before_anything_runs(started, tmp_path):
     assert check_plan(started(), CPU) == []
 
 
+def test_low_rank_matrices_are_not_averaged(started, tmp_path):
+    write_bases(tmp_path)
+    said = message(check_plan, started("--lora-base", average=2), CPU)
+    assert said.startswith("average: epochs: 2: checkpoints of ")
+    assert "hold low-rank matrices alone, which are not averaged; drop average" in said
+
+
 def test_nothing_is_translated_for_losses_alone(read):
     names = [step.name for step in specs(read(measures=["loss", "perplexity"]), {})[0].steps]
     assert names == ["train", "average", "validate"]
