@@ -239,6 +239,16 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
+def _value_of(text: str) -> Any:
+    """The value that a text has in JSON; ValueError if it has none that UTF-8 could hold."""
+    value = json.loads(text)
+    if re.search(r"\\u[dD][89a-fA-F]", text):  # halves of characters, most of them in pairs
+        half = re.search("(.{0,30})([\ud800-\udfff])", json.dumps(value, ensure_ascii=False))
+        if half:
+            raise ValueError(f"half of a character, {half[2]!a}, after {half[1]!r}")
+    return value
+
+
 def json_of(text: str, where: str, expected: str = "") -> Any:
     """The value that a text has in JSON.
 
@@ -250,7 +260,7 @@ def json_of(text: str, where: str, expected: str = "") -> Any:
         UsageError: the text is not JSON.
     """
     try:
-        return json.loads(text)
+        return _value_of(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: is not JSON ({error}){expected}") from error
 
@@ -280,7 +290,7 @@ def read_json_object(
     """
     try:
         with open(path, encoding="utf-8-sig") as file:  # editors add byte-order marks
-            content = json.load(file)
+            content = _value_of(file.read())
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{subject} cannot be read ({reason}); {advice}") from error

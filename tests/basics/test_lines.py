@@ -10,7 +10,16 @@ import pytest
 
 from fairseq_posenc.basics import standard as shown
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import check_plain, decoded, read_lines, read_pairs, write_text
+from fairseq_posenc.basics.lines import (
+    check_plain,
+    decoded,
+    json_text,
+    read_json_lines,
+    read_json_object,
+    read_lines,
+    read_pairs,
+    write_text,
+)
 from fairseq_posenc.basics.standard import Progress
 
 CONTENT = b"\xef\xbb\xbfein Haus\r\n\xef\xbb\xbfzwei\rdrei\nohne\x0b\xe2\x80\xa8\xc2\x85 Ende"
@@ -61,6 +70,19 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
     bad.write_bytes(gzip.compress(b"gut\nschlecht \xff\n"))
     assert "bad.gz: line 2: not UTF-8 (byte 10" in refuses(list, read_lines(bad))
     assert "nowhere: cannot be read (No such file" in refuses(list, read_lines("nowhere"))
+
+
+def test_half_of_a_character_in_json_is_named_with_what_stands_before(tmp_path):
+    path = tmp_path / "text.json"
+    path.write_text('{"a": "\\ud83d\\ude00"}\n{"text": "so \\uD83D."}\n')
+    lines = read_json_lines(path)
+    assert next(lines) == (1, {"a": "\U0001f600"})
+    words = "line 2: is not JSON (half of a character, '\\ud83d', after '{\"text\": \"so ')"
+    assert words in refuses(next, lines)
+    path.write_text('{"text": "so \\uD83D."}')
+    assert "is not JSON (half of a character" in refuses(read_json_object, str(path), str(path))
+    path.write_text(json_text({"a": "\U0001f600 \\ud83d"}))
+    assert read_json_object(str(path), str(path)) == {"a": "\U0001f600 \\ud83d"}
 
 
 def test_a_name_that_ends_in_gz_is_compressed_to_the_same_bytes(tmp_path):
