@@ -21,6 +21,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
+from fairseq_posenc.basics.records import field, some_text
 from fairseq_posenc.flags.usage import documented_parser
 
 MARKED = re.compile(r"_([^_\s][^_]*)_")
@@ -65,16 +66,10 @@ def read_wsc(path: str) -> Iterator[Example]:
     gaps: Dict[Tuple[str, int], Tuple[str, str]] = {}
     for number, record in read_json_lines(path):
         where = f"{path}: line {number}"
-        try:
-            target = record["target"]
-            text, index, pronoun = record["text"], target["span2_index"], target["span2_text"]
-            phrase, label = target["span1_text"], record["label"]
-        except (TypeError, KeyError) as error:
-            raise UsageError(
-                f"{where}: {error}; expected text, target and label, as in SuperGLUE's WSC"
-            ) from error
-        if not isinstance(label, bool):
-            raise UsageError(f"{where}: the label {label!r} is neither true nor false")
+        text, label = some_text(record, "text", where), field(record, "label", bool, where)
+        target = record.get("target")
+        pronoun, phrase = (some_text(target, name, where) for name in ("span2_text", "span1_text"))
+        index = field(target, "span2_index", int, where)
         key = (text, index)
         gaps[key] = around(text, index, pronoun, where)
         asked.setdefault(key, []).append((" ".join(phrase.split()), label))

@@ -28,6 +28,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import fairseq_posenc
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
+from fairseq_posenc.basics.records import field, texts
 from fairseq_posenc.flags.usage import documented_parser
 
 BLOCK = 64  # questions that are scored together
@@ -51,7 +52,7 @@ class Question(NamedTuple):
 
 def lambada(entry: Dict[str, Any], where: str) -> Question:
     """The last word of a passage."""
-    context, _, word = entry["text"].strip().rpartition(" ")
+    context, _, word = field(entry, "text", str, where).strip().rpartition(" ")
     if not context.strip():
         raise UsageError(
             f"{where}: a single word; expected a passage, whose last word is predicted"
@@ -61,42 +62,43 @@ def lambada(entry: Dict[str, Any], where: str) -> Question:
 
 def hellaswag(entry: Dict[str, Any], where: str) -> Question:
     """The four endings of a description, behind the activity and the beginning."""
-    context = f"{entry['activity_label']}: {entry['ctx']}"
-    return _question(where, context, entry["endings"], entry["label"])
+    activity, beginning = (field(entry, name, str, where) for name in ("activity_label", "ctx"))
+    context = f"{activity}: {beginning}"
+    return _question(where, context, texts(entry, "endings", where), entry.get("label"))
 
 
 def arc(entry: Dict[str, Any], where: str) -> Question:
     """The choices of a question, whose labels are letters or digits."""
-    choices = entry["question"]["choices"]
-    labels = [choice["label"] for choice in choices]
-    if entry["answerKey"] not in labels:
-        raise UsageError(
-            f"{where}: answerKey {entry['answerKey']!r} is none of {', '.join(map(str, labels))}"
-        )
-    context = f"Question: {entry['question']['stem']} Answer:"
-    texts = [choice["text"] for choice in choices]
-    return _question(where, context, texts, labels.index(entry["answerKey"]))
+    question, right = entry.get("question"), field(entry, "answerKey", str, where)
+    offered = field(question, "choices", list, where)
+    labels = [field(choice, "label", str, where) for choice in offered]
+    found = [field(choice, "text", str, where) for choice in offered]
+    if right not in labels:
+        raise UsageError(f"{where}: answerKey {right!r} is none of {', '.join(labels)}")
+    context = f"Question: {field(question, 'stem', str, where)} Answer:"
+    return _question(where, context, found, labels.index(right))
 
 
 def piqa(entry: Dict[str, Any], where: str) -> Question:
     """Two ways to reach a goal."""
-    context = f"Question: {entry['goal']} Answer:"
-    return _question(where, context, [entry["sol1"], entry["sol2"]], entry["label"])
+    goal, *found = (field(entry, name, str, where) for name in ("goal", "sol1", "sol2"))
+    return _question(where, f"Question: {goal} Answer:", found, entry.get("label"))
 
 
 def choices(entry: Dict[str, Any], where: str) -> Question:
     """Choices behind any text."""
-    return _question(where, entry["context"], entry["choices"], entry["label"])
+    context = field(entry, "context", str, where)
+    return _question(where, context, texts(entry, "choices", where), entry.get("label"))
 
 
-def _question(where: str, context: Any, texts: Any, label: Any) -> Question:
-    if not isinstance(texts, list) or len(texts) < 2:
+def _question(where: str, context: str, found: Sequence[str], label: Any) -> Question:
+    if len(found) < 2:
         raise UsageError(f"{where}: expected a list of at least two choices")
-    if not all(isinstance(text, str) and text.strip() for text in [context, *texts]):
+    if not all(text.strip() for text in [context, *found]):
         raise UsageError(f"{where}: the text and the choices have to be texts that are not empty")
-    if str(label) not in map(str, range(len(texts))):
-        raise UsageError(f"{where}: label {label!r}: expected a number from 0 to {len(texts) - 1}")
-    return Question(where, context.rstrip(), [f" {text.strip()}" for text in texts], int(label))
+    if str(label) not in map(str, range(len(found))):
+        raise UsageError(f"{where}: label {label!r}: expected a number from 0 to {len(found) - 1}")
+    return Question(where, context.rstrip(), [f" {text.strip()}" for text in found], int(label))
 
 
 TASKS: Dict[str, Callable[[Dict[str, Any], str], Question]] = {
@@ -120,14 +122,11 @@ def questions(task: str, path: str) -> Iterator[Question]:
         if labels is not None and count >= len(labels):
             raise UsageError(f"{where}: {beside} has only {len(labels)} labels")
         count += 1
-        try:
-            if labels is not None:
-                entry["label"] = labels[count - 1].strip()
-            yield TASKS[task](entry, where)
-        except KeyError as error:
-            raise UsageError(f"{where}: has no {error}, which {task} needs") from error
-        except (AttributeError, TypeError):
-            raise UsageError(f"{where}: is not in the format of {task}; see --help") from None
+        if not isinstance(entry, dict):
+            raise UsageError(f"{where}: is not in the format of {task}; see --help")
+        if labels is not None:
+            entry["label"] = labels[count - 1].strip()
+        yield TASKS[task](entry, where)
     if not count:
         raise UsageError(f"{path}: has no questions")
 

@@ -18,6 +18,7 @@ from choices import Record, write
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines
+from fairseq_posenc.basics.records import some_text
 from fairseq_posenc.flags.usage import documented_parser
 
 CASES, LABELS = ("A", "B", "C"), ("B", "C")
@@ -28,15 +29,11 @@ def triples(path: str) -> Iterator[Record]:
     """The triples of a file; leaves with one line at the first mistake."""
     for number, entry in read_json_lines(path):
         where = f"{path}: line {number}"
-        if not isinstance(entry, dict):
-            raise UsageError(f"{where}: is no object with A, B, C and label")
-        for name in (*CASES, "label"):
-            if not isinstance(entry.get(name), str) or not entry[name].strip():
-                raise UsageError(f"{where}: has no text {name}; expected A, B, C and label")
-        if entry["label"] not in LABELS:
-            raise UsageError(f"{where}: label {entry['label']!r}: expected B or C")
-        first, *others = (" ".join(entry[name].split()) for name in CASES)
-        yield Record(where, first, others, LABELS.index(entry["label"]))
+        first, *others = (" ".join(some_text(entry, name, where).split()) for name in CASES)
+        label = some_text(entry, "label", where)
+        if label not in LABELS:
+            raise UsageError(f"{where}: label {label!r}: expected B or C")
+        yield Record(where, first, others, LABELS.index(label))
 
 
 def _hash(record: Record) -> str:

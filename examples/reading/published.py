@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_of, read_json_lines, read_lines
+from fairseq_posenc.basics.records import field, some_text, texts
 
 BLANK = "_"
 REACH = 200  # characters of a passage on either side of CHID's blank
@@ -43,17 +44,15 @@ def filled(question: str, choice: str) -> str:
     return f"{question} {choice}".lstrip()
 
 
-def _record(key: str, passage: str, question: str, choices: Any, label: Any) -> Record:
-    if not isinstance(choices, list):
-        raise UsageError(f"{key}: its choices have to be a list")
-    if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
-        raise UsageError(f"{key}: its answer has to be the number of a choice, not {label!r}")
-    texts = [passage, question, *choices]
-    if not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{key}: passage, question and choices have to be texts")
-    if not all(text.strip() for text in [passage, *choices]):
-        raise UsageError(f"{key}: the passage or a choice is empty")
-    lines = [" ".join(text.split()) for text in texts]
+def _record(key: str, passage: Any, question: Any, choices: Any, label: Any) -> Record:
+    """A record of fields that are as the file has them."""
+    found = {"passage": passage, "question": question, "choices": choices, "answer": label}
+    if label is not None:
+        field(found, "answer", int, key)
+    if not all(choice.strip() for choice in texts(found, "choices", key)):
+        raise UsageError(f"{key}: a choice is empty")
+    whole = [some_text(found, "passage", key), field(found, "question", str, key), *choices]
+    lines = [" ".join(text.split()) for text in whole]
     return Record(key, lines[0], [filled(lines[1], choice) for choice in lines[2:]], label)
 
 
@@ -75,21 +74,14 @@ def read_race(folder: str) -> Iterator[Record]:
     )
     for path in paths:
         entry = json_of("\n".join(read_lines(path)), path)
-        try:
-            parts = (entry["questions"], entry["options"], entry.get("answers"))
-            article = entry["article"]
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{path}: has no {error}; expected article, questions, options and answers"
-            ) from error
-        if not all(isinstance(part, list) for part in (*parts[:2], parts[2] or [])):
-            raise UsageError(f"{path}: questions, options and answers have to be lists")
-        questions, options, answers = parts
-        lengths = {len(part) for part in (questions, options, answers or questions)}
-        if len(lengths) > 1:
+        questions, options = (field(entry, name, list, path) for name in ("questions", "options"))
+        article = some_text(entry, "article", path)
+        labels: List[Optional[int]] = [None] * len(questions)
+        if entry.get("answers") is not None:
+            labels = [_place(answer, LETTERS) for answer in field(entry, "answers", list, path)]
+        if not len(questions) == len(options) == len(labels):
             raise UsageError(f"{path}: has different numbers of questions, options and answers")
-        for number, (question, choices) in enumerate(zip(questions, options)):
-            label = None if answers is None else _place(answers[number], LETTERS)
+        for number, (question, choices, label) in enumerate(zip(questions, options, labels)):
             name = os.path.relpath(path, folder)
             yield _record(f"{folder}: {name}: question {number}", article, question, choices, label)
 
@@ -101,16 +93,13 @@ def read_c3(path: str) -> Iterator[Record]:
         raise UsageError(f"{path}: has to be a list of records")
     for number, entry in enumerate(entries):
         where = f"{path}: record {number}"
-        try:
-            sentences, questions, *_ = entry
-            for at, asked in enumerate(questions):
-                key, choices = f"{where}: question {at}", asked["choice"]
-                label = _place(asked["answer"], choices) if "answer" in asked else None
-                yield _record(key, " ".join(sentences), asked["question"], choices, label)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"{where}: {error}; expected [sentences, questions with choice and answer, id]"
-            ) from error
+        parts = dict(zip(("sentences", "questions"), entry)) if isinstance(entry, list) else {}
+        passage = " ".join(texts(parts, "sentences", where))
+        for at, asked in enumerate(field(parts, "questions", list, where)):
+            key = f"{where}: question {at}"
+            question, choices = field(asked, "question", str, key), texts(asked, "choice", key)
+            label = _place(asked["answer"], choices) if "answer" in asked else None
+            yield _record(key, passage, question, choices, label)
 
 
 def read_chid(path: str) -> Iterator[Record]:
@@ -123,27 +112,24 @@ def read_chid(path: str) -> Iterator[Record]:
             raise UsageError(f"{beside}: has to be an object with the answer for each blank")
     for number, entry in read_json_lines(path):
         where = f"{path}: line {number}"
-        try:
-            contents, candidates = entry["content"], entry["candidates"]
-            right = entry.get("groundTruth")
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UsageError(f"{where}: has no {error}; expected content and candidates") from error
-        contents = [contents] if isinstance(contents, str) else contents
-        lists = [contents, candidates] + ([] if right is None else [right])
-        if not all(isinstance(part, list) and part for part in lists):
-            raise UsageError(f"{where}: content, candidates and groundTruth have to be lists")
-        blanks = sum(len(_IDIOM.findall(str(content))) for content in contents)
+        candidates, right = field(entry, "candidates", list, where), None
+        if entry.get("groundTruth") is not None:
+            right = texts(entry, "groundTruth", where)
+        one = isinstance(entry.get("content"), str)
+        contents = [entry["content"]] if one else texts(entry, "content", where)
+        blanks = sum(len(_IDIOM.findall(content)) for content in contents)
         if not blanks:
             raise UsageError(f"{where}: has no blank (#idiom#)")
-        each = [part for part in lists[1:] if part is right or not isinstance(part[0], str)]
+        shared = all(isinstance(candidate, str) for candidate in candidates)
+        each = ([] if shared else [candidates]) + ([] if right is None else [right])
         if any(len(part) != blanks for part in each):
             raise UsageError(
                 f"{where}: has {blanks} blanks, but not as many answers or lists of candidates"
             )
         blank = 0
-        for content in map(str, contents):
+        for content in contents:
             for found in _IDIOM.finditer(content):
-                own = candidates if isinstance(candidates[0], str) else candidates[blank]
+                own = candidates if shared else candidates[blank]
                 label = named.get(found.group())
                 if right is not None:
                     label = _place(right[blank], own)
@@ -174,15 +160,12 @@ def read_copa(path: str) -> Iterator[Record]:
     """The records of a file of SuperGLUE's COPA."""
     for number, entry in read_json_lines(path):
         where = f"{path}: line {number}"
-        try:
-            premise, question = entry["premise"], ASKED[entry["question"]]
-            choices, label = [entry["choice1"], entry["choice2"]], entry.get("label")
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{where}: has no {error}; expected premise, choice1, choice2 and question, "
-                f"{' or '.join(ASKED)}"
-            ) from error
-        yield _record(where, premise, question, choices, label)
+        premise, asked, *choices = (
+            some_text(entry, name, where) for name in ("premise", "question", "choice1", "choice2")
+        )
+        if asked not in ASKED:
+            raise UsageError(f"{where}: question is {asked!r}; expected {' or '.join(ASKED)}")
+        yield _record(where, premise, ASKED[asked], choices, entry.get("label"))
 
 
 #: GLUE's labels of QNLI: does the sentence answer the question?

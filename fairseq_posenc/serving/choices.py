@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_of, read_lines, read_pairs
+from fairseq_posenc.basics.records import field
 from fairseq_posenc.serving.translation import TranslationModel
 from fairseq_posenc.text.documents import Context, Pair, with_context
 
@@ -51,21 +52,14 @@ def read_choices(path: str, documents: str, source: str, target: str) -> List[Ch
     incomplete = 0
     for number, entry in enumerate(entries, 1):
         where = f"{given}: entry {number}"
-        try:
-            name, line = entry["document id"], entry["segment id"]
-            variants = [error.get("contrastive") for error in entry["errors"]]
-            kind = f"{entry['src pronoun']}:{entry['ref pronoun']}".lower()
-            distance = int(entry["ante distance"])
-            place = int(line) - 1
-            if not isinstance(name, str):
-                raise TypeError
-        except KeyError as error:
-            raise UsageError(f"{where}: has no {error}, which ContraPro's entries have") from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise UsageError(
-                f"{where}: has a value of another kind than ContraPro's entries; give names as "
-                "texts, segments and distances as whole numbers, and errors as a list"
-            ) from error
+        name, *words = (
+            field(entry, each, str, where) for each in ("document id", "src pronoun", "ref pronoun")
+        )
+        line, distance = (
+            field(entry, each, int, where) for each in ("segment id", "ante distance")
+        )
+        errors, place = field(entry, "errors", list, where), line - 1
+        variants = [e.get("contrastive") if isinstance(e, dict) else None for e in errors]
         if name not in texts:
             texts[name] = _document(name, files, documents, source, target, where)
         lines = texts[name]
@@ -75,6 +69,7 @@ def read_choices(path: str, documents: str, source: str, target: str) -> List[Ch
         incomplete += len(wrong) < len(variants) or not wrong
         if wrong:
             one, two = lines[place]
+            kind = ":".join(words).lower()
             found.append(Choice(kind, distance, _before(lines, place), one, [two, *wrong]))
     if incomplete:
         print(f"{path}: {incomplete} of {len(entries)} choices lack variants", file=sys.stderr)

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import (
@@ -14,6 +14,7 @@ from fairseq_posenc.basics.lines import (
     write_text,
     write_texts,
 )
+from fairseq_posenc.basics.records import field
 from fairseq_posenc.text.parallel import Function, each
 
 Document = List[str]
@@ -68,18 +69,8 @@ def running(path: str) -> Iterator[Document]:
         yield from by_blank_lines(read_lines(path), str.rstrip)
         return
     for number, entry in read_json_lines(path):
-        lines = _text(entry, f"{path}: line {number}").splitlines()
+        lines = field(entry, "text", str, f"{path}: line {number}").splitlines()
         yield [line.rstrip() for line in lines if line.strip()]
-
-
-def _text(entry: Any, where: str) -> str:
-    try:
-        text = entry["text"]
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{where}: has no text; expected {{'text': '...'}}") from error
-    if not isinstance(text, str):
-        raise UsageError(f"{where}: its text is {text!r}; expected {{'text': '...'}}")
-    return text
 
 
 #: The documents of a file, by its form.

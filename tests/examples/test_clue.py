@@ -71,6 +71,12 @@ def test_sentences_and_label_of_every_task(tmp_path, task, record, expected):
     assert read(task, write(tmp_path / "train.json", lines)) == [expected]
 
 
+def test_a_span_outside_the_text_is_one_line(tmp_path):
+    record = {"text": "小明说", "target": WSC, "label": "true"}
+    with pytest.raises(SystemExit, match="line 1: '他' at character 6 is not within the text"):
+        read("WSC", write(tmp_path / "train.json", [json.dumps(record)]))
+
+
 def test_tsv_files_have_sentences_and_label(tmp_path):
     assert read("TNEWS", write(tmp_path / "a.tsv", ["甲 乙\tx\r"])) == [["甲 乙", "x"]]
     assert read("AFQMC", write(tmp_path / "b.tsv", ["甲\t乙\t1"])) == [["甲", "乙", "1"]]
@@ -79,7 +85,9 @@ def test_tsv_files_have_sentences_and_label(tmp_path):
 @pytest.mark.parametrize(
     "name, line, words",
     [
-        ("train.json", '{"label": "1"}', "line 1 has no 'sentence'"),
+        ("train.json", '{"label": "1"}', "line 1: has no sentence"),
+        ("train.json", '{"sentence": null, "label": 1}', "line 1: sentence is null; expected a te"),
+        ("train.json", '{"sentence": "甲", "label": NaN}', "line 1: label is NaN; expected a text"),
         ("train.json", "甲\t1", "line 1: "),
         ("train.json", "", "no examples"),
         ("train.tsv", "甲\t乙\t1", "line 1: 3 columns instead of 2"),

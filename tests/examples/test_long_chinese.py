@@ -105,10 +105,10 @@ def test_triples_are_split_six_two_two_whatever_their_files(tmp_path):
     "entry, message",
     [
         ("{", "is not JSON"),
-        ([1], "is no object"),
+        ([1], "has no A"),
         (triple(1, label="A"), "label 'A': expected B or C"),
-        (triple(1, B=" "), "has no text B"),
-        ({"A": "a", "B": "b", "C": "c"}, "has no text label"),
+        (triple(1, B=" "), "its B is empty"),
+        ({"A": "a", "B": "b", "C": "c"}, "has no label"),
     ],
 )
 def test_a_wrong_triple_is_one_line_with_its_number(entry, message, tmp_path):

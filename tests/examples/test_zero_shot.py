@@ -168,14 +168,16 @@ def test_the_two_accuracies_differ_by_length():
     [
         ("lambada", "{", "is not JSON"),
         ("lambada", {"text": "word"}, "a single word"),
-        ("lambada", {"body": "a b"}, "has no 'text'"),
+        ("lambada", {"body": "a b"}, "has no text"),
         ("lambada", [1], "is not in the format of lambada"),
         ("hellaswag", {**ENTRIES["hellaswag"], "label": 2}, "expected a number from 0 to 1"),
         ("hellaswag", {**ENTRIES["hellaswag"], "label": ""}, "expected a number from 0 to 1"),
         ("hellaswag", {**ENTRIES["hellaswag"], "endings": ["a"]}, "at least two choices"),
         ("choices", {**ENTRIES["choices"], "choices": ["a", " "]}, "not empty"),
         ("arc", {**ENTRIES["arc"], "answerKey": "E"}, "answerKey 'E' is none of A, B"),
-        ("piqa", {"goal": "a", "sol1": "b", "sol2": "c"}, "has no 'label'"),
+        ("piqa", {"goal": "a", "sol1": "b", "sol2": "c"}, "label None: expected a number"),
+        ("piqa", {**ENTRIES["piqa"], "goal": None}, "goal is null; expected a text"),
+        ("arc", {**ENTRIES["arc"], "question": "the"}, "has no choices; expected a list"),
     ],
 )
 def test_mistakes_are_one_line_with_file_and_line(task, entry, message, tmp_path):

@@ -1,6 +1,7 @@
 """Documents through a model folder: context, streams, engines, limits, and contrastive sets."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -203,9 +204,12 @@ def test_groups_and_choices_without_variants(score):
         ([entry(9, "cat")], "entry 1: x.de has no sentence in line 9"),
         ([entry(3, "cat")], "entry 1: x.de has no sentence in line 3"),
         ([entry(1)], "no choice has a variant"),
-        ([{"errors": []}], "entry 1: has no 'document id'"),
-        ([entry(1, "cat", distance="x")], "entry 1: has a value of another kind than ContraPro's"),
-        ([entry(1, "cat", **{"document id": 5})], "entry 1: has a value of another kind"),
+        ([{"errors": []}], "entry 1: has no document id"),
+        (
+            [entry(1, "cat", distance=math.inf)],
+            "entry 1: ante distance is Infinity; expected a who",
+        ),
+        ([entry(1, "cat", **{"document id": 5})], "entry 1: document id is 5; expected a text"),
         ([entry(1, "cat", **{"document id": "y.de"})], "has no file y.de"),
         ({}, "is no list of choices"),
     ],

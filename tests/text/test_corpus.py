@@ -85,7 +85,11 @@ def test_documents_of_both_formats_are_the_same_lines(tmp_path):
 
 @pytest.mark.parametrize(
     "line, message",
-    [("{", "is not JSON"), ('{"body": ""}', "has no text"), ('{"text": 1}', "its text is 1")],
+    [
+        ("{", "is not JSON"),
+        ('{"body": ""}', "has no text"),
+        ('{"text": 1}', "text is 1; expected a text"),
+    ],
 )
 def test_a_wrong_document_is_one_line_with_its_number(line, message, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' + line + "\n")

@@ -121,7 +121,9 @@ def test_phrases_asked_of_one_pronoun_are_its_candidates(tmp_path):
 @pytest.mark.parametrize(
     "name, line, part",
     [
-        ("train.jsonl", "{}", "line 1: 'target'; expected"),
+        ("train.jsonl", "{}", "line 1: has no text; expected a text"),
+        ("train.jsonl", record("He ran.", None, "He", "Bo", True), "1: span2_index is null; expec"),
+        ("train.jsonl", record("He ran.", 0, "He", 5, True), "line 1: span1_text is 5; expected a"),
         ("train.jsonl", record("Bo left. He ran.", 1, "He", "Bo", True), "word 1 is 'left.'"),
         ("train.jsonl", record("Bo left. He ran.", 2, "He", "Bo", True), "no text with a right"),
         ("train.tsv", "He ran.\tBo\tAnn", "line 1: has 0 pronouns"),

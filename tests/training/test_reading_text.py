@@ -12,7 +12,13 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.training.answering import _result
 from fairseq_posenc.training.reading.alignment import covering, token_offsets
 from fairseq_posenc.training.reading.questions import read_questions
-from fairseq_posenc.training.reading.scores import RULES, best_threshold, scored, scores
+from fairseq_posenc.training.reading.scores import (
+    RULES,
+    best_threshold,
+    check_values,
+    scored,
+    scores,
+)
 from fairseq_posenc.training.reading.spans import Answer, Answered, Candidate, answered
 from fairseq_posenc.training.tasks.span_windows import windows
 
@@ -195,6 +201,12 @@ def test_the_best_score_is_not_below_the_score():
         assert result[f"best_{name}_thresh"] == pytest.approx(1 / (1 + math.exp(-1)))
 
 
+def test_probabilities_may_be_whole_numbers_of_any_size():
+    check_values("p", {"q": 10**400}, {"q": ()}, "questions", numbers=True)
+    with pytest.raises(UsageError, match="p: q: nan is no such value"):
+        check_values("p", {"q": math.nan}, {"q": ()}, "questions", numbers=True)
+
+
 def squad(folder, *questions, context="The cat sat here."):
     path = folder / "train.json"
     content = {"data": [{"paragraphs": [{"context": context, "qas": list(questions)}]}]}
@@ -223,6 +235,7 @@ def test_a_published_file(tmp_path):
     kept = read_questions(path, misplaced="keep")
     assert kept.misplaced == ["r"] and kept.answers == {"q": ("cat",), "r": ("cat",)}
     assert [question.start for question in kept.questions] == [4, -1]
+    assert list(read_questions(squad(tmp_path, asked(7))).answers) == ["7"]
 
 
 @pytest.mark.parametrize(
@@ -231,14 +244,19 @@ def test_a_published_file(tmp_path):
         ([asked("q", start=5)], "question q: the answer 'cat' is not at character 5"),
         ([asked("q", start=99)], "question q: the answer 'cat' is not at character 99"),
         ([asked("q", start=-1)], "question q: the answer 'cat' is not at character -1"),
-        ([asked("q", start="x")], "question q: an answer needs a text"),
-        ([asked("q", text=" ")], "question q: an answer needs a text"),
+        ([asked("q", start="x")], 'question q: answer_start is "x"; expected a whole number'),
+        ([asked("q", start=math.inf)], "question q: answer_start is Infinity; expected a whole"),
+        ([asked("q", text=" ")], "question q: answer: its text is empty"),
+        ([asked("q", answers=7)], "question q: answers is 7; expected a list"),
+        ([asked("q", is_impossible="false")], 'is_impossible is "false"; expected true or false'),
+        ([asked("q\ud83d")], "is not JSON (half of a character, '\\ud83d', after "),
+        ([asked(None)], "a question on passage 0 (counted from 0): id is null; expected a text"),
         ([{"id": "q", "question": "Who?"}], "question q: has no answers; give one, or"),
         ([asked("q"), asked("q")], "the id q occurs twice"),
-        ([asked("")], "has no id"),
+        ([asked("")], "its id is empty"),
         ([{**asked("q"), "question": " "}], "question q: its question is empty"),
         ([], "has no question"),
-        ([3], "no list 'qas'"),
+        ([3], "has no id"),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path, questions, words):

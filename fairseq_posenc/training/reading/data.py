@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_json_object, write_text
+from fairseq_posenc.basics.records import field
 from fairseq_posenc.text.corpus import check_known
 from fairseq_posenc.training.reading.alignment import Span, covering, token_offsets
 from fairseq_posenc.training.reading.questions import Question, Reading
@@ -173,7 +174,7 @@ def read_settings(folder: str) -> Settings:
     rules = str(content.get("rules"))
     if rules not in RULES:
         raise UsageError(f"{path}: rules {rules!r}: expected {' or '.join(RULES)}")
-    return Settings(rules, bool(content.get("unanswerable")))
+    return Settings(rules, field(content, "unanswerable", bool, path))
 
 
 def read_split(folder: str, split: str) -> Split:

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.basics.records import field, some_text
 
 
 class Question(NamedTuple):
@@ -45,17 +46,17 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
             file, leave out the question, or keep it without a place, as scores need no place.
 
     Raises:
-        UsageError: it is no such file, an id occurs twice, or an answer is missing or, where
-            that is refused, is not where the file says.
+        UsageError: it is no such file, a field is missing or of another kind, an id occurs twice,
+            or an answer is missing or, where that is refused, is not where the file says.
     """
     content = read_json_object(path, path, "give the file as it was published")
     reading = Reading([], [], [])
     seen: Dict[str, int] = {}
-    for article in _entries(content, "data", path):
-        for paragraph in _entries(article, "paragraphs", path):
-            text = _text(paragraph, "context", f"{path}: passage {len(reading.passages)}")
-            reading.passages.append(text)
-            for entry in _entries(paragraph, "qas", path):
+    for article in field(content, "data", list, path):
+        for paragraph in field(article, "paragraphs", list, path):
+            where = f"{path}: passage {len(reading.passages)}"
+            reading.passages.append(some_text(paragraph, "context", where))
+            for entry in field(paragraph, "qas", list, where):
                 question = _question(entry, reading, path, answered, misplaced)
                 if question is None:
                     continue
@@ -73,25 +74,28 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
 
 
 def _question(
-    entry: Dict[str, Any], reading: Reading, path: str, answered: bool, misplaced: str
+    entry: Any, reading: Reading, path: str, answered: bool, misplaced: str
 ) -> Optional[Question]:
     """A question, or None if it is left out."""
     passage = len(reading.passages) - 1
-    key = str(entry.get("id", ""))
-    if not key:
-        raise UsageError(f"{path}: a question on passage {passage} (counted from 0) has no id")
+    if isinstance(entry, dict) and type(entry.get("id")) is int:  # GermanQuAD has numbers
+        entry = {**entry, "id": str(entry["id"])}
+    key = some_text(entry, "id", f"{path}: a question on passage {passage} (counted from 0)")
     where = f"{path}: question {key}"
-    text = _text(entry, "question", where)
-    if not answered or entry.get("is_impossible", False):
+    text = some_text(entry, "question", where)
+    impossible = "is_impossible" in entry and field(entry, "is_impossible", bool, where)
+    if not answered or impossible:
         return Question(key, text, passage)
-    answers = entry.get("answers")
-    if not answers:
+    if not entry.get("answers"):
         raise UsageError(
             f'{where}: has no answers; give one, or "is_impossible": true as in SQuAD 2.0, or '
             "pass the file as a test set"
         )
     context = reading.passages[passage]
-    found = [_answer(answer, where) for answer in answers]
+    found = [
+        (some_text(answer, "text", f"{where}: answer"), field(answer, "answer_start", int, where))
+        for answer in field(entry, "answers", list, where)
+    ]
     wrong = [
         (answer, start)
         for answer, start in found
@@ -112,31 +116,3 @@ def _question(
             return None
         place = -1
     return Question(key, text, passage, tuple(answer for answer, _ in found), place)
-
-
-def _answer(answer: Any, where: str) -> Tuple[str, int]:
-    try:
-        text, start = answer["text"], answer["answer_start"]
-        if not text.strip() or start != int(start):
-            raise ValueError
-        return text, int(start)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{where}: an answer needs a text that is not empty and its answer_start, not {answer}"
-        ) from error
-
-
-def _entries(holder: Any, key: str, path: str) -> List[Dict[str, Any]]:
-    entries = holder.get(key) if isinstance(holder, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(
-            f"{path}: has no list {key!r} where SQuAD's format has one (data, paragraphs, qas)"
-        )
-    return entries
-
-
-def _text(entry: Dict[str, Any], key: str, where: str) -> str:
-    text = entry.get(key)
-    if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"{where}: its {key} is empty or missing")
-    return text

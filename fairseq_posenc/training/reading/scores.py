@@ -236,6 +236,6 @@ def check_values(
     kinds = (int, float) if numbers else (str,)
     for key, value in values.items():
         fits = isinstance(value, kinds) and not isinstance(value, bool)
-        if key not in known or not fits or (numbers and not math.isfinite(value)):
+        if key not in known or not fits or (numbers and not abs(value) < math.inf):
             why = "is no such value" if key in known else f"is no id in {questions}"
             raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these data")

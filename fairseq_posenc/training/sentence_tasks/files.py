@@ -13,6 +13,7 @@ import yaml
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
+from fairseq_posenc.basics.records import field, some_text
 from fairseq_posenc.training.sentence_tasks.tasks import Column, Task, existing, label, present
 
 NO_LABEL = ("", "-")  # label of examples on which the annotators did not agree
@@ -29,14 +30,20 @@ class Example(NamedTuple):
     id: str = ""  # the name in a submission; in JSON, as it is written there
 
 
-def marked_spans(text: str, target: Dict[str, Any]) -> str:
+def marked_spans(text: str, target: Any, where: str) -> str:
     """WSC's text with ``[ ]`` around the noun phrase and ``_ _`` around the pronoun."""
     spans = [
-        (target[f"{name}_index"], target[f"{name}_text"], marks)
+        (
+            field(target, f"{name}_index", int, where),
+            some_text(target, f"{name}_text", where),
+            marks,
+        )
         for name, marks in (("span1", ("[", "]")), ("span2", ("_", "_")))
     ]
     for start, span, (left, right) in sorted(spans, reverse=True):
         end = start + len(span)
+        if not 0 <= start <= end <= len(text):
+            raise UsageError(f"{where}: {span!r} at character {start} is not within the text")
         text = f"{text[:start]}{left}{text[start:end]}{right}{text[end:]}"
     return text
 
@@ -44,27 +51,27 @@ def marked_spans(text: str, target: Dict[str, Any]) -> str:
 def _json_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
     """The values of these keys in every line of a file with a JSON object a line."""
     for number, record in read_json_lines(path):
-        try:
-            if task.spans and task.spans in record:
-                key = task.text[-1]
-                record[key] = marked_spans(record[key], record[task.spans])
-            if task.id in record:
-                record[task.id] = json.dumps(record[task.id], ensure_ascii=False)
-            cells = [_shown(record[key]) for key in columns]
-        except KeyError as error:
-            raise UsageError(
-                f"{path}: line {number} has no {error}; is this a file of another task?"
-            ) from error
-        except TypeError as error:
-            raise UsageError(f"{path}: line {number}: {error}") from error
-        yield number, cells
+        where = f"{path}: line {number}"
+        absent = [key for key in columns if not isinstance(record, dict) or key not in record]
+        if absent:
+            raise UsageError(f"{where}: has no {absent[0]}; is this a file of another task?")
+        if task.spans and task.spans in record:
+            key = str(task.text[-1])
+            text = field(record, key, str, where)
+            record[key] = marked_spans(text, record[task.spans], where)
+        if task.id in record:
+            record[task.id] = json.dumps(record[task.id], ensure_ascii=False)
+        yield number, [_shown(record[key], f"{where}: {key}") for key in columns]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, where: str) -> str:
     """A value in JSON as text: a list of words with spaces, true and false as they stand there."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(value) if isinstance(value, list) else str(value)
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return " ".join(value)
+    endless = isinstance(value, float) and not math.isfinite(value)
+    if endless or not isinstance(value, (str, int, float)):
+        raise UsageError(f"{where} is {json.dumps(value)}; expected a text, words or a number")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _tsv_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
