@@ -155,6 +155,22 @@ def test_generated_tasks_of_the_page():
             assert cell.split(" ")[0] == rounded(values, len(lengths) // 5), line
 
 
+def test_scalings_of_rotary():
+    recipe = ROOT / "examples" / "language_model"
+    runs = defaultdict(list)
+    with open(recipe / "scaling.csv", encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            runs[row["name"], row["length"]].append(float(row["perplexity"]))
+    text = (recipe / "README.md").read_text(encoding="utf-8")
+    rules = {"linear": "linear", "NTK": "ntk", "Llama 3": "llama3", "YaRN": "yarn"}
+    rules["YaRN untruncated"] = "yarn_untruncated"
+    for name, rule in rules.items():
+        means = [
+            rounded(runs[f"rotary, {rule}", length], 1) for length in "128 256 512 1024".split()
+        ]
+        assert f"| {name}, factor 8 | {' | '.join(means)} |" in text
+
+
 COMPARISONS = {
     ("multi30k", "bleu"): "rotary/transformer rotary/shaw shaw/transformer t5/learned rotary/t5 "
     "tupe/learned tupe/transformer tupe-r/learned tupe-r/transformer gau/rotary none/learned",
