@@ -16,7 +16,8 @@ def test_shaws_values_by_hand(per_head, causal, length, keys):
     parts = Parts("shaw", causal=causal, shaw_values=True, shaw_per_head=per_head)
     weights = random(B, H, length, keys)
     q, k = random(B, H, length, D), random(B, H, keys, D)
-    got = parts.terms.relative_values(Content(None, q, k, 1.0, None, None), weights)
+    content = Content(None, q, k, 1.0, None, None)
+    got = parts.terms.relative_values(content, weights)
     table = parts.terms["shaw"].value_table.weight
     want = torch.zeros(B, H, length, D, dtype=torch.double)
     for t in range(length):
@@ -25,6 +26,10 @@ def test_shaws_values_by_hand(per_head, causal, length, keys):
             vectors = table[row].view(-1, D)  # one, or one for each head
             want[:, :, t] += weights[:, :, t, j, None] * vectors
     torch.testing.assert_close(got, want)
+    added = parts.terms.added_values(content)
+    assert (added is None) == (length > 1)
+    if added is not None:  # Σ_j w_j a_j, with a vector for each key
+        torch.testing.assert_close(weights @ added.expand(B, H, keys, D), want)
 
 
 @pytest.mark.parametrize(
