@@ -25,7 +25,7 @@ from fairseq_posenc.attention.base import AttentionKernel, Positions, Tokens, re
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
 from fairseq_posenc.attention.linear.random_features import generator_of
-from fairseq_posenc.attention.softmax import QKNormFlags
+from fairseq_posenc.attention.softmax import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
@@ -39,7 +39,7 @@ _BITS = 31
 
 
 @dataclass
-class BigBirdFlags(QKNormFlags):
+class BigBirdFlags(HeadFlags):
     """Flags of BigBird."""
 
     bigbird_block_size: Optional[int] = setting(

@@ -30,7 +30,7 @@ from fairseq_posenc.attention.cache import (
     reorder_cache,
     reordered,
 )
-from fairseq_posenc.attention.softmax import QKNormFlags
+from fairseq_posenc.attention.softmax import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
@@ -49,7 +49,7 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 @dataclass
-class LocalFlags(QKNormFlags):
+class LocalFlags(HeadFlags):
     """Flags of local attention."""
 
     local_window: Optional[str] = setting(

@@ -41,8 +41,8 @@ from fairseq_posenc.flags.settings import setting
 
 
 @dataclass
-class QKNormFlags:
-    """The flag of the norm of queries and keys."""
+class HeadFlags(KVHeadsFlags):
+    """Flags of the heads of softmax attention, over all keys or some of them."""
 
     qk_norm: Optional[bool] = setting(
         False,
@@ -53,7 +53,7 @@ class QKNormFlags:
 
 
 @dataclass
-class SoftmaxFlags(QKNormFlags, KVHeadsFlags):
+class SoftmaxFlags(HeadFlags):
     """Flags of softmax attention."""
 
     log_length_scale: Optional[int] = setting(

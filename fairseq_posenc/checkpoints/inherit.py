@@ -17,7 +17,8 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.settings import saved_settings, task_of
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
-from fairseq_posenc.configuration.fields import computing_fields
+from fairseq_posenc.configuration.effect import has_effect
+from fairseq_posenc.configuration.fields import computing_fields, defaults_of
 from fairseq_posenc.flags.options import Options, option
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
         return
     saved = _settings_of(*source)
     where = " ".join(source)
+    complete = {**defaults_of(family), **{n: v for n, v in saved.items() if v is not None}}
     for name, role in inherited_flags(family).items():
         value = saved.get(name)
         if value is None:  # the flag is newer than the checkpoint
@@ -91,7 +93,8 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
             raise UsageError(
                 f"{flag_of(name)} {given}: {where} was trained with {value}; drop the flag"
             )
-        if given is None and preset.get(name, value) != value:
+        differs = given is None and preset.get(name, value) != value
+        if differs and has_effect(name, complete, family):
             raise UsageError(
                 f"--arch {arch} has {flag_of(name)} {preset[name]}, but {where} has {value}; use "
                 "--arch posenc_masked_lm, which takes shape and encoding from the checkpoint"

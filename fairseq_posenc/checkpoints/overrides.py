@@ -17,8 +17,8 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
+from fairseq_posenc.configuration.effect import why_without_effect
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags, role_of
-from fairseq_posenc.configuration.given import why_without_effect
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.flags.usage import near

@@ -8,7 +8,8 @@ from argparse import Namespace
 from typing import Any, Dict, Mapping, Set, Tuple
 
 from fairseq_posenc.checkpoints.reading import model_settings
-from fairseq_posenc.configuration.fields import plug_in_flags, role_of
+from fairseq_posenc.configuration.effect import unused_settings
+from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags, role_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.flags.options import SIDES, Options
 from fairseq_posenc.flags.settings import modernised
@@ -95,7 +96,8 @@ def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> D
 
     An architecture defined with argparse stores all flags of the run with the model's; flags
     that are also in another group (task, optimiser, paths) are left out.  Flags newer than the
-    checkpoint get their default, with which it was trained.
+    checkpoint get their default, with which it was trained.  So do flags without an effect on the
+    model, which older versions recorded from presets.
 
     Args:
         roles: some of :data:`fairseq_posenc.flags.settings.ROLES`.
@@ -106,6 +108,9 @@ def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> D
         defaults = {name: flag.metadata["default"] for name, flag in own.items()}
         younger = [name for name in own if saved.get(name) is None]
         given.update({name: defaults[name] for name in younger if defaults[name] is not None})
+        declared = {name: metadata_of(name, own) for name in {*own, *given}}
+        unused = unused_settings(Namespace(**given), declared)
+        given.update({name: defaults[name] for name in unused if name in own})
     elsewhere = _names_elsewhere(checkpoint)
     return {
         name: value

@@ -72,6 +72,11 @@ class EncodingFlags:
     )
 
 
+def kernels_with_groups() -> List[str]:
+    """The attentions whose heads of queries can share heads of keys."""
+    return [name for name, entry in ATTENTIONS.items() if hasattr(entry.flags, "kv_heads")]
+
+
 @dataclass
 class SideFlags:
     """The flags that select the encoding and the key heads of one side of an encoder-decoder."""
@@ -93,14 +98,14 @@ class SideFlags:
         "number of heads of keys and values in the encoder (default: --kv-heads)",
         role="model",
         at_least=1,
-        needs={"attention": ("softmax",)},
+        needs={"attention": kernels_with_groups},
     )
     decoder_kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values in the decoder (default: --kv-heads)",
         role="model",
         at_least=1,
-        needs={"attention": ("softmax",)},
+        needs={"attention": kernels_with_groups},
     )
 
 

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fairseq_posenc.attention import check_attention, complete_attention
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.effect import declared_by, unused_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding, translation_stacks
 from fairseq_posenc.encodings import Stack, all_encodings, check_encodings, parse_pattern
@@ -88,7 +89,8 @@ def configure(
 ) -> None:
     """Complete and check a flat configuration, in place; the operation is idempotent.
 
-    Settings that were not given are taken from *preset*, else from the defaults.
+    Settings that were not given are taken from *preset*, else from the defaults.  Those without an
+    effect on the model get their defaults, so that checkpoints record what was built.
 
     Args:
         cfg: flat configuration, a namespace or a DictConfig.
@@ -121,6 +123,8 @@ def configure(
         complete_attention(cfg, described)
     for stack in described:
         check_encodings(cfg, stack, side_encoding(cfg, stack.side))
+    for name in unused_settings(cfg, declared_by(family)):
+        setattr(cfg, name, fields[name])
 
 
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:

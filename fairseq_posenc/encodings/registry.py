@@ -213,3 +213,13 @@ def all_encodings(value: str) -> List[Encoding]:
     names = dict.fromkeys(split_pattern(value, FLAG, _PATTERN))
     found = [encoding for each in names for encoding in parse_encodings(each)]
     return list({encoding.name: encoding for encoding in found}.values())
+
+
+def names_in(value: str) -> List[str]:
+    """The distinct names of encodings in a pattern, registered or not, in order.
+
+    >>> names_in("learned+rotary*3,none")
+    ['learned', 'rotary', 'none']
+    """
+    items = split_pattern(value, FLAG, _PATTERN)
+    return list(dict.fromkeys(name.strip() for item in items for name in item.split("+")))

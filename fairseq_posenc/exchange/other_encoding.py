@@ -16,8 +16,8 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
 from fairseq_posenc.checkpoints.settings import architecture, encodings_by_side, saved_settings
+from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
-from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.encodings import parse_pattern
 from fairseq_posenc.exchange.kinds import KINDS, Kind, Settings, kind_of
 from fairseq_posenc.flags.options import SIDES

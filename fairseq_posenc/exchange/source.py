@@ -7,8 +7,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
 from fairseq_posenc.checkpoints.settings import architecture, saved_settings, task_settings
+from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.exchange.formats import Expressible, Wanted, inexpressible
 from fairseq_posenc.exchange.kinds import KINDS, MASKED, TRANSLATION, Kind, Settings, kind_of
 from fairseq_posenc.exchange.native import one_document

@@ -117,7 +117,7 @@ class Family:
             self.refuse_other_tasks(name, cfg)
             with open_config(cfg):
                 modernise(cfg, self.dataclass, notice=True)
-            with checking_given(cfg, self.dataclass, preset):
+            with checking_given(cfg, self.dataclass, {}):
                 self.inherit(cfg, name, preset)
                 with left_open(cfg):
                     self.complete(cfg, preset, cfg)

@@ -20,13 +20,14 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import parse_encodings
 
 H, D = 4, 8
+PROJECTIONS = ("attn.k_proj", "attn.v_proj", "global_k_proj", "global_v_proj")
 
 
 def repeated(state, kv_heads):
     """The parameters of the full model that computes the same."""
 
     def rows(name, x):
-        if not name.rpartition(".")[0].endswith(("attn.k_proj", "attn.v_proj")):
+        if not name.rpartition(".")[0].endswith(PROJECTIONS):
             return x
         heads = x.view(kv_heads, -1, *x.shape[1:])
         return heads.repeat_interleave(H // kv_heads, dim=0).flatten(0, 1)
@@ -48,7 +49,10 @@ SHARING = [
 ]
 
 
-@pytest.mark.parametrize("name", SHARING)
+OF_SOME_KEYS = ["local:rotary", "bigbird:t5"]
+
+
+@pytest.mark.parametrize("name", SHARING + OF_SOME_KEYS)
 @torch.no_grad()
 def test_grouped_queries_equal_repeated_keys(name):
     grouped, full = pair_of_models(name)
@@ -62,7 +66,7 @@ def test_grouped_queries_equal_repeated_keys(name):
     torch.testing.assert_close(cached, want, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["rotary", "shaw"])
+@pytest.mark.parametrize("name", ["rotary", "shaw", *OF_SOME_KEYS])
 def test_gradients_equal_those_of_repeated_keys(name):
     """The gradient of a shared head is the sum over the heads of queries that read it."""
     grouped, full = pair_of_models(name, 1)

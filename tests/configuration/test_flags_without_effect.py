@@ -1,15 +1,24 @@
 """Flags that have no effect: models/refusals.txt has those refused; these are accepted."""
 
 import dataclasses
+from argparse import Namespace
 
 import pytest
+import torch
 from fairseq import models, options
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
-from support.helpers import TINY, TranslationTask, model_settings, parse, sentences
+from support.helpers import TINY, TranslationTask, kinds, model_settings, parse, sentences
 
+from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.averaging import settings_to_match
 from fairseq_posenc.checkpoints.overrides import apply_overrides
+from fairseq_posenc.configuration.effect import has_effect
+from fairseq_posenc.configuration.stock import SIZES
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
@@ -26,6 +35,15 @@ USEFUL = [
     [*GATED, "--gau-normaliser", "squared_relu", "--gau-length", "reference"]
     + ["--gau-reference-length", "9"],
     [*GATED, "--gau-reference-length", "9", "--gau-key-size", "8"],
+    ["--attention", "local", "--position-encoding", "rotary", "--kv-heads", "1"],
+    ["--attention", "bigbird", "--position-encoding", "rotary", "--decoder-kv-heads", "2"],
+]
+#: what a command line may choose in place of what an architecture has
+CHOICES = [
+    *(("attention", name) for name in ATTENTIONS),
+    *(("layer", name) for name in LAYERS),
+    *(("position_encoding", name) for name in ENCODINGS),
+    *(("feed_forward", name) for name in FEED_FORWARDS),
 ]
 
 
@@ -34,11 +52,34 @@ def test_other_flags_and_defaults_are_accepted(flags):
     model_settings(MODEL, *flags)
 
 
-def test_a_preset_gives_no_flags():
-    model_settings("shaw_base", *ALIBI)  # has --shaw-values
-    model_settings("shaw_base", *ALIBI, "--shaw-values")
-    model_settings("gau_tiny", "--layer", "transformer")  # has a --gau-key-size
-    model_settings("performer_tiny", "--attention", "softmax")
+def completed(family, arch, **given):
+    """The settings of an architecture as fairseq-train completes them, or None if refused."""
+    required = {"task": family.tasks[0], "criterion": family.criterion, "langs": "de,en"}
+    args = Namespace(**required, **given)
+    try:
+        ARCH_CONFIG_REGISTRY[arch](args)
+    except UsageError as error:
+        assert "\n" not in str(error)
+        return None
+    return vars(args)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_what_a_preset_has_for_another_model_is_neither_recorded_nor_accepted(family):
+    fields = {field.name: field.metadata for field in dataclasses.fields(family.dataclass)}
+    for arch in kinds(family.presets):
+        preset = family.presets[arch]
+        for chosen in CHOICES:
+            settings = completed(family, arch, **dict([chosen]))
+            for name in preset if settings is not None else ():
+                if fields[name]["role"] != "model" or name in SIZES or name == chosen[0]:
+                    continue
+                used = has_effect(name, settings, family.dataclass)
+                default = fields[name]["default"]
+                assert settings[name] == (preset[name] if used else default), (arch, chosen, name)
+                if not used and preset[name] != default:
+                    said = dict([chosen, (name, preset[name])])
+                    assert completed(family, arch, **said) is None, (arch, said)
 
 
 @pytest.mark.parametrize("arch", [MODEL, "shaw_base", "roformer_tiny"])
@@ -49,9 +90,10 @@ def test_hydra_refuses_them_when_it_builds_the_model(arch):
         cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, **small, **settings})
         if arch != MODEL:
             ARCH_CONFIG_REGISTRY[arch](cfg)
-        return models.build_model(cfg, TranslationTask())
+        models.build_model(cfg, TranslationTask())
+        return cfg
 
-    hydra(rotary_base=10000.0)
+    assert hydra(rotary_base=10000.0).shaw_values is False
     with pytest.raises(UsageError, match="--rotary-base 500.0: has no effect with .* alibi"):
         hydra(rotary_base=500.0)
     with pytest.raises(UsageError, match="--decoder-position-encoding '': is empty"):
@@ -67,6 +109,21 @@ def test_a_checkpoint_with_such_settings_loads():
     tokens = sentences(1, 3)
     model = models.build_model(OmegaConf.merge(settings, older), TranslationTask())
     assert model(tokens, None, tokens)[0].isfinite().all()
+
+
+def test_a_checkpoint_that_recorded_heads_it_does_not_have_is_the_model_that_it_was():
+    """With favor, llama_lm_tiny recorded the two heads of keys of its preset, and had four."""
+    settings = model_settings("llama_lm_tiny", "--attention", "favor", task="language_modeling")
+    older = OmegaConf.merge(settings, {"kv_heads": 2})
+    states = [{"cfg": {"model": OmegaConf.to_container(each)}} for each in (settings, older)]
+    assert settings_to_match(states[0]) == settings_to_match(states[1])
+    model, loaded = (
+        models.build_model(each, LanguageModelTask()).eval() for each in (settings, older)
+    )
+    loaded.load_state_dict(model.state_dict())
+    tokens = sentences(1, 3)
+    assert torch.equal(loaded(tokens)[0], model(tokens)[0])
+    assert older.kv_heads is None and model.decoder.layers[0].self_attn.k_proj.out_features == 128
 
 
 def test_overrides_of_a_checkpoint_stay_in_range():
@@ -122,6 +179,12 @@ def test_sizes_that_follow_others_follow_what_a_program_changes():
     assert embedding.size(1) == 16
     assert "encoder.sentence_encoder.embed_project.weight" not in model.state_dict()
     assert model.completed_settings.encoder_input_dim == 16
+
+
+class LanguageModelTask(TranslationTask):
+    """The little of a task of language models that building a model needs."""
+
+    cfg = Namespace(_name="language_modeling", tokens_per_sample=16)
 
 
 class MaskedLMTask(TranslationTask):

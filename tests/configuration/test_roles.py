@@ -13,8 +13,8 @@ from fairseq_posenc.checkpoints.averaging import settings_to_match
 from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.resuming import check_settings_of
+from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import plug_in_flags, role_of
-from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
@@ -141,14 +141,24 @@ def test_fine_tuning_inherits_the_trained_model(tmp_path):
             inherit(given, MASKED_LM.dataclass, MASKED_LM.model, {})
 
 
+def test_fine_tuning_ignores_what_its_architecture_has_for_another_attention(tmp_path):
+    arch, path = "modernbert_masked_lm_tiny", tmp_path / "pretrained.pt"
+    torch.save(checkpoint_of(parse(arch, "--attention", "softmax", task="masked_lm")), path)
+    args = Namespace(task="sentence_prediction", finetune_from_model=str(path), save_dir="none")
+    args.attention = "softmax"
+    inherit(args, MASKED_LM.dataclass, arch, MASKED_LM.presets[arch])  # has a --local-window
+    assert args.local_window == "512" != MASKED_LM.presets[arch]["local_window"]
+
+
 @every_family
-def test_averaging_compares_all_but_settings_of_a_training(family):
-    cfg = configuration(family)
+def test_averaging_compares_all_but_settings_of_a_training_and_those_without_effect(family):
+    cfg, own = configuration(family), plug_in_flags()
     plain = settings_to_match(checkpoint_of(cfg))
     task = set(cfg.task)
     for name, field in flags_of(family).items():
         state = checkpoint_of(cfg)
         state["cfg"]["model"][name] = other_value(field, cfg.model.get(name))
         differs = settings_to_match(state) != plain
-        elsewhere = name in task
-        assert differs == (field.metadata["role"] != "training" and not elsewhere), name
+        role, elsewhere = field.metadata["role"], name in task
+        idle = role == "model" and name in own and not has_effect(name, cfg.model, family.dataclass)
+        assert differs == (role != "training" and not elsewhere and not idle), name
