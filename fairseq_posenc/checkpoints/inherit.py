@@ -9,6 +9,7 @@ fairseq would start from random weights.
 import logging
 import os
 import re
+from argparse import Namespace
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from fairseq.file_io import PathManager
@@ -20,6 +21,7 @@ from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields, defaults_of
 from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import role_in
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +37,18 @@ _HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\."
 _TABLE = "num_positions"  # see _inherit_positions
 
 
-def inherited_flags(family: type) -> Dict[str, str]:
+def inherited_flags(family: type, options: Options) -> Dict[str, Any]:
     """The flags that fine-tuning takes from the checkpoint, with their roles.
 
     Those with the role ``free`` can be overridden on the command line.  The first conflict is
     reported.
+
+    Args:
+        options: the settings of the model that is fine-tuned.
     """
-    found = {field.name: field.metadata["role"] for field in computing_fields(family)}
+    found = {
+        field.name: role_in(options, field.metadata) for field in computing_fields(family, options)
+    }
     return {name: role for name, role in found.items() if name not in (_TABLE, PACKED)}
 
 
@@ -82,7 +89,8 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     saved = _settings_of(*source)
     where = " ".join(source)
     complete = {**defaults_of(family), **{n: v for n, v in saved.items() if v is not None}}
-    for name, role in inherited_flags(family).items():
+    told = {name: option(args, name) for name in complete if option(args, name) is not None}
+    for name, role in inherited_flags(family, Namespace(**{**complete, **told})).items():
         value = saved.get(name)
         if value is None:  # the flag is newer than the checkpoint
             continue

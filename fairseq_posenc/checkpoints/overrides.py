@@ -18,9 +18,9 @@ from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
 from fairseq_posenc.configuration.effect import why_without_effect
-from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags, role_of
+from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.flags.settings import check_option
+from fairseq_posenc.flags.settings import check_option, role_in
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.layers.compiled import check_compiled
 
@@ -40,10 +40,12 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     Args:
         overrides: values by name; settings of the model can be in a dictionary ``model``.
     """
-    trained, own = trained_settings(checkpoint), plug_in_flags()
-    settings = model_settings(checkpoint)
+    flat, own, settings = _flat(overrides), plug_in_flags(), model_settings(checkpoint)
+    used = Namespace(**{**settings, **flat})
+    trained = trained_settings(checkpoint, used)
     ours, twin = is_ours(settings), stock_twin(checkpoint)
-    for name, value in _flat(overrides).items():
+    for name, value in flat.items():
+        role = role_in(used, metadata_of(name, own))
         if name in _NAMES and value not in (settings.get("_name"), settings.get("arch"), twin):
             raise UsageError(
                 f"--model-overrides {name}={value!r}: {path} is of --arch "
@@ -53,13 +55,15 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         if name in trained and ours:
             if value != trained[name]:
                 raise _refused(name, value, path, f"was trained with {trained[name]!r}")
-        elif name in own and own[name].metadata["role"] == "model" and value is not None:
+        elif name in own and role == "model" and value is not None:
             what = "was trained without it" if ours else "is not a model of this plug-in"
             raise _refused(name, value, path, what)
         elif ours:
             _check_has_effect(name, checkpoint, own)
-            if role_of(name, own) == "training":
-                logger.warning("--model-overrides %s=%r: matters in training only", name, value)
+            if role == "training":
+                kept = name.endswith("dropout")
+                when = "in training and with --retain-dropout" if kept else "in training only"
+                logger.warning("--model-overrides %s=%r: matters %s", name, value, when)
 
 
 def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:

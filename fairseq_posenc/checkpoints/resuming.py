@@ -81,7 +81,7 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     saved = saved_settings(checkpoint)
     if not is_ours(saved):
         return True
-    own, trained = plug_in_flags(), trained_settings(checkpoint)
+    own, trained = plug_in_flags(), trained_settings(checkpoint, cfg.model)
     free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
     differences = {
         name: (value, option(cfg.model, name))

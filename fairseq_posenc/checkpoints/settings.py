@@ -5,14 +5,14 @@ Checkpoints are given as :func:`~fairseq_posenc.checkpoints.reading.read_checkpo
 
 import re
 from argparse import Namespace
-from typing import Any, Dict, Mapping, Set, Tuple
+from typing import Any, Dict, Mapping, Optional, Set, Tuple
 
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.configuration.effect import unused_settings
-from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags, role_of
+from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.flags.options import SIDES, Options
-from fairseq_posenc.flags.settings import modernised
+from fairseq_posenc.flags.settings import modernised, role_in
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 
@@ -72,9 +72,15 @@ def encodings_by_side(settings: Mapping[str, Any]) -> Dict[str, str]:
     }
 
 
-def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """The settings that are part of the trained model."""
-    trained = settings_by_role(checkpoint, ("model",))
+def trained_settings(
+    checkpoint: Mapping[str, Any], options: Optional[Options] = None
+) -> Dict[str, Any]:
+    """The settings that are part of the trained model.
+
+    Args:
+        options: the settings with which it is used, if not its own.
+    """
+    trained = settings_by_role(checkpoint, ("model",), options)
     if needs_segments(trained):
         trained["segments"] = "single"  # before there was a choice
     return trained
@@ -91,7 +97,9 @@ def needs_segments(settings: Mapping[str, Any]) -> bool:
     return several and is_masked_lm and settings.get("segments") is None
 
 
-def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:
+def settings_by_role(
+    checkpoint: Mapping[str, Any], roles: Tuple[str, ...], options: Optional[Options] = None
+) -> Dict[str, Any]:
     """The settings of a checkpoint's model that have one of *roles*.
 
     An architecture defined with argparse stores all flags of the run with the model's; flags
@@ -101,21 +109,24 @@ def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> D
 
     Args:
         roles: some of :data:`fairseq_posenc.flags.settings.ROLES`.
+        options: the settings with which the model is used, if not its own.
     """
     saved = saved_settings(checkpoint)
     given, own = dict(saved), plug_in_flags()
+    declared = {name: metadata_of(name, own) for name in {*own, *given}}
     if is_ours(saved):
         defaults = {name: flag.metadata["default"] for name, flag in own.items()}
         younger = [name for name in own if saved.get(name) is None]
         given.update({name: defaults[name] for name in younger if defaults[name] is not None})
-        declared = {name: metadata_of(name, own) for name in {*own, *given}}
         unused = unused_settings(Namespace(**given), declared)
         given.update({name: defaults[name] for name in unused if name in own})
-    elsewhere = _names_elsewhere(checkpoint)
+    elsewhere, used = _names_elsewhere(checkpoint), options or Namespace(**given)
     return {
         name: value
         for name, value in given.items()
-        if name not in elsewhere and not name.startswith("_") and role_of(name, own) in roles
+        if name not in elsewhere
+        and not name.startswith("_")
+        and role_in(used, declared[name]) in roles
     }
 
 

@@ -28,8 +28,8 @@ from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, stock_rol
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
 from fairseq_posenc.encodings.position_rules import DocumentFlags
 from fairseq_posenc.encodings.registry import modern_name
-from fairseq_posenc.flags.options import option
-from fairseq_posenc.flags.settings import help_text, setting
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import help_text, role_in, setting
 from fairseq_posenc.layers.compiled import CompileFlags
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.layers.kinds import LAYERS
@@ -210,19 +210,21 @@ def defaults_of(family: type) -> Dict[str, Any]:
     }
 
 
-def computing_fields(family: type) -> List["dataclasses.Field[Any]"]:
+def computing_fields(family: type, options: Options) -> List["dataclasses.Field[Any]"]:
     """The settings on which the outputs of a trained model depend, the plug-in's own first.
 
     These are the settings with the role ``model``, and the plug-in's with the role ``free``: a
     checkpoint with ``--rotary-scaling`` computes scaled frequencies.
+
+    Args:
+        options: the settings of the model.
     """
     own = plug_in_flags()
-    found = [
-        field
-        for field in dataclasses.fields(family)
-        if field.metadata.get("role") == "model"
-        or (field.metadata.get("role") == "free" and field.name in own)
-    ]
+    found = []
+    for field in dataclasses.fields(family):
+        role = role_in(options, field.metadata)
+        if role == "model" or (role == "free" and field.name in own):
+            found.append(field)
     return sorted(found, key=lambda field: field.name not in own)
 
 
@@ -234,16 +236,11 @@ def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     return {flag.name: flag for flag in (*layer_flags(), *sum(some, ()))}
 
 
-def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:
-    """The role of a model flag, the plug-in's or fairseq's own.
+def metadata_of(name: str, own: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
+    """The declaration of a model flag, the plug-in's or fairseq's own.
 
     Args:
         own: result of :func:`plug_in_flags`, to reuse it over many calls.
     """
-    return metadata_of(name, own)["role"]
-
-
-def metadata_of(name: str, own: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
-    """The declaration of a model flag; arguments as for :func:`role_of`."""
     flag = (plug_in_flags() if own is None else own).get(name)
     return _stock_metadata(name) if flag is None else flag.metadata

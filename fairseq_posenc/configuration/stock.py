@@ -1,6 +1,9 @@
 """Roles and ranges of fairseq's own model flags, and the settings that some of them need.
 
 Flags without a role here are part of the trained model; see :mod:`fairseq_posenc.flags.settings`.
+Quantisation noise is: after scalar noise evaluation quantises all weights, and with the noise of
+product quantisation the embeddings pass another matrix.
+
 fairseq accepts any number, and fails later or computes something else: a negative table of
 positions, a layer that is never found.  The ranges refuse what cannot be meant; upper bounds leave
 room for models far larger than any so far, and catch a wrong unit or a lost decimal point.
@@ -23,7 +26,7 @@ TRAINING = (
     *("base_shuffle", "checkpoint_activations", "min_params_to_wrap", "offload_activations"),
     *("decoder_embed_path", "decoder_layerdrop", "encoder_embed_path", "encoder_layerdrop"),
     *("ffn_reg_scale_factor", "mha_reg_scale_factor", "pooler_dropout", "relu_dropout"),
-    *("quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar"),
+    "quant_noise_pq_block_size",
 )
 STOCK_ROLES: Dict[str, str] = {**dict.fromkeys(FREE, "free"), **dict.fromkeys(TRAINING, "training")}
 

@@ -12,7 +12,12 @@ from typing import Any, Callable, List, Optional, TypeVar, cast
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.position_ids import POSITION_RULES
-from fairseq_posenc.encodings.random_positions import COUNTED, EVALUATION_POSITIONS, SAMPLERS
+from fairseq_posenc.encodings.random_positions import (
+    COUNTED,
+    EVALUATION_POSITIONS,
+    SAMPLERS,
+    SPREAD,
+)
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
@@ -22,6 +27,8 @@ FLAG = "--position-encoding"
 TABLES = ("learned", "sinusoidal")
 ENCODINGS: Registry[Encoding] = Registry(FLAG)
 _PATTERN = "rotary*3,none"  # an example
+#: Positions in evaluation are then those over which random ones are drawn in training.
+_SPREAD = {"evaluation_positions": (SPREAD,)}
 
 Hook = TypeVar("Hook", bound=type)
 
@@ -70,6 +77,7 @@ class GivenPositionFlags:
         "sequences are trained, too; N is at most the positions of the model "
         "(--max-target-positions and the like)",
         role="training",
+        model_with=_SPREAD,
         at_least=2,
         at_most=2**31 - 1,
         needs={"position_encoding": takers_of_positions},
@@ -79,6 +87,7 @@ class GivenPositionFlags:
         "what --random-positions N draws: ordered, a sorted sample of 0 … N-1 (Ruoss et al.); "
         "shift, one number from 0 to N by which all positions of a sequence are moved (SHAPE)",
         role="training",
+        model_with=_SPREAD,
         choices=SAMPLERS,
         needs={"random_positions": None},
     )

@@ -9,6 +9,7 @@ A setting with the role ``model`` is refused unless a format lists it as :class:
 flag that is added later is refused until somebody lists it.
 """
 
+from argparse import Namespace
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import (
@@ -286,7 +287,7 @@ def inexpressible(
 ) -> Dict[str, Collection[Any]]:
     """The settings with values that a format cannot express, and the values that it can."""
     lost = {}
-    for setting in computing_fields(family.dataclass):
+    for setting in computing_fields(family.dataclass, Namespace(**settings)):
         name, default = setting.name, setting.metadata.get("default")
         known = expressible.values.get(name, (default,))
         if name not in expressible.any and settings.get(name, default) not in known:

@@ -12,6 +12,7 @@ matrices.
 import dataclasses
 import os
 import tempfile
+from argparse import Namespace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -119,7 +120,7 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
         raise UsageError(f"{wanted.path}: is a model {names[0]}, its base a {names[1]}; {_MERGE}")
     settings, theirs = kind.complete(saved), kind.complete(theirs)
     own = {field.name for field in dataclasses.fields(LowRankFlags)}
-    for field in computing_fields(kind.family.dataclass):
+    for field in computing_fields(kind.family.dataclass, Namespace(**settings)):
         name = field.name
         if name not in own and settings[name] != theirs[name]:
             raise UsageError(

@@ -12,6 +12,9 @@ role           examples                                        consequence
 ``free``       rotary scaling, longest input                   may differ wherever a model is used
 ``training``   dropout, redrawing random features              belongs to one training run
 =============  ==============================================  ==================================
+
+A setting of training can be part of the model where another flag has some value: random positions,
+where evaluation spreads them over their range.  :func:`role_in` decides.
 """
 
 import dataclasses
@@ -37,6 +40,7 @@ def setting(
     help: str,
     *,
     role: str,
+    model_with: Optional[Mapping[str, Collection[Any]]] = None,
     choices: Optional[Collection[str]] = None,
     refused: Optional[Mapping[str, str]] = None,
     names: Optional[Collection[str]] = None,
@@ -65,6 +69,7 @@ def setting(
         default: value if none is given.
         help: help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these.
         role: one of :data:`ROLES`.
+        model_with: the role is ``model`` where one of these flags has one of these values.
         choices: the allowed values; a registry, if given, may still grow.
         refused: why other values, known from elsewhere, are no choices, and what to give.
         names: names that a composite value is made of.
@@ -88,6 +93,7 @@ def setting(
         "help": help,
         "default": default,
         "role": role,
+        "model_with": model_with or {},
         "choices": choices,
         "refused": refused,
         "names": names,
@@ -103,6 +109,19 @@ def setting(
         "stored": number_or_pattern if by_layer else stored,
     }
     return dataclasses.field(default=None, metadata=metadata)
+
+
+def role_in(options: Options, metadata: Mapping[str, Any]) -> Optional[str]:
+    """The role of a setting in the configuration with which a model is trained or used.
+
+    Args:
+        options: the configuration, complete.
+        metadata: the declaration of the setting.
+    """
+    model_with = metadata.get("model_with") or {}
+    if any(option(options, flag) in values for flag, values in model_with.items()):
+        return "model"
+    return metadata.get("role")
 
 
 def help_text(metadata: Mapping[str, Any]) -> str:

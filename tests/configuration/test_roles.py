@@ -14,7 +14,7 @@ from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.resuming import check_settings_of
 from fairseq_posenc.configuration.effect import has_effect
-from fairseq_posenc.configuration.fields import plug_in_flags, role_of
+from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
@@ -64,7 +64,8 @@ def test_every_flag_has_a_role(family):
     flags = flags_of(family)
     assert len(flags) > 60
     for name, field in flags.items():
-        assert field.metadata["role"] == role_of(name) or name in ("max_target_positions",), name
+        role = metadata_of(name)["role"]
+        assert field.metadata["role"] == role or name == "max_target_positions", name
     hidden = [f for f in dataclasses.fields(family.dataclass) if f.metadata.get("role") == "former"]
     assert {f.name for f in hidden} == {"shaw_distance", "deberta_distance"}
 
@@ -139,6 +140,43 @@ def test_fine_tuning_inherits_the_trained_model(tmp_path):
                 inherit(given, MASKED_LM.dataclass, MASKED_LM.model, {})
         else:
             inherit(given, MASKED_LM.dataclass, MASKED_LM.model, {})
+
+
+def spread(number, evaluation="spread"):
+    """A masked language model trained with random positions below *number*."""
+    given = ["--random-positions", str(number), "--evaluation-positions", evaluation]
+    return parse("roformer_masked_lm_tiny", *given, task="masked_lm")
+
+
+def test_the_range_of_random_positions_is_part_of_a_model_that_spreads_them():
+    counted, other = {"evaluation_positions": "counted"}, {"random_positions": 32}
+
+    def overridden(cfg, **overrides):
+        state = {"cfg": OmegaConf.create({"task": {}, "model": checkpoint_of(cfg)["cfg"]["model"]})}
+        apply_overrides(state, overrides, "x.pt")
+
+    for cfg in (spread(64), spread(64, "counted")):
+        overridden(cfg, **counted, **other)  # matters in training only
+        overridden(cfg, evaluation_positions="spread", random_positions=64)
+        with pytest.raises(UsageError, match="random_positions=32: x.pt was trained with 64"):
+            overridden(cfg, evaluation_positions="spread", **other)
+    with pytest.raises(UsageError, match="random_positions=32: x.pt was trained with 64"):
+        overridden(spread(64), **other)
+    trained = ((64, "spread"), (32, "spread"), (64, "counted"), (32, "counted"))
+    compared = [settings_to_match(checkpoint_of(spread(*each))) for each in trained]
+    assert compared[0] != compared[1] and compared[2] == compared[3]
+
+
+def test_spread_positions_are_resumed_and_fine_tuned_with_their_range(tmp_path):
+    path = tmp_path / "checkpoint_last.pt"
+    torch.save(checkpoint_of(spread(64)), path)
+    with pytest.raises(UsageError, match="--random-positions 32: .* was trained with 64; give ano"):
+        check_settings_of(str(path), spread(32), resumes=True)
+    check_settings_of(str(path), spread(32, "counted"), resumes=True)
+    for given, inherited in ({}, 64), ({"evaluation_positions": "counted"}, None):
+        args = Namespace(task="sentence_prediction", finetune_from_model=str(path), **given)
+        inherit(args, MASKED_LM.dataclass, MASKED_LM.model, {})
+        assert getattr(args, "random_positions", None) == inherited
 
 
 def test_fine_tuning_ignores_what_its_architecture_has_for_another_attention(tmp_path):
