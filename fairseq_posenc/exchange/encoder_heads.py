@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import kinds
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.text.tokenizer import RESERVED
 

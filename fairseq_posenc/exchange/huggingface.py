@@ -15,11 +15,11 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.kinds import EMBEDDING, LM_HEAD, SEGMENTS
 from fairseq_posenc.exchange.reader import (
     FIRST,
     SPECIAL_TOKENS,
-    Config,
     ForeignParameters,
     Reader,
     Vocabulary,

@@ -8,10 +8,11 @@ from torch import Tensor
 from fairseq_posenc.exchange import encoder_heads, kinds
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_names import Names
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture
 from fairseq_posenc.exchange.formats import Expressible, ForeignModel
 from fairseq_posenc.exchange.kinds import PAD, Parameters, Settings
-from fairseq_posenc.exchange.reader import Config, ForeignParameters
+from fairseq_posenc.exchange.reader import ForeignParameters
 
 #: Settings that are read from the model itself, or matter in training alone.
 _READ = (

@@ -8,6 +8,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.causal_names import NORM_1, NORM_2
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture, read_labels
 from fairseq_posenc.exchange.formats import Imported, Importer, register_format
 from fairseq_posenc.exchange.kinds import (
@@ -24,7 +25,6 @@ from fairseq_posenc.exchange.masked_classes import CLASSES, padding_of
 from fairseq_posenc.exchange.masked_export import MaskedExporter
 from fairseq_posenc.exchange.reader import (
     MASK,
-    Config,
     Reader,
     Vocabulary,
     dictionary_vocabulary,

@@ -12,10 +12,11 @@ from fairseq_posenc.exchange import encoder_heads, joints, kinds
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import masked_names as names
 from fairseq_posenc.exchange.causal_classes import GATED
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture
 from fairseq_posenc.exchange.kinds import Parameters, Settings
 from fairseq_posenc.exchange.masked_class import MaskedClass
-from fairseq_posenc.exchange.reader import Config, ForeignParameters
+from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"

@@ -22,7 +22,8 @@ from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_classes import CLASSES
 from fairseq_posenc.exchange.causal_names import TRANSPOSED
-from fairseq_posenc.exchange.reader import Config, ForeignParameters
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.reader import ForeignParameters
 
 CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

@@ -23,6 +23,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import (
     Architecture,
     classifier,
@@ -41,12 +42,7 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import (
-    Config,
-    ForeignParameters,
-    read_vocabulary,
-    vocabulary_order,
-)
+from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.models import presets
 

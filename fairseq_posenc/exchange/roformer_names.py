@@ -9,6 +9,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import (
     CLASSIFIER_SETTINGS,
     TOKEN_HEAD,
@@ -17,7 +18,7 @@ from fairseq_posenc.exchange.encoder_heads import (
     token_classifier,
 )
 from fairseq_posenc.exchange.formats import Logits
-from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader
 from fairseq_posenc.flags.options import Layer
 
 BASE = "roformer."

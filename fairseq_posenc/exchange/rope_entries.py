@@ -14,8 +14,8 @@ from fairseq_posenc.encodings.rotary_scaling import (
     MANY_TURNS,
     Scaling,
 )
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.kinds import Settings
-from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.flags.by_layer import numbers_by_layer
 
 _LENGTH = "original_max_position_embeddings"

@@ -24,8 +24,8 @@ from fairseq_posenc.exchange.causal_names import (
     Q,
     V,
 )
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.kinds import Settings
-from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.exchange.seq2seq_names import CROSS_K, CROSS_NORM, CROSS_OUT, CROSS_Q, CROSS_V
 from fairseq_posenc.flags.options import SIDES
 

@@ -7,16 +7,11 @@ from typing import Dict, List, Optional, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Imported, Importer
 from fairseq_posenc.exchange.joints import leave_out_rows
 from fairseq_posenc.exchange.kinds import TRANSLATION
-from fairseq_posenc.exchange.reader import (
-    MASK,
-    Config,
-    Reader,
-    dictionary_vocabulary,
-    renumber,
-)
+from fairseq_posenc.exchange.reader import MASK, Reader, dictionary_vocabulary, renumber
 from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import TARGET
 from fairseq_posenc.exchange.seq2seq_read import read_parameters

@@ -18,6 +18,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange import kinds
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
     ForeignModel,
     Imported,
@@ -25,14 +26,7 @@ from fairseq_posenc.exchange.formats import (
     Logits,
     register_format,
 )
-from fairseq_posenc.exchange.reader import (
-    SPECIAL,
-    Config,
-    ForeignParameters,
-    Reader,
-    Vocabulary,
-    renumber,
-)
+from fairseq_posenc.exchange.reader import SPECIAL, ForeignParameters, Reader, Vocabulary, renumber
 from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
