@@ -43,6 +43,8 @@ class CausalClass:
         "max_target_positions": "max_position_embeddings",
     }
     epsilon: Tuple[str, float] = ("layer_norm_eps", 1e-5)
+    #: other names of entries, which the class reads as well
+    others: Mapping[str, str] = {}
     #: True if the output projection is the embedding wherever config.json says nothing of it
     tied = False
 
@@ -68,7 +70,9 @@ class CausalClass:
         Raises:
             UsageError: an entry is missing, or has a value that cannot be imported.
         """
-        found: Settings = {ours: config.size(theirs) for ours, theirs in self.sizes.items()}
+        found: Settings = config.sizes(self.sizes)
+        size = found["decoder_embed_dim"] // found["decoder_attention_heads"]
+        config.one_of("head_dim", size, (size,))
         return {
             **found,
             "decoder_normalize_before": True,
@@ -112,19 +116,23 @@ class Llama(CausalClass):
         """See :class:`CausalClass`."""
         found = super().settings(config)
         heads = found["decoder_attention_heads"]
-        size = found["decoder_embed_dim"] // heads
-        config.one_of("head_dim", size, (size,))
         shared = config.size("num_key_value_heads", heads)
         biases = [config.flag(name, False) for name in ("attention_bias", "mlp_bias")]
-        activation = config.get("hidden_act", "silu")
+        activation = config.name("hidden_act", "silu")
         gated = {theirs: ours for ours, theirs in GATED.items()}.get(activation)
         form = {"feed_forward": gated}
         if gated is None:
             form = {"feed_forward": "glu", "activation_fn": hf.activation_of(config)}
+        rotary = rope_settings(config)
+        if rotary["rotary_fraction"] != 1:
+            raise UsageError(
+                f"{config.path}: partial_rotary_factor is {rotary['rotary_fraction']}; "
+                f"{self.architecture} rotates all channels of a head"
+            )
         return {
             **found,
             **form,
-            **rope_settings(config),
+            **rotary,
             "norm": "rms",
             "no_bias": not any(biases),
             "kv_heads": None if shared == heads else shared,
@@ -160,14 +168,12 @@ class GPTNeoX(CausalClass):
                 "layer read the same input, which this plug-in's layers do not"
             )
         config.one_of("attention_bias", True, (True,))
-        base = config.factor("rotary_emb_base", 10000.0)
-        named = config._replace(entries={"rope_theta": base, **config.entries})
         return {
             **super().settings(config),
             "activation_fn": hf.activation_of(config),
             "attention_dropout": config.fraction("attention_dropout", 0.0),
             "dropout": config.fraction("hidden_dropout", 0.0),
-            **rope_settings(named, config.fraction("rotary_pct", 0.25)),
+            **rope_settings(config, "rotary_emb_base", "rotary_pct", 0.25),
         }
 
 
@@ -188,6 +194,11 @@ class Bloom(CausalClass):
         "decoder_embed_dim": "hidden_size",
         "decoder_attention_heads": "n_head",
         "max_target_positions": "seq_length",  # ALiBi itself has no limit
+    }
+    others = {
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "n_embed": "hidden_size",
     }
     epsilon = ("layer_norm_epsilon", 1e-5)
 
@@ -229,6 +240,12 @@ class GPT2(CausalClass):
         "decoder_attention_heads": "n_head",
         "decoder_ffn_embed_dim": "n_inner",
         "max_target_positions": "n_positions",
+    }
+    others = {
+        "num_hidden_layers": "n_layer",
+        "hidden_size": "n_embd",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
     }
     epsilon = ("layer_norm_epsilon", 1e-5)
 

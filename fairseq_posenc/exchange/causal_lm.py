@@ -24,7 +24,9 @@ from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import causal_names as names
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
+from fairseq_posenc.exchange.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.causal_classes import CLASSES, CausalClass
+from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
     CARD_FLAGS,
     SUBWORD_FLAGS,
@@ -200,17 +202,19 @@ class CausalImporter(Importer):
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        source, folder = self.source, hf.open_folder(path, self.source.model_type)
-        folder.config.architecture([source.architecture])
-        settings = source.settings(folder.config)
+        source = self.source
+        folder = hf.open_folder(path, source.model_type, source.others)
+        config, names = folder.config, source.names
+        config.architecture([source.architecture])
+        settings = source.settings(config)
         vocabulary = dictionary_vocabulary(path, vocab) or read_vocabulary(path, vocab)
-        parameters = hf.with_prefix(folder.parameters, source.names.embedding)
-        tied = folder.config.flag("tie_word_embeddings", source.tied)
-        known = len(vocabulary.order) - vocabulary.missing
-        rows = (source.names.embedding, source.names.output)
-        notes = joints.leave_out_rows(parameters, rows, known)
-        reader = Reader(folder.weights, parameters, vocabulary)
-        notes += _move(reader, source, settings, tied)
+        folder = folder._replace(parameters=hf.with_prefix(folder.parameters, names.embedding))
+        rows, width = (names.embedding, names.output), source.sizes["decoder_embed_dim"]
+        folder, notes = agreed(folder, vocabulary, rows, width)
+        tied = config.flag("tie_word_embeddings", source.tied)
+        own = has_own_output(folder, tied, (names.output, names.embedding))
+        reader = Reader(folder.weights, folder.parameters, vocabulary)
+        notes += _move(reader, source, settings, config, not own)
         reader.finish(f"config.json ({source.architecture})")
         foreign = _reference(path, source.architecture, vocabulary.order, vocabulary.missing)
         if vocabulary.missing:
@@ -230,16 +234,21 @@ class CausalImporter(Importer):
         )
 
 
-def _move(reader: Reader, source: CausalClass, settings: Settings, tied: bool) -> List[str]:
+def _move(
+    reader: Reader, source: CausalClass, settings: Settings, config: Config, tied: bool
+) -> List[str]:
     """Move all parameters, set whether the output is tied, and return notes."""
     theirs, heads = source.names, settings["decoder_attention_heads"]
     rms, biased = settings.get("norm") == "rms", not settings.get("no_bias")
     layers = settings["decoder_layers"]
 
-    def has_bias(module: str) -> bool:
+    def theirs_biased(module: str) -> bool:
+        return theirs.biased(module, config)
+
+    def ours_biased(module: str) -> bool:
         return biased and not (rms and module in _BEHIND)
 
-    joints.read_layers(reader, theirs, DECODER, layers, heads, has_bias)
+    joints.read_layers(reader, theirs, DECODER, layers, heads, theirs_biased, ours_biased)
     for number in range(layers if rms else 0):
         ours = f"{DECODER}layers.{number}."
         for norm, behind in _BEHIND.items():
@@ -266,9 +275,8 @@ def _move(reader: Reader, source: CausalClass, settings: Settings, tied: bool) -
             reader.parameters[OUTPUT] *= gain
     settings["share_decoder_input_output_embed"] = tied
     if theirs.table:
-        table = reader.take(theirs.table)
-        rows = torch.cat((table.new_zeros(PAD + 1, table.size(1)), table))
-        reader.put(f"{DECODER}embed_positions.weight", rows, theirs.table)
+        table = joints.positions(reader, theirs.table, 0, settings["max_target_positions"])
+        joints.put_positions(reader, table, f"{DECODER}embed_positions.weight", theirs.table)
     for name in [name for name in reader.rest if name.endswith(_COMPUTED)]:
         del reader.rest[name]
     return notes

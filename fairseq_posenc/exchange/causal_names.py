@@ -4,10 +4,13 @@ Each :class:`Joint` says how one tensor of the class holds one or several of our
 and reading follow the same description.
 """
 
-from typing import Callable, List, Mapping, NamedTuple, Tuple
+from types import MappingProxyType
+from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
+
+from fairseq_posenc.exchange.config import Config
 
 #: Modules of a layer, ours.
 Q, K, V, OUT = (f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
@@ -74,6 +77,8 @@ class Names(NamedTuple):
         norms: the norms outside of layers, by our names.
         table: the table of positions, or nothing.
         output: the output projection, if it is not the embedding.
+        biases: by the start of a module's name, the entry of config.json that says whether it has a
+            bias, with its usual value, or None if it never has one; other modules always have.
     """
 
     layer: str
@@ -82,6 +87,14 @@ class Names(NamedTuple):
     norms: Mapping[str, str]
     table: str = ""
     output: str = "lm_head.weight"
+    biases: Mapping[str, Optional[Tuple[str, bool]]] = MappingProxyType({})
+
+    def biased(self, module: str, config: Config) -> bool:
+        """Whether a module of theirs has a bias by config.json."""
+        for start, entry in self.biases.items():
+            if module.startswith(start):
+                return entry is not None and config.flag(*entry)
+        return True
 
 
 LLAMA = Names(
@@ -99,6 +112,7 @@ LLAMA = Names(
     ),
     "model.embed_tokens.weight",
     {"layer_norm": "model.norm"},
+    biases={"self_attn.": ("attention_bias", False), "mlp.": ("mlp_bias", False), "": None},
 )
 GPT_NEOX = Names(
     "gpt_neox.layers.{}.",

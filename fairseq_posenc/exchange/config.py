@@ -1,10 +1,23 @@
 """The entries of a foreign model's settings, read and checked."""
 
-from typing import Any, Callable, Dict, Iterable, NamedTuple, Optional, Sequence, TypeVar
+import math
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TypeVar,
+)
 
 from fairseq_posenc.basics.errors import UsageError
 
 Value = TypeVar("Value")
+#: More tokens than any text has; tables of positions for as many would fill the memory.
+LONGEST = 2**24
 
 
 class Config(NamedTuple):
@@ -23,16 +36,79 @@ class Config(NamedTuple):
         wanted = "a whole number above 0"
         return self._checked(key, default, lambda v: _is(v, int) and v > 0, wanted)
 
+    def length(self, key: str, default: Optional[int] = None) -> int:
+        """The longest text, in tokens, which must be there if *default* is None."""
+        wanted = f"a whole number from 1 to {LONGEST}"
+        return self._checked(key, default, lambda v: _is(v, int) and 0 < v <= LONGEST, wanted)
+
     def fraction(self, key: str, default: float) -> float:
         """A number from 0 to 1, such as a dropout rate."""
         wanted = "a number from 0 to 1"
         return self._checked(key, default, lambda v: _is(v, int, float) and 0 <= v <= 1, wanted)
 
-    def factor(self, key: str, default: float) -> float:
-        """A number above 0."""
-        return self._checked(
-            key, default, lambda v: _is(v, int, float) and v > 0, "a number above 0"
-        )
+    def factor(self, key: str, default: Optional[float] = None) -> float:
+        """A number above 0, which must be there if *default* is None."""
+
+        def good(value: Any) -> bool:
+            return _is(value, int, float) and 0 < value < math.inf
+
+        return self._checked(key, default, good, "a number above 0")
+
+    def name(self, key: str, default: str) -> str:
+        """A text."""
+        return self._checked(key, default, lambda v: isinstance(v, str), "a name")
+
+    def group(self, key: str) -> "Config":
+        """The entries in a JSON object, none where it is absent."""
+        entries = self._checked(key, {}, lambda v: isinstance(v, dict), "a JSON object")
+        return Config(f"{self.path}: {key}", entries)
+
+    def sizes(self, names: Mapping[str, str]) -> Dict[str, int]:
+        """Sizes and lengths by our settings, given their names; heads divide the channels.
+
+        Raises:
+            UsageError: one is missing or no size, or the channels cannot be divided by the heads.
+        """
+        found = {
+            ours: self.length(theirs) if ours.endswith("_positions") else self.size(theirs)
+            for ours, theirs in names.items()
+        }
+        for ours in [ours for ours in found if ours.endswith("attention_heads")]:
+            side = ours.split("_")[0]
+            whole = f"{side}_embed_dim" if f"{side}_embed_dim" in found else "encoder_embed_dim"
+            if found[whole] % found[ours]:
+                raise UsageError(
+                    f"{self.path}: {names[ours]} is {found[ours]}, which does not divide "
+                    f"{names[whole]}, {found[whole]}"
+                )
+        return found
+
+    def with_one_name(self, others: Mapping[str, str]) -> "Config":
+        """The same entries, those with several names under one of them.
+
+        Args:
+            others: other names, with the one that stays.
+
+        Raises:
+            UsageError: an entry has different values under its names.
+        """
+        entries = dict(self.entries)
+        for other, name in others.items():
+            value = entries.pop(other, None)
+            if value is not None:
+                self.same(other, name)
+                entries[name] = value
+        return self._replace(entries=entries)
+
+    def same(self, *keys: str) -> None:
+        """Refuse entries that differ, though they say the same thing."""
+        given = [(key, self.entries[key]) for key in keys if self.get(key, None) is not None]
+        for key, value in given[1:]:
+            if value != given[0][1]:
+                raise UsageError(
+                    f"{self.path}: {given[0][0]} is {given[0][1]!r} and {key} is {value!r}, which "
+                    "must be the same; correct one of them, or leave it out"
+                )
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""

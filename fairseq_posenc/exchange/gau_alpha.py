@@ -17,6 +17,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
+from fairseq_posenc.exchange.agreement import agreed, move_output
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
 from fairseq_posenc.exchange.reader import Reader, Vocabulary, read_vocabulary
@@ -43,6 +44,8 @@ class GAUAlphaImporter(Importer):
         settings = _settings(config)
         _check_padding(config, vocabulary)
 
+        rows = (BASE + hf.TOKENS, hf.DECODER + "weight")
+        folder, notes = agreed(folder, vocabulary, rows, "hidden_size")
         reader = hf.reader_of(folder, vocabulary, BASE)
         for layer in range(settings["encoder_layers"]):
             for theirs, ours in _LAYER.items():
@@ -50,7 +53,6 @@ class GAUAlphaImporter(Importer):
                     f"{BASE}encoder.layer.{layer}.{theirs}",
                     f"{kinds.ENCODER}layers.{layer}.self_attn.{ours}",
                 )
-        notes = []
         if not config.one_of("attention_scale", True, (True, False)):
             notes.append(
                 "attention_scale is false: γ_q was multiplied by √s, to undo the division by √s"
@@ -61,7 +63,7 @@ class GAUAlphaImporter(Importer):
                 )
         head = kinds.SENTENCE_HEAD if name == _CLASSIFIER else None
         if head is None:
-            settings["untie_weights_roberta"] = hf.move_output(folder, reader, BASE)
+            settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
         else:
             _classifier(config, reader, settings)
             notes.append(config.classes_note(head))
@@ -123,7 +125,7 @@ def _settings(config: Config) -> kinds.Settings:
         "dropout": config.fraction("hidden_dropout_prob", 0.1),
         "attention_dropout": config.fraction("attention_probs_dropout_prob", 0.1),
         "pooler_dropout": config.fraction("classifier_dropout", 0.1),
-        "max_positions": config.size("max_position_embeddings", 512),
+        "max_positions": config.length("max_position_embeddings", 512),
         "num_segments": config.size("type_vocab_size", 2),
     }
 

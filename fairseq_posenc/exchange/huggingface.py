@@ -6,9 +6,9 @@ Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` 
 
 import os
 from pathlib import Path
-from typing import Any, Collection, Dict, List, NamedTuple, Tuple
+from types import MappingProxyType
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
@@ -16,7 +16,7 @@ from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.kinds import EMBEDDING, LM_HEAD, SEGMENTS
+from fairseq_posenc.exchange.kinds import EMBEDDING, SEGMENTS
 from fairseq_posenc.exchange.reader import (
     FIRST,
     SPECIAL_TOKENS,
@@ -32,12 +32,6 @@ SEGMENT_ROWS = "embeddings.token_type_embeddings.weight"
 DECODER = "cls.predictions.decoder."
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-
-#: Sizes in config.json that some tensor has.
-_SIZES = (
-    *("hidden_size", "embedding_size", "intermediate_size", "attention_key_size"),
-    *("num_attention_heads", "type_vocab_size"),
-)
 
 #: Names of activations: transformers', fairseq's.
 _ACTIVATIONS = (
@@ -61,11 +55,14 @@ class Folder(NamedTuple):
     parameters: ForeignParameters  # the weights, by name
 
 
-def open_folder(path: str, model_type: str) -> Folder:
+def open_folder(
+    path: str, model_type: str, others: Mapping[str, str] = MappingProxyType({})
+) -> Folder:
     """Read the configuration and the weights.
 
     Args:
         model_type: the required ``model_type`` in config.json.
+        others: other names of entries in config.json, with the one that the folder then has.
 
     Raises:
         UsageError: it is another type of model, or a file is missing or unreadable.
@@ -81,7 +78,7 @@ def open_folder(path: str, model_type: str) -> Folder:
             f"{config.path}: model_type is {found!r}, but this format reads {model_type!r} only"
         )
     weights = weights_file(path)
-    return Folder(path, config, weights, read_weights(weights))
+    return Folder(path, config.with_one_name(others), weights, read_weights(weights))
 
 
 def weights_file(path: str) -> str:
@@ -226,76 +223,9 @@ def output_weight(folder: Folder, prefix: str) -> Tensor:
     return folder.parameters[name if name in folder.parameters else prefix + TOKENS]
 
 
-def check_sizes(folder: Folder) -> None:
-    """Refuse sizes that no tensor has, before a model of these sizes is built.
-
-    Raises:
-        UsageError: naming one of them.
-    """
-    config, tensors = folder.config, folder.parameters.values()
-    largest = max((size for tensor in tensors for size in tensor.shape), default=0)
-    limits = {"num_hidden_layers": len(tensors), **dict.fromkeys(_SIZES, largest)}
-    for key, limit in limits.items():
-        size = config.size(key, 1)
-        if tensors and size > limit:
-            raise UsageError(
-                f"{config.path}: {key} is {size}, but the tensors in {folder.weights} are "
-                f"{len(tensors)}, of at most {largest} rows or columns"
-            )
-
-
 def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
-    """A reader that has already moved the embeddings of tokens and segments.
-
-    Raises:
-        UsageError: sizes in config.json are not those of the tensors.
-    """
-    config, embedding = folder.config, prefix + TOKENS
-    check_sizes(folder)
+    """A reader that has already moved the embeddings of tokens and segments."""
     reader = Reader(folder.weights, folder.parameters, vocabulary)
-    reader.move_rows(embedding, EMBEDDING)
-    rows = len(vocabulary.order)
-    if config.size("vocab_size", rows) != rows:
-        raise UsageError(
-            f"{config.path}: vocab_size is {config.size('vocab_size')}, but {embedding} in "
-            f"{folder.weights} has {rows} rows"
-        )
+    reader.move_rows(prefix + TOKENS, EMBEDDING)
     reader.move(prefix + SEGMENT_ROWS, SEGMENTS)
     return reader
-
-
-def move_output(folder: Folder, reader: Reader, prefix: str) -> bool:
-    """Move the output weight of a model whose head is just that projection.
-
-    Returns:
-        whether it differs from the token embedding.
-
-    Raises:
-        UsageError: as :func:`has_own_output`.
-    """
-    weight = DECODER + "weight"
-    own = has_own_output(folder, (weight, prefix + TOKENS)) and weight in reader
-    if own:
-        reader.move_rows(weight, LM_HEAD + "weight")
-    reader.drop(weight)
-    return own
-
-
-def has_own_output(folder: Folder, *pairs: Tuple[str, str]) -> bool:
-    """Check ``tie_word_embeddings``, and return whether it is off.
-
-    Args:
-        pairs: names of tensors that must be equal if it is on.
-
-    Raises:
-        UsageError: it is on, but the tensors of a pair differ.
-    """
-    tied, tensors = folder.config.flag("tie_word_embeddings", True), folder.parameters
-    for own, shared in pairs if tied else ():
-        both = own in tensors and shared in tensors
-        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
-            raise UsageError(
-                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
-                "config.json is true; correct that entry or the weights"
-            )
-    return not tied

@@ -5,8 +5,9 @@ from typing import Callable, Collection, List, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.causal_names import Names
-from fairseq_posenc.exchange.kinds import Parameters
+from fairseq_posenc.exchange.kinds import PAD, Parameters
 from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader
 
 PARTS = ("weight", "bias")
@@ -50,6 +51,7 @@ def read_layers(
     layers: int,
     heads: int,
     biased: Callable[[str], bool],
+    ours_biased: Callable[[str], bool],
     absent: Collection[str] = (),
 ) -> None:
     """Move the parameters of layers from the names of a class to ours.
@@ -60,7 +62,8 @@ def read_layers(
         stack: start of our names of embeddings and layers.
         layers: number of layers.
         heads: H.
-        biased: whether one of our modules has a bias, which is zero where the class has none.
+        biased: whether one of their modules has a bias.
+        ours_biased: whether one of ours has a bias, which is zero where theirs has none.
         absent: weights that the class does not have.
     """
     for number in range(layers):
@@ -71,33 +74,42 @@ def read_layers(
             names_here = [ours + name for name in module.ours]
             for part in PARTS:
                 name = f"{prefix}{module.theirs}.{part}"
-                has = part == "weight" or biased(module.ours[0])
-                if part == "weight" or (has and name in reader):
+                if part == "weight" or biased(module.theirs):
                     tensor = reader.take(name)
                     parts = module.layout.split(tensor, len(names_here), heads)
                     for mine, x in zip(names_here, parts):
                         reader.put(f"{mine}.{part}", x, name)
-                elif has:  # ours has all biases or none
+                elif ours_biased(module.ours[0]):  # ours has all biases or none
                     for mine in names_here:
                         zeros = torch.zeros(len(reader.parameters[f"{mine}.weight"]))
                         reader.put(f"{mine}.bias", zeros, name)
 
 
-def leave_out_rows(parameters: ForeignParameters, names: Collection[str], known: int) -> List[str]:
-    """Remove rows behind the last symbol, in place, which only fill a matrix; return notes.
+def positions(reader: Reader, theirs: str, first: int, longest: int) -> Tensor:
+    """The rows of a table of positions (longest, C).
 
     Args:
-        parameters: the parameters of a model.
-        names: those with a row for each symbol.
-        known: number of symbols.
+        reader: their parameters; the table is removed.
+        theirs: its name.
+        first: the row of the first position.
+        longest: the longest text by config.json.
+
+    Raises:
+        UsageError: it has another number of rows.
     """
-    notes: List[str] = []
-    for name in names:
-        rows = parameters.get(name)
-        if rows is not None and rows.dim() and len(rows) > known:
-            parameters[name] = rows[:known]
-            notes.append(f"left out {len(rows) - known} rows of {name} that have no symbol")
-    return notes
+    table = reader.take(theirs)
+    if table.dim() != 2 or len(table) != first + longest:
+        raise UsageError(
+            f"{reader.path}: {theirs} has {len(table) if table.dim() else 1} rows, and the longest "
+            f"text by config.json needs {first + longest}"
+        )
+    return table[first:]
+
+
+def put_positions(reader: Reader, table: Tensor, ours: str, theirs: str) -> None:
+    """Store positions (T, C) as fairseq's table, which begins behind the number of padding."""
+    front = table.new_zeros(PAD + 1, table.size(1))
+    reader.put(ours, torch.cat((front, table)), theirs)
 
 
 def extended(rows: Tensor, number: int) -> Tensor:

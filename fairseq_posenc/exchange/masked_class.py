@@ -122,10 +122,6 @@ class MaskedClass:
     def finish(self, state: ForeignParameters, entries: Dict[str, Any]) -> None:
         """Adapt parameters and entries to each other, in place."""
 
-    def lm_biased(self, config: Config) -> bool:
-        """True if the output layer of the language model has a bias."""
-        return True
-
     def entries(self, settings: Settings, built: Architecture, path: str) -> Dict[str, Any]:
         """Its entries of config.json.
 
@@ -154,6 +150,6 @@ class MaskedClass:
         """
         config.one_of("is_decoder", False, (False,))
         config.one_of("add_cross_attention", False, (False,))
-        found: Settings = {ours: config.size(theirs) for ours, theirs in self.sizes.items()}
+        found: Settings = config.sizes(self.sizes)
         found["encoder_input_dim"] = found["encoder_embed_dim"]
         return {**found, "layer_norm_eps": config.factor(*self.epsilon)}

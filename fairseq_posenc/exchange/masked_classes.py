@@ -58,7 +58,7 @@ class Roberta(MaskedClass):
                 "layer of the class has GELU; activations that differ cannot be imported"
             )
         dropout, segments = config.fraction("hidden_dropout_prob", 0.1), "type_vocab_size"
-        rows = config.size("max_position_embeddings") - padding_of(config) - 1
+        rows = config.length("max_position_embeddings") - padding_of(config) - 1
         if rows < 1:
             raise UsageError(
                 f"{config.path}: max_position_embeddings is {rows + padding_of(config) + 1}, but "

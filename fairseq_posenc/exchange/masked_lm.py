@@ -7,6 +7,7 @@ import torch
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
+from fairseq_posenc.exchange.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.causal_names import NORM_1, NORM_2
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture, read_labels
@@ -50,20 +51,18 @@ class MaskedImporter(Importer):
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
         source, folder = self.source, hf.open_folder(path, self.source.model_type)
-        config = folder.config
+        config, theirs = folder.config, source.names
         name = config.architecture(list(source.architectures))
         built = source.architectures[name]
         settings = source.settings(config, built)
-        hf.check_sizes(folder)
         vocabulary = dictionary_vocabulary(path, vocab) or read_vocabulary(path, vocab)
-        _check_symbols(vocabulary, config, bool(source.names.table))
-        parameters = hf.with_prefix(folder.parameters, source.names.embedding)
-        rows = (source.names.embedding, source.names.output, *source.lm_bias)
-        notes = joints.leave_out_rows(parameters, rows, len(vocabulary.order))
-        reader = Reader(folder.weights, parameters, vocabulary)
+        _check_symbols(vocabulary, config, bool(theirs.table))
+        folder = folder._replace(parameters=hf.with_prefix(folder.parameters, theirs.embedding))
+        rows, width = (theirs.embedding, theirs.output, *source.lm_bias), "hidden_size"
+        folder, notes = agreed(folder, vocabulary, rows, width)
+        reader = Reader(folder.weights, folder.parameters, vocabulary)
         _move(reader, source, built, settings, config)
         if built.language_model:
-            folder = folder._replace(parameters=parameters)
             settings["untie_weights_roberta"] = _move_output(reader, source, folder)
         notes += [f"left out {n}, which does not affect the outputs" for n in reader.drop(*_UNUSED)]
         for computed in [n for n in reader.rest if n.endswith(_COMPUTED)]:
@@ -114,43 +113,51 @@ def _move(
     theirs, norms = source.names, (NORM_1, NORM_2)
     layers, heads = settings["encoder_layers"], settings["encoder_attention_heads"]
     unbiased, absent = bool(settings.get("no_bias")), source.absent(settings)
+
+    def theirs_biased(module: str) -> bool:
+        return theirs.biased(module, config)
+
+    def ours_biased(module: str) -> bool:
+        return module in norms or not unbiased
+
     reader.move_rows(theirs.embedding, EMBEDDING)
-    joints.read_layers(
-        reader, theirs, ENCODER, layers, heads, lambda m: m in norms or not unbiased, absent
-    )
+    joints.read_layers(reader, theirs, ENCODER, layers, heads, theirs_biased, ours_biased, absent)
     modules = {**{ENCODER + mine: name for mine, name in theirs.norms.items()}, **built.modules}
     for mine, name in modules.items():
         reader.move(f"{name}.weight", f"{mine}.weight")
-        if f"{name}.bias" in reader:
+        if theirs_biased(name):
             reader.move(f"{name}.bias", f"{mine}.bias")
         elif not (unbiased and mine == LM_HEAD + "dense"):  # --no-bias leaves its bias out
             rows = len(reader.parameters[f"{mine}.weight"])
             reader.put(f"{mine}.bias", torch.zeros(rows), f"{name}.bias")
     if theirs.table:
-        table = reader.take(theirs.table)[padding_of(config) + 1 :]
+        table = joints.positions(
+            reader, theirs.table, padding_of(config) + 1, settings["max_positions"]
+        )
         if source.segments and not settings["num_segments"]:  # one for all tokens
             table = table + reader.take(source.segments)
-        front = table.new_zeros(PAD + 1, table.size(1))
-        reader.put(TABLE, torch.cat((front, table)), theirs.table)
+        joints.put_positions(reader, table, TABLE, theirs.table)
     if source.segments and settings["num_segments"]:
         reader.move(source.segments, SEGMENTS)
 
 
 def _move_output(reader: Reader, source: MaskedClass, folder: hf.Folder) -> bool:
     """Move weight and bias of the output layer; returns whether it is not the embedding."""
-    output, (bias, *others) = source.names.output, source.lm_bias
-    pairs = [(output, source.names.embedding), *((other, bias) for other in others)]
-    own = hf.has_own_output(folder, *pairs)
+    theirs, config = source.names, folder.config
+    output, (bias, *others) = theirs.output, source.lm_bias
+    pairs = [(output, theirs.embedding), *((other, bias) for other in others)]
+    own = has_own_output(folder, config.flag("tie_word_embeddings", True), *pairs)
     for other in others if own else ():
         bias = other if other in reader else bias
-    if bias in reader or source.lm_biased(folder.config):
+    if theirs.biased(bias, config):
         reader.move_rows(bias, LM_HEAD + "bias")
+        reader.drop(*source.lm_bias)
     else:
         symbols = len(reader.vocabulary.order)
         reader.put(LM_HEAD + "bias", torch.zeros(symbols), bias)
     if own:
         reader.move_rows(output, LM_HEAD + "weight")
-    reader.drop(output, *source.lm_bias)
+    reader.drop(output)
     return own
 
 

@@ -45,4 +45,11 @@ MODERNBERT = Names(
     "model.embeddings.tok_embeddings.weight",
     {"layernorm_embedding": "model.embeddings.norm", "layer_norm": "model.final_norm"},
     output="decoder.weight",
+    biases={
+        "attn.": ("attention_bias", False),
+        "mlp.": ("mlp_bias", False),
+        "head.dense": ("classifier_bias", False),
+        "decoder": ("decoder_bias", True),
+        **dict.fromkeys(("attn_norm", "mlp_norm", "model.", "head.norm"), ("norm_bias", False)),
+    },
 )

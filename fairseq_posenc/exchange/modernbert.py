@@ -75,10 +75,6 @@ class ModernBert(MaskedClass):
             for name in found if not entries[entry] else ():
                 del state[name]
 
-    def lm_biased(self, config: Config) -> bool:
-        """See :class:`MaskedClass`."""
-        return config.flag("decoder_bias", True)
-
     def entries(self, settings: Settings, built: Architecture, path: str) -> Dict[str, Any]:
         """See :class:`MaskedClass`."""
         form, bias = settings["feed_forward"], not settings["no_bias"]
@@ -103,7 +99,7 @@ class ModernBert(MaskedClass):
         """See :class:`MaskedClass`."""
         last = _activation(config, "classifier_activation")
         form = {theirs: ours for ours, theirs in GATED.items()}.get(
-            config.get("hidden_activation", "gelu")
+            config.name("hidden_activation", "gelu")
         )
         inner = last if form else _activation(config, "hidden_activation")
         if built.language_model and inner != last:
@@ -224,15 +220,13 @@ def _positions(config: Config, layers: int, longest: int) -> Settings:
 def _base(config: Config, kind: str) -> float:
     """The rotary base of a kind of layers."""
     former, usual = _BASES[kind]
-    by_kind: Any = config.get("rope_parameters", {})
-    entries = by_kind.get(kind, {}) if isinstance(by_kind, dict) else None
-    if not isinstance(entries, dict):
-        raise UsageError(
-            f"{config.path}: rope_parameters is {by_kind!r}; it must have entries for {kind}"
-        )
-    nested = Config(config.path, entries)
+    nested = config.group("rope_parameters").group(kind)
     nested.one_of("rope_type", "default", ("default",))
+    for each in (config, nested):
+        each.one_of("partial_rotary_factor", 1.0, (1.0,))
     config.one_of("rope_scaling", None, (None,))
     if former in config.entries and config.entries[former] is None:
         usual = _base(config, _FULL)  # null stands for that of the others
-    return nested.factor("rope_theta", config.factor(former, usual))
+    base = nested.factor("rope_theta", config.factor(former, usual))
+    config.one_of(former, base, (base,))
+    return base

@@ -23,6 +23,7 @@ from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
+from fairseq_posenc.exchange.agreement import agreed, has_own_output, move_output
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import (
     Architecture,
@@ -60,6 +61,7 @@ class RoFormerImporter(Importer):
         settings = names.settings_of(config)
         settings["pooler_activation_fn"] = settings["activation_fn"]
 
+        folder, rows = agreed(folder, vocabulary, names.ROWS, "embedding_size")
         reader = hf.reader_of(folder, vocabulary, names.BASE)
         projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
         moved = names.names_of(settings["encoder_layers"], projected, architecture)
@@ -72,7 +74,7 @@ class RoFormerImporter(Importer):
                 reader.move_rows(hf.DECODER + "weight", LM_HEAD + "weight")
             reader.drop(hf.DECODER, names.LM_BIAS)
             settings["untie_weights_roberta"] = own_weight
-        notes = names.drop_unused(reader, config)
+        notes = rows + names.drop_unused(reader, config)
         reader.finish(f"config.json ({name})")
         settings["load_checkpoint_heads"] = architecture.head is not None
         if architecture.head is not None:
@@ -114,15 +116,16 @@ def _as_language_model(imported: Imported) -> Imported:
 
 def _output_bias(folder: hf.Folder) -> Tuple[str, bool]:
     """Name of the output bias, and whether the output weight is untied."""
-    own = hf.has_own_output(
+    own = has_own_output(
         folder,
+        folder.config.flag("tie_word_embeddings", True),
         (hf.DECODER + "weight", names.BASE + hf.TOKENS),
         (hf.DECODER + "bias", names.LM_BIAS),
     )
     bias = (
         hf.DECODER + "bias" if own and hf.DECODER + "bias" in folder.parameters else names.LM_BIAS
     )
-    return bias, own and hf.DECODER + "weight" in folder.parameters
+    return bias, own
 
 
 class RoFormerExporter(CheckpointExporter):
@@ -286,6 +289,7 @@ class RoFormerV2Importer(Importer):
         channels = settings["encoder_embed_dim"]
         config.one_of("embedding_size", channels, (channels,))
 
+        folder, rows = agreed(folder, vocabulary, names.ROWS, "hidden_size")
         reader = hf.reader_of(folder, vocabulary, names.BASE)
         for layer in range(settings["encoder_layers"]):
             for ours, theirs in names.PROJECTIONS.items():
@@ -293,8 +297,8 @@ class RoFormerV2Importer(Importer):
                     f"{names.BASE}encoder.layer.{layer}.{theirs}.weight",
                     f"{ENCODER}layers.{layer}.{ours}.weight",
                 )
-        settings["untie_weights_roberta"] = hf.move_output(folder, reader, names.BASE)
-        notes = names.drop_unused(reader, config)
+        settings["untie_weights_roberta"] = move_output(folder, reader, names.BASE)
+        notes = rows + names.drop_unused(reader, config)
         reader.finish(f"config.json ({name})")
         entries = {**config.entries, "hidden_act": hf.activation_of(config)}
         head = formulas.tied_head(hf.output_weight(folder, names.BASE))

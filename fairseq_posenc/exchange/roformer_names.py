@@ -43,6 +43,8 @@ _LM = {
     kinds.LM_HEAD + "layer_norm": "cls.predictions.transform.LayerNorm",
 }
 LM_BIAS = "cls.predictions.bias"
+#: The tensors with a row for each symbol.
+ROWS = (BASE + hf.TOKENS, hf.DECODER + "weight", hf.DECODER + "bias", LM_BIAS)
 #: Tensors in files of older versions that do not affect the outputs.
 _UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship.")
 
@@ -61,6 +63,7 @@ def open_roformer(path: str, format: str) -> hf.Folder:
     """
     folder = hf.open_folder(path, "roformer")
     _check_version(folder.config, format)
+    folder.config.sizes(_SIZES)  # refuses heads that do not divide the channels
     return folder
 
 
@@ -224,7 +227,7 @@ _ENTRIES = (
     _Entry("layer_norm_eps", "layer_norm_eps", 1e-12, Config.fraction),
     _Entry("dropout", "hidden_dropout_prob", 0.1, Config.fraction),
     _Entry("attention_dropout", "attention_probs_dropout_prob", 0.1, Config.fraction),
-    _Entry("max_positions", "max_position_embeddings", 1536, Config.size),
+    _Entry("max_positions", "max_position_embeddings", 1536, Config.length),
     _Entry("num_segments", "type_vocab_size", 2, Config.size),
     _Entry("rotary_value", "rotary_value", False, Config.flag),
     _Entry("causal", "is_decoder", False, Config.flag),

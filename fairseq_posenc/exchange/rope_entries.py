@@ -4,7 +4,8 @@ Exports have the form that every version of the library reads, ``rope_theta`` an
 ``rope_scaling``; imports may also have the form of version 5, ``rope_parameters``.
 """
 
-from typing import Any, Dict, Mapping
+import math
+from typing import Any, Dict, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings.rotary_scaling import (
@@ -12,13 +13,14 @@ from fairseq_posenc.encodings.rotary_scaling import (
     LLAMA3_FEW_TURNS,
     LLAMA3_MANY_TURNS,
     MANY_TURNS,
+    TEMPERED,
     Scaling,
 )
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.flags.by_layer import numbers_by_layer
 
-_LENGTH = "original_max_position_embeddings"
+_LENGTH, _SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 #: Entries of ``rope_scaling`` with the only values that a rule has here, by its name there.
 _FIXED: Mapping[str, Mapping[str, Any]] = {
     "yarn": {"beta_fast": MANY_TURNS, "beta_slow": FEW_TURNS},
@@ -69,45 +71,84 @@ def rope_entries(settings: Settings, dim: int, path: str) -> Dict[str, Any]:
     return {"rope_theta": base, "rope_scaling": entry}
 
 
-def rope_settings(config: Config, share: float = 1.0) -> Settings:
+def rope_settings(
+    config: Config, base: str = "rope_theta", share: str = _SHARE, usual: float = 1.0
+) -> Settings:
     """The flags of rotary positions in config.json.
 
     Args:
-        share: the share of rotated channels, where config.json does not say it.
+        config: config.json.
+        base: the entry of the base, outside of ``rope_parameters``.
+        share: the entry of the share of rotated channels, outside of ``rope_parameters``.
+        usual: this share where config.json does not say it.
 
     Raises:
-        UsageError: a rule or a value is not one of this plug-in's.
+        UsageError: a rule or a value is not one of this plug-in's, or two entries contradict each
+            other.
     """
-    nested: Any = config.get("rope_parameters", {})
-    scaling: Any = {**config.get("rope_scaling", {}), **nested}
-    of_scaling = Config(config.path, scaling)
-    rule = of_scaling.one_of(
-        "rope_type", scaling.get("type", "default"), ("default", "linear", *_FIXED, "longrope")
+    name, scaling = _scaling(config)
+    # entries of both places, which can say the same
+    both = config._replace(
+        entries={**config.entries, **{f"{name}.{key}": x for key, x in scaling.entries.items()}}
     )
+
+    def number(key: str, outside: str, usual: float) -> float:
+        inside = f"{name}.{key}"
+        both.same(inside, outside, key)
+        value = both.factor(inside, both.factor(outside, usual))
+        return both.one_of(key, value, (value,))  # a class may read *outside* in its place
+
+    rule = scaling.one_of("rope_type", "default", ("default", "linear", *_FIXED, "longrope"))
     settings: Settings = {
         "position_encoding": "rotary",
         "rotary_pairing": "half",
-        "rotary_base": of_scaling.factor("rope_theta", config.factor("rope_theta", 10000.0)),
-        "rotary_fraction": of_scaling.factor("partial_rotary_factor", share),
+        "rotary_base": number("rope_theta", base, 10000.0),
+        "rotary_fraction": number(_SHARE, share, usual),
     }
     if rule == "default":
         return settings
-    for name, value in _FIXED.get(rule, {}).items():
-        of_scaling.one_of(name, value, (value,))
+    for entry, fixed in _FIXED.get(rule, {}).items():
+        scaling.one_of(entry, fixed, (fixed,))
+    longest = config.size("max_position_embeddings")
+    both.same(_LENGTH, f"{name}.{_LENGTH}")
+    length = both.size(f"{name}.{_LENGTH}", both.size(_LENGTH, longest))
+    factor = scaling.factor("factor", longest / length if rule == "longrope" else None)
     settings["rotary_scaling"] = rule
-    settings["rotary_scaling_factor"] = of_scaling.factor("factor", 1.0)
-    if rule == "yarn" and not of_scaling.flag("truncate", True):
+    settings["rotary_scaling_factor"] = factor
+    if rule == "yarn" and not scaling.flag("truncate", True):
         settings["rotary_scaling"] = "yarn_untruncated"
     if rule == "longrope":
-        one, other = (scaling.get(f"{length}_factor") for length in ("short", "long"))
+        one, other = (scaling.get(f"{texts}_factor", None) for texts in ("short", "long"))
         if one != other or not isinstance(one, list):
             raise UsageError(
                 f"{config.path}: short_factor and long_factor differ; frequencies here do not "
                 "change with the length, so they have to be equal"
             )
         settings["rotary_factors"] = ",".join(map(repr, one))
+    if rule in TEMPERED:
+        _check_temperature(scaling, Scaling(rule, factor, length))
     if rule != "linear":
-        settings["rotary_original_length"] = of_scaling.size(
-            _LENGTH, config.size("max_position_embeddings")
-        )
+        settings["rotary_original_length"] = length
     return settings
+
+
+def _scaling(config: Config) -> Tuple[str, Config]:
+    """The object with the scaling in the form of either version, and its name."""
+    older, newer = config.group("rope_scaling"), config.group("rope_parameters")
+    if older.entries and newer.entries:
+        config.same("rope_scaling", "rope_parameters")
+    name, found = ("rope_parameters", newer) if newer.entries else ("rope_scaling", older)
+    return name, found.with_one_name({"type": "rope_type"})
+
+
+def _check_temperature(entries: Config, scaling: Scaling) -> None:
+    """Refuse another factor on rotated queries and keys than ours."""
+    for entry in ("mscale", "mscale_all_dim"):
+        entries.one_of(entry, None, (None,))
+    ours = scaling.temperature
+    theirs = entries.factor("attention_factor", ours if scaling.factor > 1 else 1.0)
+    if not math.isclose(theirs, ours, rel_tol=1e-6):
+        raise UsageError(
+            f"{entries.path}: attention_factor is {theirs}, and with factor {scaling.factor} and "
+            f"{_LENGTH} {scaling.length} it is {ours} here"
+        )

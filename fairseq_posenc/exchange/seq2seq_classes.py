@@ -8,7 +8,7 @@ sinusoidal positions, norms first                                 M2M100ForCondi
 T5's is in :mod:`~fairseq_posenc.exchange.seq2seq_t5`.
 """
 
-from typing import Any, Collection, Dict, Mapping, Optional, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.exchange import huggingface as hf
@@ -53,8 +53,8 @@ class Seq2SeqClass:
     apart: Mapping[str, str] = {side: f"model.{side}.embed_tokens.weight" for side in SIDES}
     #: whether the embeddings of the sides can differ
     two_embeddings = False
-    #: the entry of config.json whose token begins a translation, where none says it
-    start = "eos_token_id"
+    #: the symbol that begins a translation, where config.json does not say it
+    start = "</s>"
     output = "lm_head.weight"
     #: the bias of the output, or nothing
     bias: Optional[str] = "final_logits_bias"
@@ -82,6 +82,12 @@ class Seq2SeqClass:
     equal: Tuple[Tuple[str, ...], ...] = (
         ("encoder_embed_dim", "decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"),
     )
+    #: other names of entries, which the class reads as well
+    others: Mapping[str, str] = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+        "num_attention_heads": "encoder_attention_heads",
+    }
     #: the name of the longest text in config.json, and what it is if none is there
     longest: Tuple[str, int] = ("max_position_embeddings", 1024)
     #: whether its norms have gains that ours lack
@@ -98,6 +104,16 @@ class Seq2SeqClass:
     def tied(self, config: Config) -> bool:
         """Whether the output is the embedding, given config.json."""
         return config.flag("tie_word_embeddings", True)
+
+    def shares(self, config: Config) -> bool:
+        """Whether both sides have the same embedding, given config.json."""
+        return True
+
+    def pairs(self, config: Config, tensors: Collection[str]) -> List[Tuple[str, str]]:
+        """Names of tensors that are equal where the output is the embedding, the output first."""
+        sides = [(name, self.shared) for name in self.apart.values()]
+        decoder = self.apart["decoder"] if self.apart["decoder"] in tensors else self.shared
+        return [(self.output, decoder), *(sides if self.shares(config) else ())]
 
     def check(self, settings: Settings, path: str) -> None:
         """Refuse sizes that differ where the class has one.
@@ -131,11 +147,12 @@ class Seq2SeqClass:
         Raises:
             UsageError: an entry is missing, or has a value that cannot be imported.
         """
+        config.one_of("is_encoder_decoder", True, (True,))
         for entry in ("normalize_before", "add_final_layer_norm", "normalize_embedding"):
             usual = self.usual.get(entry)
             if usual is not None:  # old files of BART's class say it
                 config.one_of(entry, usual, (usual,))
-        found: Settings = {ours: config.size(theirs) for ours, theirs in self.sizes.items()}
+        found: Settings = config.sizes(self.sizes)
         for first, *others in self.equal:
             found.update(dict.fromkeys(others, found[first]))
         rates = ("dropout", "attention_dropout", "activation_dropout")
@@ -144,7 +161,7 @@ class Seq2SeqClass:
             **{name: values[0] for name, values in self.values.items()},
             "activation_fn": hf.activation_of(config, "activation_function"),
             "no_scale_embedding": not config.flag("scale_embedding", False),
-            **dict.fromkeys(LENGTHS, config.size(*self.longest)),
+            **dict.fromkeys(LENGTHS, config.length(*self.longest)),
             **{name: config.fraction(name, 0.0) for name in rates},
         }
 
@@ -156,8 +173,12 @@ class Marian(Seq2SeqClass):
     """``MarianMTModel``."""
 
     architecture, model_type = "MarianMTModel", "marian"
-    two_embeddings, offset, loses_tables, start = True, 0, True, "pad_token_id"
+    two_embeddings, offset, loses_tables, start = True, 0, True, "<pad>"
     usual = {"normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": False}
+
+    def shares(self, config: Config) -> bool:
+        """See :class:`Seq2SeqClass`."""
+        return config.flag("share_encoder_decoder_embeddings", True)
 
 
 class Bart(Seq2SeqClass):

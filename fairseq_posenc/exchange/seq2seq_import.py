@@ -7,17 +7,23 @@ from typing import Dict, List, Optional, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Imported, Importer
-from fairseq_posenc.exchange.joints import leave_out_rows
 from fairseq_posenc.exchange.kinds import TRANSLATION
-from fairseq_posenc.exchange.reader import MASK, Reader, dictionary_vocabulary, renumber
+from fairseq_posenc.exchange.reader import (
+    LEADING,
+    MASK,
+    Reader,
+    dictionary_vocabulary,
+    renumber,
+)
 from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
 from fairseq_posenc.exchange.seq2seq_folder import TARGET
 from fairseq_posenc.exchange.seq2seq_read import read_parameters
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, reference
 from fairseq_posenc.flags.options import SIDES
-from fairseq_posenc.text.tokenizer import find_files, read_symbols
+from fairseq_posenc.text.tokenizer import find_files, in_order, read_symbols
 
 #: Signs of a second vocabulary.
 _OF_TARGET = (TARGET, "target_vocab.json")
@@ -36,7 +42,8 @@ class Seq2SeqImporter(Importer):
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        source, folder = self.source, hf.open_folder(path, self.source.model_type)
+        source = self.source
+        folder = hf.open_folder(path, source.model_type, source.others)
         config = folder.config
         config.architecture([source.architecture])
         settings = source.settings(config)
@@ -45,16 +52,22 @@ class Seq2SeqImporter(Importer):
         if vocabulary is None:
             symbols, file = _symbols(path, vocab)
             vocabulary = renumber(symbols, _special_names(symbols, config), file)
+        for ours, entry in ((_END, "eos_token_id"), ("<pad>", "pad_token_id")):
+            number = int(vocabulary.order[LEADING.index(ours)])
+            config.one_of(entry, number, (number,))
         known = len(vocabulary.order) - vocabulary.missing
-        names = (source.shared, source.output, *source.apart.values())
-        tensors = dict(folder.parameters)
-        notes = leave_out_rows(tensors, names, known)
-        if source.bias in tensors:
-            tensors[source.bias] = tensors[source.bias][..., :known]
-        reader = Reader(folder.weights, tensors, vocabulary)
-        start = _start(config, source)
-        tied = source.tied(config)
-        notes += read_parameters(reader, source, settings, tied, start)
+        names = [source.shared, *source.apart.values(), source.output]
+        if source.bias is not None and source.bias in folder.parameters:  # (1, V)
+            folder.parameters[source.bias] = folder.parameters[source.bias].flatten()
+            names.append(source.bias)
+        folder, notes = agreed(folder, vocabulary, names, source.sizes["encoder_embed_dim"])
+        pairs = source.pairs(config, folder.parameters)
+        own = has_own_output(folder, source.tied(config), *pairs)
+        reader = Reader(folder.weights, folder.parameters, vocabulary)
+        usual = int(vocabulary.order[LEADING.index(source.start)])
+        start = config.get("decoder_start_token_id", usual)
+        shares = source.shares(config)
+        notes += read_parameters(reader, source, settings, not own, start, shares)
         reader.drop(*(f"model.{side}.embed_positions.weights" for side in SIDES))
         reader.finish(f"config.json ({source.architecture})")
         if int(vocabulary.order[2]) != start:
@@ -65,7 +78,7 @@ class Seq2SeqImporter(Importer):
         order = dict.fromkeys(SIDES, vocabulary.order)
         name = source.architecture
         load = partial(hf.load_model, path, name, NOT_SAVED)
-        foreign = reference(load, f"{name} of transformers", order, known)
+        foreign = reference(load, f"{name} of transformers", order, known, start)
         return Imported(
             settings,
             reader.parameters,
@@ -85,26 +98,13 @@ def _refuse_two_vocabularies(path: str, config: Config) -> None:
         raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
 
 
-def _start(config: Config, source: Seq2SeqClass) -> int:
-    """The number of the token that begins a translation."""
-    usual = config.get(source.start, 0)
-    found = config.get("decoder_start_token_id", usual)
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise UsageError(f"{config.path}: decoder_start_token_id is {found!r}; it must be a number")
-    return found
-
-
 def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
     """The symbols of a tokenizer by number, and their file."""
     listed = os.path.join(path, "vocab.json")
     others = (os.path.join(path, name) for name in ("vocab.txt", "tokenizer.json"))
     if file is not None or not os.path.isfile(listed) or any(map(os.path.isfile, others)):
         return read_symbols(find_files(path), file)
-    numbers = read_json_object(listed, f"{listed}:")
-    symbols = sorted(numbers, key=lambda symbol: int(numbers[symbol]))
-    if [numbers[symbol] for symbol in symbols] != list(range(len(symbols))):
-        raise UsageError(f"{listed}: its symbols are not numbered from 0 without gaps")
-    return symbols, listed
+    return in_order(read_json_object(listed, f"{listed}:"), listed), listed
 
 
 def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:

@@ -12,7 +12,7 @@ from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.joints import read_layers
+from fairseq_posenc.exchange.joints import positions, put_positions, read_layers
 from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
@@ -22,7 +22,12 @@ from fairseq_posenc.flags.options import SIDES
 
 
 def read_parameters(
-    reader: Reader, source: Seq2SeqClass, settings: Settings, tied: bool, start: int
+    reader: Reader,
+    source: Seq2SeqClass,
+    settings: Settings,
+    tied: bool,
+    start: int,
+    shares: bool,
 ) -> List[str]:
     """Move all parameters to our names, complete *settings*, and return notes.
 
@@ -32,14 +37,19 @@ def read_parameters(
         settings: the flags, from config.json.
         tied: whether the output is the embedding.
         start: their number of the token that begins a translation.
+        shares: whether both sides have the same embedding.
 
     Raises:
         UsageError: a parameter is missing, or its value cannot be expressed.
     """
+
+    def biased(module: str) -> bool:
+        return source.biased
+
     for side in SIDES:
         heads, layers = settings[f"{side}_attention_heads"], settings[f"{side}_layers"]
         layout, prefix = source.names(side, settings), f"{side}."
-        read_layers(reader, layout, prefix, layers, heads, lambda module: source.biased)
+        read_layers(reader, layout, prefix, layers, heads, biased, biased)
         for number in range(layers if source.gainless else 0):
             for norm, behind in BEHIND.items():
                 prefix = f"{side}.layers.{number}."
@@ -52,7 +62,7 @@ def read_parameters(
             reader.move(f"{theirs}.{part}", f"{mine}.{part}")
     _refuse_bias(reader, source)
     notes = _read_tables(reader, source, settings)
-    tables = _read_embeddings(reader, source, tied, start)
+    tables = _read_embeddings(reader, source, start, shares)
     if source.gainless:
         _read_t5(reader, settings, tables, tied)
     names = (EMBEDDINGS["encoder"], EMBEDDINGS["decoder"], OUTPUT)
@@ -76,7 +86,9 @@ def _refuse_bias(reader: Reader, source: Seq2SeqClass) -> None:
         )
 
 
-def _read_embeddings(reader: Reader, source: Seq2SeqClass, tied: bool, start: int) -> List[Tensor]:
+def _read_embeddings(
+    reader: Reader, source: Seq2SeqClass, start: int, shares: bool
+) -> List[Tensor]:
     """The embeddings of encoder and decoder and the output, in the order of the dictionary."""
 
     def rows(theirs: str) -> Tensor:
@@ -85,17 +97,14 @@ def _read_embeddings(reader: Reader, source: Seq2SeqClass, tied: bool, start: in
         found[reader.vocabulary.absent] = found[PAD].clone()
         return found
 
-    given = {side: rows(name) for side, name in source.apart.items() if name in reader}
-    shared = rows(source.shared) if source.shared in reader else next(iter(given.values()), None)
-    if shared is None:
-        shared = rows(source.shared)  # refuses
+    apart = source.apart.items()
+    given = {side: rows(name) for side, name in apart if name in reader or not shares}
+    if source.shared in reader or not given:
+        shared = rows(source.shared)
+    else:
+        shared = next(iter(given.values()))
     encoded, decoded = (given.get(side, shared) for side in SIDES)
     own = rows(source.output) if source.output in reader else decoded
-    if tied and not torch.equal(own, decoded):
-        raise UsageError(
-            f"{reader.path}: {source.output} and the embedding differ, though tie_word_embeddings "
-            "in config.json is true; correct that entry or the weights"
-        )
     first = int((reader.vocabulary.order == start).nonzero()[0])
     end = 2  # fairseq's number of </s>
     if first != end:
@@ -134,7 +143,7 @@ def _read_tables(reader: Reader, source: Seq2SeqClass, settings: Settings) -> Li
     tables = {}
     for side, theirs in source.tables.items():
         if theirs in reader or not source.loses_tables:
-            tables[side] = reader.take(theirs)[source.offset :]
+            tables[side] = positions(reader, theirs, source.offset, rows)
         else:
             tables[side] = marian_sinusoids(rows, channels)
     usual = SinusoidalPositionalEmbedding.get_embedding(PAD + 1 + rows, channels, PAD)[PAD + 1 :]
@@ -146,8 +155,7 @@ def _read_tables(reader: Reader, source: Seq2SeqClass, settings: Settings) -> Li
         return []
     settings["position_encoding"] = "learned"
     for side, table in tables.items():
-        table = torch.cat((table.new_zeros(PAD + 1, channels), table))
-        reader.put(TABLE.format(side), table, source.tables[side])
+        put_positions(reader, table, TABLE.format(side), source.tables[side])
     if source.loses_tables:
         return ["its positions are not fairseq's sinusoids: they become learned tables"]
     return []

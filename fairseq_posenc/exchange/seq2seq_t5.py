@@ -40,7 +40,7 @@ class T5(Seq2SeqClass):
     norms = {f"{side}.layer_norm": f"{side}.final_layer_norm" for side in SIDES}
     shared, bias, biased, gainless = "shared.weight", None, False, True
     apart = {side: f"{side}.embed_tokens.weight" for side in SIDES}
-    start = "pad_token_id"
+    start = "<pad>"
     tables = {
         side: f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         for side in SIDES
@@ -67,6 +67,12 @@ class T5(Seq2SeqClass):
         ("encoder_attention_heads", "decoder_attention_heads"),
         ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
     )
+    others = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "head_dim": "d_kv",
+    }
     longest = ("n_positions", 1024)
 
     def joints(self, side: str, settings: Settings) -> Tuple[Joint, ...]:
@@ -108,11 +114,12 @@ class T5(Seq2SeqClass):
 
     def settings(self, config: Config) -> Settings:
         """See :class:`Seq2SeqClass`."""
+        config.one_of("is_encoder_decoder", True, (True,))
         usual = {"num_decoder_layers": config.size("num_layers")}
         usual.update(relative_attention_num_buckets=32, relative_attention_max_distance=128)
         given = {name: value for name, value in config.entries.items() if value is not None}
         config = config._replace(entries={**usual, **given})
-        found: Settings = {ours: config.size(theirs) for ours, theirs in self.sizes.items()}
+        found: Settings = config.sizes(self.sizes)
         for first, *others in self.equal:
             found.update(dict.fromkeys(others, found[first]))
         size = found["encoder_embed_dim"] // found["encoder_attention_heads"]
@@ -126,7 +133,7 @@ class T5(Seq2SeqClass):
             "position_encoding": "t5",
             "layer_norm_eps": config.factor("layer_norm_epsilon", 1e-6),
             **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), rate),
-            **dict.fromkeys(LENGTHS, config.size(*self.longest)),
+            **dict.fromkeys(LENGTHS, config.length(*self.longest)),
         }
 
 
@@ -138,14 +145,16 @@ def _attention(prefix: str, ours: Tuple[str, ...]) -> Tuple[Joint, ...]:
 
 def _feed_forward(config: Config) -> Settings:
     """The form of the feed-forward sub-layer, and its activation."""
-    form = config.get("feed_forward_proj", "relu")
+    form = config.name("feed_forward_proj", "relu")
     form = _RENAMED.get(form, form)
     known = {theirs: ours for ours, theirs in _GATED.items()}
-    if form in known:
-        return {"feed_forward": known[form], "activation_fn": "relu"}
     gate, _, activation = form.rpartition("-")
     if gate not in ("", "gated"):
         raise UsageError(f"{config.path}: feed_forward_proj {form} is not supported")
+    for entry, value in (("dense_act_fn", activation), ("is_gated_act", gate == "gated")):
+        config.one_of(entry, value, (value,))  # what the class reads in place of the form
+    if form in known:
+        return {"feed_forward": known[form], "activation_fn": "relu"}
     named = config._replace(entries={"feed_forward_proj": activation})
     return {
         "feed_forward": "glu" if gate else "mlp",

@@ -64,7 +64,11 @@ def compare_translation(model: nn.Module, foreign: ForeignModel, source: str) ->
 
 
 def reference(
-    load: Callable[[], nn.Module], description: str, order: Mapping[str, Tensor], known: int
+    load: Callable[[], nn.Module],
+    description: str,
+    order: Mapping[str, Tensor],
+    known: int,
+    start: int = _END,
 ) -> ForeignModel:
     """The logits of a folder, computed by transformers.
 
@@ -73,13 +77,14 @@ def reference(
         description: the implementation, for messages.
         order: by side, the folder's number of each symbol of fairseq's dictionary, (V,).
         known: how many symbols the folder has; symbols that it lacks are taken for padding.
+        start: the folder's number of the token that begins a translation.
     """
 
     def logits(source: Tensor, target: Tensor) -> Tensor:
         model: Any = load()
         numbers = {side: torch.where(x < known, x, x[PAD]) for side, x in order.items()}
         inputs = numbers["decoder"][target]
-        inputs[:, 0] = model.config.decoder_start_token_id
+        inputs[:, 0] = start
         with torch.no_grad():
             out = model(
                 input_ids=numbers["encoder"][source],

@@ -139,26 +139,44 @@ def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[st
     if elsewhere or os.path.isfile(source):
         return list(read_lines(source)), source
     source = files.path("tokenizer.json")
-    content = _json(source)
-    if not content:
+    if not os.path.isfile(source):
         raise UsageError(
             f"{files.folder}: has neither vocab.txt nor tokenizer.json; save_pretrained of a "
             "tokenizer of transformers writes one (to import with a vocab.txt elsewhere: --vocab)"
         )
+    return [spelled(symbol) for symbol in in_order(numbers_in(source), source)], source
+
+
+def numbers_in(path: str) -> Dict[str, Any]:
+    """The number of each symbol in a tokenizer.json.
+
+    Raises:
+        UsageError: the file cannot be read, or has no vocabulary.
+    """
+    content = _json(path)
     try:
         numbers = content["model"]["vocab"]
         if isinstance(numbers, list):  # SentencePiece: pieces with their scores
             numbers = {piece: number for number, (piece, _) in enumerate(numbers)}
-        numbers = {**numbers, **{t["content"]: t["id"] for t in content.get("added_tokens", ())}}
-        symbols = sorted(numbers, key=lambda symbol: numbers[symbol])
+        added = content.get("added_tokens", ())
+        return {**numbers, **{str(token["content"]): token["id"] for token in added}}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{source}: has no vocabulary; give a folder with a vocab.txt") from error
-    if [numbers[symbol] for symbol in symbols] != list(range(len(symbols))):
+        raise UsageError(f"{path}: has no vocabulary; give a folder with a vocab.txt") from error
+
+
+def in_order(numbers: Mapping[str, Any], source: str) -> List[str]:
+    """The symbols of a vocabulary by number.
+
+    Raises:
+        UsageError: the numbers have gaps.
+    """
+    symbols = {number: symbol for symbol, number in numbers.items() if isinstance(number, int)}
+    if sorted(symbols) != list(range(len(numbers))):
         raise UsageError(
-            f"{source}: its {len(symbols)} symbols are not numbered from 0 to {len(symbols) - 1}; "
+            f"{source}: its {len(numbers)} symbols are not numbered from 0 to {len(numbers) - 1}; "
             "give a folder with a vocab.txt"
         )
-    return [spelled(symbol) for symbol in symbols], source
+    return [symbols[number] for number in range(len(numbers))]
 
 
 def spelled(symbol: str) -> str:

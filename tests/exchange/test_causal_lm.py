@@ -142,7 +142,14 @@ THEIRS = {
         },
     ),
     "bloom": ("hf-bloom", "Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
-    "gpt2": ("hf-gpt2", "GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "gpt2": (
+        "hf-gpt2",
+        "GPT2",
+        {
+            **{"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+            **{"bos_token_id": 0, "eos_token_id": 0},
+        },
+    ),
 }
 
 

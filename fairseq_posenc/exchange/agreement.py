@@ -1,0 +1,187 @@
+"""What has to agree in a folder of transformers: entries of config.json, tensors and symbols.
+
+Versions of the library read a folder that contradicts itself in different ways.  Where the output
+is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
+and version 5 the matrix.  Such folders are refused.
+"""
+
+import os
+from typing import List, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.kinds import LM_HEAD
+from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
+from fairseq_posenc.text.tokenizer import numbers_in
+
+#: Entries of config.json for sizes that some tensor has, and for numbers of layers.
+_SIZES = (
+    *("hidden_size", "embedding_size", "intermediate_size", "attention_key_size"),
+    *("num_attention_heads", "type_vocab_size", "n_embd", "n_head", "n_inner", "d_model"),
+    *("num_heads", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim"),
+)
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+#: What the number of rows is rounded up to, in models with few rows and with many.
+_FEW, _MANY = 8, 512
+
+
+def agreed(
+    folder: hf.Folder, vocabulary: Vocabulary, names: Sequence[str], width: str
+) -> Tuple[hf.Folder, List[str]]:
+    """A folder without the rows behind the last symbol, and notes on them.
+
+    Args:
+        folder: the folder.
+        vocabulary: its symbols.
+        names: tensors with a row for each symbol, the embedding first.
+        width: the entry of config.json for the channels of the embedding.
+
+    Raises:
+        UsageError: sizes, symbols or numbers of special symbols in config.json are not those of
+            tensors and vocabulary.
+    """
+    check_sizes(folder)
+    known = len(vocabulary.order) - vocabulary.missing
+    _check_numbers(folder.config, known)
+    tensors = dict(folder.parameters)
+    present = [name for name in names if name in tensors]
+    if present:
+        _check_shapes(folder, present, width)
+    notes: List[str] = []
+    for name in [name for name in present if tensors[name].dim() and len(tensors[name]) > known]:
+        rows = len(tensors[name])
+        if not _is_explained(folder, vocabulary, folder.parameters[present[0]]):
+            raise UsageError(
+                f"{folder.weights}: {name} has {rows} rows, but {vocabulary.source} has {known} "
+                "symbols; give the vocabulary that the model was trained with"
+            )
+        tensors[name] = tensors[name][:known]
+        notes.append(f"left out {rows - known} rows of {name} that have no symbol")
+    return folder._replace(parameters=tensors), notes
+
+
+def _check_shapes(folder: hf.Folder, names: Sequence[str], width: str) -> None:
+    """Refuse tensors with other sizes than config.json and the first of them say."""
+    config, tensors = folder.config, folder.parameters
+    rows = {name: len(tensors[name]) if tensors[name].dim() else 1 for name in names}
+    first, *others = names
+    sizes = {"vocab_size": (rows[first], "rows")}
+    if tensors[first].dim() == 2:
+        sizes[width] = tensors[first].size(1), "columns"
+    for entry, (size, what) in sizes.items():
+        if config.size(entry, size) != size:
+            raise UsageError(
+                f"{config.path}: {entry} is {config.size(entry)}, but {first} in {folder.weights} "
+                f"has {size} {what}"
+            )
+    for name in others:
+        if rows[name] != rows[first]:
+            raise UsageError(
+                f"{folder.weights}: {name} has {rows[name]} rows, and {first} has {rows[first]}"
+            )
+
+
+def _check_numbers(config: Config, known: int) -> None:
+    """Refuse numbers of special symbols that are those of no symbol."""
+    for entry, given in config.entries.items():
+        if not entry.endswith("_token_id") or given is None:
+            continue
+        for number in given if isinstance(given, list) else [given]:
+            whole = isinstance(number, int) and not isinstance(number, bool)
+            if not whole or not 0 <= number < known:
+                raise UsageError(
+                    f"{config.path}: {entry} is {given!r}; it must be the number of a symbol, from "
+                    f"0 to {known - 1}"
+                )
+
+
+def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
+    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up.
+
+    Args:
+        table: the embedding, with all its rows.
+    """
+    known = len(vocabulary.order) - vocabulary.missing
+    unknown = int(vocabulary.order[LEADING.index("<unk>")])
+    if unknown < known and bool((table[known:] == table[unknown]).all()):
+        return True  # an export writes these for symbols that the dictionary lacks
+    tokenizer = os.path.join(folder.path, "tokenizer.json")
+    if os.path.isfile(tokenizer) and len(numbers_in(tokenizer)) > known:
+        return False
+    multiple = _FEW
+    while multiple <= max(_FEW, min(_MANY, len(table) // 16)):
+        if -(-known // multiple) * multiple == len(table):
+            return True
+        multiple *= 2
+    return False
+
+
+def check_sizes(folder: hf.Folder) -> None:
+    """Refuse sizes that no tensor has, before a model of these sizes is built.
+
+    Raises:
+        UsageError: naming one of them.
+    """
+    config, tensors = folder.config, folder.parameters.values()
+    largest = max((size for tensor in tensors for size in tensor.shape), default=0)
+    limits = {**dict.fromkeys(_LAYERS, len(tensors)), **dict.fromkeys(_SIZES, largest)}
+    for key, limit in limits.items():
+        size = config.size(key, 1)
+        if tensors and size > limit:
+            raise UsageError(
+                f"{config.path}: {key} is {size}, but the tensors in {folder.weights} are "
+                f"{len(tensors)}, of at most {largest} rows or columns"
+            )
+
+
+def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bool:
+    """Whether the output is apart from the embedding.
+
+    Args:
+        folder: the folder.
+        tied: whether it is the embedding by config.json.
+        pairs: names of tensors that are equal then, output and embedding first.
+
+    Raises:
+        UsageError: the tensors of a pair differ, or there is no output of its own.
+    """
+    tensors = folder.parameters
+    for own, shared in pairs if tied else ():
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
+            raise UsageError(
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
+                "config.json is true; correct that entry or the weights"
+            )
+    if not tied and pairs[0][0] not in tensors:
+        raise UsageError(
+            f"{folder.weights}: has no tensor {pairs[0][0]}, though tie_word_embeddings in "
+            "config.json is false"
+        )
+    return not tied
+
+
+def move_output(folder: hf.Folder, reader: Reader, prefix: str) -> bool:
+    """Move the output weight of a model whose head is just that projection.
+
+    Args:
+        folder: the folder.
+        reader: its parameters.
+        prefix: start of the names in the encoder.
+
+    Returns:
+        whether it is apart from the token embedding.
+
+    Raises:
+        UsageError: as :func:`has_own_output`.
+    """
+    weight, tied = hf.DECODER + "weight", folder.config.flag("tie_word_embeddings", True)
+    own = has_own_output(folder, tied, (weight, prefix + hf.TOKENS))
+    if own:
+        reader.move_rows(weight, LM_HEAD + "weight")
+    reader.drop(weight)
+    return own
