@@ -151,7 +151,7 @@ def tokenize(args: argparse.Namespace) -> None:
     tokenizer.json, as save_pretrained writes them, and perhaps tokenizer_config.json: WordPiece,
     RoFormer's words of jieba, SentencePiece, byte-level BPE. Its symbols are for fairseq-preprocess
     --only-source --srcdict with the dict.txt that `import` or --dictionary writes: the two are the
-    same. [SEP] becomes </s>, [UNK] <unk>, and so on.
+    same. Special symbols get fairseq's names, [UNK] <unk> and so on; "[SEP]" in a text is text.
     """
     from fairseq_posenc.basics.lines import write_text
     from fairseq_posenc.text import preparation, tokenizer

@@ -17,9 +17,16 @@ from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import DICTIONARY, LEADING, MASK, read_vocabulary
 from fairseq_posenc.exchange.splitters import splitter_of
-from fairseq_posenc.exchange.symbols import ENCODER_ROLES, Marks, post_processor, write_symbols
+from fairseq_posenc.exchange.symbols import (
+    AS_TEXT,
+    ENCODER_ROLES,
+    Marks,
+    post_processor,
+    write_symbols,
+)
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.text.tokenizer import Files, description, find_files
+from fairseq_posenc.text.control_symbols import as_text
+from fairseq_posenc.text.tokenizer import Files, description, find_files, special_names
 
 #: fairseq's names of special symbols, by the entries of config.json for their numbers.
 _ROLES = {
@@ -117,9 +124,8 @@ def _copied(
         content = {**content, "post_processor": post_processor(marks, number)}
     roles = {role: names[ours] for role, ours in ENCODER_ROLES.items() if role != "bos_token"}
     del roles["eos_token"]
-    settings = {**roles, **files.settings, "model_input_names": inputs}
-    if not os.path.isfile(files.path("tokenizer.json")):
-        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    content = as_text(content, special_names(files, content))
+    settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
     Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")
     Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
     return WrittenTokenizer(order, ())

@@ -33,7 +33,7 @@ from fairseq_posenc.exchange.masked_class import MaskedClass
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.reader import ForeignParameters
-from fairseq_posenc.exchange.symbols import HIDDEN
+from fairseq_posenc.exchange.symbols import HIDDEN, MASK_NOTE
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.exchange.written import Stack
 
@@ -93,7 +93,8 @@ class MaskedExporter(CheckpointExporter):
         inverse = torch.empty(known, dtype=torch.long)
         inverse[order[:known]] = torch.arange(known)
         foreign = target.reference(folder, name, built, inverse)
-        return Exported(foreign, tokenizer.notes)
+        notes = (MASK_NOTE,) if built.language_model else ()
+        return Exported(foreign, (*tokenizer.notes, *notes))
 
 
 def _choose(

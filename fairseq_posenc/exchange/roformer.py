@@ -44,6 +44,7 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order
+from fairseq_posenc.exchange.symbols import MASK_NOTE
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.models import presets
 
@@ -155,7 +156,7 @@ class RoFormerExporter(CheckpointExporter):
             f"{name} of transformers{names.table_note(state)}",
         )
         note = "vocab.txt lists the dictionary; text must be tokenised as it was for training"
-        return Exported(foreign, (note,))
+        return Exported(foreign, (note, MASK_NOTE) if name.endswith("MaskedLM") else (note,))
 
 
 def _as_masked(checkpoint: NativeCheckpoint) -> NativeCheckpoint:

@@ -15,7 +15,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 #: Numbers of the fields of the messages.
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _TYPE, _SUFFIX, _BYTES = 3, 24, 35
-_CHARSMAP, _PREFIX, _EXTRA, _ESCAPE = 2, 3, 4, 5
+_NAME, _CHARSMAP, _PREFIX, _EXTRA, _ESCAPE = range(1, 6)
 
 
 class Piece(NamedTuple):
@@ -32,6 +32,7 @@ class Pieces(NamedTuple):
     kind: int  # :data:`UNIGRAM`, :data:`BPE` or another
     pieces: List[Piece]  # by number
     charsmap: bytes  # the compiled rules of the normalisation, empty if there are none
+    composed: bool  # whether these rules are those of NFKC, with more or without
     prefix: bool  # whether a space is put before the text
     squeezed: bool  # whether spaces at the ends and repeated ones are removed
     plain: bool  # whether spaces become part of the pieces behind them
@@ -66,6 +67,7 @@ def read_pieces(path: str) -> Pieces:
         trainer.get(_TYPE, UNIGRAM),
         pieces,
         get.get(_CHARSMAP, b""),
+        b"nfkc" in get.get(_NAME, b""),
         bool(get.get(_PREFIX, 1)),
         bool(get.get(_EXTRA, 1)),
         bool(get.get(_ESCAPE, 1)) and not trainer.get(_SUFFIX, 0),

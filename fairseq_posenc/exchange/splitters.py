@@ -11,15 +11,18 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.exchange import sentencepiece_file as spm
-from fairseq_posenc.exchange.reader import LEADING
-from fairseq_posenc.exchange.symbols import Splitter, split_at_spaces
+from fairseq_posenc.exchange.reader import LEADING, MASK
+from fairseq_posenc.exchange.symbols import SEPARATORS, Splitter, replace, split_at_spaces
+from fairseq_posenc.text.control_symbols import as_text
 from fairseq_posenc.text.preparation import Text
-from fairseq_posenc.text.tokenizer import find_files, spelled
+from fairseq_posenc.text.tokenizer import find_files, special_names, spelled
 
 #: How much less probable than the least probable piece an unknown character is.
 _UNKNOWN = 10.0
 _END_OF_WORD, _MARK, _SPACE = "</w>", "@@", "\u2581"
 _VERSION = "#version: 0.2"
+#: The step of tokenizer.json that lower-cases does not see where words end.
+_LAST_SIGMA = replace(r"(?<=[\p{Lu}\p{Ll}])Σ(?!\p{L})", "ς")
 _STRANGE = (
     "{} symbols of dict.txt are runs of characters that the model of SentencePiece does not know; "
     "its tokenizer splits longer runs of them into these, where fairseq reads <unk>"
@@ -49,10 +52,6 @@ class _Numbers:
         return self.of[symbol]
 
 
-def _replace(pattern: str, content: str) -> Dict[str, Any]:
-    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-
-
 def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
     """Merges of subword-nmt: its last symbols of words end in ``</w>``, the others in ``@@``."""
     lines = list(read_lines(path))
@@ -77,7 +76,7 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
         **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
     }
     decoder = {"type": "BPEDecoder", "suffix": _END_OF_WORD}
-    return Splitter(model, None, {"type": "WhitespaceSplit"}, decoder, tuple(numbers.hidden))
+    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, decoder, tuple(numbers.hidden))
 
 
 def _piece_of(symbol: str) -> str:
@@ -99,23 +98,30 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     strange = len(set(symbols[len(LEADING) :]) - {p.symbol for p in known} - _fillers(symbols))
     notes = () if not strange else (_STRANGE.format(strange),)
     make = _unigram if model.kind == spm.UNIGRAM else _merged
-    steps = [_replace(r"\s+", " ")]
+    steps = [SEPARATORS, replace(r"\s+", " ")]
     if model.charsmap:
         rules = base64.b64encode(model.charsmap).decode("ascii")
-        steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
+        # this step reads a letter and its accents together if they are short, and then leaves out
+        # what the rules do not join
+        composed = [{"type": "NFC"}] if model.composed else []
+        steps += [*composed, {"type": "Precompiled", "precompiled_charsmap": rules}, *composed]
     if model.squeezed:
-        steps += [_replace(" {2,}", " "), _replace("^ | $", "")]
+        steps += [replace(" {2,}", " "), replace("^ | $", "")]
     if model.prefix:
         steps.append({"type": "Prepend", "prepend": _SPACE})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
+    if model.squeezed:  # a text can have this sign, too
+        steps.append(replace(f"{_SPACE}+$", ""))
     joined = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
     parts: List[Dict[str, Any]] = [joined, {"type": "ByteFallback"}, {"type": "Fuse"}]
     if model.prefix:
         parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    unread = {*LEADING, MASK, *_fillers(symbols), *(p.symbol for p in known if p.kind == spm.BYTE)}
+    split = as_text({"model": make(known, numbers, model.bytes)}, unread)
     return Splitter(
-        make(known, numbers, model.bytes),
+        split["model"],
         {"type": "Sequence", "normalizers": steps},
-        None,
+        split.get("pre_tokenizer"),
         {"type": "Sequence", "decoders": parts},
         tuple(numbers.hidden),
         notes,
@@ -178,8 +184,9 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
     file = os.path.join(path, "tokenizer.json")
     if not os.path.isfile(file):
         raise Inexact("its tokenizer has no tokenizer.json")
-    content = read_json_object(file, f"{file}:")
-    ours = {theirs: name for name, theirs in find_files(path).special().items()}
+    files, content = find_files(path), read_json_object(file, f"{file}:")
+    ours = {theirs: name for name, theirs in files.special().items()}
+    content = as_text(content, [*special_names(files, content), *_fillers(symbols)])
     model, numbers = dict(content["model"]), _Numbers(symbols)
     listed = _names(model["vocab"])
     tokens = {token["content"]: token for token in content.get("added_tokens", ())}
@@ -268,7 +275,7 @@ def splitter_of(
             "before, and join it after"
         )
     if text.lowercase:
-        steps = [{"type": "Lowercase"}, *([found.normalizer] if found.normalizer else [])]
+        steps = [_LAST_SIGMA, {"type": "Lowercase"}, found.normalizer]
         found = found._replace(
             normalizer={"type": "Sequence", "normalizers": steps},
             sentencepiece=None,  # a SentencePiece model has no such step

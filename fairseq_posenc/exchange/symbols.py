@@ -13,6 +13,15 @@ from fairseq_posenc.exchange.reader import LEADING, MASK
 HIDDEN = -65504.0
 
 
+#: Entries of tokenizer_config.json by which tokenizer.json is read as it is, and names of special
+#: symbols in a text are text.
+AS_TEXT = {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True}
+MASK_NOTE = (
+    "its tokenizer reads the name of a special symbol in a text as text; for a text with a mask, "
+    "give it split_special_tokens=False"
+)
+
+
 class Marks(NamedTuple):
     """What a tokenizer puts around texts.
 
@@ -44,6 +53,15 @@ ENCODER_ROLES = {
     **{"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"},
     **{"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": MASK},
 }
+
+
+def replace(pattern: str, content: str) -> Dict[str, Any]:
+    """A step of tokenizer.json that replaces what matches a pattern."""
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+#: Python, and so fairseq, takes these for spaces, and the steps of tokenizer.json do not.
+SEPARATORS = replace(r"[\x1c-\x1f]", " ")
 
 
 class Splitter(NamedTuple):
@@ -80,7 +98,7 @@ def split_at_spaces(symbols: List[str]) -> Splitter:
     number = {symbol: index for index, symbol in enumerate(symbols)}
     note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
     model = {"type": "WordLevel", "vocab": number, "unk_token": "<unk>"}
-    return Splitter(model, None, {"type": "WhitespaceSplit"}, None, (), (note,))
+    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, None, (), (note,))
 
 
 def write_symbols(
@@ -127,7 +145,7 @@ def write_symbols(
     settings = {
         **marks.roles,
         "additional_special_tokens": [name for name in others if name in number],
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        **AS_TEXT,
         "model_input_names": marks.inputs,
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,

@@ -102,7 +102,7 @@ class MaskedLanguageModel(FolderModel):
         """The symbols that the model reads, special ones included.
 
         Args:
-            text: raw text, in which ``<mask>`` is the mask.
+            text: raw text; in that of a masked language model, ``<mask>`` is the mask.
             second: the second text of a pair.
         """
         return tokens_of(self._dictionary, self._numbers(_example(text, second)))
@@ -118,7 +118,9 @@ class MaskedLanguageModel(FolderModel):
         return torch.cat(parts)
 
     def _symbols(self, text: str) -> List[str]:
-        spans = text.split(MASK)
+        if self._folder.head is not None:  # the texts of a classifier have no masks
+            return self._text.source(text)
+        spans = text.replace(self._text.mask, MASK).split(MASK)
         if self._folder.text.subwords == "transformers":
             # in byte-level BPE, the symbol of a word holds the space before it; so does the mask
             spans[:-1] = [span.rstrip() for span in spans[:-1]]

@@ -1,8 +1,9 @@
 """Text to symbols as the tokenizer of an imported model makes them.
 
 A folder of the ``transformers`` library describes its tokenizer by a ``tokenizer.json`` or by a
-``vocab.txt`` with a ``tokenizer_config.json``.  The tokens are those of that library; only the
-special ones get fairseq's names.  Neither PyTorch nor fairseq is imported.
+``vocab.txt`` with a ``tokenizer_config.json``.  The tokens are those of that library with
+``split_special_tokens``: the name of a special one in a text is text.  Only the special ones get
+fairseq's names.  Neither PyTorch nor fairseq is imported.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.text.control_symbols import as_text
 
 #: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
 ROLES = (
@@ -259,7 +261,7 @@ def load(folder: str) -> Tokenizer:
     special = {theirs: ours for ours, theirs in names.items()}
     # tokenizer.json cannot hold the words of jieba, and holds another rule in their place
     if files.kind != _JIEBA and os.path.isfile(files.path("tokenizer.json")):
-        tokenizer = _from_json(files.path("tokenizer.json"))
+        tokenizer = _from_json(files)
     elif files.kind in (_JIEBA, _BERT, ""):
         tokenizer = _word_pieces(files)
     else:
@@ -296,14 +298,26 @@ def description(files: Files) -> Optional[Dict[str, Any]]:
         return _json(files.path("tokenizer.json"))
     if files.kind not in (_BERT, ""):
         return None
-    found: Dict[str, Any] = json.loads(_word_pieces(files).to_str())
+    tokenizer = _word_pieces(files)
+    tokenizer.add_special_tokens(sorted(files.special().values()))
+    found: Dict[str, Any] = json.loads(tokenizer.to_str())
     return found
 
 
-def _from_json(path: str) -> Any:
-    tokenizers = import_extra("tokenizers", "tokenize")
+def special_names(files: Files, content: Mapping[str, Any]) -> List[str]:
+    """The names of all special symbols of a tokenizer.json, and fairseq's."""
+    marked = [t["content"] for t in content.get("added_tokens", ()) if t.get("special")]
+    return [*marked, *files.special().values(), *RESERVED]
+
+
+def _from_json(files: Files) -> Any:
+    tokenizers, path = import_extra("tokenizers", "tokenize"), files.path("tokenizer.json")
+    content = _json(path)
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(path)
+        names = special_names(files, content)
+        added = [t for t in content.get("added_tokens", ()) if t["content"] not in names]
+        content = as_text({**content, "added_tokens": added}, names)
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the package raises nothing more specific
         raise UsageError(f"{path}: is no tokenizer ({error})") from error
     tokenizer.no_truncation()
@@ -336,7 +350,6 @@ def _word_pieces(files: Files) -> Any:
         roformer = import_extra("transformers.models.roformer.tokenization_utils", "tokenize")
         words_of = roformer.JiebaPreTokenizer(numbers)
         tokenizer.pre_tokenizer = splitters.PreTokenizer.custom(words_of)
-    tokenizer.add_special_tokens([name for name in special.values() if name in numbers])
     return tokenizer
 
 

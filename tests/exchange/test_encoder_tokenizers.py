@@ -32,7 +32,8 @@ def lines_of(seed, count):
 
 
 TRAIN, TEST = lines_of(1, 200), [*lines_of(1, 215)[200:], *lines_of(2, 10), "bado ☃ lo"]
-TEST += ["ba   be  bi"]
+SPACED = "ba   be  bi"
+TEST += ["<s> ba", "</s>", "ba <pad>", "<unk>be", "ba <mask> be", "[CLS] ba [SEP]", SPACED]
 
 
 def unigram(folder):
@@ -107,6 +108,11 @@ def test_raw_text_gives_the_logits_of_fairseq(format, kind, transformers, tmp_pa
     torch.testing.assert_close(have[..., order][real], want[real], atol=1e-5, rtol=1e-5)
     best = torch.tensor(order)[want[real].argmax(-1)]  # a symbol of dict.txt
     assert torch.equal(have[real].argmax(-1), best)
+    tokenizer.save_pretrained(tmp_path / "again")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again(TEST)["input_ids"] == tokenizer(TEST)["input_ids"]
+    (masked,) = again([f"ba {again.mask_token} be"], split_special_tokens=False)["input_ids"]
+    assert masked.count(again.mask_token_id) == 1
     convert("import", format, tmp_path / "out", tmp_path / "back", "--verify")
     returned = native.read_native(str(tmp_path / "back" / "checkpoint.pt"), None)
     before = native.read_native(str(path), None)

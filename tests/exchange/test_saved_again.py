@@ -39,6 +39,10 @@ def test_a_folder_that_transformers_saved_again_returns(name, transformers, tmp_
     for auto in (f"AutoModelFor{AUTO[kind.arch]}", "AutoTokenizer"):
         part = getattr(transformers, auto).from_pretrained(tmp_path / "theirs")
         part.save_pretrained(tmp_path / "again")
+    for folder in ("theirs", "again"):  # the name of a special symbol in a text is text
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / folder)
+        ids = tokenizer(f"x{tokenizer.pad_token}", add_special_tokens=False)["input_ids"]
+        assert tokenizer.pad_token_id not in ids and tokenizer.unk_token_id in ids
     convert("import", target, tmp_path / "again", tmp_path / "back", "--verify")
     symbols = (tmp_path / "back" / "dict.txt").read_text().split()[::2]
     known = {symbol for file in path.parent.glob("dict*txt") for symbol in file.read_text().split()}

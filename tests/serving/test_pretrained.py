@@ -77,7 +77,8 @@ def test_filled_masks_are_the_most_probable_symbols(loaded):
         index = dictionary.index(filled.token)
         assert filled.probability == pytest.approx(probabilities[index], abs=1e-6)
         assert filled.text == f"the {filled.token} ."
-    assert model.tokens("the <mask> .") == ["<s>", "the", "<mask>", ".", "</s>"]
+    assert model.tokens("the<mask>.") == ["<s>", "the", "<mask>", ".", "</s>"]
+    assert loaded("texts").tokens("the<mask>.") == ["<s>", "<unk>", "</s>"]  # a classifier's text
 
 
 @torch.no_grad()
