@@ -130,7 +130,7 @@ def _check_tables(loaded: Loaded, target: Seq2SeqClass, one: bool) -> None:
     if not target.two_embeddings and not (one and torch.equal(*tables)):
         raise UsageError(
             f"{loaded.path}: was trained without --share-all-embeddings, but {target.architecture} "
-            "of transformers has one embedding for source and target; MarianMTModel has two; "
+            "of transformers has one embedding for source and target; hf-remote-code holds two; "
             "nothing was written"
         )
 

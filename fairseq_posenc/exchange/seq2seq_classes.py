@@ -1,14 +1,17 @@
 """BART's classes of transformers for translation: which models they hold, and their config.json.
 
-sinusoidal or learned positions, norms last                       MarianMTModel
-the same with a norm of the embeddings                            BartForConditionalGeneration
+Marian's own sinusoids, norms last                                MarianMTModel
+learned positions, norm of the embeddings, norms last             BartForConditionalGeneration
 the same with norms first                                         MBartForConditionalGeneration
 sinusoidal positions, norms first                                 M2M100ForConditionalGeneration
 
 T5's is in :mod:`~fairseq_posenc.exchange.seq2seq_t5`.
 """
 
-from typing import Any, Collection, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
+
+import torch
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.exchange import huggingface as hf
@@ -61,8 +64,8 @@ class Seq2SeqClass:
     #: tables of positions by side, and the rows before that of the first position
     tables: Mapping[str, str] = {side: f"model.{side}.embed_positions.weight" for side in SIDES}
     offset = 2
-    #: whether save_pretrained leaves the tables out
-    loses_tables = False
+    #: makes the tables (rows, C) of a class that computes them anew in place of saving them
+    computed: Optional[Callable[[int, int], Tensor]] = None
     #: whether its projections have biases
     biased = True
     #: settings, beside sizes, of which the class can express every value
@@ -169,11 +172,19 @@ class Seq2SeqClass:
     usual: Mapping[str, bool] = {}
 
 
+def marian_sinusoids(rows: int, channels: int) -> Tensor:
+    """sin(i / 10000^(2t/C)) for all t, then the cosines, (rows, C); i from 0."""
+    t = torch.arange(0, channels, 2, dtype=torch.float64)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000.0 ** (t / channels)
+    return torch.cat((angles.sin(), angles.cos()), dim=1).float()[:, :channels]
+
+
 class Marian(Seq2SeqClass):
-    """``MarianMTModel``."""
+    """``MarianMTModel``, whose sinusoids have other frequencies than fairseq's."""
 
     architecture, model_type = "MarianMTModel", "marian"
-    two_embeddings, offset, loses_tables, start = True, 0, True, "<pad>"
+    two_embeddings, offset, start = True, 0, "<pad>"
+    computed = staticmethod(marian_sinusoids)
     usual = {"normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": False}
 
     def shares(self, config: Config) -> bool:

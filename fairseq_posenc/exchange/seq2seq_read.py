@@ -142,10 +142,10 @@ def _read_tables(reader: Reader, source: Seq2SeqClass, settings: Settings) -> Li
     rows, channels = settings["max_source_positions"], settings["encoder_embed_dim"]
     tables = {}
     for side, theirs in source.tables.items():
-        if theirs in reader or not source.loses_tables:
+        if theirs in reader or source.computed is None:
             tables[side] = positions(reader, theirs, source.offset, rows)
         else:
-            tables[side] = marian_sinusoids(rows, channels)
+            tables[side] = source.computed(rows, channels)
     usual = SinusoidalPositionalEmbedding.get_embedding(PAD + 1 + rows, channels, PAD)[PAD + 1 :]
     if all(
         table.shape == usual.shape and torch.allclose(table, usual, rtol=0, atol=1e-6)
@@ -156,13 +156,6 @@ def _read_tables(reader: Reader, source: Seq2SeqClass, settings: Settings) -> Li
     settings["position_encoding"] = "learned"
     for side, table in tables.items():
         put_positions(reader, table, TABLE.format(side), source.tables[side])
-    if source.loses_tables:
+    if source.computed is not None:
         return ["its positions are not fairseq's sinusoids: they become learned tables"]
     return []
-
-
-def marian_sinusoids(rows: int, channels: int) -> Tensor:
-    """sin(i / 10000^(2t/C)) for all t, then the cosines, (rows, C); i from 0."""
-    t = torch.arange(0, channels, 2, dtype=torch.float64)
-    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000.0 ** (t / channels)
-    return torch.cat((angles.sin(), angles.cos()), dim=1).float()[:, :channels]

@@ -101,13 +101,20 @@ def _write_tables(
             table[target.offset : target.offset + length] = module(text)[0].float()
             if length < rows:
                 notes.append(f"the {side} knows {length} positions; behind them its table is zero")
+        if target.computed is not None:
+            _refuse_other(table, target.computed(rows, channels), side, loaded.path, target)
         state[theirs] = table
-    if target.loses_tables:
-        notes.append(
-            "save_pretrained of this class leaves out the tables of positions, without which it "
-            "computes others; keep these files"
-        )
     return notes
+
+
+def _refuse_other(table: Tensor, own: Tensor, side: str, path: str, target: Seq2SeqClass) -> None:
+    """Refuse a table that the class would lose, whose own is another."""
+    if not torch.allclose(table, own, rtol=0, atol=1e-5):
+        raise UsageError(
+            f"{path}: the positions of the {side} are not those that {target.architecture} of "
+            "transformers computes, and its save_pretrained leaves others out; hf-remote-code "
+            "holds them; nothing was written"
+        )
 
 
 _SIDE_NAMES = {"encoder": "source", "decoder": "target"}

@@ -45,7 +45,7 @@ def test_the_card_of_a_language_model_says_what_trained_it(transformers, tmp_pat
 @pytest.mark.parametrize(
     "name, settings, tag, languages",
     [
-        ("hf-marian", TRANSLATIONS["sinusoidal"][1], "translation", ["en", "de"]),
+        ("hf-m2m100", TRANSLATIONS["m2m100"][1], "translation", ["en", "de"]),
         ("hf-remote-code", ["--position-encoding", "rotary"], "translation", ["en", "de"]),
         ("hf-roberta", {"position_encoding": "learned"}, "fill-mask", None),
         ("hf-roformer", {"pooler_activation_fn": "gelu"}, "text-classification", None),

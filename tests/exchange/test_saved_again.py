@@ -30,7 +30,6 @@ def written(folder, name):
     return name, trained(folder, position_encoding=encodings[name]), MASKED
 
 
-# Marian's class is left out: save_pretrained loses its tables of positions
 @pytest.mark.parametrize("name", "grouped gpt2 bart t5 hf-roberta".split())
 @torch.no_grad()
 def test_a_folder_that_transformers_saved_again_returns(name, transformers, tmp_path):

@@ -11,7 +11,7 @@ from support.translations import EXPRESSED, NORMS_FIRST, SHARED, WORDS, write_tr
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.kinds import PAD, TRANSLATION
-from fairseq_posenc.exchange.seq2seq_read import marian_sinusoids
+from fairseq_posenc.exchange.seq2seq_classes import marian_sinusoids
 from fairseq_posenc.exchange.seq2seq_t5 import CLASSES
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
@@ -31,8 +31,7 @@ def exported(transformers, tmp_path_factory):
         if name not in made:
             folder = tmp_path_factory.mktemp("seq2seq")
             target, flags = EXPRESSED[name]
-            other = WORDS[::-1] + ["more"] if name == "two embeddings" else None
-            path = write_translation(folder / "ours", *flags, target=other)
+            path = write_translation(folder / "ours", *flags)
             convert("export", target, path, folder / "theirs", "--verify")
             made[name] = path, folder / "theirs"
         return made[name]
@@ -70,7 +69,7 @@ def translations(transformers, path, theirs, beam):
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("name", ["sinusoidal", "two embeddings", "unscaled", "m2m100", "swiglu"])
+@pytest.mark.parametrize("name", ["unscaled", "mbart", "m2m100", "swiglu"])
 def test_translations_are_the_same(name, beam, exported, transformers):
     ours, theirs = translations(transformers, *exported(name), beam)
     assert ours == theirs
@@ -79,13 +78,15 @@ def test_translations_are_the_same(name, beam, exported, transformers):
 
 def test_models_of_fairseq_itself_are_taken(transformers, tmp_path, capsys):
     """They have a table of sinusoids by default, or a learned one."""
-    for number, flags in enumerate([[], ["--encoder-learned-pos"]]):
+    learned = ["--encoder-learned-pos", "--decoder-learned-pos", "--layernorm-embedding"]
+    for target, flags in (("hf-m2m100", NORMS_FIRST), ("hf-bart", learned)):
         path = write_translation(tmp_path / "ours", *flags, *SHARED, arch="transformer")
-        convert("export", "hf-marian", path, tmp_path / str(number), "--verify")
-        assert "largest difference from MarianMTModel" in capsys.readouterr().out
+        convert("export", target, path, tmp_path / target, "--verify")
+        name = CLASSES[target].architecture
+        assert f"largest difference from {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", [name for name in EXPRESSED if name != "two embeddings"])
+@pytest.mark.parametrize("name", EXPRESSED)
 @torch.no_grad()
 def test_every_row_returns_as_a_checkpoint_that_computes_the_same(name, exported, tmp_path):
     (path, theirs), target = exported(name), EXPRESSED[name][0]
@@ -167,6 +168,27 @@ def test_marians_sinusoids_are_those_of_the_class(transformers):
     torch.testing.assert_close(marian_sinusoids(64, 32), table.detach(), atol=1e-6, rtol=0)
 
 
+@torch.no_grad()
+def test_marians_own_models_return_and_stay_right_when_saved_again(transformers, tmp_path):
+    """The class saves no tables of positions and computes its own, so it gets no others."""
+    their_model(transformers, tmp_path / "theirs", "marian")
+    path = tmp_path / "ours" / "checkpoint.pt"
+    convert("import", "hf-marian", tmp_path / "theirs", tmp_path / "ours")
+    convert("export", "hf-marian", path, tmp_path / "back", "--verify")
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "back").eval()
+    model.save_pretrained(tmp_path / "again")
+    again = transformers.MarianMTModel.from_pretrained(tmp_path / "again").eval()
+    tokens = torch.randint(4, 44, (2, 50))
+    want, got = (m(input_ids=tokens, decoder_input_ids=tokens).logits for m in (model, again))
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+    state = torch.load(path)
+    state["model"]["decoder.embed_positions.weight"][5] += 1
+    torch.save(state, path)
+    words = ["positions of the decoder are not those that MarianMTModel", "hf-remote-code holds"]
+    refuses(words, "export", "hf-marian", path, tmp_path / "changed")
+    assert not (tmp_path / "changed").exists()
+
+
 def test_foreign_models_that_are_built_otherwise_are_refused(transformers, tmp_path):
     their_model(transformers, tmp_path / "theirs", "bart")
     file = tmp_path / "theirs" / "config.json"
@@ -200,6 +222,9 @@ T5 = EXPRESSED["t5"][1]
     "target, flags, words",
     [
         ("hf-marian", ["--position-encoding", "rotary"], "--position-encoding rotary"),
+        ("hf-marian", ["--position-encoding", "sinusoidal", *SHARED], "hf-remote-code holds"),
+        ("hf-marian", ["--position-encoding", "learned", *SHARED], "hf-remote-code holds"),
+        ("hf-marian", ["--position-encoding", "none", *SHARED], "hf-remote-code holds"),
         ("hf-marian", ["--position-encoding", "sinusoidal", *NORMS_FIRST], "normalize-before True"),
         ("hf-marian", ["--position-encoding", "learned", "--norm", "rms"], "--norm rms"),
         ("hf-marian", ["--position-encoding", "learned", "--kv-heads", "2"], "--kv-heads 2"),

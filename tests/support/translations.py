@@ -23,12 +23,6 @@ _BART = ["--position-encoding", "learned", "--layernorm-embedding", *SHARED]
 
 #: Models by name: their format, and their flags.
 EXPRESSED = {
-    "sinusoidal": ("hf-marian", ["--position-encoding", "sinusoidal", *SHARED]),
-    "two embeddings": (
-        "hf-marian",
-        ["--encoder-position-encoding", "sinusoidal", "--decoder-position-encoding", "learned"],
-    ),
-    "no biases": ("hf-marian", ["--position-encoding", "none", "--no-bias", *SHARED]),
     "bart": ("hf-bart", [*_BART, "--activation-fn", "gelu"]),
     "unscaled": ("hf-bart", [*_BART, "--no-scale-embedding", "--decoder-layers", "1"]),
     "mbart": ("hf-mbart", [*_BART, *NORMS_FIRST]),
@@ -112,7 +106,8 @@ def write_seq2seq(target: Seq2SeqClass, folder: Path) -> Path:
     state[target.shared] = torch.randn(len(SYMBOLS), channels)
     for name in target.tables.values():
         rows = (40 + target.offset, channels) if target.biased else (32, 1)
-        state[name] = torch.randn(rows)
+        computed = target.computed  # Marian's
+        state[name] = torch.randn(rows) if computed is None else computed(*rows)
     return save_folder(folder, config, state, SYMBOLS)
 
 
