@@ -12,6 +12,7 @@ from fairseq_posenc.cli.command import (
     load_plug_in,
     number,
     place,
+    switch,
     user_dir,
 )
 from fairseq_posenc.cli.documents import context_from, given_context
@@ -34,6 +35,7 @@ from fairseq_posenc.serving.model_folder import Search
         metavar="FILE",
         help="the subword file of the target, if it is another",
     ),
+    switch("--trust-subwords", "pack subwords that do not fit the dictionary and the data, too"),
     argument(
         "--regression-range",
         nargs=2,
@@ -97,6 +99,7 @@ def pack(args: argparse.Namespace) -> None:
         args.regression_range,
         text.target_subword_file,
         context_from(args),
+        args.trust_subwords,
     )
     report = write_folder(wanted, args.out_dir)
     if report is not None:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
@@ -41,9 +41,12 @@ from fairseq_posenc.serving.translate import Hardware
 from fairseq_posenc.text import tokenizer
 from fairseq_posenc.text.documents import Context
 from fairseq_posenc.text.preparation import Text
-from fairseq_posenc.text.subwords import SUBWORD_FILES
+from fairseq_posenc.text.subwords import KINDS, SUBWORD_FILES, check_subwords
 from fairseq_posenc.training.reading.data import SETTINGS as READING
 from fairseq_posenc.training.tasks import span_prediction
+
+#: How many texts of the data are compared with the subwords, and how many symbols of each.
+_TEXTS, _LONGEST = 300, 300
 
 
 class Pack(NamedTuple):
@@ -66,6 +69,7 @@ class Pack(NamedTuple):
     target_subword_file: Optional[str] = None
     # the sentences before a sentence that a model of documents is given, or None
     context: Optional[Context] = None
+    trust_subwords: bool = False  # do not compare the subwords with the dictionaries and the data
 
 
 def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
@@ -110,6 +114,7 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
         report = _export(wanted, folder, overrides_of(folder))
+        _check_subwords(wanted, folder)
         Path(folder.file(SETTINGS)).write_text(folder.with_digests().settings(), "utf-8")
         name = os.path.basename(os.path.abspath(out_dir))
         content = card(name, folder, state, wanted.about, scores, report)
@@ -215,6 +220,39 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
     for name in tokenizer.FILES:
         if os.path.isfile(os.path.join(source, name)):
             _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
+
+
+def _check_subwords(wanted: Pack, folder: ModelFolder) -> None:
+    """Read the subwords, and refuse those of another model unless the user insists."""
+    kind, target = folder.text.subwords, wanted.target_subword_file
+    sides = [("--subword-file", wanted.subword_file)]
+    if folder.task == "translation":
+        sides.append(sides[0] if target is None else ("--target-subword-file", target))
+    for name, (flag, file) in zip(folder.dictionaries, sides):
+        subwords, path = KINDS[kind](file), os.path.join(wanted.data, name)
+        if not wanted.trust_subwords:
+            shown = f"--subwords {kind}" if file is None else f"{flag} {file}"
+            check_subwords(kind, subwords, _symbols(_read(path, "--data")), _texts(path), shown)
+
+
+def _texts(dictionary: str) -> List[List[str]]:
+    """Some texts of the data beside a dictionary, in symbols and without unknown ones."""
+    folder, name = os.path.split(dictionary)
+    side = name[len("dict") : -len("txt")]  # "." where there is only one
+    files = sorted(Path(folder).glob(f"*{side}idx"))
+    if not files:
+        return []
+    symbols, path = Dictionary.load(dictionary), str(files[0].with_suffix(""))
+    try:
+        data = data_utils.load_indexed_dataset(path, symbols)
+        some = [data[n][:_LONGEST] for n in range(min(_TEXTS, len(data)))]
+    except Exception as error:  # fairseq asserts, or reads nonsense
+        raise UsageError(
+            f"--data {files[0]}: cannot be read ({error}); make the data again, or give "
+            "--trust-subwords"
+        ) from error
+    texts = [symbols.string(numbers).split() for numbers in some]
+    return [text for text in texts if symbols.unk_word not in text]
 
 
 def _symbols(dictionary: str) -> List[str]:

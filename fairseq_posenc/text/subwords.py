@@ -3,8 +3,11 @@
 Each entry of :data:`KINDS` is a way in which recipes and model folders split text.
 """
 
+import contextlib
+import io
 import re
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from collections import Counter
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
@@ -33,24 +36,40 @@ class Subwords(NamedTuple):
     split: Split  # the symbols of a line of words
     join: Join  # the words of symbols, on one line
     mask: str = "<mask>"  # the spelling in text of the symbol ``<mask>``
+    # whether text can be split into a symbol
+    makes: Callable[[str], bool] = lambda symbol: True
 
 
 def _none(path: Optional[str]) -> Subwords:
-    return Subwords(str.split, " ".join)
+    return Subwords(str.split, " ".join, makes=lambda symbol: _kind_of(symbol) is None)
 
 
 def _merges(path: Optional[str]) -> Any:
-    module = import_extra("subword_nmt.apply_bpe", "subwords of subword-nmt")
+    module, said = import_extra("subword_nmt.apply_bpe", "subwords of subword-nmt"), io.StringIO()
     try:
-        with open(str(path), encoding="utf-8") as codes:
+        with open(str(path), encoding="utf-8") as codes, contextlib.redirect_stderr(said):
             return module.BPE(codes)
     except (OSError, ValueError, SystemExit) as error:
-        raise UsageError(f"{path}: cannot be read as merges of subword-nmt ({error})") from error
+        reason = said.getvalue().partition("\n")[0] or error  # of SystemExit, what it printed
+        raise UsageError(
+            f"{path}: cannot be read as merges of subword-nmt ({reason}); give the file that "
+            "subword-nmt learned"
+        ) from error
+
+
+def _merged(merges: Any, piece: str) -> bool:
+    """True for a character, or what merges make of several."""
+    made = merges.bpe_codes_reverse
+    return len(piece) == 1 or piece in made or piece + "</w>" in made
 
 
 def _subword_nmt(path: Optional[str]) -> Subwords:
     merges = _merges(path)
-    return Subwords(lambda line: merges.process_line(line).split(), _without_marks)
+    return Subwords(
+        lambda line: merges.process_line(line).split(),
+        _without_marks,
+        makes=lambda symbol: _merged(merges, re.sub("(?<=.)@@$", "", symbol)),
+    )
 
 
 def _without_marks(symbols: List[str]) -> str:
@@ -89,18 +108,29 @@ def unmarked(line: str) -> str:
     return line.replace(f" {MARK}", "")
 
 
-def _marked(of_word: Split) -> Subwords:
-    """Words of Chinese text, whose symbols are marked but for the first."""
+def _marked(of_word: Split, makes: Callable[[str], bool]) -> Subwords:
+    """Words of Chinese text, whose symbols are marked but for the first.
+
+    Args:
+        of_word: the symbols of a word.
+        makes: whether text can be split into a symbol, without its mark.
+    """
 
     def join(symbols: List[str]) -> str:
         return _BESIDE_HAN.sub("", unmarked(" " + " ".join(symbols)).strip())
 
-    return Subwords(lambda line: [s for word in line.split() for s in of_word(word)], join)
+    return Subwords(
+        lambda line: [s for word in line.split() for s in of_word(word)],
+        join,
+        makes=lambda symbol: makes(re.sub(f"^{MARK}(?=.)", "", symbol)),
+    )
 
 
 def _marked_pieces(path: Optional[str]) -> Subwords:
     merges = _merges(path)
-    return _marked(lambda word: in_pieces(word, merges.process_line))
+    return _marked(
+        lambda word: in_pieces(word, merges.process_line), lambda piece: _merged(merges, piece)
+    )
 
 
 def can_be_symbol(word: str) -> bool:
@@ -118,7 +148,10 @@ def _marked_words(path: Optional[str]) -> Subwords:
                 "learn-subwords marked-words` wrote"
             )
         known.add(word)
-    return _marked(lambda word: [word] if word in known else in_characters(word))
+    return _marked(
+        lambda word: [word] if word in known else in_characters(word),
+        lambda piece: len(piece) == 1 or piece in known,
+    )
 
 
 def _sentencepiece(path: Optional[str]) -> Subwords:
@@ -126,8 +159,15 @@ def _sentencepiece(path: Optional[str]) -> Subwords:
     try:
         pieces = module.SentencePieceProcessor(model_file=path)
     except (OSError, RuntimeError) as error:
-        raise UsageError(f"{path}: cannot be read as a model of SentencePiece ({error})") from error
-    return Subwords(lambda line: pieces.encode(line, out_type=str), pieces.decode_pieces)
+        raise UsageError(
+            f"{path}: cannot be read as a model of SentencePiece ({error}); give the file that "
+            "SentencePiece learned"
+        ) from error
+    return Subwords(
+        lambda line: pieces.encode(line, out_type=str),
+        pieces.decode_pieces,
+        makes=lambda symbol: len(symbol) == 1 or not pieces.is_unknown(pieces[symbol]),
+    )
 
 
 def _transformers(path: Optional[str]) -> Subwords:
@@ -146,7 +186,7 @@ def _bytes(symbols: Dict[int, str]) -> Subwords:
         known = bytes(numbers[symbol] for symbol in found if symbol in numbers)
         return known.decode("utf-8", "replace")
 
-    return Subwords(split, join)
+    return Subwords(split, join, makes=numbers.__contains__)
 
 
 #: From the path of the file in a model folder, if there is one.
@@ -174,3 +214,57 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
 SUBWORDS = tuple(SUBWORD_FILES)
 #: The kinds that take a line as it is, with all its white space.
 RAW = ("transformers", "text8", "enwik8")
+#: The marks that the symbols of some kinds have.
+_MARKS = {
+    "subword-nmt": re.compile(".+@@$"),
+    "sentencepiece": re.compile("\u2581"),
+    "marked-pieces or marked-words": re.compile(f"{MARK}."),
+}
+#: The largest share of symbols that may not fit.  The subwords of a model were measured at 0 to
+#: 0.2 %; those of another text, or of another size, at 5 % or more.
+_STRANGE = 0.03
+
+
+def _kind_of(symbol: str) -> Optional[str]:
+    """The kind whose mark a symbol has, or None."""
+    return next((kind for kind, mark in _MARKS.items() if mark.match(symbol)), None)
+
+
+def check_subwords(
+    kind: str,
+    subwords: Subwords,
+    symbols: Sequence[str],
+    texts: Sequence[List[str]],
+    shown: str,
+) -> None:
+    """Refuse subwords that are not those of a model.
+
+    Args:
+        kind: one of :data:`SUBWORDS`.
+        subwords: what its entry in :data:`KINDS` made.
+        symbols: the symbols of the model's dictionary, without fairseq's own.
+        texts: some of the model's data in symbols, or none.
+        shown: the flag that sets the subwords, with its value.
+
+    Raises:
+        UsageError: many symbols of the dictionary cannot come from the subwords, or these split
+            the texts into many that the dictionary does not have.
+    """
+    known = set(symbols)
+    words = (lambda text: unmarked(" ".join(text))) if "marked" in kind else subwords.join
+    again = [symbol for text in texts for symbol in subwords.split(words(text))]
+    for split, fits, fault in (
+        (symbols, subwords.makes, "of the dictionary's symbols are not among them"),
+        (again, known.__contains__, "of the data, split by them, are not in the dictionary"),
+    ):
+        strange = [symbol for symbol in split if not fits(symbol)]
+        if len(strange) > _STRANGE * len(split):
+            marks = Counter(map(_kind_of, symbols))
+            theirs = max(_MARKS, key=marks.__getitem__)
+            marked = kind not in theirs and marks[theirs] > _STRANGE * len(symbols)
+            instead = f"--subwords {theirs} and its file" if marked else "those of the training"
+            raise UsageError(
+                f"{shown}: {len(strange) / len(split):.0%} {fault} "
+                f"({', '.join(list(dict.fromkeys(strange))[:3])}); give {instead}, or "
+                "--trust-subwords to pack these"
+            )

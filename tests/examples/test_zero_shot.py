@@ -22,7 +22,8 @@ def packed(once):
 
     def make(folder):
         made = write_task_model(folder / "made", "language_modeling")
-        cli.main(["pack", str(made / "model.pt"), str(folder / "packed"), "--data", f"{made}/data"])
+        flags = ["--data", f"{made}/data", "--trust-subwords"]
+        cli.main(["pack", str(made / "model.pt"), str(folder / "packed"), *flags])
 
     return once("zero-shot", make) / "packed"
 

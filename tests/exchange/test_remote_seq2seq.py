@@ -143,10 +143,10 @@ def test_a_model_folder_says_how_text_was_prepared_and_searched(transformers, tm
         assert files[0].read_bytes() == files[1].read_bytes()
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "one" / "target")
     known = len(WORDS_OF_FOLDER) + 4
-    numbers = [n if n < known else 3 for n in tokenizer("the dog barks cat")["input_ids"]]
+    numbers = [n if n < known else 3 for n in tokenizer("the dog milks cat")["input_ids"]]
     place = {word: 4 + n for n, word in enumerate(WORDS_OF_FOLDER[::-1])}
-    barks = [3] * 5  # b@@ a@@ r@@ k@@ s
-    assert numbers == [place["the"], place["do@@"], place["g"], *barks, place["cat"], 2]
+    milks = [3] * 5  # m@@ i@@ l@@ k@@ s
+    assert numbers == [place["the"], place["do@@"], place["g"], *milks, place["cat"], 2]
 
 
 @pytest.mark.parametrize(

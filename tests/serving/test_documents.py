@@ -99,7 +99,7 @@ def test_a_line_that_is_too_long_is_empty_and_in_no_context(capsys):
 def packed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")
     made = write_model(folder / "made", words=[*WORDS, SEPARATOR])
-    flags = ["--context", "2", "--ctranslate2", "auto"]
+    flags = ["--context", "2", "--ctranslate2", "auto", "--trust-subwords"]
     cli.main(["pack", str(made / "model.pt"), str(folder / "x"), "--data", f"{made}/data", *flags])
     return folder / "x"
 

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from support.commands import ROOT
-from support.model_folders import write_model
+from support.model_folders import MERGES, write_model
 
 from fairseq_posenc import cli
 from fairseq_posenc.basics.errors import UsageError
@@ -145,6 +147,36 @@ def test_packs_all_or_nothing(model, tmp_path, case):
         packed(model, tmp_path / "out", *flags)
     assert str(error.value).count("\n") == 0
     assert sorted(os.listdir(tmp_path)) == ["empty", "other"]
+
+
+#: The merges in the file, the other flags, and the message.
+SUBWORDS = {
+    "those of another text": (["d o", "o g</w>"], MOSES, "file .*: 57% of the .*the, cat, sleeps"),
+    "those of a longer list": ([*MERGES, "do g</w>"], MOSES, "25% of the data.*dog.*the training"),
+    "a file of another kind": (["\u2581the\t-3.5"], MOSES, "as merges of subword-nmt .*line 2"),
+    "none": (None, [], "none: 14% .*do@@.*--subwords subword-nmt and its file, or --trust-sub"),
+}
+
+
+@pytest.mark.parametrize("case", SUBWORDS)
+def test_subwords_of_another_model_are_refused(model, tmp_path, case, capsys):
+    merges, flags, message = SUBWORDS[case]
+    data = shutil.copytree(model / "data", tmp_path / "data")
+    for lang in ("en", "de"):
+        text = Dictionary.load(str(data / f"dict.{lang}.txt"))
+        builder = MMapIndexedDatasetBuilder(str(data / f"train.en-de.{lang}.bin"))
+        builder.add_item(text.encode_line("the do@@ g barks .", add_if_not_exist=False))
+        builder.finalize(str(data / f"train.en-de.{lang}.idx"))
+    if merges is not None:
+        (tmp_path / "codes").write_text("\n".join(["#version: 0.2", *merges, ""]))
+        flags = [*flags, "--subword-file", tmp_path / "codes"]
+    words = ["pack", model / "model.pt", tmp_path / "out", "--data", data, *flags]
+    with pytest.raises(SystemExit, match=message):
+        posenc(*words)
+    assert not (tmp_path / "out").exists() and capsys.readouterr().err == ""
+    if "kind" not in case:
+        posenc(*words, "--trust-subwords")
+        assert (tmp_path / "out" / "model.json").exists()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])

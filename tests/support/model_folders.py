@@ -15,7 +15,9 @@ from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.training.reading.data import Settings, write_settings
 
 WORDS = ["the", "cat", "sleeps", "do@@", "g", "barks", "."]
-CODES = "#version: 0.2\nd o\nt h\nth e</w>\nc a\nca t</w>\n"
+MERGES = ["d o", "t h", "th e</w>", "c a", "ca t</w>", "e p", "s l", "sl e", "sle ep"]
+MERGES += ["sleep s</w>", "b a", "ba r", "bar k", "bark s</w>"]
+CODES = "\n".join(["#version: 0.2", *MERGES, ""])
 
 
 def dictionary(words: Any = WORDS) -> Dictionary:

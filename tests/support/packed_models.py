@@ -36,7 +36,7 @@ def folder_of(once):
             task, settings = MODELS[name]
             write_task_model(folder / "made", task, **settings)
         made = folder / "made"
-        flags = ["--data", made / "data"]
+        flags = ["--data", made / "data", "--trust-subwords"]  # texts are symbols
         cli.main([str(word) for word in ("pack", made / "model.pt", folder / "packed", *flags)])
 
     return lambda name: once(f"packed-{name}", lambda folder: make(folder, name)) / "packed"

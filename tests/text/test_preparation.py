@@ -188,7 +188,8 @@ def test_a_tokenizer_needs_its_file(tmp_path):
     model = write_task_model(tmp_path / "made", "masked_lm")
     with pytest.raises(SystemExit, match="give one of subword-nmt, .* with --subword-file"):
         pack(model, tmp_path / "out", "--subwords", "marked-pieces")
-    folder = pack(model, tmp_path / "out", "--lowercase", "--tokenizer", "jieba")
+    flags = ["--lowercase", "--tokenizer", "jieba", "--trust-subwords"]
+    folder = pack(model, tmp_path / "out", *flags)
     assert folder.text == Text(tokenizer="jieba", lowercase=True)
     card = (tmp_path / "out/README.md").read_text()
     assert "Tokeniser: jieba; subwords: none; lower case." in card

@@ -11,7 +11,14 @@ from support.recipes import error_of, recipe_module, write
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.cli import main
 from fairseq_posenc.text.preparation import Preparation, Text
-from fairseq_posenc.text.subwords import BYTES, KINDS, SUBWORD_FILES, can_be_symbol, in_pieces
+from fairseq_posenc.text.subwords import (
+    BYTES,
+    KINDS,
+    SUBWORD_FILES,
+    can_be_symbol,
+    check_subwords,
+    in_pieces,
+)
 
 
 def letters(word):
@@ -59,7 +66,7 @@ def test_every_text_comes_back_whatever_the_list(tmp_path):
     draw = random.Random(3)
     for size in (0, 3, 9):
         known = [word for word in draw.sample(LINE.split(), size) if can_be_symbol(word)]
-        split, join, _ = KINDS["marked-words"](write(tmp_path / "words.txt", known))
+        split, join, *_ = KINDS["marked-words"](write(tmp_path / "words.txt", known))
         for _ in range(50):
             line = " ".join(draw.choices(LINE.split(), k=draw.randint(1, 12)))
             assert " ".join(split(line)).replace(" ##", "") == line
@@ -97,7 +104,7 @@ def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
 
 @pytest.mark.parametrize("kind", ["text8", "enwik8"])
 def test_symbols_of_bytes_are_readable_and_give_the_text_back(kind, tmp_path):
-    split, join, _ = KINDS[kind](None)
+    split, join, *_ = KINDS[kind](None)
     assert split("a cat") == (["a", "_" if kind == "text8" else "<20>", *"cat"])
     assert split("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to a model of text8
     lines = ["a  line of words ", ""] + (["“a”\té 日本 _ <"] if kind == "enwik8" else [])
@@ -109,6 +116,33 @@ def test_symbols_of_bytes_are_readable_and_give_the_text_back(kind, tmp_path):
 
 def test_every_kind_says_whether_it_has_a_file():
     assert sorted(KINDS) == sorted(SUBWORD_FILES)
+
+
+LEARNED = {
+    "subword-nmt": ["--operations", "20"],
+    "sentencepiece": ["--vocabulary-size", "60"],
+    "marked-pieces": ["--operations", "20"],
+    "marked-words": ["--vocabulary-size", "60"],
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "transformers"])
+def test_subwords_fit_the_dictionary_of_the_text_that_they_split(kind, tmp_path):
+    draw, path = random.Random(2), None
+    words = [f"{a}{b}" for a in ("walk", "talk", "sing") for b in ("", "s", "ing", "er")]
+    words += WORDS if kind != "text8" else []
+    lines = [" ".join(draw.choices(words, k=9)) for _ in range(90)]
+    if kind in LEARNED:
+        if kind == "sentencepiece":
+            pytest.importorskip("sentencepiece", reason="learns the subwords")
+        path = str(tmp_path / kind)
+        main(["learn-subwords", kind, *LEARNED[kind], path, write(tmp_path / "in", lines)])
+    subwords = KINDS[kind](path)
+    texts = [subwords.split(line) for line in lines]
+    symbols = sorted({symbol for text in texts for symbol in text})
+    check_subwords(kind, subwords, symbols, texts, "x")
+    with pytest.raises(SystemExit, match="x: 100% of the dictionary's symbols are not among them"):
+        check_subwords(kind, subwords, ["\u2581dog", "do@@", "##dog"], [], "x")
 
 
 def test_one_command_splits_as_two_do(tmp_path):
