@@ -52,13 +52,19 @@ def settings_of(folder: ModelFolder, threads: Sequence[int], types: Sequence[str
 
 
 def measure(
-    folder: ModelFolder, source: str, reference: str, settings: Sequence[Setting], rounds: int
+    folder: ModelFolder,
+    source: str,
+    reference: str,
+    settings: Sequence[Setting],
+    rounds: int,
+    flags: Sequence[str] = (),
 ) -> Tuple[List[Dict[str, Any]], str]:
     """Measure settings in turn, *rounds* times.
 
     Args:
         folder: the model folder.
         rounds: number of times.
+        flags: other flags of the command.
 
     Returns:
         for each setting its medians by the names in :data:`COLUMNS`, where ``same`` is the number
@@ -80,8 +86,8 @@ def measure(
     outputs: Dict[Setting, List[str]] = {}
     for _ in range(rounds):
         for setting in settings:
-            starts[setting].append(_run(folder, setting, b"")[0])
-            taken, written = _run(folder, setting, text)
+            starts[setting].append(_run(folder, setting, b"", flags)[0])
+            taken, written = _run(folder, setting, text, flags)
             totals[setting].append(taken)
             outputs[setting] = written.decode("utf-8").split("\n")[:-1]
     rows, first = [], outputs[settings[0]]
@@ -99,8 +105,10 @@ def measure(
     return rows, str(metric.get_signature())
 
 
-def _run(folder: ModelFolder, setting: Setting, text: bytes) -> Tuple[Times, bytes]:
-    flags = ["--engine", setting.engine, "--threads", str(setting.threads)]
+def _run(
+    folder: ModelFolder, setting: Setting, text: bytes, others: Sequence[str]
+) -> Tuple[Times, bytes]:
+    flags = [*others, "--engine", setting.engine, "--threads", str(setting.threads)]
     if setting.engine == "ctranslate2":
         flags += ["--compute-type", setting.weights]
     command = [sys.executable, "-m", "fairseq_posenc", "translate", "--model", folder.path, *flags]
@@ -120,8 +128,15 @@ def _median(times: Sequence[Times]) -> Times:
     return Times(*(statistics.median(column) for column in zip(*times)))
 
 
-def run(folder: ModelFolder, source: str, reference: str, threads: List[int], rounds: int) -> None:
+def run(
+    folder: ModelFolder,
+    source: str,
+    reference: str,
+    threads: List[int],
+    rounds: int,
+    flags: Sequence[str] = (),
+) -> None:
     """Measure a model folder with fairseq, and exported in float32 and int8; print the table."""
     chosen = settings_of(folder, threads, ("float32", "int8"))
-    rows, signature = measure(folder, source, reference, chosen, rounds)
+    rows, signature = measure(folder, source, reference, chosen, rounds, flags)
     print(plain_table(rows, COLUMNS), NOTE, signature, sep="\n")

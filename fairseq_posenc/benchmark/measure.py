@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
+from fairseq.utils import import_user_module
 from torch import nn
 
 from fairseq_posenc import register
@@ -70,6 +71,7 @@ def prepare_process(args: argparse.Namespace) -> None:
 
 def _peak(kind: Type[Subject], entry: str, job: str, args: argparse.Namespace) -> float:
     register()  # the command line did so in another process
+    import_user_module(args)
     prepare_process(args)
     run = kind(entry, args).start(job)
     for _ in range(2):  # the gradients of the first step are still allocated in the second

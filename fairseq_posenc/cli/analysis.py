@@ -13,6 +13,7 @@ from fairseq_posenc.cli.command import (
     place,
     quieten,
     switch,
+    user_dir,
 )
 
 LENGTH = 128  # default number of positions; fewer if the model has fewer
@@ -24,6 +25,7 @@ LENGTH = 128  # default number of positions; fewer if the model has fewer
     argument("checkpoint"),
     place("OUTPUT", "a .png, .pdf or .svg file", type=Path),
     argument("--length", type=int, help=f"positions drawn ({LENGTH}, or fewer)"),
+    user_dir(),
 )
 def positions(args: argparse.Namespace) -> None:
     """Plot what a checkpoint learned about positions.
@@ -44,7 +46,7 @@ def positions(args: argparse.Namespace) -> None:
     h_i is the expectation of q_i k_i* for two tokens with the same input, whose channels are
     independent with unit variance.
     """
-    load_plug_in()
+    load_plug_in(args.user_dir)
     from fairseq_posenc.analysis.positions_figure import plot
 
     plot(args.checkpoint, args.output, args.length, LENGTH)
@@ -104,6 +106,7 @@ def training(args: argparse.Namespace) -> None:
     number("--tokens", "score only N tokens, spread over the text"),
     number("--max-tokens", "tokens per batch", 8192),
     switch("--cpu", "do not use a GPU"),
+    user_dir(),
 )
 def extrapolation(args: argparse.Namespace) -> None:
     """Plot perplexity against context length, for checkpoints and settings side by side.
@@ -131,7 +134,7 @@ def extrapolation(args: argparse.Namespace) -> None:
     The curve of a model with a position table ends at the length of the table. A dashed line marks
     the training length. The perplexities are also printed as a table and written to --csv.
     """
-    load_plug_in()
+    load_plug_in(args.user_dir)
     from fairseq_posenc.analysis.extrapolation import plot
 
     plot(args)
@@ -150,6 +153,7 @@ def extrapolation(args: argparse.Namespace) -> None:
         "--tolerance", "smallest singular value that counts, as a share of the largest", kind=float
     ),
     number("--threshold", "for sparsity, see above", 1e-3, float),
+    user_dir(),
 )
 def analyse(args: argparse.Namespace) -> None:
     """Rank and sparsity of a checkpoint's attention matrices, layer by layer.
@@ -190,7 +194,7 @@ def analyse(args: argparse.Namespace) -> None:
     model. It is cut into sequences of --length tokens, with </s> after each line and, for a masked
     LM, <s> before each sequence. No token is masked.
     """
-    load_plug_in()
+    load_plug_in(args.user_dir)
     from fairseq_posenc.analysis.attention import report
 
     report(args)

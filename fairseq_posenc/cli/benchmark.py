@@ -13,6 +13,7 @@ from fairseq_posenc.cli.command import (
     load_plug_in,
     number,
     switch,
+    user_dir,
 )
 
 
@@ -92,6 +93,7 @@ def _lengths(parser: argparse.ArgumentParser) -> None:
     argument("--csv", metavar="FILE", help="write the table"),
     argument("--json", metavar="FILE", help="write the table and the settings"),
     argument("--plot", metavar="FILE", help="with --lengths: draw time and memory"),
+    user_dir("your encodings, and other parts of --archs"),
 )
 def benchmark(args: argparse.Namespace) -> None:
     """Time training steps, beam search and attention of architectures against each other.
@@ -156,9 +158,11 @@ def benchmark(args: argparse.Namespace) -> None:
 
         path, source, reference = args.translate
         threads = [args.threads] if args.threads else [1, 2]
-        folders.run(read_model_folder(path, "--translate"), source, reference, threads, args.repeat)
+        flags = [] if args.user_dir is None else ["--user-dir", args.user_dir]
+        folder = read_model_folder(path, "--translate")
+        folders.run(folder, source, reference, threads, args.repeat, flags)
         return
-    load_plug_in()
+    load_plug_in(args.user_dir)
     from fairseq_posenc.benchmark.run import run as run_benchmark
 
     run_benchmark(args)
@@ -168,8 +172,9 @@ def _refuse_others(args: argparse.Namespace) -> None:
     """Refuse flags that have no meaning for a model folder, and fewer rounds than one."""
     parser = argparse.ArgumentParser()
     declare(parser, *benchmark.arguments)
+    used = ("translate", "threads", "repeat", "user_dir")
     for name, usual in vars(parser.parse_args([])).items():
-        if name not in ("translate", "threads", "repeat") and getattr(args, name) != usual:
+        if name not in used and getattr(args, name) != usual:
             raise UsageError(f"{flag_of(name)}: has no effect with --translate; drop it")
     at_least(args, threads=1, repeat=1)
 

@@ -90,6 +90,7 @@ def select(args: argparse.Namespace) -> List[str]:
         "last epoch, or update, to use with --num-epoch-checkpoints or --num-update-checkpoints",
         metavar="NUMBER",
     ),
+    user_dir(),
 )
 def average(args: argparse.Namespace) -> None:
     """Average the parameters of several checkpoints into one for fairseq-generate.
@@ -97,7 +98,7 @@ def average(args: argparse.Namespace) -> None:
     The result has no optimiser state: use it for generation, or to start a new training run
     with --finetune-from-model or --restore-file.
     """
-    load_plug_in()
+    load_plug_in(args.user_dir)
     from fairseq_posenc.basics.files import check_writable, refuse_own_source
     from fairseq_posenc.checkpoints.averaging import average_checkpoints
     from fairseq_posenc.checkpoints.reading import write_checkpoint

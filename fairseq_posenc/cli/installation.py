@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optiona
 
 from fairseq_posenc import __version__, register
 from fairseq_posenc.basics.packages import EXTRAS
-from fairseq_posenc.cli.command import command, load_plug_in, quieten
+from fairseq_posenc.cli.command import command, load_plug_in, quieten, user_dir
 
 if TYPE_CHECKING:
     from fairseq_posenc.flags.registry import Registry
@@ -102,14 +102,14 @@ def path(args: argparse.Namespace) -> None:
     print(FOLDER)
 
 
-@command("list", "print architectures, encodings and their papers")
+@command("list", "print architectures, encodings and their papers", user_dir("list your own, too"))
 def list_(args: argparse.Namespace) -> None:
     """Print all values that the plug-in's flags accept.
 
     They are position encodings, rules and samplers of positions, attentions, norms, feed-forwards,
     generated tasks, formats of import and export, and the architectures with their sizes.
     """
-    load_plug_in()
+    load_plug_in(args.user_dir)
     print(catalogue())
 
 

@@ -15,7 +15,7 @@ def test_the_start_is_taken_off(tmp_path, monkeypatch):
     """Processes that take one second to start, and two more for every line."""
     pytest.importorskip("sacrebleu", reason="an extra: BLEU")
 
-    def run(folder, setting, text):
+    def run(folder, setting, text, flags):
         out = text.replace(b"b", b"c") if setting.weights == "int8" else text
         return folders.Times(9.0, 1.0 + 2 * text.count(b"\n")), out
 

@@ -177,6 +177,27 @@ def test_a_full_disk_under_standard_output_is_one_line():
     assert done.stderr.count("\n") == 1 and "standard output: cannot be written" in done.stderr
 
 
+def leaves(parser, *words):
+    """The commands of a parser that have none of their own, by their words."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups:
+        yield " ".join(words), parser
+    for name, command in groups[0].choices.items() if groups else ():
+        yield from leaves(command, *words, name)
+
+
+def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
+    reads = re.compile("checkpoint|model folder|`fairseq-posenc pack`", re.IGNORECASE)
+    taking = {"list", "import", "generate-task"}  # what else names the user's own parts
+    for words, parser in leaves(get_parser()):
+        shown = [f"{action.metavar or action.dest} {action.help}" for action in parser._actions]
+        if any(map(reads.search, shown)):
+            taking.add(words)
+    assert {"average", "plot positions", "benchmark", "translate"} < taking
+    flags = {words: parser._option_string_actions for words, parser in leaves(get_parser())}
+    assert taking == {words for words in flags if "--user-dir" in flags[words]}
+
+
 # --- doctor
 
 

@@ -37,6 +37,11 @@ def test_an_encoding_with_flags_trains_decodes_and_takes_overrides(own, toy, tmp
     assert stretched.status == 0 and stretched.hypotheses() != plain
     refused = generate(own, toy.separate, tmp_path, "--model-overrides", "{'gaussian_width': 9.0}")
     assert "gaussian_width=9.0" in refused.message() and "trained with 4.0" in refused.message()
+    listed, path = posenc("list", *own).out, tmp_path / "checkpoint_last.pt"
+    assert "  gaussian         a penalty on the logits" in listed
+    assert posenc("plot", "positions", path, tmp_path / "out.png", *own).status == 0
+    average = ("average", "--inputs", path, "--output", tmp_path / "out.pt")
+    assert posenc(*average, *own).status == 0
     again = run("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, "--arch",
                 "posenc_transformer", *SMALL, "--position-encoding", "gaussian")  # fmt: skip
     assert "--gaussian-width 8.0" in again.message() and "another --save-dir" in again.message()
