@@ -115,9 +115,9 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
         except RuntimeError as error:
             if "Error(s) in loading state_dict" in str(error):
                 raise UsageError(
-                    "--path {}: the parameters do not fit the model that its settings and the "
-                    "dictionaries of the data describe ({}); give the data folder it was trained "
-                    "on, and no --model-overrides of sizes".format(
+                    "{}: the parameters do not fit the model that its settings and the "
+                    "dictionaries of the data describe ({}); give the data folder that it was "
+                    "trained on, and change no sizes".format(
                         ":".join(filenames), _first_mismatch(error)
                     )
                 ) from error

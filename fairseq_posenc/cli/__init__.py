@@ -58,7 +58,10 @@ def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:
 
 def parse(words: Sequence[str]) -> Tuple[Run, argparse.Namespace]:
     """The function of a command, and its arguments, which can be sent to another process."""
-    args = get_parser(words[0] if words else None).parse_args(words)
+    args, unknown = get_parser(words[0] if words else None).parse_known_args(words)
+    parser = vars(args).pop("parser")
+    if unknown:  # argparse would compare them with the flags that stand before the command
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return vars(args).pop("run"), args
 
 

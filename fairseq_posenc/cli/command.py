@@ -65,7 +65,7 @@ def add_commands(
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if each.run is not None:
-            subparser.set_defaults(run=each.run)
+            subparser.set_defaults(run=each.run, parser=subparser)
         declare(subparser, *each.arguments)
 
 

@@ -13,7 +13,7 @@ from fairseq_posenc.command_line.machine import allow_bfloat16, check_machine
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.usage import flags_of_parser, one_line
 from fairseq_posenc.flags.values import check_values
-from fairseq_posenc.models import FAMILIES, family_of
+from fairseq_posenc.models import FAMILIES, Family, family_of
 
 
 def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
@@ -24,15 +24,30 @@ def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[s
         parser: the parser of a command of fairseq.
         words: the command line.
     """
-    ours = [flag_of(name) for name in plug_in_flags()]
+    arch, own = _value_of(("--arch", "-a"), words), plug_in_flags()
     unknown = message.partition("unrecognized arguments: ")[2].split()
-    given = [flag for flag in ours for word in unknown if word.partition("=")[0] == flag]
-    arch = _value_of(("--arch", "-a"), words)
-    if given and arch and family_of(arch) is None:
+    names = [word.partition("=")[0][2:].replace("-", "_") for word in unknown]
+    for name in sorted(names, key=lambda name: name not in own):  # those of the plug-in first
+        having = [family for family in FAMILIES.values() if name in family.settings()]
+        if having:
+            return f"{flag_of(name)}: {_where_it_belongs(name, having, arch)}"
+    return one_line(message, flags_of_parser(parser), words)
+
+
+def _where_it_belongs(name: str, having: Sequence[Family], arch: Optional[str]) -> str:
+    """The models that have a setting which this one has not, or how it is given without --arch."""
+    if arch is None:
+        return (
+            "is of the model, and its checkpoint has the value; what may differ is given as "
+            f"--model-overrides \"{{'{name}': VALUE}}\""
+        )
+    if family_of(arch) is None:
         instead = _instead_of(arch)
-        use = f"give --arch {instead}, which is {arch} with this flag" if instead else "drop it"
-        return f"{given[0]}: --arch {arch} is fairseq's own and has no such flag; {use}"
-    return one_line(message, [*flags_of_parser(parser), *ours], words)
+        known = instead in [family.model for family in having]
+        use = f"give --arch {instead}, which is {arch} with this flag" if known else "drop it"
+        return f"--arch {arch} is fairseq's own and has no such flag; {use}"
+    models = " or ".join(f"{family.what} (--arch {family.model})" for family in having)
+    return f"--arch {arch} has no such flag; drop it, or train {models}"
 
 
 def _value_of(flags: Sequence[str], words: Sequence[str]) -> Optional[str]:
@@ -75,6 +90,10 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
             raise UsageError(
                 f"{''.join(given[:1])}{text}: expected a number, or a list such as [1e-3,5e-4]"
             ) from wrong
+        except RuntimeError as wrong:
+            if wrong.args:  # fairseq raises it bare where no model was given
+                raise
+            raise UsageError("--arch: required; `fairseq-posenc list` prints all") from wrong
         except KeyError as wrong:
             if wrong.args != (None,):  # fairseq looks for a task that was not given
                 raise

@@ -21,6 +21,7 @@ from fairseq_posenc.encodings.random_positions import (
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.flags.usage import near
 
 FLAG = "--position-encoding"
 #: fairseq's tables of vectors that are added to the embeddings.
@@ -181,7 +182,7 @@ def parse_encodings(value: str, given: str = "") -> List[Encoding]:
             known = ", ".join(sorted(ENCODINGS))
             raise UsageError(
                 f"{given}: unknown encoding {name!r}; known: {known}; several are joined "
-                f"with +; {MAY_BE_OWN}"
+                f"with +; {MAY_BE_OWN}{near(name, list(ENCODINGS), shown=0)}"
             )
     if len(set(names)) < len(names):
         raise UsageError(f"{given}: an encoding is named twice")

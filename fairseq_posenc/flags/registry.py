@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, Callable, Dict, Generic, List, NamedTuple, Optional, Protocol, TypeVar
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.usage import near
 
 
 class _HasFlags(Protocol):
@@ -85,12 +86,12 @@ class Registry(Dict[str, Entry], Generic[Entry]):
             UsageError: there is none; the message lists the registered names.
         """
         if name not in self:
-            raise UsageError(f"{self.flag} {name}: must be {self.choices()}")
+            raise UsageError(f"{self.flag} {name}: must be {self.choices(name)}")
         return self[name]
 
-    def choices(self) -> str:
-        """The registered names, and how another name may be right, for messages."""
-        return f"{' or '.join(self)}; {MAY_BE_OWN}"
+    def choices(self, name: str) -> str:
+        """The registered names, how *name* may be right, and the nearest to it, for messages."""
+        return f"{' or '.join(self)}; {MAY_BE_OWN}{near(name, list(self), shown=0)}"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
         """The distinct flags of all entries; entries may share a dataclass or inherit from one.

@@ -172,7 +172,8 @@ def check_value(
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
         reason = (metadata.get("refused") or {}).get(value)
-        known = choices.choices() if isinstance(choices, Registry) else " or ".join(choices)
+        named = isinstance(choices, Registry)
+        known = choices.choices(str(value)) if named else " or ".join(choices)
         raise UsageError(f"{flag_of(name)} {value}: {reason or 'must be ' + known}")
     bounds = _bounds(metadata)
     if not bounds:

@@ -115,7 +115,10 @@ def test_damaged_settings_are_refused(tmp_path, case):
 
 
 WRONG = {
-    "the dictionaries of another model": (["--data", "{other}"], "give the data folder"),
+    "the dictionaries of another model": (
+        ["--data", "{other}"],
+        "error: /.*/model.pt: the parameters do not fit .*; give the data folder that it was",
+    ),
     "no dictionary": (["--data", "{empty}"], "has no dict.en.txt"),
     "no subwords": (["--subword-file", "{empty}/none"], "there is no such file"),
     "no subwords of the target": (
