@@ -56,19 +56,21 @@ def adapt_heads(stack: Any, state_dict: Dict[str, Tensor], name: str) -> None:
     """
     # layers are alike, and those of a checkpoint may be renumbered later
     grouped = {
-        _LAYER.sub("layers.*.", f"{name}.{path}"): (module.head_dim, module.kv_heads)
+        _LAYER.sub("layers.*.", f"{name}.{path}"): module
         for path, module in stack.named_modules()
         if hasattr(module, "kv_heads")
     }
     changed: Dict[int, int] = {}
     for key, x in state_dict.items():
         match = _PROJECTIONS.match(key)
-        found = grouped.get(_LAYER.sub("layers.*.", match[1])) if match else None
-        if found is None or len(x) == found[0] * found[1]:
+        module = grouped.get(_LAYER.sub("layers.*.", match[1])) if match else None
+        if match is None or module is None:
             continue
-        head_dim, kv_heads = found
+        head_dim, kv_heads = module.head_dim, module.kv_heads
         heads, rest = divmod(len(x), head_dim)
-        if rest or (heads % kv_heads and kv_heads % heads):
+        if heads == kv_heads or rest or (heads % kv_heads and kv_heads % heads):
+            continue
+        if not _same_widths(module, state_dict, match[1]):
             continue  # another model altogether, which loading refuses
         if stack.strict_positions:
             raise UsageError(
@@ -83,3 +85,15 @@ def adapt_heads(stack: Any, state_dict: Dict[str, Tensor], name: str) -> None:
             "warm start: %s has %d heads of keys and values for the %d of the checkpoint (%s)",
             *(name, kv_heads, heads, how),
         )
+
+
+def _same_widths(module: Any, state_dict: Dict[str, Tensor], name: str) -> bool:
+    """True if the attention *name* has the inputs and the queries of *module*."""
+    q, k = (state_dict.get(f"{name}.{part}_proj.weight") for part in "qk")
+    queries = (module.q_proj.out_features, module.q_proj.in_features)
+    return (
+        q is not None
+        and k is not None
+        and q.shape == queries
+        and k.size(1) == module.k_proj.in_features
+    )

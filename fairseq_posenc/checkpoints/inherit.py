@@ -33,6 +33,8 @@ HEADS = ("pooler_activation_fn", "spectral_norm_classification_head", "pooler", 
 BY_TASK = "segments"
 #: a setting of packed samples, which fine-tuning does not have
 PACKED = "document_mask"
+#: settings of the checkpoint that a run starts from where its folder has none, in fairseq's order
+FIRST = ("continue_once", "finetune_from_model")
 _HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\.")
 _TABLE = "num_positions"  # see _inherit_positions
 
@@ -66,8 +68,8 @@ def _source(args: Options) -> Optional[Tuple[str, str]]:
         return "--restore-file", named
     if PathManager.isfile(own):
         return "--save-dir, resuming from", own
-    pretrained = option(args, "finetune_from_model")
-    return ("--finetune-from-model", pretrained) if pretrained else None
+    given = ((flag_of(name), option(args, name)) for name in FIRST)
+    return next(((flag, path) for flag, path in given if path), None)
 
 
 def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -> None:

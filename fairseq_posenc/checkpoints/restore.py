@@ -16,9 +16,9 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import refuse_unknown
-from fairseq_posenc.checkpoints.inherit import no_such_file
+from fairseq_posenc.checkpoints.inherit import FIRST, no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import (
     check_initial_weights,
@@ -31,7 +31,9 @@ from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
 from fairseq_posenc.checkpoints.resuming import (
     check_same_kind,
     check_settings_of,
+    first_mismatch,
     keep_longest,
+    misfit,
     without_epochs_if_done,
 )
 from fairseq_posenc.checkpoints.run_record import check_dictionaries, check_direction, start_record
@@ -118,7 +120,7 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
                     "{}: the parameters do not fit the model that its settings and the "
                     "dictionaries of the data describe ({}); give the data folder that it was "
                     "trained on, and change no sizes".format(
-                        ":".join(filenames), _first_mismatch(error)
+                        ":".join(filenames), first_mismatch(error)
                     )
                 ) from error
             raise
@@ -164,8 +166,9 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             text = str(error)
             if text.startswith("--finetune-from-model"):
                 raise UsageError(text.partition(": {")[0]) from error
-            if text.startswith("Cannot load model parameters from checkpoint"):
-                raise _misfit(text, error.__context__) from error
+            if path is not None and text.startswith("Cannot load model parameters from"):
+                cause = error.__context__ or error
+                raise misfit(path, checkpoint, trainer.cfg.model, cause) from error
             raise
         if path is not None and warm:
             log_taken(path, *_names(path, trainer))
@@ -190,9 +193,10 @@ def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
     if named == _DEFAULT_RESTORE_FILE or os.path.abspath(named) == os.path.abspath(own):
         if PathManager.exists(own_with_suffix):
             return own_with_suffix
-        if named != _DEFAULT_RESTORE_FILE or cfg.finetune_from_model is None:
+        if named != _DEFAULT_RESTORE_FILE:
             return None
-        return _check_exists("--finetune-from-model", cfg.finetune_from_model, "drop it")
+        given = ((flag_of(name), option(cfg, name)) for name in FIRST)
+        return next((_check_exists(*first, "drop it") for first in given if first[1]), None)
     path = named.replace(".pt", (suffix or "") + ".pt")
     if not ours and not PathManager.isfile(path):
         logger.warning("--restore-file %s: no such file; training starts anew, as in fairseq", path)
@@ -229,22 +233,6 @@ def _check_optimizer(path: str, trainer: Trainer) -> None:
         f"{difference}); to change the encoding, start with --finetune-from-model {path} in a "
         "new --save-dir, or give --reset-optimizer"
     )
-
-
-def _misfit(text: str, cause: Optional[BaseException]) -> UsageError:
-    """The error that names the parameter that does not fit, which fairseq's does not."""
-    if isinstance(cause, UsageError):
-        return cause
-    return UsageError(
-        "{} (first difference: {})".format(
-            text.rstrip("."), _first_mismatch(cause) if cause is not None else "unknown"
-        )
-    )
-
-
-def _first_mismatch(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[1] if len(lines) > 1 else lines[0])[:300].rstrip(".") if lines else repr(error)
 
 
 def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:

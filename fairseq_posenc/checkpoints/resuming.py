@@ -12,8 +12,14 @@ from typing import Any, Mapping, Optional
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.inherit import BY_TASK, HEADS, is_fine_tuning
-from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, trained_settings
+from fairseq_posenc.checkpoints.reading import Checkpoint, model_settings, read_checkpoint
+from fairseq_posenc.checkpoints.settings import (
+    architecture,
+    is_ours,
+    saved_settings,
+    settings_by_role,
+    trained_settings,
+)
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.encodings import all_encodings
@@ -105,6 +111,35 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
         logger.warning("warm start: %s", _difference(name, *values))
     _check_trained_length(path, cfg.model, saved)
     return bool(differences)
+
+
+def misfit(path: str, checkpoint: Checkpoint, model: Options, cause: BaseException) -> UsageError:
+    """The error that says what does not fit, which fairseq's does not.
+
+    Args:
+        model: the settings of the model to train.
+    """
+    if isinstance(cause, UsageError):
+        return cause
+    sizes = [
+        f"{flag_of(name)} {value}"
+        for name, value in settings_by_role(checkpoint, ("model",)).items()
+        if type(value) is int and option(model, name, value) != value  # True and False are no sizes
+    ]
+    return UsageError(
+        f"{path}: its parameters do not fit this model (first difference: "
+        f"{first_mismatch(cause)}); it is of --arch {architecture(model_settings(checkpoint))}, "
+        f"give its {' '.join(sizes) or 'flags and dictionaries'}"
+    )
+
+
+def first_mismatch(error: BaseException) -> str:
+    """The first parameter that PyTorch names in an error of loading, and what is wrong with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return repr(error)
+    listed, comma, _ = lines[min(1, len(lines) - 1)].partition('", "')
+    return listed[:300].rstrip(".") + ('"' if comma else "")
 
 
 def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.flags.options import Layer
 from fairseq_posenc.layers.trained_parts import POSITION_STATE
 
 State = Dict[str, Tensor]
@@ -58,24 +57,6 @@ def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
     kinds = Counter(_kind(key) for key in sorted(taken))
     names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
     logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
-
-
-def refuse_projection(stack: Layer, state_dict: State, name: str) -> None:
-    """Refuse projected embeddings in a checkpoint if *stack* has no such projection.
-
-    The embeddings of fairseq's language models have 512 channels by default.
-
-    Args:
-        name: name of *stack* in it.
-    """
-    weight = state_dict.get(f"{name}.project_in_dim.weight")
-    if weight is not None and stack.project_in_dim is None:
-        width = weight.size(1)
-        raise UsageError(
-            f"--decoder-input-dim: the checkpoint's embeddings have {width} channels and are "
-            f"projected to {weight.size(0)}; give --decoder-input-dim {width} and "
-            f"--decoder-output-dim {width}"
-        )
 
 
 def repeat_positions(stack: Any, state_dict: State, key: str) -> None:

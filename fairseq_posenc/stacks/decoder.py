@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
 from fairseq_posenc.attention.memory import Memory, moved_on, remembered
-from fairseq_posenc.checkpoints.warm_start import State, refuse_projection
+from fairseq_posenc.checkpoints.warm_start import State
 from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.layers.kinds import LAYERS
@@ -308,7 +308,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
-        refuse_projection(self, state_dict, name)
         super().upgrade_state_dict_named(state_dict, name)
         if self.adaptive_softmax is not None and self.output_projection is None:
             # fairseq adds it wherever embeddings are tied

@@ -137,6 +137,13 @@ def test_a_full_model_continues_with_the_means_of_its_heads_and_a_grouped_one_wi
         other.load_state_dict(full.state_dict())
 
 
+def test_keys_of_a_model_of_another_width_are_not_taken_for_grouped_ones(caplog):
+    narrow = tiny("rotary", "--encoder-embed-dim", str(D), "--encoder-attention-heads", "1")
+    with pytest.raises(RuntimeError, match="size mismatch for encoder.layers.0.self_attn.k_proj"):
+        tiny("rotary").load_state_dict(narrow.state_dict())
+    assert "encoder has" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [

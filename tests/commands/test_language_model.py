@@ -249,7 +249,7 @@ def test_narrow_embeddings_of_stock_are_named(corpus, tmp_path):
     train_lm(corpus, tmp_path, "transformer_lm", *narrow)
     start = ["--finetune-from-model", tmp_path / "checkpoint_last.pt"]
     message = refusal(corpus, tmp_path / "ours", "--arch", MODEL, *SHAPE, *BLOCKS, *start)
-    assert "give --decoder-input-dim 8 and --decoder-output-dim 8" in message
+    assert "give its --decoder-output-dim 8 --decoder-input-dim 8" in message
     train_lm(corpus, tmp_path / "ours", MODEL, *narrow, *start)
 
 

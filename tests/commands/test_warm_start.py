@@ -49,6 +49,15 @@ def test_tables_of_stock_that_a_roformer_has_no_use_for_are_listed(
     assert found == (LEARNED_TABLES, [])
 
 
+def test_sizes_that_differ_are_named(toy, stock, tmp_path):
+    message = refusal(toy.separate, tmp_path, *ROFORMER, "--finetune-from-model", stock)
+    assert "size mismatch for encoder.embed_tokens.weight" in message
+    sizes = message.partition("give its ")[2]
+    for size in ("embed-dim 16", "ffn-embed-dim 24", "attention-heads 2"):
+        assert f"--encoder-{size}" in sizes
+    assert "layers" not in sizes  # as many in both
+
+
 @pytest.mark.parametrize(
     "flags, new",
     [
