@@ -144,14 +144,15 @@ class ReformerAttention(MultiheadKernel):
                 q, k, v = self.encoding.transform(q, k, v, table)
             # (B, T, H, D) -> (B, H, T, D)
             q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+            saved = self.get_incremental_state(incremental_state, STATE)
+            earlier = saved["prev_buckets"].transpose(2, 3) if saved else None
+            codes = key_codes = self.hashing.codes(buckets, earlier)
             if incremental_state is not None:
-                out = self._continued(q, k, v, buckets, incremental_state)
+                k, v, key_codes = self._append(k, v, buckets, codes, incremental_state)
+            if saved or self._few(x.size(1)):
+                out = self._dense(q, k, v, codes, key_codes, causal)
             else:
-                codes = self.hashing.codes(buckets, None)
-                if self._few(x.size(1)):
-                    out = self._dense(q, k, v, codes, codes, causal)
-                else:
-                    out = self._chunked(q, k, v, buckets, codes, causal)
+                out = self._chunked(q, k, v, buckets, codes, causal)
         out = out.to(dtype).transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
         return self.out_proj(out)
 
@@ -160,18 +161,19 @@ class ReformerAttention(MultiheadKernel):
         size, rounds = self.hashing.chunk, self.hashing.rounds
         return length * length <= rounds * self.hashing.most_chunks(length) * 2 * size * size
 
-    def _continued(
-        self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, incremental_state: IncrementalState
-    ) -> Tensor:
-        """Outputs (B, H, T, D) of tokens after those in the cache."""
-        saved = self.get_incremental_state(incremental_state, STATE)
-        earlier = saved["prev_buckets"].transpose(2, 3) if saved else None
-        codes = self.hashing.codes(buckets, earlier)
+    def _append(
+        self,
+        k: Tensor,
+        v: Tensor,
+        buckets: Tensor,
+        codes: Tensor,
+        incremental_state: IncrementalState,
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Keys and values (B, H, S, D), and codes (B, H, R, S), of all tokens so far."""
         parts = {"prev_key": k, "prev_value": v}  # (B, H, T, D), and (B, H, T, R)
         parts.update(prev_buckets=buckets.transpose(2, 3), prev_codes=codes.transpose(2, 3))
         parts = append_parts(self, parts, incremental_state)
-        key_codes = parts["prev_codes"].transpose(2, 3)
-        return self._dense(q, parts["prev_key"], parts["prev_value"], codes, key_codes, True)
+        return parts["prev_key"], parts["prev_value"], parts["prev_codes"].transpose(2, 3)
 
     def _dense(
         self, q: Tensor, k: Tensor, v: Tensor, codes: Tensor, key_codes: Tensor, causal: bool

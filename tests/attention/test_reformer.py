@@ -12,7 +12,7 @@ from support.helpers import (
     through_a_cache,
     tiny,
 )
-from support.parts import kernel_of
+from support.parts import kept, kernel_of
 
 from fairseq_posenc.attention.reformer import _without_itself
 from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES
@@ -135,6 +135,17 @@ def test_the_cache_gives_the_full_forward(padding, steps):
     layer, x, mask = layer_of(), torch.randn(3, T, H * D).double(), PADDINGS[padding]
     got, _ = through_a_cache(layer, x, steps, mask)
     torch.testing.assert_close(got, layer(x, True, table_of(layer, 0, T), mask))
+
+
+def test_a_first_step_with_a_cache_takes_the_memory_of_the_full_forward():
+    layer = layer_of(heads=1, reformer_rounds=1, reformer_chunk=16)
+    x = torch.randn(1, 1024, D, dtype=torch.double)
+    table, parameters = table_of(layer, 0, 1024), tuple(layer.parameters())
+    full, cached = (
+        kept(lambda state=state: layer(x, True, table, None, state), *parameters)
+        for state in (None, {})
+    )
+    assert cached == pytest.approx(full, rel=0.05)  # all pairs take five times as much
 
 
 @either_way
