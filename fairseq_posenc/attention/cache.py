@@ -72,8 +72,8 @@ class KeyValueBuffers:
         }
         #: leading tokens that hypotheses share, (B, B), where known
         self.shared: Optional[Tensor] = None
-        if first.device.type == "cpu" and rows <= _TRACKED:
-            self.shared = torch.zeros(rows, rows, dtype=torch.int64).fill_diagonal_(_ALWAYS)
+        if not first.is_cuda and rows <= _TRACKED:
+            self.shared = first.new_zeros((rows, rows), dtype=torch.int64).fill_diagonal_(_ALWAYS)
         self._grow(first.size(2))
         self.append(parts)
 

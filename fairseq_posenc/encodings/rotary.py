@@ -326,8 +326,7 @@ class Rotary(QKVTransform):
         Returns:
             shaped like *tensors*, in their type.
         """
-        # is_cuda is also true where a GPU's work is counted on a CPU
-        if tensors[0].device.type == "cuda" and table.is_complex():
+        if tensors[0].is_cuda and table.is_complex():
             kernel = kernel_for(tensors[0])
             if kernel is not None:
                 return kernel(tensors, table, self.pairing, self.dim)

@@ -36,6 +36,7 @@ from fairseq_posenc.benchmark.measure import SUBJECTS, kinds_of, prepare_process
 from fairseq_posenc.benchmark.options import GENERATION, JOBS
 from fairseq_posenc.benchmark.run import check_jobs, check_lengths, complete
 from fairseq_posenc.cli import get_parser
+from fairseq_posenc.encodings import rotary
 from fairseq_posenc.stacks.recorded_step import Recording
 from fused import GPUS, AttentionCall, fused_kernel
 
@@ -259,7 +260,9 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
     operations = _Operations(counts)
     recorded = mock.patch.object(Recording, "replay", _as_one(operations, Recording.replay))
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with recorded, _AsOnGPU(operations, capability), hooks, operations:
+    # a machine without Triton, whose kernel would have to be run to be counted
+    no_triton = mock.patch.object(rotary, "kernel_for", lambda x: None)
+    with recorded, no_triton, _AsOnGPU(operations, capability), hooks, operations:
         run()
     counts.operations, counts.waits = +counts.operations, +counts.waits
     return counts

@@ -236,7 +236,7 @@ def test_a_kernel_rotates_all_channels_on_a_gpu_and_none_on_a_cpu(monkeypatch):
     flags = {"rotary_fraction": 0.5, "rotary_pairing": "half"}
     rotation = encoding_of("rotary", **flags).transform
     table = rotation.table(torch.arange(3)[None])
-    on_gpu = (SimpleNamespace(device=torch.device("cuda", 0)),) * 2
+    on_gpu = (SimpleNamespace(is_cuda=True),) * 2
     assert rotation.rotate_all(on_gpu, table) is on_gpu
     ((tensors, same, *rest),) = calls
     assert tensors is on_gpu and same is table and rest == ["half", 4]

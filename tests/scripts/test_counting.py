@@ -99,6 +99,17 @@ def test_the_way_of_a_gpu_computes_the_same(name):
     torch.testing.assert_close(found[0], want()[0], atol=1e-5, rtol=0)
 
 
+@torch.no_grad()
+def test_the_host_does_not_wait_for_the_order_of_hypotheses():
+    """On a CPU it reads the order, so that fewer tokens move."""
+    model, (source, target) = tiny_in_blocks("rotary").eval(), padded_batch()
+    encoder_out, state, order = model.encoder(source, None), {}, torch.arange(len(source)).flip(0)
+    count(lambda: model.decoder(target, encoder_out=encoder_out, incremental_state=state), ())
+    reorder = model.decoder.reorder_incremental_state_scripting
+    found = count(lambda: reorder(state, order), ())
+    assert found.operations["index_select"] and not found.waits
+
+
 SIZES = [*shape(6, 32, 32, 2), "--share-all-embeddings"]
 
 
