@@ -12,9 +12,8 @@ from typing import List
 import torch
 from torch import Tensor
 
-from fairseq_posenc.encodings.base import DistanceBias, Stack
+from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.flags.options import Options
 
 
 def slopes(num_heads: int) -> List[float]:
@@ -50,10 +49,6 @@ class Alibi(DistanceBias):
         options: not read.
         stack: number of heads.
     """
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__(options, stack)
-        self.num_heads = stack.num_heads
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """-m_h · |d|, (H, N), float32, of distances (N)."""

@@ -206,6 +206,9 @@ class ContentBiasSum(nn.ModuleDict):
         logits = []
         for name, term in self.items():
             given = term(content, projected.get(name))
+            if not term.checked:
+                shape = (*content.q.shape[:3], content.k.size(2))
+                term.check_shape("forward", given, "(B, H, T, S)", *shape)
             scaled = factor is not None and term.is_product
             logits.append((given * factor).type_as(given) if scaled else given)
         return sum(logits[1:], logits[0])

@@ -66,7 +66,7 @@ class Sandwich(DistanceBias):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.dim, self.heads = int(options.sandwich_dim), stack.num_heads
+        self.dim = int(options.sandwich_dim)
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
@@ -78,5 +78,6 @@ class Sandwich(DistanceBias):
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), float32, of *distances* (N), integers, key minus query."""
-        ratios = torch.arange(1, self.heads + 1, device=distances.device) * (8.0 / self.heads)
+        heads = torch.arange(1, self.num_heads + 1, device=distances.device)
+        ratios = heads * (8.0 / self.num_heads)
         return correlation(distances, self.dim).float() / ratios.unsqueeze(1)

@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 from typing import Optional
 
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Options
 
 
@@ -54,6 +59,8 @@ class Hook:
     hook: str
     #: True if the class goes by the positions that it is given, whatever they are
     takes_positions = False
+    #: whether the shape of its first result has been checked
+    checked = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
@@ -74,3 +81,24 @@ class Hook:
         Raises:
             UsageError: naming the flag, its value and what would work.
         """
+
+    def check_shape(self, method: str, found: Tensor, letters: str, *shape: int) -> None:
+        """Refuse the first result of *method* if it has another shape; later ones are not checked.
+
+        Args:
+            method: its name.
+            found: what it returned.
+            letters: the shape in letters.
+            shape: the shape in numbers.
+
+        Raises:
+            UsageError: naming the method and both shapes.
+        """
+        if torch.jit.is_tracing() or is_compiling():
+            return
+        self.checked = True
+        if found.shape != shape:
+            raise UsageError(
+                f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "
+                f"{tuple(found.shape)}; the shape of its logits is {letters}, here {shape}"
+            )

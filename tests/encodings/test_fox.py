@@ -67,7 +67,8 @@ def test_gates_that_are_open_forget_nothing():
     parts, x = Parts("fox", causal=True), random(B, 5, H * D)
     torch.nn.init.constant_(parts.terms["fox"].bias, 60.0)
     torch.nn.init.zeros_(parts.terms["fox"].weight)
-    content = Content(x, random(B, H, 5, D), None, 1.0, None, None, of_keys=parts.terms.of_keys(x))
+    q, of_keys = random(B, H, 5, D), parts.terms.of_keys(x)
+    content = Content(x, q, q, 1.0, None, None, of_keys=of_keys)
     assert parts.terms(content, None, {}).abs().max() < 1e-12
 
 
@@ -77,8 +78,8 @@ def test_gates_are_summed_in_float32(dtype):
     parts = Parts("fox", causal=True)
     parts.terms.to(dtype)
     x = torch.randn(1, 4096, H * D).to(dtype)
-    of_keys = parts.terms.of_keys(x)
-    content = Content(x, torch.zeros(1, H, 1, D), None, 1.0, None, None, of_keys=of_keys)
+    of_keys, keys = parts.terms.of_keys(x), torch.zeros(1, H, 4096, D)
+    content = Content(x, keys[:, :, -1:], keys, 1.0, None, None, of_keys=of_keys)
     (log_gates,) = of_keys.values()
     assert log_gates.dtype is torch.float32
     got = parts.terms(content, None, {})[0, :, 0]

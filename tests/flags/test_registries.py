@@ -17,7 +17,13 @@ from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, register_encoding
-from fairseq_posenc.encodings.base import ContentBias, InputTable, QKVTransform, SharedBias
+from fairseq_posenc.encodings.base import (
+    ContentBias,
+    DistanceBias,
+    InputTable,
+    QKVTransform,
+    SharedBias,
+)
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.feed_forward import FeedForward, register_feed_forward
 from fairseq_posenc.layers.norms import NORMS, register_norm
@@ -94,6 +100,20 @@ class Valued(ContentBias):
         return 3 * weights.sum(dim=-1, keepdim=True).expand_as(content.q)
 
 
+class Sideways(DistanceBias):
+    """Distances before heads."""
+
+    def by_distance(self, distances):
+        return distances.unsqueeze(1).expand(-1, self.num_heads).float()
+
+
+class Headless(ContentBias):
+    """Logits of all heads in one."""
+
+    def forward(self, content, vectors=None):
+        return content.products.sum(dim=1)
+
+
 class CosineFeatures(FeatureMap):
     """ReLU(x) cos(π i / 2M) and ReLU(x) sin(π i / 2M): features that see positions."""
 
@@ -148,6 +168,8 @@ def registered():
         register_encoding("own_looking", **described)(Looking)
         register_encoding("own_valued", **described)(Valued)
         register_encoding("own_signs", **described)(Signs)
+        register_encoding("own_sideways", **described)(Sideways)
+        register_encoding("own_headless", **described)(Headless)
         register_attention("own_cosine", flags=PowerFlags, **described)(Cosine)
         register_norm("own_norm", flags=GainFlags, **described)(Gained)
         register_feed_forward("own_doubled", **described)(Doubled)
@@ -222,6 +244,19 @@ def test_linear_attention_transforms_features_with_a_transform_of_ones_own(regis
     order = torch.tensor([1, 0, 2, 3, 4, 5, 6])
     states, moved = (model.encoder(x)["encoder_out"][0] for x in (source, source[:, order]))
     assert not torch.allclose(states[order], moved, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("sideways", r"Sideways.by_distance: .*\(13, 4\); .* \(H, N\), here \(4, 13\)"),
+        ("headless", r"Headless.forward: .*\(2, 7, 7\); .* \(B, H, T, S\), here \(2, 4, 7, 7\)"),
+    ],
+)
+def test_logits_of_another_shape_are_refused_in_the_first_forward(registered, name, words):
+    model = own_model("--position-encoding", f"rotary+own_{name}")
+    with pytest.raises(UsageError, match=words):
+        model(sentences(2, 7), None, sentences(2, 6, seed=1))
 
 
 def test_a_table_that_fairseq_does_not_have_is_refused():

@@ -4,8 +4,10 @@ They are what a user would write to add an encoding: a class for the place, and 
 """
 
 import torch
+from support.own_extensions import files, registries_as_before
 from torch import nn
 
+from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import ContentBias, Encoding, SharedBias
 
 
@@ -61,3 +63,8 @@ OWN = {
         entry("own_layer", ClippedDistanceKeys),
     )
 }
+
+with registries_as_before():  # the encodings of docs/adding.md without flags
+    for name in ("decay", "learned_rotary"):
+        exec(compile(files()[f"mine/{name}.py"], name, "exec"), {"__name__": f"mine.{name}"})
+        OWN[name] = ENCODINGS[name]
