@@ -54,7 +54,7 @@ def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
     """
     try:
         dictionary = Dictionary.load(path)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # fairseq raises this itself for a file that is not UTF-8
         reason = str(error).split("\n")[0]
         raise UsageError(f"{path}: cannot be read as a fairseq dictionary ({reason})") from error
     if adds_mask:

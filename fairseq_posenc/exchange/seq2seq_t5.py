@@ -103,6 +103,7 @@ class T5(Seq2SeqClass):
         if form is None:
             activation = hf.activation_for(settings["activation_fn"], path)
             form = activation if settings["feed_forward"] == "mlp" else f"gated-{activation}"
+            form = _GATED["geglu"] if form in _RENAMED else form
         return {
             **{theirs: settings[ours] for ours, theirs in self.sizes.items()},
             "d_kv": settings["encoder_embed_dim"] // settings["encoder_attention_heads"],

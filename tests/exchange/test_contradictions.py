@@ -1,0 +1,242 @@
+"""Folders of transformers that contradict themselves: each is refused by name, or read one way."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from support.causal_checkpoints import EXPRESSED, WORDS, checkpoint_of
+from support.conversion import SYMBOLS, convert, refuses
+from support.foreign_models import SOURCES, trained
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.rope_entries import rope_settings
+from fairseq_posenc.exchange.seq2seq_t5 import CLASSES as TRANSLATIONS
+
+TIED = {"tie_word_embeddings": True}
+UNTIED = {"tie_word_embeddings": False}
+HALF = {"partial_rotary_factor": 0.5}
+#: A format, entries of config.json that are changed, and words of the refusal.
+CONFIGS = [
+    ("hf-llama", TIED, ["lm_head.weight and model.embed_tokens.weight differ", "is true"]),
+    ("hf-gpt-neox", TIED, ["embed_out.weight and gpt_neox.embed_in.weight differ"]),
+    ("hf-bloom", UNTIED, ["has no tensor lm_head.weight", "tie_word_embeddings"]),
+    ("hf-bart", UNTIED, ["has no tensor lm_head.weight", "tie_word_embeddings"]),
+    ("hf-t5", UNTIED, ["has no tensor lm_head.weight", "tie_word_embeddings"]),
+    ("hf-roformer", UNTIED, ["has no tensor cls.predictions.decoder.weight"]),
+    ("gau-alpha", UNTIED, ["has no tensor cls.predictions.decoder.weight"]),
+    (
+        "hf-marian",
+        {"share_encoder_decoder_embeddings": False},
+        ["has no tensor model.encoder.embed_tokens.weight"],
+    ),
+    ("hf-llama", {"rope_parameters": HALF}, ["partial_rotary_factor is 0.5", "all channels"]),
+    ("hf-llama", HALF, ["partial_rotary_factor is 0.5", "all channels"]),
+    ("hf-modernbert", HALF, ["partial_rotary_factor 0.5"]),
+    ("hf-llama", {"rope_parameters": []}, ["rope_parameters is []", "JSON object"]),
+    ("hf-llama", {"rope_scaling": 3}, ["rope_scaling is 3", "JSON object"]),
+    ("hf-llama", {"hidden_act": ["silu"]}, ["hidden_act is ['silu']", "a name"]),
+    ("hf-gpt-neox", {"rope_theta": 99.0}, ["rope_theta 99.0", "10000.0"]),
+    ("hf-gpt-neox", {"head_dim": 4}, ["head_dim 4", "8"]),
+    ("hf-gpt-neox", {"num_attention_heads": 3}, ["num_attention_heads is 3", "hidden_size, 16"]),
+    ("hf-bloom", {"n_head": 3}, ["n_head is 3", "does not divide hidden_size, 16"]),
+    ("hf-bloom", {"num_attention_heads": 4}, ["num_attention_heads is 4 and n_head is 2"]),
+    ("hf-bloom", {"n_embed": 32}, ["n_embed is 32 and hidden_size is 16"]),
+    ("hf-gpt2", {"num_hidden_layers": 1}, ["num_hidden_layers is 1 and n_layer is 2"]),
+    ("hf-bart", {"num_hidden_layers": 1}, ["num_hidden_layers is 1 and encoder_layers is 2"]),
+    ("hf-t5", {"head_dim": 8}, ["head_dim is 8 and d_kv is 16"]),
+    ("hf-t5", {"dense_act_fn": "gelu"}, ["dense_act_fn gelu", "relu"]),
+    ("hf-t5", {"is_gated_act": True}, ["is_gated_act True"]),
+    ("hf-t5", {"feed_forward_proj": []}, ["feed_forward_proj is []"]),
+    ("hf-t5", {"is_encoder_decoder": False}, ["is_encoder_decoder False"]),
+    ("hf-bart", {"is_encoder_decoder": False}, ["is_encoder_decoder False"]),
+    ("hf-modernbert", {"decoder_bias": False}, ["unexpected tensor decoder.bias"]),
+    ("hf-modernbert", {"norm_bias": False}, ["unexpected tensor head.norm.bias"]),
+    ("hf-modernbert", {"attention_bias": False}, ["unexpected tensor model.layers.0.attn.W"]),
+    (
+        "hf-modernbert",
+        {
+            "global_rope_theta": 500.0,
+            "rope_parameters": {"full_attention": {"rope_theta": 700.0}},
+        },
+        ["global_rope_theta 500.0", "700.0"],
+    ),
+    ("hf-llama", {"mlp_bias": True}, ["has no tensor model.layers.0.mlp.gate_proj.bias"]),
+    ("hf-llama", {"vocab_size": 10**9}, ["vocab_size is 1000000000", "11 rows"]),
+    ("hf-gpt2", {"vocab_size": float("nan")}, ["vocab_size is nan"]),
+    ("hf-gpt2", {"eos_token_id": 50256}, ["eos_token_id is 50256", "from 0 to 10"]),
+    ("hf-roberta", {"bos_token_id": "2"}, ["bos_token_id is '2'"]),
+    ("hf-llama", {"eos_token_id": [2, 11]}, ["eos_token_id is [2, 11]"]),
+    ("hf-llama", {"pad_token_id": -1}, ["pad_token_id is -1"]),
+    ("hf-marian", {"decoder_start_token_id": -1}, ["decoder_start_token_id is -1"]),
+    ("hf-marian", {"decoder_start_token_id": 11}, ["decoder_start_token_id is 11"]),
+    ("hf-bart", {"d_model": 32}, ["d_model is 32", "16 columns"]),
+    ("hf-bart", {"max_position_embeddings": 30}, ["42 rows", "needs 32"]),
+    ("hf-m2m100", {"max_position_embeddings": 10**9}, ["max_position_embeddings is 1000000000"]),
+]
+
+
+def config_of(folder, **changed):
+    """Change entries of config.json."""
+    file = Path(folder) / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+
+
+def weights_of(folder, **changed):
+    """Change tensors of a folder, or remove those that become None."""
+    file = Path(folder) / "pytorch_model.bin"
+    tensors = {**load_file(file), **changed}
+    torch.save({name: x for name, x in tensors.items() if x is not None}, file)
+
+
+@pytest.mark.parametrize("name, config, words", CONFIGS, ids=lambda value: str(value)[:50])
+def test_entries(tmp_path, out, name, config, words):
+    source = SOURCES[name](tmp_path / "source")
+    config_of(source, **config)
+    refuses([str(source), *words], "import", name, source, out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "name, tensor, words",
+    [
+        ("hf-gpt2", "lm_head.weight", "differ"),
+        ("hf-bloom", "lm_head.weight", "differ"),
+        ("hf-bart", "model.encoder.embed_tokens.weight", "differ"),
+    ],
+)
+def test_another_matrix_where_all_are_one(tmp_path, out, name, tensor, words):
+    """Also where config.json does not say so, as in the usual form of these classes."""
+    source = SOURCES[name](tmp_path / "source")
+    weights_of(source, **{tensor: torch.randn(len(SYMBOLS), 16)})
+    refuses([tensor, words], "import", name, source, out)
+
+
+@pytest.mark.parametrize(
+    "name, bias",
+    [
+        ("hf-bart", "model.encoder.layers.0.fc1.bias"),
+        ("hf-gpt2", "transformer.h.1.attn.c_attn.bias"),
+        ("hf-modernbert", "model.layers.1.mlp_norm.bias"),
+        ("hf-roberta", "lm_head.dense.bias"),
+    ],
+)
+def test_a_bias_that_is_missing(tmp_path, out, name, bias):
+    source = SOURCES[name](tmp_path / "source")
+    weights_of(source, **{bias: None})
+    refuses([f"has no tensor {bias}"], "import", name, source, out)
+
+
+def test_an_entry_under_its_other_name_is_read(tmp_path, out):
+    source = SOURCES["hf-bloom"](tmp_path / "source")
+    convert("import", "hf-bloom", source, out)
+    want = load_file(out / "checkpoint.pt")["cfg"]["model"]
+    config_of(source, n_head=None, num_attention_heads=2, hidden_size=None, n_embed=16)
+    convert("import", "hf-bloom", source, out)
+    assert load_file(out / "checkpoint.pt")["cfg"]["model"] == want
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0}
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+PAIRS = {"rope_type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    "entries, words",
+    [
+        ({"rope_theta": 5.0, "rope_parameters": {"rope_theta": 7.0}}, "rope_theta is 7.0 and"),
+        ({"rope_scaling": LINEAR, "rope_parameters": {"rope_theta": 7.0}}, "rope_parameters is"),
+        ({"rope_scaling": {**LINEAR, "type": "yarn"}}, "type is 'yarn' and rope_type is 'linear'"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "factor is None"),
+        ({"rope_scaling": {**LINEAR, "factor": float("inf")}}, "factor is inf"),
+        ({"rope_scaling": {**YARN, "attention_factor": 3.0}}, "attention_factor is 3.0"),
+        ({"rope_scaling": {**YARN, "factor": 0.5}}, "attention_factor is 1.0"),
+        ({"rope_scaling": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}}, "mscale 0.7"),
+        (
+            {
+                "rope_scaling": {**YARN, "original_max_position_embeddings": 8},
+                "original_max_position_embeddings": 16,
+            },
+            "original_max_position_embeddings is 16 and",
+        ),
+        ({"rope_scaling": {**PAIRS, "attention_factor": 1.1}}, "attention_factor is 1.1"),
+    ],
+)
+def test_rotary_entries(entries, words):
+    with pytest.raises(UsageError, match=words):
+        rope_settings(Config("config.json", {"max_position_embeddings": 32, **entries}))
+
+
+def test_a_factor_of_longrope_follows_from_the_lengths():
+    """As in the class, where rope_scaling does not say it."""
+    scaling = {**PAIRS, "original_max_position_embeddings": 8}
+    entries = {"max_position_embeddings": 32, "rope_scaling": scaling}
+    assert rope_settings(Config("config.json", entries))["rotary_scaling_factor"] == 4.0
+
+
+def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):
+    """From 11 symbols to the next multiple of 8, and to nothing else."""
+    source = SOURCES["hf-llama"](tmp_path / "source")
+    names = ("model.embed_tokens.weight", "lm_head.weight")
+    for rows in (13, 24, 16):
+        weights_of(source, **{name: torch.randn(rows, 16) for name in names})
+        if rows != 16:
+            words = [f"model.embed_tokens.weight has {rows} rows", "vocab.txt has 11 symbols"]
+            refuses(words, "import", "hf-llama", source, out)
+    convert("import", "hf-llama", source, out)
+    assert "left out 5 rows of lm_head.weight" in capsys.readouterr().out
+    vocab = {symbol: number for number, symbol in enumerate([*SYMBOLS, "more"])}
+    (source / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}}))
+    refuses(["16 rows", "11 symbols"], "import", "hf-llama", source, out)
+    weights_of(source, **{"lm_head.weight": torch.randn(8, 16)})
+    refuses(["lm_head.weight has 8 rows", "has 16"], "import", "hf-llama", source, out)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Folders that exports write, with 48 symbols in each."""
+    pytest.importorskip("safetensors", reason="exporting needs the package")
+    folder = tmp_path_factory.mktemp("exported")
+    words = [*WORDS, "x1", "x2", "x3", "x4"]
+    target, settings = EXPRESSED["grouped"]
+    path = checkpoint_of(folder / "lm", settings, words)
+    convert("export", target, path, folder / target)
+    path = trained(folder / "masked", position_encoding="learned", words=words[:-1])
+    convert("export", "hf-roberta", path, folder / "hf-roberta")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["hf-llama", "hf-roberta"])
+@pytest.mark.parametrize("lines", [40, 20])
+def test_a_dictionary_that_is_cut(tmp_path, out, exported, name, lines):
+    """At a line, so that what is left looks like a dictionary; 44 of 48 symbols look padded."""
+    dictionary = exported / name / "dict.txt"
+    content = dictionary.read_text()
+    convert("import", name, exported / name, out)
+    words = content.splitlines(keepends=True)
+    mask = [line for line in words[-1:] if line.startswith("<mask>")]
+    try:
+        dictionary.write_text("".join([*words[:lines], *mask]))
+        said = [f"{name}/dict.txt has {lines + 4 + len(mask)} symbols", "48 rows"]
+        refuses(said, "import", name, exported / name, tmp_path / "none")
+        dictionary.write_bytes("ä 1\n".encode("latin-1"))
+        refuses(["dict.txt", "encoding"], "import", name, exported / name, tmp_path / "none")
+    finally:
+        dictionary.write_text(content)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_gate_with_gelu_is_not_the_approximation(tmp_path):
+    """``gated-gelu`` is that of tanh there."""
+    target, settings = TRANSLATIONS["hf-t5"], {"encoder_embed_dim": 8, "encoder_attention_heads": 2}
+    names = [*target.sizes, "layer_norm_eps", "dropout", "max_source_positions"]
+    settings = {**dict.fromkeys(names, 2), **settings, "max_target_positions": 2}
+    for form, activation, written in (
+        ("glu", "gelu", "gated-gelu_python"),
+        ("glu", "gelu_accurate", "gated-gelu_new"),
+        ("mlp", "gelu", "gelu"),
+    ):
+        given = {**settings, "feed_forward": form, "activation_fn": activation}
+        assert target.entries(given, "checkpoint.pt")["feed_forward_proj"] == written
