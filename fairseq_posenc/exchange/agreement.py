@@ -18,13 +18,6 @@ from fairseq_posenc.exchange.kinds import LM_HEAD
 from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
 from fairseq_posenc.text.tokenizer import numbers_in
 
-#: Entries of config.json for sizes that some tensor has, and for numbers of layers.
-_SIZES = (
-    *("hidden_size", "embedding_size", "intermediate_size", "attention_key_size"),
-    *("num_attention_heads", "type_vocab_size", "n_embd", "n_head", "n_inner", "d_model"),
-    *("num_heads", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim"),
-)
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
 #: What the number of rows is rounded up to, in models with few rows and with many.
 _FEW, _MANY = 8, 512
 
@@ -44,7 +37,6 @@ def agreed(
         UsageError: sizes, symbols or numbers of special symbols in config.json are not those of
             tensors and vocabulary.
     """
-    check_sizes(folder)
     known = len(vocabulary.order) - vocabulary.missing
     _check_numbers(folder.config, known)
     tensors = dict(folder.parameters)
@@ -118,24 +110,6 @@ def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> b
             return True
         multiple *= 2
     return False
-
-
-def check_sizes(folder: hf.Folder) -> None:
-    """Refuse sizes that no tensor has, before a model of these sizes is built.
-
-    Raises:
-        UsageError: naming one of them.
-    """
-    config, tensors = folder.config, folder.parameters.values()
-    largest = max((size for tensor in tensors for size in tensor.shape), default=0)
-    limits = {**dict.fromkeys(_LAYERS, len(tensors)), **dict.fromkeys(_SIZES, largest)}
-    for key, limit in limits.items():
-        size = config.size(key, 1)
-        if tensors and size > limit:
-            raise UsageError(
-                f"{config.path}: {key} is {size}, but the tensors in {folder.weights} are "
-                f"{len(tensors)}, of at most {largest} rows or columns"
-            )
 
 
 def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bool:

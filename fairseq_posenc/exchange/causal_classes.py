@@ -71,8 +71,6 @@ class CausalClass:
             UsageError: an entry is missing, or has a value that cannot be imported.
         """
         found: Settings = config.sizes(self.sizes)
-        size = found["decoder_embed_dim"] // found["decoder_attention_heads"]
-        config.one_of("head_dim", size, (size,))
         return {
             **found,
             "decoder_normalize_before": True,

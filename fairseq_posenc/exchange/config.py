@@ -67,7 +67,8 @@ class Config(NamedTuple):
         """Sizes and lengths by our settings, given their names; heads divide the channels.
 
         Raises:
-            UsageError: one is missing or no size, or the channels cannot be divided by the heads.
+            UsageError: one is missing or no size, the channels cannot be divided by the heads, or
+                ``head_dim`` is another part of them.
         """
         found = {
             ours: self.length(theirs) if ours.endswith("_positions") else self.size(theirs)
@@ -81,6 +82,8 @@ class Config(NamedTuple):
                     f"{self.path}: {names[ours]} is {found[ours]}, which does not divide "
                     f"{names[whole]}, {found[whole]}"
                 )
+            part = found[whole] // found[ours]
+            self.one_of("head_dim", part, (part,))
         return found
 
     def with_one_name(self, others: Mapping[str, str]) -> "Config":

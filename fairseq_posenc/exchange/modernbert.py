@@ -225,7 +225,7 @@ def _base(config: Config, kind: str) -> float:
     for each in (config, nested):
         each.one_of("partial_rotary_factor", 1.0, (1.0,))
     config.one_of("rope_scaling", None, (None,))
-    if former in config.entries and config.entries[former] is None:
+    if kind == _LOCAL and former in config.entries and config.entries[former] is None:
         usual = _base(config, _FULL)  # null stands for that of the others
     base = nested.factor("rope_theta", config.factor(former, usual))
     config.one_of(former, base, (base,))

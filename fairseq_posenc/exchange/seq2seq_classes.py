@@ -93,6 +93,8 @@ class Seq2SeqClass:
     }
     #: the name of the longest text in config.json, and what it is if none is there
     longest: Tuple[str, int] = ("max_position_embeddings", 1024)
+    #: activation and scaling of embeddings where config.json does not say them
+    activation, scales = "gelu", False
     #: whether its norms have gains that ours lack
     gainless = False
 
@@ -162,8 +164,8 @@ class Seq2SeqClass:
         return {
             **found,
             **{name: values[0] for name, values in self.values.items()},
-            "activation_fn": hf.activation_of(config, "activation_function"),
-            "no_scale_embedding": not config.flag("scale_embedding", False),
+            "activation_fn": hf.activation_of(config, "activation_function", self.activation),
+            "no_scale_embedding": not config.flag("scale_embedding", self.scales),
             **dict.fromkeys(LENGTHS, config.length(*self.longest)),
             **{name: config.fraction(name, 0.0) for name in rates},
         }
@@ -216,8 +218,14 @@ class M2M100(Seq2SeqClass):
     architecture, model_type = "M2M100ForConditionalGeneration", "m2m_100"
     norms = {f"{side}.layer_norm": f"model.{side}.layer_norm" for side in SIDES}
     values, encodings, tables, bias = NORMS_FIRST, ("sinusoidal",), {}, None
+    activation, scales = "relu", True
 
     def settings(self, config: Config) -> Settings:
         """See :class:`Seq2SeqClass`; its first position follows the number of padding."""
         config.one_of("pad_token_id", 1, (1,))
+        if config.get("decoder_start_token_id", None) == 1:
+            raise UsageError(
+                f"{config.path}: decoder_start_token_id is 1, that of padding, which has no "
+                "position in this class"
+            )
         return super().settings(config)

@@ -74,6 +74,7 @@ CONFIGS = [
     ("hf-marian", {"decoder_start_token_id": 11}, ["decoder_start_token_id is 11"]),
     ("hf-bart", {"d_model": 32}, ["d_model is 32", "16 columns"]),
     ("hf-bart", {"max_position_embeddings": 30}, ["42 rows", "needs 32"]),
+    ("hf-m2m100", {"decoder_start_token_id": 1}, ["decoder_start_token_id is 1", "padding"]),
     ("hf-m2m100", {"max_position_embeddings": 10**9}, ["max_position_embeddings is 1000000000"]),
 ]
 
@@ -136,6 +137,14 @@ def test_an_entry_under_its_other_name_is_read(tmp_path, out):
     config_of(source, n_head=None, num_attention_heads=2, hidden_size=None, n_embed=16)
     convert("import", "hf-bloom", source, out)
     assert load_file(out / "checkpoint.pt")["cfg"]["model"] == want
+
+
+def test_what_is_absent_has_the_value_of_the_class():
+    """M2M100 has other usual values than its relatives."""
+    sizes = dict.fromkeys(TRANSLATIONS["hf-m2m100"].sizes.values(), 2)
+    for name, usual in (("hf-m2m100", ("relu", False)), ("hf-mbart", ("gelu", True))):
+        found = TRANSLATIONS[name].settings(Config("config.json", sizes))
+        assert (found["activation_fn"], found["no_scale_embedding"]) == usual
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0}

@@ -202,8 +202,8 @@ class TestRefused:
             ({"type_vocab_size": 3}, ["token_type_embeddings.weight", "2 x 16", "3 x 16"]),
             ({"num_hidden_layers": 3}, ["no tensor roformer.encoder.layer.2."]),
             ({"num_hidden_layers": 1}, ["unexpected tensor roformer.encoder.layer.1.", "15 more"]),
-            ({"embedding_size": 8}, ["no tensor roformer.embeddings_project.weight"]),
-            ({"num_attention_heads": 3}, ["--encoder-attention-heads 3", "16"]),
+            ({"embedding_size": 8}, ["embedding_size is 8", "word_embeddings", "16 columns"]),
+            ({"num_attention_heads": 3}, ["num_attention_heads is 3", "hidden_size, 16"]),
         ],
         ids=lambda value: next(iter(value)) if hasattr(value, "keys") else None,
     )

@@ -77,7 +77,7 @@ class TestRefused:
             ({"intermediate_size": 20}, ["intermediate.dense.weight", "24 x 16", "20 x 16"]),
             ({"num_hidden_layers": 3}, ["no tensor roformer.encoder.layer.2."]),
             ({"num_hidden_layers": 1}, ["unexpected tensor roformer.encoder.layer.1.", "5 more"]),
-            ({"num_attention_heads": 3}, ["--encoder-attention-heads 3"]),
+            ({"num_attention_heads": 3}, ["num_attention_heads is 3", "hidden_size, 16"]),
         ],
         ids=str,
     )
