@@ -119,13 +119,14 @@ class CausalExporter(CheckpointExporter):
             "torch_dtype": "float32",
         }
         hf.write_weights(folder, entries, state)
-        write_symbols(folder, symbols, settings["max_target_positions"], CAUSAL_MARKS, splitter)
         read_dictionary(checkpoint.dictionary, adds_mask=False).save(
             os.path.join(folder, DICTIONARY)
         )
         if splitter.sentencepiece is not None:
             Path(folder, "tokenizer.model").write_bytes(splitter.sentencepiece)
-        _write_generation(folder, entries, range(len(symbols), len(symbols) + hidden))
+        longest = settings["max_target_positions"]
+        write_symbols(folder, symbols, longest, CAUSAL_MARKS, splitter)
+        _write_generation(folder, entries, longest, range(len(symbols), len(symbols) + hidden))
         foreign = _reference(folder, target.architecture, torch.arange(len(symbols)), 0)
         notes = list(splitter.notes)
         if hidden:
@@ -136,9 +137,14 @@ class CausalExporter(CheckpointExporter):
         return Exported(foreign, tuple(notes))
 
 
-def _write_generation(folder: str, entries: Settings, hidden: range) -> None:
-    """Write generation_config.json, by which ``generate`` writes symbols of dict.txt alone."""
+def _write_generation(folder: str, entries: Settings, longest: int, hidden: range) -> None:
+    """Write generation_config.json, by which ``generate`` writes symbols of dict.txt alone.
+
+    Args:
+        longest: the longest text, in tokens; a pipeline would go on behind it.
+    """
     content = {name: entries[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    content["max_length"] = longest
     content["suppress_tokens"] = [PAD, *hidden]
     Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
 

@@ -83,7 +83,7 @@ def written_tokenizer(
         if content is not None:
             return _copied(checkpoint, files, content, inputs, folder)
     splitter = splitter_of(subwords, "encoder", symbols, hides=True)
-    longest = int(checkpoint.settings["max_positions"])
+    longest = checkpoint.settings["max_positions"]
     write_symbols(folder, symbols, longest, _marks(checkpoint, inputs), splitter)
     read_dictionary(checkpoint.dictionary).save(os.path.join(folder, DICTIONARY))
     hidden = torch.full((len(splitter.hidden),), LEADING.index("<unk>"))
@@ -126,6 +126,7 @@ def _copied(
     del roles["eos_token"]
     content = as_text(content, special_names(files, content))
     settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
+    settings["model_max_length"] = checkpoint.settings["max_positions"]
     Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")
     Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
     return WrittenTokenizer(order, ())

@@ -193,6 +193,7 @@ def write_folder(
         **SPECIAL_TOKENS,
         "tokenizer_class": "RoFormerTokenizer",
         "split_special_tokens": True,  # the name of a special symbol in a text is text
+        "model_max_length": entries["max_position_embeddings"],
         "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(FIRST) :]),
     }
     Path(path, "tokenizer_config.json").write_text(json_text(tokenizer), "utf-8")

@@ -110,6 +110,7 @@ def test_raw_text_gives_the_logits_of_fairseq(format, kind, transformers, tmp_pa
     assert torch.equal(have[real].argmax(-1), best)
     tokenizer.save_pretrained(tmp_path / "again")
     again = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again.model_max_length == 80
     assert again(TEST)["input_ids"] == tokenizer(TEST)["input_ids"]
     (masked,) = again([f"ba {again.mask_token} be"], split_special_tokens=False)["input_ids"]
     assert masked.count(again.mask_token_id) == 1
