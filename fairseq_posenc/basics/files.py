@@ -1,6 +1,7 @@
 """Writing files that are complete or absent, and telling whether one has changed."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -13,6 +14,10 @@ from typing import Iterator, Union
 from fairseq_posenc.basics.errors import UsageError
 
 FilePath = Union[str, "os.PathLike[str]"]
+#: What would work where a folder cannot be written.
+GIVE_A_FOLDER = "give a folder that can be created or written to, on a disk with free space"
+#: The errors of a disk that takes no more.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -34,20 +39,11 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
     partial = target.with_name(temporary_name(f".{target.name}"))
     remove_leftovers(target.parent, f".{target.name}")
     try:
-        yield partial
-        with open(partial, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-    except (OSError, RuntimeError) as error:
-        # on a full disk torch.save fails with an error of its own, while the disk's is handled
-        cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError):
-            raise
-        _refuse_other(cause, partial)
-        raise UsageError(
-            f"{shown}: cannot be written ({cause.strerror or cause}); give a file in an existing "
-            "folder with free space"
-        ) from error
+        with writing(partial, shown, "give a file in an existing folder with free space"):
+            yield partial
+            with open(partial, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(partial, target)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
@@ -72,27 +68,54 @@ def new_folder(path: FilePath) -> Iterator[str]:
     refuse_existing(path)
     partial = target.with_name(temporary_name(f".{target.name}"))
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(target.parent, f".{target.name}")
-        partial.mkdir()
-        yield str(partial)
-        os.replace(partial, target)
-    except OSError as error:
-        _refuse_other(error, partial)
-        raise UsageError(
-            f"{os.fspath(path)}: cannot be written ({error.strerror or error}); give a folder that "
-            "can be created, on a disk with free space"
-        ) from error
+        with writing(partial, os.fspath(path), GIVE_A_FOLDER):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(target.parent, f".{target.name}")
+            partial.mkdir()
+            yield str(partial)
+            os.replace(partial, target)
     finally:
         shutil.rmtree(str(partial), ignore_errors=True)
 
 
+@contextlib.contextmanager
+def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
+    """Report what cannot be written under a temporary name by the name that the user gave.
+
+    Args:
+        partial: the temporary file or folder.
+        shown: what the user gave, perhaps with its flag.
+        advice: what would work.
+
+    Raises:
+        UsageError: it cannot be written, or another file cannot be read.
+    """
+    try:
+        yield
+    except UsageError as error:
+        if str(partial) in error.message:  # of a file inside
+            raise UsageError(error.message.replace(str(partial), shown)) from error
+        raise
+    except Exception as error:
+        # on a full disk torch.save fails with an error of its own, while the disk's is handled
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        reason = next((text for text in map(os.strerror, _FULL) if text in str(error)), "")
+        if isinstance(cause, OSError):
+            _refuse_other(cause, partial)
+            reason = cause.strerror or str(cause)
+        if not reason:
+            raise
+        raise UsageError(f"{shown}: cannot be written ({reason}); {advice}") from error
+
+
 def _refuse_other(error: OSError, partial: Path) -> None:
     """Name the file of an error, unless that is what is being written or a folder around it."""
-    if isinstance(error.filename, str):
-        file = Path(error.filename)
+    copied = error.errno in _FULL and error.filename2 is not None
+    name = error.filename2 if copied else error.filename  # a copy names its source first
+    if isinstance(name, str):
+        file, partial = Path(os.path.abspath(name)), Path(os.path.abspath(partial))
         if file != partial and partial not in file.parents and file not in partial.parents:
-            raise UsageError(f"{file}: {error.strerror}") from error
+            raise UsageError(f"{name}: {error.strerror}") from error
 
 
 def refuse_existing(path: FilePath) -> None:

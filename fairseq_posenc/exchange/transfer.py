@@ -10,10 +10,12 @@ from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import (
+    GIVE_A_FOLDER,
     refuse_own_source,
     remove_leftovers,
     replace_file,
     temporary_name,
+    writing,
 )
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.exchange import native
@@ -280,21 +282,17 @@ def staging(out_dir: str) -> Iterator[str]:
     created = not os.path.isdir(out_dir)
     folder = os.path.join(out_dir, temporary_name(".convert"))
     try:
-        os.makedirs(out_dir, exist_ok=True)
-        remove_leftovers(out_dir, ".convert")
-        shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
-        os.mkdir(folder)
-        yield folder
-        # the weights last: where they are, everything is
-        for name in sorted(_files(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
-            os.makedirs(os.path.dirname(os.path.join(out_dir, name)), exist_ok=True)
-            with replace_file(os.path.join(out_dir, name)) as partial:
-                shutil.move(os.path.join(folder, name), str(partial))
-    except OSError as error:
-        raise UsageError(
-            f"{out_dir}: cannot be written ({error.strerror or error}); give a folder that can be "
-            "created or written to, on a disk with free space"
-        ) from error
+        with writing(Path(folder), out_dir, GIVE_A_FOLDER):
+            os.makedirs(out_dir, exist_ok=True)
+            remove_leftovers(out_dir, ".convert")
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
+            os.mkdir(folder)
+            yield folder
+            # the weights last: where they are, everything is
+            for name in sorted(_files(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
+                os.makedirs(os.path.dirname(os.path.join(out_dir, name)), exist_ok=True)
+                with replace_file(os.path.join(out_dir, name)) as partial:
+                    shutil.move(os.path.join(folder, name), str(partial))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if created:

@@ -1,6 +1,8 @@
 """Files that are complete or absent, and what must not be replaced by one."""
 
+import errno
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.basics.files import check_writable, new_folder, replace_file
 from fairseq_posenc.exchange.transfer import staging
 
 
@@ -48,6 +50,36 @@ def test_a_full_disk_is_one_line_however_it_shows(tmp_path):
         torch_does()
     with pytest.raises(RuntimeError, match="another"), replace_file(tmp_path / "out"):
         raise RuntimeError("another")
+
+
+def copied(inside):
+    """What shutil.copyfile raises, which names its source first."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "source", None, str(inside / "target"))
+
+
+def written(inside):
+    with replace_file(inside / "file"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def saved(inside):
+    raise Exception("No space left on device (os error 28)")  # as packages in Rust
+
+
+@pytest.mark.parametrize("folder", [new_folder, staging])
+@pytest.mark.parametrize("fails", [copied, written, saved])
+def test_a_full_disk_is_that_of_the_folder_which_the_user_gave(folder, fails, tmp_path):
+    out = str(tmp_path / "out")
+    with pytest.raises(UsageError, match="No space left") as caught, folder(out) as inside:
+        fails(Path(inside))
+    assert f"error: {out}" in str(caught.value)
+    assert ".partial" not in str(caught.value) and os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_read_into_a_folder_is_named(tmp_path):
+    absent, out = tmp_path / "absent", tmp_path / "out"
+    with pytest.raises(UsageError, match="absent: No such file"), new_folder(out) as inside:
+        shutil.copyfile(absent, os.path.join(inside, "file"))
 
 
 def test_a_new_file_has_the_usual_permissions(tmp_path):
