@@ -19,7 +19,7 @@ from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
 from fairseq_posenc.configuration.effect import why_without_effect
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
-from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.settings import check_option, role_in
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.layers.compiled import check_compiled
@@ -85,6 +85,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     overwrite_args_by_name(checkpoint["cfg"], overrides)
     _check_head(checkpoint, path)
     model: Any = checkpoint["cfg"].model
+    _check_kept_layers(model)
     if OmegaConf.is_config(model) and "position_encoding" in model:
         flat, known = _flat(overrides), plug_in_flags()
         own = {name: value for name, value in flat.items() if name in known}
@@ -189,6 +190,25 @@ def _check_head(checkpoint: Mapping[str, Any], path: str) -> None:
             f"--num-classes {classes}: {path} has {heads[name]} classes in its head {name}; leave "
             "it out"
         )
+
+
+def _check_kept_layers(model: Options) -> None:
+    """Refuse layers to keep of one side alone, with which fairseq drops all those of the other."""
+    kept = {f"{side}_layers_to_keep": option(model, f"{side}_layers") for side in SIDES}
+    if not any(option(model, name) for name in kept):
+        return
+    for name, number in kept.items():
+        value, layers = option(model, name), [str(layer) for layer in range(number or 0)]
+        if value is None and layers:
+            raise UsageError(
+                f"--model-overrides {name}: fairseq drops all layers of a side that is not named; "
+                f"also give {name}='{','.join(layers)}'"
+            )
+        known = isinstance(value, str) and set(value.split(",")) <= set(layers)
+        if value is not None and not known:
+            raise UsageError(
+                f"--model-overrides {name}={value!r}: must be layers such as '{','.join(layers)}'"
+            )
 
 
 def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:

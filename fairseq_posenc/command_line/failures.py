@@ -11,6 +11,7 @@ from fairseq.registry import REGISTRIES
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.usage import near
 
+_NO_GPU = r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available"
 _FOLDER = "give a folder written by fairseq-preprocess"
 
 
@@ -41,12 +42,15 @@ _KNOWN = (
         "{data}: the texts of a split have different numbers of lines; make them parallel (check "
         "with `fairseq-posenc check-pairs`) and run fairseq-preprocess again",
     ),
-    _Known(AssertionError, r"Torch not compiled with CUDA", "no GPU: give --cpu, and drop --fp16"),
     _Known(
-        RuntimeError,
-        r"Found no NVIDIA driver|No CUDA GPUs are available",
-        "no GPU found: give --cpu, and drop --fp16",
+        Exception,
+        _NO_GPU,
+        "--cpu: the model was trained with --quant-noise-scalar, which fairseq computes on a GPU "
+        "alone; for the weights as they are, give --model-overrides "
+        "\"{{'quant_noise_scalar': 0}}\"",
+        given="cpu",
     ),
+    _Known(Exception, _NO_GPU, "no GPU: give --cpu, and drop --fp16"),
     _Known(
         NotImplementedError,
         r"Unknown post_process option: (.*)",
@@ -170,6 +174,12 @@ _KNOWN = (
         r"world size is \d+ but have (\d+) available devices",
         "--distributed-world-size {distributed_world_size}: this machine has {found} GPUs, one for "
         "each process",
+    ),
+    _Known(
+        Exception,
+        r"Expected to have finished reduction in the prior iteration",
+        "--find-unused-parameters: give it where several processes train a model of which an "
+        "update can leave parts out, as LayerDrop does",
     ),
     _Known(
         RuntimeError,

@@ -34,6 +34,12 @@ def check_machine(args: Namespace) -> None:
         )
     if option(args, "amp") and on_cpu:
         raise UsageError("--amp: has no effect on a CPU; drop it, or give --bf16")
+    noise = option(args, "quant_noise_scalar")
+    if noise and on_cpu:
+        raise UsageError(
+            f"--quant-noise-scalar {noise}: fairseq computes it on a GPU alone; drop it, or give "
+            "--quant-noise-pq"
+        )
     backend = option(args, "ddp_backend")
     if backend in ("fully_sharded", "slowmo"):
         import_extra("fairscale", f"--ddp-backend {backend}", "fairscale")

@@ -64,6 +64,14 @@ def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, m
     assert together == pytest.approx(alone, abs=2e-3)
 
 
+def test_layers_that_processes_leave_out_need_a_flag(toy, tmp_path, monkeypatch):
+    flags = [*ROFORMER, "--encoder-layerdrop", "0.5"]
+    for command in list(launched(monkeypatch, toy.separate, tmp_path, *flags)):
+        said = command.finish().err
+        assert "Traceback" not in said
+        assert re.search(r"posenc: error: --find-unused-parameters: give it .*\n$", said)
+
+
 def test_a_process_says_in_one_line_that_another_has_died(toy, tmp_path):
     flags = [*ROFORMER, "--max-epoch", "1000", "--no-save", "--disable-validation"]
     first, second = started(toy.separate, tmp_path / "two", *flags)

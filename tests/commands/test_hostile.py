@@ -32,6 +32,7 @@ _MLM = f"{_TRAINING} --task masked_lm --criterion masked_lm --tokens-per-sample 
 #: Parts of a line whose outcome is that of a machine without a GPU, TensorBoard or fairscale.
 ELSEWHERE = {
     "no GPU": torch.cuda.is_available(),
+    "noisy": torch.cuda.is_available(),
     "fairscale": importlib.util.find_spec("fairscale") is not None,
     "--tensorboard-logdir": any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))),
 }
@@ -83,12 +84,15 @@ def places(toy, trained, corpus, trained_lm, once):
         state = read_checkpoint(model)
         state["model"]["decoder.output_projection.weight"][:] = float("nan")
         torch.save(state, folder / "nan.pt")
+        state = read_checkpoint(model)
+        state["cfg"]["model"]["quant_noise_scalar"] = 0.1
+        torch.save(state, folder / "noisy.pt")
 
     folder = once("hostile", make)
     names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent", "run", "unequal"]
     return {
         **{name: folder / name for name in names},
-        **{name: folder / f"{name}.pt" for name in ("nan", "truncated", "no_bytes")},
+        **{name: folder / f"{name}.pt" for name in ("nan", "noisy", "truncated", "no_bytes")},
         **{"model": model, "lm": lm, "corpus": corpus},
         **{"separate": toy.separate, "joined": toy.joined, "text": toy.text},
         **{"plug_in": shlex.join(USER_DIR), "user_dir": USER_DIR[1], "examples": ROOT / "examples"},
