@@ -9,6 +9,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.command_line.failures import explained
+from fairseq_posenc.command_line.limits import LIMITS, take_limits
 from fairseq_posenc.command_line.machine import allow_bfloat16, check_machine
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.usage import flags_of_parser, one_line
@@ -102,6 +103,7 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
             del parser.error
         namespace = parsed[0] if isinstance(parsed, tuple) else parsed
         check_values(namespace)
+        take_limits(namespace, [x for x in LIMITS if _value_of((flag_of(x),), words) is None])
         allow_bfloat16(namespace)
         if input_args is None:  # a command that runs here; studies read commands for other machines
             check_machine(namespace)

@@ -100,11 +100,15 @@ def name_long_sentences(filter_by_size: Callable[..., Any]) -> Callable[..., Any
             if found is None:
                 raise
             sample, size, limit = found.groups()
+            more = "a model with more positions (those of a table are set in training, such as by "
+            more += "--tokens-per-sample)"
+            if "(" in limit:  # of source and target
+                more = "more --max-source-positions and --max-target-positions (for a trained "
+                more += "model without a table of positions, in --model-overrides)"
             raise UsageError(
-                f"sample {sample} of a validation or test set has {size} tokens, and the model "
-                f"takes {limit}; give shorter texts, a model with more positions (those of a table "
-                "are set in training, such as by --tokens-per-sample), or leave such samples out "
-                "by --skip-invalid-size-inputs-valid-test"
+                f"sample {sample} of a validation or test set has {size} tokens, and task and "
+                f"model take {limit}; give shorter texts, {more}, or leave such samples out by "
+                "--skip-invalid-size-inputs-valid-test"
             ) from error
 
     return wrapper

@@ -3,7 +3,10 @@
 import re
 
 import pytest
-from support.commands import check_same, generate, interactive
+import torch
+from support.commands import SEARCH, USER_DIR, check_same, generate, interactive, run
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 
 pytest_plugins = ["support.toy"]
 
@@ -45,6 +48,21 @@ def test_interactive_agrees_with_generate(toy, checkpoint, best):
     lines = [sources[number] for number in sorted(sources)]
     found = interactive(toy.separate, checkpoint, lines, "--buffer-size", "9")
     check_same(found.hypotheses(), best.hypotheses())
+
+
+def test_the_longest_text_is_that_of_the_training(toy, checkpoint, tmp_path):
+    """The task of fairseq-interactive takes 1,024 tokens by default."""
+    state, limits = read_checkpoint(checkpoint), {"max_source_positions": 1100}
+    for section in ("task", "model"):
+        settings = state["cfg"][section]
+        (settings if isinstance(settings, dict) else vars(settings)).update(limits)
+    torch.save(state, tmp_path / "longer.pt")
+    line, few = " ".join(["a1"] * 1050), ["--max-len-b", "1"]
+    for path, flags in ((tmp_path / "longer.pt", []), (checkpoint, ["--model-overrides", limits])):
+        assert interactive(toy.separate, path, [line], *few, *flags).hypotheses()
+    given = ["--path", f"{tmp_path / 'longer.pt'}", *SEARCH, "--max-source-positions", "1024"]
+    message = run("interactive", toy.separate, *USER_DIR, *given, stdin=line).message()
+    assert "take (1024, 1024)" in message and "--max-target-positions" in message
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model(toy, checkpoint, best):
