@@ -82,7 +82,8 @@ def _check_numbers(config: Config, known: int) -> None:
     for entry, given in config.entries.items():
         if not entry.endswith("_token_id") or given is None:
             continue
-        for number in given if isinstance(given, list) else [given]:
+        several = isinstance(given, list) and given and entry.endswith("eos_token_id")
+        for number in given if several else [given]:
             whole = isinstance(number, int) and not isinstance(number, bool)
             if not whole or not 0 <= number < known:
                 raise UsageError(
