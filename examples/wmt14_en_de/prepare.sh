@@ -1,59 +1,70 @@
 #!/usr/bin/env bash
-# WMT14 English-German: download, tokenise, learn BPE, clean, binarise.
-#
-#   prepare.sh OUT [options]
-#
-# OUT/data-bin is then what train.sh and evaluate.sh take. After the extraction, the work is done by
-# ../translation/prepare.sh; these are its settings.
-#
-#   --raw DIR             take the five archives from DIR instead of downloading them
-#   --checksums FILE      sha256sum-style list that overrides all others
-#   --vocabulary-size N   characters and merges of the joint BPE (default: 37000, as in the
-#                         Transformer paper)
-#   --no-dash-splits      do not split rich-text as rich @-@ text
-#   options of ../translation/prepare.sh --bpe-operations --max-length --ratio --workers --dry-run --help
-
+# WMT14 English-German, from the five archives of the shared task to binary data in OUT/data-bin.
+#   [RAW=FOLDER] [SYMBOLS=37000] [WORKERS=N] [ARCHIVES=FILE] prepare.sh OUT
+# RAW has the archives; what is missing there is downloaded. ARCHIVES lists them with their digests.
 set -euo pipefail
-. "$(dirname "$0")/../common/steps.sh"
-parse "$@"
-. "$COMMON/digests.sh"
+OUT=${1:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+RAW=${RAW:-$OUT/raw} SYMBOLS=${SYMBOLS:-37000} WORKERS=${WORKERS:-$(nproc)}
+ARCHIVES=${ARCHIVES:-$HERE/archives.txt} CHECK=$HERE/../common/check.py
 
-# name, address, published digest ("-": none known; README.md names the sources)
-ARCHIVES=(
-    "training-parallel-europarl-v7.tgz https://www.statmt.org/wmt13/ sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"
-    "training-parallel-commoncrawl.tgz https://www.statmt.org/wmt13/ sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"
-    "training-parallel-nc-v9.tgz https://www.statmt.org/wmt14/ sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"
-    "dev.tgz https://www.statmt.org/wmt14/ md5:88ba3fc60b2278d59277122e1c7dd6e7"
-    "test-full.tgz https://www.statmt.org/wmt14/ md5:a8cd784e006feb32ac6f3d9ec7eb389a"
-)
-[[ -z $RAW || -d $RAW ]] || die "--raw $RAW: no such folder"
-OUT=$(absolute "$OUT") RECORD=$OUT/checksums.sha256 FROM=$(absolute "${RAW:-$OUT/raw}")
-for entry in "${ARCHIVES[@]}"; do
-    [[ -z $RAW || -f $FROM/${entry%% *} ]] || die "--raw $RAW: has no ${entry%% *}"
-done
-alone "$OUT"
+die() { echo "prepare.sh: $*" >&2; exit 1; }
+# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made"; mv "$1.part" "$1"; }; }
 
-for entry in "${ARCHIVES[@]}"; do
-    read -r name address digest <<<"$entry"
-    fetch "$address$name" "$FROM/$name" "$digest"
-done
+mkdir -p "$RAW" "$OUT"/{plain,tokens,bpe,clean}
+exec 9>"$OUT/.lock"
+flock -n 9 || die "$OUT: another prepare.sh is at work there"
+[[ -e $OUT/settings ]] || echo "SYMBOLS=$SYMBOLS" >"$OUT/settings"
+[[ $(<"$OUT/settings") == "SYMBOLS=$SYMBOLS" ]] ||
+    die "$OUT has $(<"$OUT/settings"), and now SYMBOLS=$SYMBOLS; choose another folder"
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 
-# Extract the texts of a split from archives: the files of each, English and German, follow its name.
-extract() {
-    local word words=(">$OUT/plain/$1".{en,de}.gz)
-    for word in "${@:2}"; do
-        if [[ $word == *.tgz ]]; then words+=(--from "<$FROM/$word"); else words+=("$word"); fi
+while read -r sum digest name url; do
+    if [[ ! -e $RAW/$name ]]; then
+        curl --fail --location --retry 5 --continue-at - --output "$RAW/$name.part" "$url$name"
+        mv "$RAW/$name.part" "$RAW/$name"
+    fi
+    "$sum" --check --quiet <<<"$digest  $RAW/$name" ||
+        die "$RAW/$name: is not the file that $ARCHIVES names; remove it, or correct the list"
+done <"$ARCHIVES"
+
+# A carriage return within a line would part it, and the last line of a text may have no end.
+training() {
+    local corpus
+    for corpus in europarl-v7:training/europarl-v7 commoncrawl:commoncrawl nc-v9:training/news-commentary-v9; do
+        tar -xzOf "$RAW/training-parallel-${corpus%:*}.tgz" "${corpus#*:}.de-en.$1" |
+            perl -pe 'tr/\r/ /; s/\n?\z/\n/' || return
     done
-    step "extract-$1" -- fairseq-posenc script "$RECIPE/extract.py" "${words[@]}"
 }
-extract train training-parallel-europarl-v7.tgz training/europarl-v7.de-en.{en,de} \
-    training-parallel-commoncrawl.tgz commoncrawl.de-en.{en,de} \
-    training-parallel-nc-v9.tgz training/news-commentary-v9.de-en.{en,de}
-extract valid dev.tgz dev/newstest2013-{src.en,ref.de}.sgm
-extract test test-full.tgz test-full/newstest2014-deen-{src.en,ref.de}.sgm
+held_out() { tar -xzOf "$RAW/$1" "$2" | python "$HERE/sgm.py"; }
+for lang in en de; do create "$OUT/plain/train.$lang" training $lang; done
+create "$OUT/plain/valid.en" held_out dev.tgz dev/newstest2013-src.en.sgm
+create "$OUT/plain/valid.de" held_out dev.tgz dev/newstest2013-ref.de.sgm
+create "$OUT/plain/test.en" held_out test-full.tgz test-full/newstest2014-deen-src.en.sgm
+create "$OUT/plain/test.de" held_out test-full.tgz test-full/newstest2014-deen-ref.de.sgm
 
-pass OPTIONS --vocabulary-size --bpe-operations --max-length --ratio --workers --dry-run
-[[ -n $VOCABULARY_SIZE$BPE_OPERATIONS ]] || OPTIONS+=(--vocabulary-size 37000)
-((NO_DASH_SPLITS)) || OPTIONS+=(--dash-splits)
-exec "$RECIPE/../translation/prepare.sh" "$OUT/plain" "$OUT" --source-lang en --target-lang de \
-    --subwords subword-nmt "${OPTIONS[@]}"
+# Moses' tokens: rich-text becomes rich @-@ text, and control characters spaces.
+tokenize() { perl -CSD -pe 's/[^\P{C}\n]/ /g' "$2" | sacremoses -q -l "$1" -j "$WORKERS" normalize tokenize -a; }
+learn() { cat "$OUT"/tokens/train.{en,de} | subword-nmt learn-bpe --total-symbols -s "$SYMBOLS"; }
+for split in train valid test; do
+    python "$CHECK" pairs "$OUT/plain/$split".{en,de}
+    for lang in en de; do create "$OUT/tokens/$split.$lang" tokenize $lang "$OUT/plain/$split.$lang"; done
+done
+create "$OUT/bpe.codes" learn
+for text in {train,valid,test}.{en,de}; do
+    create "$OUT/bpe/$text" subword-nmt apply-bpe -c "$OUT/bpe.codes" -i "$OUT/tokens/$text"
+done
+
+# Training pairs of 1 to 250 symbols a side, neither more than 1.5 times as long as the other.
+clean() { paste "$OUT"/bpe/train.{en,de} | awk -F '\t' -v side="$1" '
+    {a = split($1, _, " "); b = split($2, _, " ")} a && b && a <= 250 && b <= 250 && a <= 1.5*b && b <= 1.5*a {print $side}'; }
+create "$OUT/clean/train.en" clean 1
+create "$OUT/clean/train.de" clean 2
+python "$CHECK" lengths 1022 "$OUT"/bpe/{valid,test}.{en,de}
+
+rm -rf "$OUT/data-bin.part"
+fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --workers "$WORKERS" \
+    --trainpref "$OUT/clean/train" --validpref "$OUT/bpe/valid" --testpref "$OUT/bpe/test" --destdir "$OUT/data-bin.part"
+cp "$OUT/bpe.codes" "$OUT/plain/test.de" "$OUT/data-bin.part"
+cp "$OUT/tokens/test.de" "$OUT/data-bin.part/test.tok.de"
+mv "$OUT/data-bin.part" "$OUT/data-bin"

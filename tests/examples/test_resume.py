@@ -12,7 +12,6 @@ TRAININGS = {
     "multi30k/run.sh": ["data", "out", "transformer"],
     "translation/train.sh": ["transformer", "data", "--cpu"],
     "translation/run.sh": "texts out transformer --source-lang a --target-lang b".split(),
-    "wmt14_en_de/train.sh": ["transformer", "data", "--cpu"],
     "bert_pretraining/train.sh": ["roformer", "data", "--cpu"],
     "clue_pretraining/train.sh": ["gau", "data", "--cpu"],
     "language_model/train.sh": ["rotary", "data", "--cpu"],

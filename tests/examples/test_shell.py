@@ -17,6 +17,7 @@ PROGRAMS = sorted(
     path
     for path in [EXAMPLES / "train.sbatch", *EXAMPLES.glob("*/*")]
     if path.suffix in (".sh", ".sbatch") and path.parent != COMMON
+    if "common/steps.sh" in path.read_text()
 )
 
 
