@@ -1,7 +1,6 @@
 """Changed data are trained on again, or refused; with unchanged data, recipes resume."""
 
 import json
-import shutil
 
 import pytest
 from support.language_models import COMPARE
@@ -87,7 +86,7 @@ def test_scores_of_another_length_of_training_are_not_shown_again(tmp_path, stub
     assert scored(*both, "--epochs", "5")[0] == 2
 
 
-# --- language models, translation
+# --- language models
 
 
 def test_a_language_model_is_not_scored_on_another_corpus(tmp_path, stubs):
@@ -113,30 +112,6 @@ def test_a_language_model_is_not_scored_on_another_corpus(tmp_path, stubs):
         data(tmp_path / "data", "b a", **{"test-bin": text})
         assert compare("--seeds", "3", "--subset", "test").returncode == 0
     assert [call.split()[0] for call in stubs.called("fairseq")] == ["fairseq-eval-lm"] * 2
-
-
-def test_a_translation_run_is_not_continued_with_other_texts(tmp_path, stubs):
-    (tmp_path / "texts").mkdir()
-    languages = ["--source-lang", "de", "--target-lang", "en"]
-    kind = ["--subwords", "none", "--tokenizer", "none", "--cpu", "--name", "run", "--workers", "1"]
-
-    def run(text):
-        for name in ("train.de", "train.en", "valid.de", "valid.en"):
-            write(tmp_path / "texts" / name, [text])
-        given = ["texts", "out", "transformer", *languages, *kind]
-        script = EXAMPLES / "translation" / "run.sh"
-        result = bash(script, *given, cwd=tmp_path, **stubs.variables)
-        return result, len(stubs.called("fairseq-train"))
-
-    assert run("a b")[1] == 1  # without a test set to translate, it ends there
-    before = contents(tmp_path / "out/data/data-bin")
-    refused, trained = run("b a")
-    assert "data-bin is not replaced, as " in refused.stderr and refused.returncode == 1
-    assert "out/run was begun with these data" in refused.stderr
-    assert not trained and contents(tmp_path / "out/data/data-bin") == before
-    assert run("a b")[1] == 0
-    shutil.rmtree(tmp_path / "out/run")
-    assert run("b a")[1] == 1
 
 
 # --- options of preparing

@@ -67,7 +67,7 @@ def test_files_of_ones_own_in_the_place_of_a_tasks_data_are_kept(tmp_path):
 # --- pre-training and translation: OUT/data-bin
 
 
-@pytest.mark.parametrize("recipe", ["bert", "clue", "language_model", "translation"])
+@pytest.mark.parametrize("recipe", ["bert", "clue", "language_model"])
 def test_a_data_bin_of_ones_own_is_not_replaced(tmp_path, recipe):
     for split in ("train", "valid"):
         for ending in ("txt", "de", "en"):
@@ -77,30 +77,13 @@ def test_a_data_bin_of_ones_own_is_not_replaced(tmp_path, recipe):
     given = [".", "out", "--workers", "1"]
     if recipe == "language_model":
         given.insert(0, "wikitext")
-    if recipe == "translation":
-        given += ["--source-lang", "de", "--target-lang", "en"]
-    folder = recipe if recipe in ("translation", "language_model") else f"{recipe}_pretraining"
+    folder = recipe if recipe == "language_model" else f"{recipe}_pretraining"
     refused = bash(EXAMPLES / folder / "prepare.sh", *given, cwd=tmp_path)
-    file = "text.settings" if recipe == "translation" else "text"
-    assert_error(refused, "out/data-bin: exists, and is not what this script makes", f"no {file}")
+    assert_error(refused, "out/data-bin: exists, and is not what this script makes", "no text")
     assert tree(tmp_path / "out") == {"data-bin/dict.txt": b"a 1\n"}
 
 
 # --- model folders
-
-
-def test_a_wrong_model_folder_is_refused_before_translating(tmp_path, stubs):
-    (tmp_path / "data").mkdir()
-    write(tmp_path / "data" / "text.settings", ["SOURCE=de", "TARGET=en"])
-    write(tmp_path / "data" / "reference.test.en", ["a"])
-    (tmp_path / "proj" / "runs").mkdir(parents=True)
-    (tmp_path / "proj" / "runs" / "checkpoint_last.pt").touch()
-    before = tree(tmp_path)
-    evaluate = EXAMPLES / "translation" / "evaluate.sh"
-    given = ("data", "proj/runs", "--model", "proj/runs", "--checkpoint", "data/text.settings")
-    refused = bash(evaluate, *given, cwd=tmp_path, **stubs.variables)
-    assert_error(refused, "proj/runs: exists, and is not", "another --model")
-    assert tree(tmp_path) == before and not stubs.called("fairseq")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,6 @@ from support.recipes import EXAMPLES, trainings
 
 TRAININGS = {
     "swap_encoding/swap.sh": ["model.pt", "data", "out", "--cpu"],
-    "multi30k/run.sh": ["data", "out", "transformer"],
-    "translation/train.sh": ["transformer", "data", "--cpu"],
-    "translation/run.sh": "texts out transformer --source-lang a --target-lang b".split(),
     "bert_pretraining/train.sh": ["roformer", "data", "--cpu"],
     "clue_pretraining/train.sh": ["gau", "data", "--cpu"],
     "language_model/train.sh": ["rotary", "data", "--cpu"],
