@@ -1,6 +1,6 @@
 """SentencePiece by its Python module.
 
-    python pieces.py learn MODEL SIZE TEXT...       from up to a million lines
+    python pieces.py learn TYPE MODEL SIZE TEXT...  unigram or bpe, from up to a million lines
     python pieces.py split MODEL < TEXT > PIECES
     python pieces.py join MODEL < PIECES > TEXT
 
@@ -12,13 +12,15 @@ import sys
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 
-def learn(model: str, size: str, *texts: str) -> None:
-    """Learn a unigram model; the special symbols are left to fairseq."""
+def learn(kind: str, model: str, size: str, *texts: str) -> None:
+    """Learn a model; the special symbols are left to fairseq."""
     with open(model, "wb") as stream:
         SentencePieceTrainer.train(
             input=list(texts),
             model_writer=stream,
+            model_type=kind,
             vocab_size=int(size),
+            character_coverage=0.9999,
             byte_fallback=True,
             input_sentence_size=1000000,
             shuffle_input_sentence=True,
@@ -40,7 +42,7 @@ def convert(model: str, join: bool) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["learn"] and len(sys.argv) > 4:
+    if sys.argv[1:2] == ["learn"] and len(sys.argv) > 5:
         learn(*sys.argv[2:])
     elif sys.argv[1:2] in (["split"], ["join"]) and len(sys.argv) == 3:
         convert(sys.argv[2], join=sys.argv[1] == "join")

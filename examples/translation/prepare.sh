@@ -50,7 +50,7 @@ case $SUBWORDS in
         cp "$OUT/bpe.codes" "$OUT/data-bin.part"
         cp "$OUT/tokens/$TEST.$TARGET" "$OUT/data-bin.part/test.tok.$TARGET" ;;
     sentencepiece)
-        learn() { python "$COMMON/pieces.py" learn /dev/stdout "$SIZE" "$TEXTS/$TRAIN".{"$SOURCE","$TARGET"}; }
+        learn() { python "$COMMON/pieces.py" learn unigram /dev/stdout "$SIZE" "$TEXTS/$TRAIN".{"$SOURCE","$TARGET"}; }
         create "$OUT/sentencepiece.model" learn
         apply() { python "$COMMON/pieces.py" split "$OUT/sentencepiece.model" <"$TEXTS/$1"; }
         cp "$OUT/sentencepiece.model" "$OUT/data-bin.part" ;;
