@@ -1,189 +1,237 @@
-"""Multiple choice from the published files, in the layout of sentence_ranking.
+"""Multiple choice, from the published files to texts for fairseq's sentence_ranking.
 
-    fairseq-posenc script choices.py extract TASK SOURCE OUT
-    fairseq-posenc script choices.py cut TEXT PIECES OUT [--longest 128]
+    python choices.py TASK SOURCE OUT
 
-`extract` reads TASK (race, c3, chid, copa, qnli) from the folder SOURCE and writes
-OUT/input0/SPLIT with the passages, OUT/input1/SPLIT to OUT/inputN/SPLIT with the question and one
-choice each, where N is the largest number of choices in the training set, and OUT/label/SPLIT with
-the number of the right one, from 0; a choice that a question does not have is an empty line.
-OUT/choices then has N, OUT/task the task and N, OUT/examples the
-number of training questions, OUT/ids/SPLIT the ids, and OUT/splits the splits: train, valid, and
-valid1 if the test set has answers; of RACE also valid2 and valid3, its middle and high schools.
-
-`cut` shortens the choices in symbols to the last LONGEST ones, so that the answer stays, and
-refuses those that have a text but no symbol. TEXT is a folder that `extract` wrote, PIECES that of
-the same files in symbols.
+TASK is race, c3, chid, copa, qnli or cail, SOURCE the folder with its files. OUT/input0/SPLIT gets
+the passages, OUT/input1/SPLIT and so on the question with one choice each (an empty line where
+there are fewer), and OUT/label/SPLIT the number of the right one, from 0. The splits are train,
+valid, and valid1 if the test set has answers; of RACE also valid2 and valid3, its middle and high
+schools.
 """
 
-import os
+import hashlib
+import json
+import re
 import sys
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from published import SENTENCES, Record, read_c3, read_chid, read_copa, read_qnli, read_race
+BLANK = "_"
+REACH = 200  # characters of a passage on either side of ChID's blank
+IDIOM = re.compile(r"#idiom\d*#")
+SENTENCE_END = "。！？!?"
+#: COPA's questions (Roemmele et al. 2011), by the word in its files.
+ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+#: GLUE's labels of QNLI: does the sentence answer the question?
+ANSWERS = {"entailment": True, "not_entailment": False}
+SENTENCES = 4  # the most a question of QNLI has: the answer and the first of the others
+CAIL = {"train": 6, "valid": 2, "valid1": 2}  # shares of the splits (RoFormer, section 4.5.3)
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines, write_text
-from fairseq_posenc.flags.usage import documented_parser
+
+class Record(NamedTuple):
+    """A passage, the question with each choice, and the number of the right one, if it is known."""
+
+    passage: str
+    choices: List[str]
+    label: Optional[int]
+
+
+def record(passage: str, question: str, choices: Sequence[str], label: Optional[int]) -> Record:
+    """A record of one line a text; a choice fills the question's blank, or follows the question."""
+    passage, question, *texts = (" ".join(text.split()) for text in (passage, question, *choices))
+    if not all([passage, *texts]):
+        raise ValueError("a text is empty")
+    if label is not None and not 0 <= label < len(texts):
+        raise ValueError(f"the answer {label} is none of {len(texts)} choices")
+    if BLANK in question:
+        before, after = re.split(f"{BLANK}+", question, maxsplit=1)
+        return Record(passage, [before + text + after for text in texts], label)
+    return Record(passage, [f"{question} {text}".lstrip() for text in texts], label)
+
+
+def race(entry: Any, _: Any) -> Iterator[Record]:
+    """The records of a passage of RACE."""
+    questions, options = entry["questions"], entry["options"]
+    labels: List[Optional[int]] = [None] * len(options)
+    if "answers" in entry:
+        labels = [list("ABCD").index(answer) for answer in entry["answers"]]
+    if not len(questions) == len(options) == len(labels):
+        raise ValueError("has different numbers of questions, options and answers")
+    for question, choices, label in zip(questions, options, labels):
+        yield record(entry["article"], question, choices, label)
+
+
+def c3(entry: Any, _: Any) -> Iterator[Record]:
+    """The records of a dialogue or text of C3."""
+    for asked in entry[1]:
+        choices, answer = asked["choice"], asked.get("answer")
+        label = None if answer is None else choices.index(answer)
+        yield record(" ".join(entry[0]), asked["question"], choices, label)
+
+
+def chid(entry: Any, answers: Dict[str, int]) -> Iterator[Record]:
+    """The records of a line of ChID; CLUE has the answers beside it."""
+    contents, candidates, right = entry["content"], entry["candidates"], entry.get("groundTruth")
+    contents = [contents] if isinstance(contents, str) else contents
+    blanks = [(text, found) for text in contents for found in IDIOM.finditer(text)]
+    if not blanks or (right is not None and len(right) != len(blanks)):
+        raise ValueError(f"has {len(blanks)} blanks (#idiom#), and another number of answers")
+    for number, (text, found) in enumerate(blanks):
+        choices = candidates if isinstance(candidates[0], str) else candidates[number]
+        label = answers.get(found.group()) if right is None else choices.index(right[number])
+        before = IDIOM.sub("", text[max(found.start() - REACH, 0) : found.start()])
+        after = IDIOM.sub("", text[found.end() : found.end() + REACH])
+        first = max(before.rfind(sign) for sign in SENTENCE_END) + 1
+        last = min((after.find(sign) + 1 for sign in SENTENCE_END if sign in after), default=None)
+        sides = [side.replace(BLANK, " ") for side in (before[first:], after[:last])]
+        yield record(before + BLANK + after, BLANK.join(sides), choices, label)
+
+
+def copa(entry: Any, _: Any) -> Iterator[Record]:
+    """The record of a line of SuperGLUE's COPA."""
+    choices = [entry["choice1"], entry["choice2"]]
+    yield record(entry["premise"], ASKED[entry["question"]], choices, entry.get("label"))
+
+
+def cail(entry: Any, _: Any) -> Iterator[Record]:
+    """The record of a line of CAIL2019-SCM: which of two cases is more similar to the first?"""
+    yield record(entry["A"], "", [entry["B"], entry["C"]], ["B", "C"].index(entry["label"]))
+
+
+def qnli(rows: Any, _: Any) -> Iterator[Record]:
+    """The record of a question of QNLI with its sentences, if one answers it and others do not."""
+    right = [row for row in rows if ANSWERS[row["label"]]]
+    wrong = [row for row in rows if not ANSWERS[row["label"]]]
+    if len(right) == 1 and wrong:
+        kept = [row for row in rows if row in right or row in wrong[: SENTENCES - 1]]
+        sentences = [row["sentence"] for row in kept]
+        yield record(rows[0]["question"], "", sentences, kept.index(right[0]))
+
+
+def parsed(text: str, place: str) -> Any:
+    """The JSON object of a text."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        sys.exit(f"{place}: is no JSON ({error})")
+
+
+def lines(path: Path) -> Iterator[Tuple[str, Any]]:
+    """The places and objects of a file with one a line."""
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
+        if line.strip():
+            yield f"line {number}", parsed(line, f"{path}: line {number}")
+
+
+def array(path: Path) -> Iterator[Tuple[str, Any]]:
+    """The places and objects of a file with a list of them."""
+    for number, entry in enumerate(parsed(path.read_text("utf-8"), str(path))):
+        yield f"record {number}", entry
+
+
+def folder(path: Path) -> Iterator[Tuple[str, Any]]:
+    """The names and objects of the files in a folder."""
+    for file in sorted(path.rglob("*.txt")):
+        yield str(file.relative_to(path)), parsed(file.read_text("utf-8"), str(file))
+
+
+def questions(path: Path) -> Iterator[Tuple[str, Any]]:
+    """The rows of a TSV, by their question."""
+    header, *rows = (line.split("\t") for line in path.read_text("utf-8").split("\n") if line)
+    asked: Dict[str, List[Dict[str, str]]] = {}
+    for row in rows:
+        cells = dict(zip(header, row))
+        asked.setdefault(cells["question"], []).append(cells)
+    for question, found in asked.items():
+        yield repr(question), found
 
 
 class Task(NamedTuple):
-    """A data set.
+    """How the entries of files are read, the files of each split, and the most choices."""
 
-    Args:
-        read: yields the records of a file or a folder.
-        sources: names of the training, validation and test set and of the parts of the latter that
-            are scored on their own, each a list of files or folders.
-        fewest: choices of a question.
-        most: choices of a question.
-    """
-
-    read: Callable[[str], Iterator[Record]]
-    sources: Sequence[Sequence[str]]
-    fewest: int
+    entries: Callable[[Path], Iterator[Tuple[str, Any]]]
+    read: Callable[[Any, Any], Iterator[Record]]
+    files: Sequence[str]
     most: int
 
 
-TASKS: Dict[str, Task] = {
-    "race": Task(read_race, (["train"], ["dev"], ["test"], ["test/middle"], ["test/high"]), 4, 4),
-    "copa": Task(read_copa, (["train.jsonl"], ["val.jsonl", "dev.jsonl"], ["test.jsonl"]), 2, 2),
-    "qnli": Task(read_qnli, (["train.tsv"], ["dev.tsv"]), 2, SENTENCES),
-    "c3": Task(
-        read_c3,
-        (
-            ["c3-m-train.json", "c3-d-train.json", "m-train.json", "d-train.json", "train.json"],
-            ["c3-m-dev.json", "c3-d-dev.json", "m-dev.json", "d-dev.json", "dev.json"],
-            ["c3-m-test.json", "c3-d-test.json", "m-test.json", "d-test.json", "test.json"],
-        ),
-        2,
-        4,
-    ),
-    "chid": Task(
-        read_chid,
-        (
-            ["train.json", "train_data.txt", "train.txt"],
-            ["dev.json", "dev_data.txt", "dev.txt"],
-            ["test.json", "test_data.txt", "test.txt"],
-        ),
-        2,
-        10,
-    ),
+TASKS = {
+    "race": Task(folder, race, ["train", "dev", "test", "test/middle", "test/high"], 4),
+    "copa": Task(lines, copa, ["train.jsonl", "val.jsonl", "test.jsonl"], 2),
+    "qnli": Task(questions, qnli, ["train.tsv", "dev.tsv"], SENTENCES),
+    "c3": Task(array, c3, [f"*{split}.json" for split in ("train", "dev", "test")], 4),
+    "chid": Task(lines, chid, [f"{split}[._]*" for split in ("train", "dev", "test")], 10),
+    "cail": Task(lines, cail, ["*.json"], 2),
 }
 
 
-def records(task: Task, folder: str, names: Sequence[str]) -> List[Record]:
-    """The records of the files or folders that are there, checked."""
+def read(task: Task, source: Path, pattern: str) -> List[Record]:
+    """The records of all files of a split."""
     found: List[Record] = []
-    for name in names:
-        path = os.path.join(folder, name)
-        if os.path.exists(path):
-            found += task.read(path)
-    seen = set()
-    for record in found:
-        count = len(record.choices)
-        if not task.fewest <= count <= task.most:
-            expected = f"{task.fewest} to {task.most}" if task.fewest < task.most else task.most
-            raise UsageError(
-                f"{record.id}: has {count} choices, and questions of this task have {expected}"
+    for path in sorted(source.glob(pattern)):
+        if path.stem.endswith("_answer"):
+            continue
+        beside, left_out, place = path.with_name(f"{path.stem}_answer{path.suffix}"), 0, ""
+        try:
+            answers = json.loads(beside.read_text("utf-8")) if beside.is_file() else {}
+            for place, entry in task.entries(path):  # noqa: B007
+                records = list(task.read(entry, answers))
+                left_out += not records
+                for one in records:
+                    if not 2 <= len(one.choices) <= task.most:
+                        raise ValueError(f"has {len(one.choices)} choices, not 2 to {task.most}")
+                found += records
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            sys.exit(f"{path}: {place}: {type(error).__name__}: {error}")
+        if left_out:
+            print(
+                f"{path}: left out {left_out} without a question and its choices", file=sys.stderr
             )
-        if record.label is not None and not 0 <= record.label < count:
-            raise UsageError(f"{record.id}: its answer is none of the {count} choices")
-        if record.id in seen:
-            raise UsageError(f"{record.id}: occurs twice")
-        seen.add(record.id)
     return found
 
 
-def extract(name: str, folder: str, out: str) -> None:
-    """Write the texts and labels of a task."""
-    write(name, _sets(TASKS[name], name, folder), folder, out)
-
-
-def _sets(task: Task, name: str, folder: str) -> Dict[str, List[Record]]:
-    sets: Dict[str, List[Record]] = {}
-    for split, names in zip(("train", "valid", "valid1", "valid2", "valid3"), task.sources):
-        found = records(task, folder, names)
-        known = [record for record in found if record.label is not None]
-        if split not in ("train", "valid"):
-            if not known:
-                continue  # without answers, or not there
-            if split != "valid1" and len(found) == len(sets["valid1"]):
-                continue  # all of the test set
-        if not found:
-            raise UsageError(f"{folder}: has none of {', '.join(names)}, the {split} set of {name}")
-        if len(known) < len(found):
-            first = next(record for record in found if record.label is None)
-            raise UsageError(f"{first.id}: has no answer")
-        sets[split] = found
+def split_cail(found: Sequence[Record]) -> Dict[str, List[Record]]:
+    """The records by split, in the order of a hash of their text, each once."""
+    texts = {"\n".join([one.passage, *one.choices]): one for one in found}
+    ordered = sorted(texts, key=lambda text: hashlib.sha256(text.encode()).hexdigest())
+    sets, start, shares = {}, 0, 0
+    for name, share in CAIL.items():
+        shares += share
+        end = len(ordered) * shares // sum(CAIL.values())
+        sets[name], start = [texts[text] for text in ordered[start:end]], end
     return sets
 
 
-def write(name: str, sets: Dict[str, List[Record]], folder: str, out: str) -> None:
-    """Write the records of each split of a task; *folder* is where they come from."""
-    most = max(len(record.choices) for record in sets["train"])
+def main(name: str, source: str, out: str) -> None:
+    """Read all files of a task, and write its texts and labels."""
+    task = TASKS[name]
+    splits = ("train", "valid", "valid1", "valid2", "valid3")
+    sets = {split: read(task, Path(source), p) for split, p in zip(splits, task.files)}
+    if name == "cail":
+        sets = split_cail(sets["train"])
+    most = max((len(one.choices) for one in sets["train"]), default=0)
     for split, found in sets.items():
-        for record in found:
-            if len(record.choices) > most:
-                raise UsageError(
-                    f"{record.id}: has {len(record.choices)} choices, the training set {most}"
-                )
-        columns: Dict[str, List[str]] = {
-            "input0": [record.passage for record in found],
-            "label": [str(record.label) for record in found],
-            "ids": [record.id for record in found],
-        }
+        known = [one for one in found if one.label is not None]
+        if split in ("train", "valid") and (not known or len(known) < len(found)):
+            sys.exit(f"{source}: {len(found)} questions for {split}, {len(known)} with answers")
+        if not known or (split > "valid1" and len(known) == len(sets["valid1"])):
+            continue  # a test set without answers, or a part that is all of it
+        if max(len(one.choices) for one in known) > most:
+            sys.exit(f"{source}: a question for {split} has more choices than any for train")
+        columns = {"input0": [one.passage for one in known]}
+        columns["label"] = [str(one.label) for one in known]
         for number in range(most):
             columns[f"input{number + 1}"] = [
-                record.choices[number] if number < len(record.choices) else "" for record in found
+                one.choices[number] if number < len(one.choices) else "" for one in known
             ]
-        for column, lines in columns.items():
-            with write_text(f"{out}/{column}/{split}") as stream:
-                stream.writelines(line + "\n" for line in lines)
-        print(f"{folder}: {len(found)} questions for {split}", file=sys.stderr)
-    files = {"choices": most, "splits": " ".join(sets), "task": f"{name} {most}"}
-    files["examples"] = len(sets["train"])
-    for file, content in files.items():
-        with write_text(f"{out}/{file}") as stream:
-            stream.write(f"{content}\n")
-
-
-def cut(texts: str, pieces: str, out: str, longest: int) -> None:
-    """Shorten the choices in symbols."""
-    (splits,) = read_lines(f"{texts}/splits")
-    (most,) = read_lines(f"{texts}/choices")
-    for split in splits.split():
-        ids = list(read_lines(f"{texts}/ids/{split}"))
-        for number in range(int(most) + 1):
-            column = f"input{number}/{split}"
-            with write_text(f"{out}/{column}") as stream:
-                lines = zip(ids, read_lines(f"{texts}/{column}"), read_lines(f"{pieces}/{column}"))
-                for key, text, line in lines:
-                    if text.strip() and not line.strip():
-                        raise UsageError(f"{key}: {text!r} has no symbol of the model")
-                    symbols = line.split()
-                    kept = symbols[-longest:] if number else symbols
-                    stream.write(" ".join(kept) + "\n")
-
-
-def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Run the command line."""
-    parser = documented_parser(__doc__)
-    actions = parser.add_subparsers(dest="action", metavar="{extract,cut}")
-    actions.required = True
-    reading = actions.add_parser("extract", help="read the published files")
-    reading.add_argument("task", choices=sorted(TASKS))
-    reading.add_argument("source")
-    reading.add_argument("out")
-    shorten = actions.add_parser("cut", help="shorten the choices")
-    for name in ("text", "pieces", "out"):
-        shorten.add_argument(name)
-    shorten.add_argument("--longest", type=int, default=128)
-    args = parser.parse_args(argv)
-    if args.action == "extract":
-        extract(args.task, args.source, args.out)
-    else:
-        cut(args.text, args.pieces, args.out, args.longest)
+        for column, texts in columns.items():
+            path = Path(out, column, split)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes("".join(text + "\n" for text in texts).encode())
+        print(f"{source}: {len(known)} questions for {split}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) != 4 or sys.argv[1] not in TASKS:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

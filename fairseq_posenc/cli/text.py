@@ -48,7 +48,7 @@ prepared_text = several(
     argument(
         "--text-of",
         metavar="DIR",
-        help="instead of these flags: as a recipe has recorded it in its data folder",
+        help="instead of these flags: as a model folder, or the data folder of a recipe, says it",
     ),
 )
 
@@ -91,12 +91,24 @@ def text_from(args: argparse.Namespace, needed: bool = True) -> Text:
     return given
 
 
+def _packed(folder: str) -> Optional[Text]:
+    """The preparation of a model folder, with the paths of its subwords; None if it is none."""
+    from fairseq_posenc.serving.model_folder import SETTINGS, read_model_folder
+
+    if not os.path.isfile(os.path.join(folder, SETTINGS)):
+        return None
+    text = read_model_folder(folder, "--text-of").text
+    both = (text.subword_file, text.target_subword_file)
+    source, target = (name and os.path.join(folder, name) for name in both)
+    return text._replace(subword_file=source, target_subword_file=target)
+
+
 def _recorded(folder: str, given: Text, needed: bool) -> Text:
     """The preparation that *folder* records, with the languages of the flags."""
     languages = Text(source_lang=given.source_lang, target_lang=given.target_lang)
     if given != languages:
         raise UsageError(f"--text-of {folder}: says how text was prepared; drop the other flags")
-    found = recorded(folder)
+    found = _packed(folder) or recorded(folder)
     if found is None:
         message = f"{folder}: does not say how text was split"
         if needed:

@@ -1,14 +1,10 @@
 """Changed data are trained on again, or refused; with unchanged data, recipes resume."""
 
-import json
-
 import pytest
 from support.language_models import COMPARE
 from support.recipes import EXAMPLES, assert_error, bash, succeed, write
 
 pytest_plugins = ["support.stub_programs"]
-
-READING = EXAMPLES / "reading"
 
 
 def data(folder, text="a b", **others):
@@ -51,7 +47,7 @@ def finetune(tmp_path, stubs):
 TASK = ["CoLA: {train: t, valid: v, text: 1, label: 2, labels: 2, epochs: 1, batch: 2, lr: 1e-5}"]
 
 
-@pytest.mark.parametrize("recipe, task", [("glue", "CoLA"), ("reading", "copa")])
+@pytest.mark.parametrize("recipe, task", [("glue", "CoLA")])
 def test_corrected_labels_are_trained_on(tmp_path, finetune, recipe, task):
     labels = tmp_path / task / "label" / "train.label"
     write(labels, ["0", "1"])
@@ -63,27 +59,6 @@ def test_corrected_labels_are_trained_on(tmp_path, finetune, recipe, task):
     assert seeds == ["1"]
     (warning,) = [line for line in result.stderr.split("\n") if "is of other data" in line]
     assert f"out/mine/{task}/lr1e-5-batch" in warning and "seed2: is of other data" in warning
-
-
-def test_scores_of_another_length_of_training_are_not_shown_again(tmp_path, stubs):
-    """RoFormer's Table 5: fine-tuned for more epochs, or on other data, a model is scored again."""
-    data(tmp_path / "cail", examples="2\n", task="cail 2\n")
-    write(tmp_path / "model.pt", ["weights"])
-    script = EXAMPLES / "long_chinese" / "finetune.sh"
-    run = tmp_path / "out" / "mine-512" / "cail" / "lr2e-5-batch32-seed1"
-
-    def scored(*options):
-        given = ["cail", "model.pt", "out", "--name", "mine", "--lengths", "512", "--seeds", "1"]
-        succeed(script, *given, "--cpu", *options, cwd=tmp_path, **stubs.variables)
-        return len(stubs.called("fairseq-validate")), {path.name for path in run.glob("score-*")}
-
-    both = ("--scored", "512 1024")
-    assert scored(*both, "--epochs", "3") == (2, {"score-512.log", "score-1024.log"})
-    assert scored(*both, "--epochs", "3")[0] == scored("--epochs", "3")[0] == 0
-    assert scored("--epochs", "5") == (1, {"score-512.log"})
-    assert scored(*both, "--epochs", "5") == (1, {"score-512.log", "score-1024.log"})
-    data(tmp_path / "cail", "b a")
-    assert scored(*both, "--epochs", "5")[0] == 2
 
 
 # --- language models
@@ -112,25 +87,3 @@ def test_a_language_model_is_not_scored_on_another_corpus(tmp_path, stubs):
         data(tmp_path / "data", "b a", **{"test-bin": text})
         assert compare("--seeds", "3", "--subset", "test").returncode == 0
     assert [call.split()[0] for call in stubs.called("fairseq")] == ["fairseq-eval-lm"] * 2
-
-
-# --- options of preparing
-
-
-def test_leaving_out_questions_is_another_preparation(tmp_path, stubs):
-    (tmp_path / "pre").mkdir()
-    for name, lines in (("dict.txt", ["a 1"]), ("bpe.codes", ["a b"]), ("text", ["lang en"])):
-        write(tmp_path / "pre" / name, lines)
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}-v2.0.json").write_text(json.dumps({"data": []}))
-
-    def prepare(*options):
-        given = ["squad", ".", "pre", "out", *options]
-        succeed(READING / "prepare.sh", *given, cwd=tmp_path, **stubs.variables)
-        calls = stubs.called("python -m fairseq_posenc reading prepare")
-        return ["--leave-out-wrong" in call for call in calls]
-
-    assert prepare("--leave-out-wrong") == [True]
-    assert prepare("--leave-out-wrong") == []
-    assert prepare() == [False]
-    assert prepare() == []

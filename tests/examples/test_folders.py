@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from support.multiple_choice import copa
 from support.recipes import EXAMPLES, assert_error, bash, write
 
 pytest_plugins = ["support.stub_programs"]
@@ -32,36 +31,16 @@ def test_the_files_of_a_task_are_not_replaced_by_its_data(tmp_path):
         rows = [f"x\t{label}\t\ta b" for label in "0101"]
         (tmp_path / "glue" / "CoLA").mkdir(parents=True, exist_ok=True)
         write(tmp_path / "glue" / "CoLA" / f"{split}.tsv", rows)
-    for task in ("squad", "copa", "WSC"):
-        (tmp_path / "data" / task).mkdir(parents=True)
-    for split in ("train", "dev"):
-        write(tmp_path / "data" / "squad" / f"{split}-v2.0.json", ["{}"])
-    copa(tmp_path / "data" / "copa")
+    (tmp_path / "data" / "WSC").mkdir(parents=True)
     before = tree(tmp_path)
     for recipe, *arguments in (
         ("glue/prepare.sh", "glue", "pre", "glue"),
         ("glue/prepare.sh", "glue", "pre", "./glue/"),
-        ("reading/prepare.sh", "squad", "data/squad", "pre", "data"),
-        ("reading/prepare.sh", "copa", "data/copa", "pre", "data"),
         ("glue/prepare_wsc.sh", "data/WSC", "pre", "data"),
     ):
         refused = bash(EXAMPLES / recipe, *arguments, "--workers", "1", cwd=tmp_path)
         assert_error(refused, "would be replaced, and ", " lies in it; give another OUT")
         assert tree(tmp_path) == before
-
-
-def test_files_of_ones_own_in_the_place_of_a_tasks_data_are_kept(tmp_path):
-    pretrained(tmp_path / "pre")
-    for task in ("squad", "copa"):
-        (tmp_path / "out" / task).mkdir(parents=True)
-        (tmp_path / "out" / task / "notes").touch()
-    copa(tmp_path)
-    for split in ("train", "dev"):
-        write(tmp_path / f"{split}-v2.0.json", ["{}"])
-    for task, file in (("squad", "reading.json"), ("copa", "examples")):
-        refused = bash(EXAMPLES / "reading/prepare.sh", task, ".", "pre", "out", cwd=tmp_path)
-        assert_error(refused, f"out/{task}: exists, and is not", f"no {file}", "another OUT")
-        assert (tmp_path / "out" / task / "notes").exists()
 
 
 # --- pre-training and translation: OUT/data-bin

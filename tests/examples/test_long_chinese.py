@@ -1,12 +1,9 @@
 """Long Chinese text: words with characters for the rest, the stages of Table 4, CAIL2019-SCM."""
 
-import json
-
 import pytest
-from support.recipes import EXAMPLES, error_of, recipe_module, trainings
+from support.recipes import EXAMPLES, recipe_module, trainings
 
 RECIPE = EXAMPLES / "long_chinese"
-cail = recipe_module("reading", "cail")
 tables = recipe_module("long_chinese", "tables")
 
 PAPER = [
@@ -61,74 +58,6 @@ def test_the_table_has_the_last_validation_of_each_stage(tmp_path):
         "| 2 | 1536 | 256 | 5 | 0.69 | 51.0 | 66.8 |",
     ]
     assert tables.render_stages(tmp_path, "512x256x10")[2].endswith("| 52.0 |  |")
-
-
-def triple(number, **changes):
-    cases = {"A": f"甲 {number}", "B": f"乙{number}", "C": f"丙{number}"}
-    return {**cases, "label": "BC"[number % 2], **changes}
-
-
-def written(path, entries):
-    lines = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries]
-    path.write_text("".join(lines), encoding="utf-8")
-    return str(path)
-
-
-def test_triples_are_split_six_two_two_whatever_their_files(tmp_path):
-    entries = [triple(number) for number in range(50)]
-    for folder, cut in (("one", 50), ("two", 20)):
-        (tmp_path / folder).mkdir()
-        written(tmp_path / folder / "train.json", entries[cut:][::-1])
-        written(tmp_path / folder / "valid.json", entries[:cut] + entries[:2])
-        cail.extract(str(tmp_path / folder), str(tmp_path / folder / "out"))
-    one, two = (
-        {
-            (column, name): (tmp_path / folder / "out" / column / name).read_text().splitlines()
-            for column in ("input0", "input1", "input2", "label")
-            for name in ("train", "valid", "valid1")
-        }
-        for folder in ("one", "two")
-    )
-    assert one == two
-    assert [len(one["label", name]) for name in ("train", "valid", "valid1")] == [30, 10, 10]
-    rows = [
-        row
-        for name in ("train", "valid", "valid1")
-        for row in zip(*(one[column, name] for column in ("input0", "input1", "input2", "label")))
-    ]
-    expected = {(e["A"], e["B"], e["C"], str("BC".index(e["label"]))) for e in entries}
-    assert len(rows) == 50 and set(rows) == expected
-    assert (tmp_path / "one" / "out" / "choices").read_text() == "2\n"
-
-
-@pytest.mark.parametrize(
-    "entry, message",
-    [
-        ("{", "is not JSON"),
-        ([1], "has no A"),
-        (triple(1, label="A"), "label 'A': expected B or C"),
-        (triple(1, B=" "), "its B is empty"),
-        ({"A": "a", "B": "b", "C": "c"}, "has no label"),
-    ],
-)
-def test_a_wrong_triple_is_one_line_with_its_number(entry, message, tmp_path):
-    path = tmp_path / "train.json"
-    line = entry if isinstance(entry, str) else json.dumps(entry)
-    path.write_text(json.dumps(triple(0)) + "\n" + line + "\n", encoding="utf-8")
-    found = error_of(list, cail.triples(str(path)))
-    assert "train.json: line 2: " in found and message in found
-    few = [cail.Record(str(n), "a", ["b", "c"], 0) for n in range(9)]
-    assert "too few to split" in error_of(cail.split, few)
-
-
-def test_both_lengths_are_fine_tuned_with_half_of_it_for_each_case(tmp_path):
-    given = ["cail", "run/model.pt", "out", "--cpu", "--seeds", "1"]
-    trained = trainings(RECIPE / "finetune.sh", *given, cwd=tmp_path)
-    asked = [(flags["--max-positions"], flags["--max-option-length"]) for flags in trained]
-    assert asked == [("512", "256"), ("1024", "512")]
-    assert {flags["--num-classes"] for flags in trained} == {"2"}
-    assert {flags["--separator-token"] for flags in trained} == {"2"}
-    assert [flags["--save-dir"].split("/")[-3] for flags in trained] == ["run-512", "run-1024"]
 
 
 def test_accuracies_are_listed_by_length_of_reading(tmp_path):

@@ -15,7 +15,6 @@ TRAININGS = {
     "language_model/compare.sh": ["data", "out", "--cpu", "--seeds", "1", "--encodings", "t5"],
     "enwik8/run.sh": ["enwik8", "out", "--cpu", "--seeds", "1"],
     "glue/finetune.sh": ["data/CoLA", "model.pt", "out", "--seeds", "1", "--lr", "1e-5", "--cpu"],
-    "reading/finetune.sh": ["squad", "model.pt", "out", "--seeds", "1", "--lr", "1e-5", "--cpu"],
     "clue/finetune.sh": ["data/TNEWS", "model.pt", "out", "--seeds", "1", "--lr", "1e-5", "--cpu"],
 }
 

@@ -74,11 +74,11 @@ def chid(folder, **changes):
 
 def extracted(task, folder):
     out = folder / "out"
-    choices.extract(task, str(folder), str(out))
+    choices.main(task, str(folder), str(out))
     return {
         str(path.relative_to(out)): path.read_text(encoding="utf-8").splitlines()
         for path in out.rglob("*")
-        if path.is_file() and "ids" not in path.parts
+        if path.is_file()
     }
 
 
