@@ -10,6 +10,7 @@ SOURCE=${SOURCE:-en} TARGET=${TARGET:-de} TRAIN=${TRAIN:-train} VALID=${VALID:-v
 SUBWORDS=${SUBWORDS:-subword-nmt} SIZE=${SIZE:-6000} RATIO=${RATIO:-9} WORKERS=${WORKERS:-$(nproc)}
 COMMON=$HERE/../common MULTI30K=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw
 
+export TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made"; mv "$1.part" "$1"; }; }

@@ -7,6 +7,7 @@ OUT=${1:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RAW=${RAW:-$OUT/raw} SYMBOLS=${SYMBOLS:-37000} WORKERS=${WORKERS:-$(nproc)}
 ARCHIVES=${ARCHIVES:-$HERE/archives.txt} CHECK=$HERE/../common/check.py
 
+export TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made"; mv "$1.part" "$1"; }; }

@@ -54,8 +54,6 @@ done
 PYTHON = """
 case "$1 $2 $3" in
     '-m fairseq_posenc pack') mkdir -p "$5" && echo {} >"$5/model.json" ;;
-    '-m fairseq_posenc reading') mkdir -p "$5" && touch "$5"/{dict.txt,reading.json} &&
-        touch "$5"/{train,valid}.passage.idx ;;
     *) exec {python} "$@" ;;
 esac
 """
