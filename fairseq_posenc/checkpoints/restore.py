@@ -17,6 +17,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.changes import log_changes
 from fairseq_posenc.checkpoints.elsewhere import refuse_unknown
 from fairseq_posenc.checkpoints.inherit import FIRST, no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
@@ -153,6 +154,8 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             goes_on = not cfg.reset_optimizer and named != cfg.finetune_from_model
             if goes_on:
                 _check_optimizer(path, trainer)
+            if own:
+                log_changes(path, checkpoint, trainer.cfg)
             start_record(trainer, named, checkpoint, goes_on)
             shards = trainer.is_fsdp  # so the names are others
             parameters = {} if shards else trainer.get_model().state_dict()
