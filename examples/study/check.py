@@ -1,0 +1,160 @@
+"""Checks all that can be checked of a plan before its first training, with fairseq's own parsers.
+
+python check.py plan.yaml [--gpus N]
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Sequence
+
+import plan as plans
+import study as studies
+from fairseq import options
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.utils import import_user_module
+from plan import Training, need
+
+import fairseq_posenc
+
+_NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and places decide nothing
+
+
+def parse(where: str, get_parser: Callable[[], Any], words: Sequence[str]) -> Any:
+    """The settings on a command line of fairseq.
+
+    Raises:
+        Wrong: the command line is wrong.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            return options.parse_args_and_arch(get_parser(), list(words))
+    except SystemExit as error:
+        lines = [line for line in said.getvalue().splitlines() if line.strip()] or [str(error)]
+        raise plans.Wrong(f"{where}: {lines[-1].partition('error: ')[2] or lines[-1]}") from None
+    except Exception as error:  # whatever the plug-in or fairseq says of a value
+        raise plans.Wrong(f"{where}: {' '.join(str(error).split())}") from None
+
+
+def check(plan: Dict[str, Any], gpus: int) -> None:
+    """Check data, flags, systems that are the same, and what a search could not do.
+
+    Raises:
+        Wrong: naming the system, the flag, and what would work.
+    """
+    known = studies.measures(plan)
+    for name in plan["measures"]:
+        need(name in known, f"measures: {name}: unknown; there are {', '.join(known)}")
+    seen: Dict[str, str] = {}
+    for one in plans.trainings(plan):
+        where = f"systems: {one.system}"
+        for path in plans.starts(plan, one):
+            need(Path(path).is_file(), f"{where}: {path}: no such file to start from")
+        if one.seed != plan["seeds"][0]:
+            continue
+        folder = plans.folder_of(plan, one.system, one.task)
+        _check_data(plan, folder, one)
+        flags = plans.merge(plan["base"], plans.flags_of(plan, one))
+        half = [flag for flag in ("--fp16", "--memory-efficient-fp16") if flags.get(flag)]
+        need(gpus or not half, f"{where}: {''.join(half[:1])}: needs a GPU; give --config gpus=1")
+        task = plans.task_words(plan, one)
+        words = [*task, *plans.training_words(plan, one), *plans.device_words(plan, one, gpus)]
+        args = parse(where, options.get_training_parser, [folder, *words])
+        model = ARCH_MODEL_REGISTRY[args.arch].__name__
+        settings = {k: v for k, v in vars(args).items() if k not in _NO_SETTINGS}
+        same = seen.setdefault(repr((model, sorted(settings.items(), key=str))), one.system)
+        need(same == one.system, f"{where}: is the same model as {same}, with the same settings")
+        _check_average(plan, flags, where)
+        _check_scoring(plan, one, [folder, *task])
+
+
+def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
+    if one.task:
+        return  # the study makes them
+    need(Path(folder).is_dir(), f"data: {folder}: no such folder")
+    names = ["dict.txt", "train.idx", "valid.idx"]
+    if plan["recipe"] in ("translation", "documents"):
+        source, target = plans.pair(plan, folder)
+        parts = ("train", "valid", *studies.parts(plan))
+        names = [
+            f"{part}.{source}-{target}.{lang}.idx" for part in parts for lang in (source, target)
+        ]
+    if plan["recipe"] == "language_model":
+        names += [f"{part}.idx" for part in studies.parts(plan)]
+        first = next(iter(studies.parts(plan)))
+        fits = first == "valid" or not plan["search"]
+        need(fits, f"subset: {first}: a search chooses by the loss on valid; put valid first")
+    for name in names:
+        need(Path(folder, name).is_file(), f"data: {folder}: has no {name}")
+    for key in ("references", "sources", "choices", "documents"):
+        path = plan["data"].get(key, folder)
+        need(Path(path).exists(), f"data: {key}: {path}: no such file")
+    for name in plan["finetune"].get("tasks", ()):
+        words = [
+            Path(f, "dict.txt").read_text(encoding="utf-8")
+            for f in (folder, f"{plan['finetune']['data']}/{name}/input0")
+        ]
+        need(words[0] == words[1], f"finetune: {name}: has another dictionary than {folder}")
+
+
+def _check_average(plan: Dict[str, Any], flags: Dict[str, Any], where: str) -> None:
+    for kind, count in plan["average"].items():
+        lora = count > 1 and flags.get("--lora-base")
+        need(not lora, f"average: {where}: low-rank matrices are not averaged; drop average")
+        every = 1
+        if kind == "updates" and count > 1:
+            every = plans.whole(flags, "--save-interval-updates", f"average: {kind}: {where}")
+        made = int(plan["budget"].get(kind, count * every)) // every
+        need(made >= count, f"average: {kind}: {count}: there will be {made} checkpoints")
+
+
+def _check_scoring(plan: Dict[str, Any], one: Training, words: List[str]) -> None:
+    where, folder = f"systems: {one.system}", words[0]
+    validate, decode = plans.words(plan["validate"]), plans.words(plan["decode"])
+    if plan["recipe"] == "language_model" and "language_modeling" in words:
+        length = plans.whole(
+            plans.merge(plan["base"], plans.flags_of(plan, one)), "--tokens-per-sample", where
+        )
+        given = [folder, "--path", "x", "--tokens-per-sample", str(length), *validate]
+        parse("validate", options.get_eval_lm_parser, given)
+    else:
+        parse("validate", options.get_validation_parser, [*words, "--path", "x", *validate])
+    if plan["recipe"] == "translation":
+        parse("decode", options.get_generation_parser, [*words, "--path", "x", *decode])
+        need(Path(folder).exists(), folder)
+    for name in plan["finetune"].get("tasks", ()):
+        task = plans.finetuned(plan, name)
+        for rate in plans.rates(plan, task):
+            given = plans.finetuning_words(plan, task, rate, one.seed)
+            start = [task.folder, "--task", "sentence_prediction", "--restore-file", "x"]
+            args = parse(f"finetune: {name}", options.get_training_parser, [*start, *given])
+            models = [ARCH_MODEL_REGISTRY[a] for a in (args.arch, plan["base"].get("--arch"))]
+            text = f"finetune: --arch {args.arch}: is another model than that of the base"
+            need(models[0] == models[1], f"{text}; give --arch and its shape in finetune: flags")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("plan")
+    parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--base", default="{}", help="flags to change in the base, as JSON")
+    args = parser.parse_args(argv)
+    logging.disable(logging.CRITICAL)
+    fairseq_posenc.register()
+    try:
+        plan = plans.load(args.plan, json.loads(args.base))
+        if plan["user_dir"]:
+            import_user_module(argparse.Namespace(user_dir=plan["user_dir"]))
+        check(plan, args.gpus)
+    except plans.Wrong as error:
+        sys.exit(f"check.py: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,29 @@
+# What the commands of the Snakefile share.
+set -euo pipefail
+
+# alone FOLDER: waits until no other process is at work there, which may be one of an earlier start
+alone() { mkdir -p "$1" && exec 9>>"$1/lock" && flock 9; }
+
+# logged LOG COMMAND...: appends the command, what it prints, and its seconds to a log
+logged() {
+    local log=$1
+    shift
+    SECONDS=0
+    (set -x && "$@") >>"$log" 2>&1 && echo "seconds $SECONDS" >>"$log"
+}
+
+# trained JSON OUTPUT: ends with an empty output where the training has diverged
+trained() { ! grep -q '"error"' "$1" || { echo '{}' >"$2" && exit 0; }; }
+
+# gpus N: leaves the commands N of this machine's GPUs, each for as few jobs as possible
+gpus() {
+    local all got=() slot lock
+    [[ $1 != 0 && -z ${SLURM_JOB_ID:-} ]] || return 0
+    IFS=, read -ra all <<<"${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}"
+    for ((slot = 0; ${#got[@]} < $1; slot++)); do
+        exec {lock}>>"${TMPDIR:-/tmp}/study-gpu-$slot.lock"
+        ! flock -n "$lock" || got+=("${all[slot % ${#all[@]}]}")
+    done
+    CUDA_VISIBLE_DEVICES=$(IFS=, && echo "${got[*]}")
+    export CUDA_VISIBLE_DEVICES
+}

@@ -1,0 +1,199 @@
+"""The runs of a study, and the file ``plan.yaml`` that tells the report of them.
+
+Read by the Snakefile; neither PyTorch nor fairseq is imported.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import yaml
+from plan import (
+    Training,
+    finetuned,
+    flags_of,
+    generated,
+    tasks_of,
+    words,
+)
+
+_LABELS = {
+    "f1": "F1",
+    "mcc": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
+_TEXT = {
+    "bleu": ("higher", "BLEU", ""),
+    "chrf": ("higher", "chrF2", ""),
+    "ter": ("lower", "TER", ""),
+}
+_LOSSES = {
+    "loss": ("lower", "validation loss", "bits per token"),
+    "perplexity": ("lower", "perplexity", ""),
+}
+_TOLD = {
+    "breaking": ("higher", "breaking length over training length", ""),
+    "beyond": ("higher", "right beyond the training lengths", "%"),
+    "within": ("higher", "right within the training lengths", "%"),
+}
+_CHOICES = {
+    "accuracy": "right choices",
+    "near": "right choices, decided up to 3 sentences before",
+    "far": "right choices, decided farther before",
+}
+#: Generated tasks that models are expected to fail; means over tasks leave them out.
+CONTROLS = ("parity", "counting")
+
+Measures = Dict[str, Tuple[str, str, str]]  # what is better, a label and a unit, by name
+
+
+def parts(plan: Dict[str, Any]) -> Dict[str, str]:
+    """The parts of the data that are scored, and what follows the names of their scores."""
+    usual = "valid" if plan["recipe"] == "language_model" else "test"
+    names = plan["subset"] or [usual]
+    return {name: f"_{name}" if name != names[0] else "" for name in names}
+
+
+def measures(plan: Dict[str, Any]) -> Measures:
+    """The scores that a plan can compare."""
+    recipe, found = plan["recipe"], {}  # type: str, Measures
+    if recipe in ("translation", "language_model"):
+        losses = {
+            n: (_LOSSES[n][0], n if plan["subset"] else _LOSSES[n][1], _LOSSES[n][2])
+            for n in ("perplexity", "loss")
+        }
+        for part, suffix in parts(plan).items():
+            for name, (better, label, unit) in (
+                _TEXT if recipe == "translation" else losses
+            ).items():
+                shown = f"{label}, {part}" if plan["subset"] else label
+                found[name + suffix] = (better, shown, unit)
+        return found if recipe == "language_model" else {**found, **_LOSSES}
+    if recipe == "generated":
+        found = {**_TOLD, "loss": _LOSSES["loss"]}
+        for task in tasks_of(plan):
+            for name, (better, label, unit) in {
+                **_TOLD,
+                "loss": ("lower", "loss", _LOSSES["loss"][2]),
+            }.items():
+                found[f"{task}_{name}"] = (better, f"{task}: {label}", unit)
+        return found
+    if recipe == "documents":
+        for number in ("", *map(str, plan["extrapolation"].get("lengths", ()))):
+            for name, label in _CHOICES.items():
+                shown = f"{label}, {number} sentences before" if number else label
+                found[f"{name}_{number}" if number else name] = ("higher", shown, "%")
+        found.update(bleu=_TEXT["bleu"], d_bleu=("higher", "BLEU of documents", ""))
+    for task in (finetuned(plan, name) for name in plan["finetune"].get("tasks", ())):
+        for name in task.scores:
+            label = f"{task.name}, {_LABELS.get(name, name)}"
+            found[f"{task.key}_{name}"] = ("higher", label, "%")
+    if plan["base"].get("--criterion") == "masked_lm_accuracy":
+        found["accuracy"] = ("higher", "masked tokens predicted right", "%")
+    return {**found, **_LOSSES}
+
+
+# --- runs that are there already, of version 0.2
+
+
+class Archived(NamedTuple):
+    """A finished run of version 0.2 in the study's folder."""
+
+    name: str  # of its folder
+    value: str  # what the search had chosen
+
+
+def archived(plan: Dict[str, Any], study: str) -> Dict[Tuple[str, int], Archived]:
+    """The runs of version 0.2 with the flags of the plan, by system and seed."""
+    found: Dict[Tuple[str, int], Archived] = {}
+    searched = next(iter(plan["search"]), "")
+    try:
+        names = yaml.safe_load(Path(study, "plan.yaml").read_text(encoding="utf-8")).get("runs", [])
+    except OSError:
+        return found
+    for name in names:
+        try:
+            run = json.loads(Path(study, "runs", name, "result.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        system, seed = run["system"], run["seed"]
+        if run["status"] != "done" or len(run["digest"]) != 64 or system not in plan["systems"]:
+            continue
+        value = str(run["flags"].get(searched, ""))
+        ours = flags_of(plan, Training(system, seed, value))
+        if _plain(run["base"]) == _plain(words(plan["base"])) and _plain(run["flags"]) == _plain(
+            ours
+        ):
+            values = {_plain(one): one for one in next(iter(plan["search"].values()), [""])}
+            if _plain(value) in values:
+                found[system, seed] = Archived(name, values[_plain(value)])
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value in which 1e-3 and 0.001 are the same."""
+    if isinstance(value, dict):
+        return {flag: _plain(one) for flag, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return float(value) if re.fullmatch(r"[\d.]+(e-?\d+)?", str(value)) else value
+
+
+# --- plan.yaml
+
+
+def write(
+    plan: Dict[str, Any], study: str, runs: List[str], chosen: Dict[str, Dict[str, Any]]
+) -> None:
+    """Write ``plan.yaml`` of a study: the plan, what the search chose, and the names of the runs.
+
+    Args:
+        chosen: the chosen ``value`` and the losses ``tried``, by system whose search is over.
+    """
+    path = Path(study, "plan.yaml")
+    before: Dict[str, Any] = {}
+    if path.exists():
+        before = yaml.safe_load(path.read_text(encoding="utf-8"))
+    known = measures(plan)
+    flag = next(iter(plan["search"]), "")
+    tried = {
+        name: one.get("tried", before.get("tried", {}).get(name, {}))
+        for name, one in chosen.items()
+    }
+    content = {
+        **plan,
+        "generated": {
+            name: {"task": name, **generated(plan, name)} for name in tasks_of(plan) if name
+        },
+        "measures": {
+            name: dict(zip(("better", "label", "unit"), known[name]))
+            for name in plan["measures"] or known
+        },
+        "chosen": {name: {flag: one["value"]} for name, one in chosen.items() if flag},
+        "tried": tried if flag else {},
+        "runs": runs,
+        **{key: before[key] for key in ("speed", "speed_runs") if key in before},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+    path.with_suffix(".part").write_text(text, encoding="utf-8")
+    os.replace(str(path.with_suffix(".part")), str(path))
+
+
+def make_words(plan: Dict[str, Any], task: str) -> List[str]:
+    """The flags with which the data of a generated task are made."""
+    found = {f"--{key.replace('_', '-')}": v for key, v in generated(plan, task).items()}
+    own = ["--user-dir", plan["user_dir"]] if plan["user_dir"] else []
+    return own + [
+        word
+        for flag, value in found.items()
+        for word in (flag, ",".join(map(str, value)) if isinstance(value, list) else str(value))
+    ]
+
+
+def context(folder: str) -> List[str]:
+    """Placeholder."""
+    return []
