@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Set
 
 import plan as plans
 import study as studies
@@ -47,16 +47,19 @@ def check(plan: Dict[str, Any], gpus: int) -> None:
     Raises:
         Wrong: naming the system, the flag, and what would work.
     """
+    if plan["user_dir"]:
+        import_user_module(argparse.Namespace(user_dir=plan["user_dir"]))
     known = studies.measures(plan)
     for name in plan["measures"]:
         need(name in known, f"measures: {name}: unknown; there are {', '.join(known)}")
     seen: Dict[str, str] = {}
+    scored: Set[str] = set()
     for one in plans.trainings(plan):
         where = f"systems: {one.system}"
         for path in plans.starts(plan, one):
             need(Path(path).is_file(), f"{where}: {path}: no such file to start from")
-        if one.seed != plan["seeds"][0]:
-            continue
+        if one.seed != plan["seeds"][0] or one.task != plans.tasks_of(plan)[0]:
+            continue  # seeds and generated tasks have the same flags
         folder = plans.folder_of(plan, one.system, one.task)
         _check_data(plan, folder, one)
         flags = plans.merge(plan["base"], plans.flags_of(plan, one))
@@ -69,8 +72,10 @@ def check(plan: Dict[str, Any], gpus: int) -> None:
         settings = {k: v for k, v in vars(args).items() if k not in _NO_SETTINGS}
         same = seen.setdefault(repr((model, sorted(settings.items(), key=str))), one.system)
         need(same == one.system, f"{where}: is the same model as {same}, with the same settings")
-        _check_average(plan, flags, where)
-        _check_scoring(plan, one, [folder, *task])
+        if one.system not in scored:  # what follows a training is the same for all values
+            _check_average(plan, flags, where)
+            _check_scoring(plan, one, [folder, *task])
+        scored.add(one.system)
 
 
 def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
@@ -126,12 +131,11 @@ def _check_scoring(plan: Dict[str, Any], one: Training, words: List[str]) -> Non
         parse("validate", options.get_validation_parser, [*words, "--path", "x", *validate])
     if plan["recipe"] == "translation":
         parse("decode", options.get_generation_parser, [*words, "--path", "x", *decode])
-        need(Path(folder).exists(), folder)
     for name in plan["finetune"].get("tasks", ()):
         task = plans.finetuned(plan, name)
         for rate in plans.rates(plan, task):
             given = plans.finetuning_words(plan, task, rate, one.seed)
-            start = [task.folder, "--task", "sentence_prediction", "--restore-file", "x"]
+            start = [task.folder, "--task", "sentence_prediction", "--save-dir", "x"]
             args = parse(f"finetune: {name}", options.get_training_parser, [*start, *given])
             models = [ARCH_MODEL_REGISTRY[a] for a in (args.arch, plan["base"].get("--arch"))]
             text = f"finetune: --arch {args.arch}: is another model than that of the base"
@@ -149,8 +153,6 @@ def main(argv: Sequence[str]) -> None:
     fairseq_posenc.register()
     try:
         plan = plans.load(args.plan, json.loads(args.base))
-        if plan["user_dir"]:
-            import_user_module(argparse.Namespace(user_dir=plan["user_dir"]))
         check(plan, args.gpus)
     except plans.Wrong as error:
         sys.exit(f"check.py: {error}")

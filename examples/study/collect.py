@@ -12,6 +12,7 @@ import math
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from importlib import import_module, metadata
 from pathlib import Path
@@ -48,9 +49,11 @@ def fields_of(line: str) -> Dict[str, Any]:
 def stage(log: str, name: str) -> Part:
     """The commands in a log, and the seconds of the last one as those of the stage *name*."""
     lines = lines_of(log)
-    plug_in = str(Path(import_module("fairseq_posenc").__file__ or "").parent)
+    plug_in = _output("fairseq-posenc", "path")
     commands = [match.group(1) for match in map(_COMMAND.fullmatch, lines) if match]
-    shown = [one.replace(plug_in, '"$(fairseq-posenc path)"') for one in dict.fromkeys(commands)]
+    shown = list(dict.fromkeys(commands))
+    for path in plug_in:
+        shown = [one.replace(path, '"$(fairseq-posenc path)"') for one in shown]
     seconds = [int(match.group(1)) for match in map(_SECONDS.fullmatch, lines) if match]
     return {"commands": shown, **({"seconds": {name: seconds[-1]}} if seconds else {})}
 
@@ -103,22 +106,24 @@ def train(log: str) -> Part:
 
 def environment() -> Dict[str, str]:
     """Versions, and the name of the device."""
-    import torch
-
     found = {name: _version(name) for name in ("fairseq", "fairseq-fixed") if _version(name)}
-    device = platform.processor() or platform.machine()
-    if torch.cuda.is_available():
-        device = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    elif Path("/proc/cpuinfo").exists():
-        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        device = f"{names[0] if names else device}, {torch.get_num_threads()} threads"
+    device = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    if not device and Path("/proc/cpuinfo").exists():
+        device = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
         "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "fairseq": next((f"{name} {version}" for name, version in found.items()), "unknown"),
-        "fairseq_posenc": _version("fairseq_posenc") or "unknown",
-        "device": device,
+        "torch": _version("torch"),
+        "fairseq": next((f"{name} {version}" for name, version in found.items()), ""),
+        "fairseq_posenc": _version("fairseq_posenc"),
+        "device": next(iter(device), platform.processor() or platform.machine()),
     }
+
+
+def _output(*words: str) -> List[str]:
+    try:
+        return subprocess.check_output(words, text=True, timeout=60).splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
 
 
 def _version(name: str) -> str:

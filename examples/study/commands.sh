@@ -12,6 +12,9 @@ logged() {
     (set -x && "$@") >>"$log" 2>&1 && echo "seconds $SECONDS" >>"$log"
 }
 
+# diverged LOG: whether a training ended because its loss did, which counts as the worst result
+diverged() { tail -n 20 "$1" | grep -q ^FloatingPointError || { tail -n 20 "$1" >&2 && return 1; }; }
+
 # trained JSON OUTPUT: ends with an empty output where the training has diverged
 trained() { ! grep -q '"error"' "$1" || { echo '{}' >"$2" && exit 0; }; }
 

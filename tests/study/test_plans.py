@@ -1,28 +1,32 @@
-"""The plans in examples/study: every command line of every system is one that fairseq takes."""
+"""The plans in examples/study, and what is refused before anything runs."""
 
-from argparse import Namespace
+import importlib
+import json
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from fairseq.utils import import_user_module
-from support.studies import message
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import main
-from fairseq_posenc.cli import study as cli
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.steps.training import STARTS
-from fairseq_posenc.study.checks import check_plan
-from fairseq_posenc.study.commands import Device
-from fairseq_posenc.study.plan import load_plan
-from fairseq_posenc.study.recipes import RECIPES
-from fairseq_posenc.study.runs import specs
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 PLANS = sorted(FOLDER.glob("*.yaml"))
-TABLES = FOLDER.parent
 PAIR = "en-de"
+SCORES = {"CoLA": ["mcc"], "MRPC": ["accuracy", "f1"], "QQP": ["accuracy", "f1"]}
+ROFORMER = {"MRPC": ["f1", "accuracy"], "QQP": ["f1", "accuracy"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def beside():
+    """Makes the scripts beside the Snakefile importable, as they are for each other."""
+    sys.path.insert(0, str(FOLDER))
+    yield
+    sys.path.remove(str(FOLDER))
+
+
+def script(name):
+    return importlib.import_module(name)
 
 
 def write(path, text=""):
@@ -30,99 +34,86 @@ def write(path, text=""):
     path.write_text(text)
 
 
-@pytest.fixture
-def beside(tmp_path, monkeypatch):
-    """Makes the data folders that a plan names, if its recipe does not, and works beside them."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(TABLES)
-
-    def beside(content):
-        for system in content["systems"].values():
-            if "data" in (system or {}):
-                beside({**content, "data": system["data"], "systems": {}, "finetune": {}})
-        for flags in (content["base"], *content["systems"].values()):
-            for start in filter(None, map((flags or {}).get, STARTS)):
-                for seed in content["seeds"]:
-                    write(Path(start.replace("{seed}", str(seed))), "weights")
-        named = content["data"] if isinstance(content["data"], dict) else {}
-        for key in {"choices", "documents"}.intersection(named):
-            write(Path(named[key]))
-        data = Path(named["folder"] if named else content["data"])
-        for split in ("train", "valid", "test"):
-            write(data / f"{split}.idx")
-            for lang in ("en", "de"):
-                write(data / f"{split}.{PAIR}.{lang}.idx")
-                write(data / f"reference.{split}.{lang}")
-        settings = "SOURCE=en\nTARGET=de\nTOKENIZER=moses\nSUBWORDS=none\nCONTEXT=0,3\n"
-        write(data / "text.settings", settings)
-        for name in ("dict.txt", "dict.en.txt", "dict.de.txt"):
-            write(data / name, "word 1\n")
-        described = {}
-        for recipe in ("glue", "clue"):
-            described.update(yaml.safe_load((TABLES / recipe / "tasks.yaml").read_text()))
-        for name in content.get("finetune", {}).get("tasks", ()):
-            folder = Path(content["finetune"]["data"], name)
-            entry = dict(described[name])
-            entry.update({} if "regression" in entry else {"labels": ["0", "1"]})
-            write(folder / "task.yaml", yaml.safe_dump({name: entry}))
-            write(folder / "examples", "100\n")
-            write(folder / "input0" / "dict.txt", "word 1\n")
-
-    return beside
+def make_data(content):
+    """Makes the data that a plan names, if the study does not make them."""
+    for system in content["systems"].values():
+        if "data" in (system or {}):
+            make_data({**content, "data": system["data"], "systems": {}, "finetune": {}})
+    for flags in (content["base"], *content["systems"].values()):
+        for start in filter(None, map((flags or {}).get, script("plan").STARTS)):
+            for seed in content["seeds"]:
+                write(Path(start.replace("{seed}", str(seed))), "weights")
+    named = content["data"] if isinstance(content["data"], dict) else {}
+    for key in {"choices", "documents"}.intersection(named):
+        write(Path(named[key]))
+    data = Path(named["folder"] if named else content["data"])
+    for split in ("train", "valid", "test"):
+        write(data / f"{split}.idx")
+        for lang in ("en", "de"):
+            write(data / f"{split}.{PAIR}.{lang}.idx")
+    for name in ("dict.txt", "dict.en.txt", "dict.de.txt", "bpe.codes"):
+        write(data / name, "word 1\n")
+    for name in content.get("finetune", {}).get("tasks", ()):
+        folder = Path(content["finetune"]["data"], name)
+        numbers = {"regression": [0, 5], "scores": ["spearman", "pearson"]}
+        about = numbers if name == "STS-B" else {"labels": ["0", "1"], "scores": SCORES.get(name)}
+        papers = {"roformer": {"epochs": 3, "scores": ROFORMER.get(name, about["scores"])}}
+        write(
+            folder / "task.yaml", yaml.safe_dump({name: {**about, "papers": papers, "epochs": 2}})
+        )
+        write(folder / "examples", "100\n")
+        write(folder / "input0" / "dict.txt", "word 1\n")
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
-def test_a_shipped_plan_is_one_that_fairseq_takes(path, beside):
-    beside(yaml.safe_load(path.read_text()))
-    plan = load_plan(path)
-    if plan.user_dir:  # the path without the link, as other tests have it
-        import_user_module(Namespace(user_dir=str(Path(plan.user_dir).resolve())))
-    assert plan.title and plan.about and len(plan.seeds) >= 3
-    # generated data with few training samples, and all the lengths
-    few = (one._replace(samples=len(one.lengths), test_samples=2) for one in plan.generated)
-    plan = plan._replace(generated=tuple(few))
-    RECIPES[plan.recipe].prepare(plan)
-    check_plan(plan, Device(("0",)))
-
-
-@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
-def test_a_shipped_plan_is_shown_without_a_gpu_and_without_data(
-    path, tmp_path, monkeypatch, capsys
-):
+def test_a_shipped_plan_is_one_that_fairseq_takes(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(TABLES)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    monkeypatch.setattr(cli, "load_plug_in", lambda user_dir: None)
-    plan = load_plan(path)
-    if plan.user_dir:  # the path without the link, as other tests have it
-        import_user_module(Namespace(user_dir=str(Path(plan.user_dir).resolve())))
-    assert main(["study", str(path), "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    made_by = "the study makes it" if plan.generated else "make it with examples"
-    assert shown.startswith("# data: ") and f": no such folder; {made_by}" in shown
-    trainings = [line for line in shown.split("\n") if line.startswith("fairseq-train")]
-    search = plan.search and len(next(iter(plan.search.values())))
-    runs = len(plan.systems) * (search * plan.search_seeds if search else len(plan.seeds))
-    assert len(trainings) == runs * max(1, len(plan.generated))
-    on_gpus = plan.gpus > 1 or "--fp16" in plan.base
-    assert all(("--cpu" in line) != on_gpus for line in trainings)
-    assert all(f"--distributed-world-size {plan.gpus}" in line for line in trainings)
-    assert not list(tmp_path.glob("runs/*/plan.yaml"))
-    assert main(["study", str(path), "--status"]) == 0
-    shown = capsys.readouterr().out
-    assert "waiting" in shown and "without data, none is shown as done" in shown
-    if not plan.generated:  # data that only a recipe can make
-        refused = message(main, ["study", str(path)])
-        assert "no such folder" in refused or "needs a GPU" in refused
+    make_data(yaml.safe_load(path.read_text()))
+    plan = script("plan").load(str(path))
+    assert plan["title"] and plan["about"] and len(plan["seeds"]) >= 3
+    if plan["user_dir"]:  # the path without a link, as other tests have it
+        plan["user_dir"] = str(FOLDER.parents[1] / plan["user_dir"])
+    script("check").check(plan, plan["gpus"])
+
+
+def test_the_trainings_of_a_plan_are_commands_of_fairseq(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = script("plan")
+    read = plan.load(str(FOLDER / "roformer_table1.yaml"))
+    make_data(yaml.safe_load((FOLDER / "roformer_table1.yaml").read_text()))
+    one = plan.Training("shaw", 2, "2.5e-4")
+    assert (
+        plan.task_words(read, one) == "--task translation --source-lang en --target-lang de".split()
+    )
+    words = " ".join(plan.training_words(read, one))
+    assert words.startswith("--log-interval 100 --num-workers 0 --required-batch-size-multiple 1 ")
+    assert words.endswith(
+        "--shaw-values --shaw-per-head --lr 2.5e-4 --seed 2 --max-update 100000 "
+        "--no-epoch-checkpoints --keep-interval-updates 5"
+    )
+    on_cpu = "--update-freq 8 --distributed-world-size 1 --cpu"
+    assert " ".join(plan.device_words(read, one, 0)) == on_cpu
+    assert " ".join(plan.device_words(read, one, 8)) == "--distributed-world-size 8"
+    names = {plan.name_of(read, one) for one in plan.trainings(read)}
+    assert len(names) == 3 * 3 * 3
+    write(tmp_path / "wmt14" / "data-bin" / "train.en-de.en.idx", "other")
+    plan.digest.cache_clear()
+    assert not names.intersection(plan.name_of(read, one) for one in plan.trainings(read))
+
+
+def test_a_number_stays_as_the_plan_writes_it(tmp_path):
+    content = {"--lr": "1e-3", "--dropout": "0.10"}
+    text = f"recipe: translation\ndata: x\nbase: {json.dumps(content)}\nsystems: {{a: {{}}}}\n"
+    (tmp_path / "plan.yaml").write_text(text.replace('"', "") + "seeds: 1\nbudget: {updates: 5}\n")
+    read = script("plan").load(str(tmp_path / "plan.yaml"))
+    assert read["base"] == content and read["seeds"] == [1]
 
 
 @pytest.mark.parametrize("name", ["language_model", "lengths", "lengths_small"])
 def test_plans_of_all_encodings_have_each_that_is_registered(name):
-    plan = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    plan = script("plan").load(str(FOLDER / f"{name}.yaml"))
     assert "All position encodings of the plug-in" in plan["about"]
-    compared = {flags["--position-encoding"] for flags in plan["systems"].values()}
-    assert compared == set(ENCODINGS)
+    assert {one["--position-encoding"] for one in plan["systems"].values()} == set(ENCODINGS)
 
 
 def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
@@ -133,17 +124,51 @@ def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
     assert all(f"{name}.yaml" in (FOLDER / "README.md").read_text() for name in names)
 
 
-def test_the_scores_of_a_paper_choose_and_are_reported(beside):
-    """F1 of MRPC and QQP, and Spearman's correlation of STS-B, as RoFormer's Table 2 has them."""
-    path = FOLDER / "roformer_table2.yaml"
-    beside(yaml.safe_load(path.read_text()))
-    plan = load_plan(path)
-    choosing = {
-        step.name.partition("-lr")[0]: step.words[step.words.index("--best-checkpoint-metric") + 1]
-        for step in specs(plan, {})[0].steps
-        if "--best-checkpoint-metric" in step.words
-    }
-    assert {f"{task}_{score}" for task, score in choosing.items()} == {*plan.measures} - {"loss"}
-    plan.finetune["paper"] = "roberto"
-    with pytest.raises(UsageError, match="paper: roberto: MRPC has settings of roberta"):
-        specs(plan, {})
+PLAN = """
+recipe: translation
+data: data
+base: {--arch: posenc_transformer, --max-tokens: 100, --optimizer: adam}
+systems: {rotary: {--position-encoding: rotary}, stock: {--arch: transformer}}
+seeds: [1, 2]
+budget: {epochs: 3}
+"""
+MISTAKES = [
+    ("budget: {epochs: 3}", "budget: {epoch: 3}", "budget: epoch: no such key; did you mean epochs?"),
+    ("budget: {epochs: 3}", "", "budget: missing; see the plans in examples/study"),
+    ("seeds: [1, 2]", "seeds: [1, 1]", "seeds: 1, 1: one is given twice"),
+    ("seeds: [1, 2]", "seeds: [1, x]", "seeds: x: expected a whole number from 0 to"),
+    ("--optimizer: adam", "--seed: 3", "base: --seed: give seeds instead"),
+    ("--optimizer: adam", "lr: 3", "base: lr: is no flag, such as --lr"),
+    ("--optimizer: adam", "--lr: [1, 2]", "base: --lr: expected a text, a number, true or false"),
+    ("stock: {", "Rotary: {", "systems: two names differ only in upper and lower case"),
+    ("stock: {", "rotary: {", "rotary: given twice"),
+    ("recipe: translation", "recipe: speech", "recipe: speech: expected one of translation"),
+    ("seeds:", "baseline: none\nseeds:", "baseline: none: no such system; there are rotary, stock"),
+    ("seeds:", "finetune: {}\nseeds:", "finetune: no such key; "),
+    ("seeds:", "search_seeds: 3\nseeds:", "search_seeds: 3: of 2 seeds"),
+    ("seeds:", "search: {--lr: 1, --x: 2}\nseeds:", "search: expected one flag with a list of values"),
+    ("seeds: [1, 2]", "seeds: [1, 2", "while parsing a flow sequence"),
+    # what fairseq's parser and the data say
+    ("--optimizer: adam", "--otpimizer: adam", "systems: rotary: --otpimizer: unknown flag"),
+    ("--optimizer: adam", "--optimizer: adm", "systems: rotary: --optimizer adm: unknown; did you mean adam or adamax?"),
+    ("--arch: transformer}", "--position-encoding: rotary}", "systems: stock: is the same model as rotary"),
+    ("--optimizer: adam", "--fp16: true", "systems: rotary: --fp16: needs a GPU; give --config gpus=1"),
+    ("seeds:", "measures: [bleu, rouge]\nseeds:", "measures: rouge: unknown; there are bleu, chrf, ter"),
+    ("seeds:", "decode: {--baem: 4}\nseeds:", "decode: --baem: unknown flag"),
+    ("seeds:", "average: {epochs: 4}\nseeds:", "average: epochs: 4: there will be 3 checkpoints"),
+    ("data: data", "data: absent", "data: absent: no such folder"),
+    ("data: data", "data: {folder: data, references: none}", "data: references: none: no such file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("before, after, said", MISTAKES, ids=[entry[2][:40] for entry in MISTAKES])
+def test_a_mistake_is_one_line(before, after, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert before in PLAN
+    make_data({**yaml.safe_load(PLAN), "data": "data"})
+    (tmp_path / "plan.yaml").write_text(PLAN.replace(before, after, 1))
+    plan = script("plan")
+    with pytest.raises(plan.Wrong) as error:
+        script("check").check(plan.load("plan.yaml"), 0)
+    message = str(error.value)
+    assert "\n" not in message and message.replace("plan.yaml: ", "").startswith(said), message

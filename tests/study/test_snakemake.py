@@ -1,0 +1,130 @@
+"""Studies on Snakemake, with stand-ins for fairseq's commands."""
+
+import json
+import os
+import re
+import shutil
+import signal
+
+import yaml
+from support import waiting
+
+pytest_plugins = ["support.study_commands"]
+
+
+def asked(said):
+    """The numbers of jobs by rule in what a dry run says."""
+    jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", said, re.M)}
+    return {name: count for name, count in jobs.items() if name not in ("total", "study", "system")}
+
+
+def test_a_study_searches_scores_and_repeats_what_a_change_concerns(workflow):
+    status, said = workflow.run()
+    assert status == 0, said
+    # two systems with two values, then the better value with the other seed
+    assert len(workflow.called("fairseq-train")) == 6
+    assert len(workflow.called("fairseq-generate")) == 4
+    results = workflow.results()
+    plan = yaml.safe_load((workflow.folder / "runs" / "plan" / "plan.yaml").read_text())
+    assert sorted(plan["runs"]) == sorted(results)
+    assert plan["measures"]["bleu"] == {"better": "higher", "label": "BLEU", "unit": ""}
+    chosen = plan["chosen"]["rotary"]["--lr"]
+    tried = plan["tried"]["rotary"]
+    assert sorted(tried) == ["--lr 1e-3", "--lr 3e-3"]
+    assert min(tried, key=tried.get) == f"--lr {chosen}"
+    (run,) = (one for one in results.values() if (one["system"], one["seed"]) == ("rotary", 2))
+    assert run["flags"] == {"--position-encoding": "rotary", "--lr": chosen}
+    assert (run["updates"], run["tokens"], run["parameters"]) == (30, 210, 1234)
+    assert run["scores"]["perplexity"] == 8.0 and run["scores"]["chrf"] == 100.0
+    assert [command.split(" ")[0] for command in run["commands"]] == [
+        "fairseq-train", "fairseq-validate", "fairseq-generate",
+    ]  # fmt: skip
+    folder = workflow.folder / "runs" / "plan" / "runs" / plan["runs"][0]
+    assert (folder / run["files"]["hypotheses"]).read_text() == "a b\nc d\n"
+    assert (folder / run["checkpoint"]).is_file()
+
+    data = workflow.folder / "data" / "train.a-b.a.idx"
+    os.utime(str(data))
+    assert asked(workflow.run("-n")[1]) == {}
+    workflow.plan["decode"] = {"--beam": "9"}
+    assert asked(workflow.run("-n")[1]) == {"translate": 4, "result": 4}
+    workflow.plan["systems"]["rotary"]["--dropout"] = "0.3"
+    told = asked(workflow.run("-n")[1])
+    assert (told["train"], told["translate"], told["choose"]) == (2, 2, 1)
+    assert not workflow.called("fairseq-train")
+
+
+def test_killed_and_started_again_it_ends_as_if_it_had_not_been(workflow):
+    workflow.plan["systems"].pop("stock")
+    del workflow.plan["search"]
+    workflow.plan.update(seeds=[1], base={**workflow.plan["base"], "--lr": "1"})
+    workflow.run()
+    whole = workflow.results()
+    shutil.rmtree(str(workflow.folder / "runs" / "plan" / "runs"))
+    shutil.rmtree(str(workflow.folder / "runs" / "plan" / "trained"))
+    process = workflow.start(PAUSE="1")
+    log = "runs/plan/trained/*/train.log"
+    waiting.until(
+        lambda: any(
+            '"num_updates": "10"' in path.read_text() for path in workflow.folder.glob(log)
+        ),
+        "a first epoch",
+    )
+    process.send_signal(signal.SIGKILL)  # the training that is under way ends by itself
+    process.communicate()
+    assert workflow.run("--unlock")[0] == 0
+    status, said = workflow.run()
+    assert status == 0, said
+    assert workflow.results() == whole
+    assert not workflow.called("fairseq-train")  # the new start has waited for it
+
+
+def test_a_training_that_diverges_is_the_worst_of_a_search_and_fails_alone(workflow):
+    workflow.plan["systems"].pop("stock")
+    workflow.plan.update(seeds=[1])
+    status, said = workflow.run(DIVERGES="1e-3")
+    assert status == 0, said
+    plan = yaml.safe_load((workflow.folder / "runs" / "plan" / "plan.yaml").read_text())
+    assert plan["chosen"] == {"rotary": {"--lr": "3e-3"}}
+    assert list(plan["tried"]["rotary"]) == ["--lr 3e-3"]
+    del workflow.plan["search"]
+    workflow.plan["base"]["--lr"] = "1e-3"
+    status, said = workflow.run(DIVERGES="1e-3")
+    (failed,) = (one for one in workflow.results().values() if one["status"] == "failed")
+    assert status == 0 and "FloatingPointError" in failed["error"]
+    assert not workflow.called("fairseq-generate")
+
+
+def test_an_archived_run_of_an_earlier_version_is_done(workflow):
+    workflow.plan["systems"].pop("stock")
+    workflow.plan["seeds"] = [1]
+    study = workflow.folder / "runs" / "plan"
+    folder = study / "runs" / "rotary-seed1-01234567"
+    folder.mkdir(parents=True)
+    run = {
+        "system": "rotary", "seed": 1, "digest": "0123456789abcdef" * 4, "status": "done",
+        "flags": {"--position-encoding": "rotary", "--lr": "0.003"},
+        "base": ["--arch", "posenc_transformer", "--max-tokens", "100.0", "--optimizer", "adam"],
+    }  # fmt: skip
+    (folder / "result.json").write_text(json.dumps(run))
+    old = {"runs": [folder.name], "tried": {"rotary": {"--lr 0.003": [4.0]}}, "speed_runs": ["x"]}
+    (study / "plan.yaml").write_text(yaml.safe_dump(old))
+    status, said = workflow.run()
+    assert status == 0, said
+    assert not workflow.called("fairseq-train")
+    plan = yaml.safe_load((study / "plan.yaml").read_text())
+    assert plan["runs"] == [folder.name] and plan["chosen"] == {"rotary": {"--lr": "3e-3"}}
+    assert plan["tried"] == old["tried"] and plan["speed_runs"] == ["x"]
+    workflow.plan["base"]["--dropout"] = "0.3"
+    assert asked(workflow.run("-n")[1])["train"] == 2
+
+
+def test_a_mistake_in_a_plan_is_one_line_before_anything_runs(workflow):
+    workflow.plan["base"]["--drop-out"] = "0.3"
+    status, said = workflow.run("-n")
+    assert status == 1
+    assert "check.py: systems: rotary: --drop-out: unknown flag; did you mean --dropout" in said
+    workflow.plan["bugdet"] = workflow.plan.pop("budget")
+    status, said = workflow.run()
+    assert (status, workflow.calls.read_text()) == (1, "")
+    assert said.splitlines()[-1].startswith("plan.yaml: bugdet: no such key; did you mean budget?")
