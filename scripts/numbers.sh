@@ -30,13 +30,10 @@ if says quickstart 'sacreBLEU of'; then
 fi
 if says studies seeds test "$HOURS" = 1; then
     export OMP_NUM_THREADS=1
-    for plan in multi30k masked_lm language_model lengths_small; do
-        run fairseq-posenc study "examples/study/$plan.yaml" --jobs 2
-    done
-    for arch in transformer roformer_tiny; do
-        run examples/multi30k/run.sh multi30k runs/multi30k "$arch" --seed 1
+    for plan in multi30k masked_lm language_model; do
+        run snakemake -s examples/study/Snakefile -c 2 --config "plan=examples/study/$plan.yaml"
     done
 fi
 if says gpu 'one H100' nvidia-smi -L; then
-    run scripts/gpu_tables.sh runs/gpu --only training-float16
+    run scripts/gpu_tables.sh runs/gpu --only training-float16,training-bfloat16,generation-float16
 fi

@@ -24,7 +24,6 @@ EXTRAS = (
     Extra("matplotlib", "matplotlib", "plots"),
     Extra("statsmodels", "statsmodels", "studies"),
     Extra("jinja2", "jinja2", "studies"),
-    Extra("submitit", "submitit", "studies on a Slurm cluster"),
     Extra("transformers", "transformers", "import and export"),
     Extra("tokenizers", "tokenizers", "tokens of transformers"),
     Extra("rjieba", "rjieba", "tokens of RoFormer"),

@@ -36,7 +36,6 @@ GROUPS = {
     "analysis": ("plot", "analyse"),
     "benchmark": ("benchmark",),
     "generated": ("generate-task",),
-    "study": ("study",),
     "step": ("step", "alone", "stale", "script"),
 }
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import statistics
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
@@ -28,11 +27,6 @@ def split_lines(text: str) -> List[str]:
     """The lines of a text, split at line feeds only, which ``str.splitlines`` is not."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
-
-
-def last_lines(path: Path, count: int = 15) -> str:
-    """The last lines of a log, for messages."""
-    return "\n".join(line[:300] for line in lines_of(path)[-count:])
 
 
 def validated(curve: Iterable[Mapping[str, Any]]) -> Dict[int, float]:
@@ -80,24 +74,6 @@ def read_training(folder: Path, step: str = "train") -> Dict[str, Any]:
         "curve": [{"update": update, **points[update]} for update in sorted(points)],
         **_memory(lines, parsed),
     }
-
-
-def read_speed(folder: Path) -> Dict[str, Any]:
-    """Tokens per second and memory of a training, from ``speed.log``.
-
-    The first third of the updates, in which libraries choose their kernels, does not count.
-
-    Raises:
-        UsageError: the log is incomplete.
-    """
-    path = folder / "speed.log"
-    lines = lines_of(path)
-    fields = [found for found in map(parse_line, lines) if "wps" in found]
-    speeds = [float(found["wps"]) for found in fields][len(fields) // 3 :]
-    if not speeds:
-        raise UsageError(f"{path}: is incomplete; raise the number of updates under speed")
-    result: Dict[str, Any] = {"scores": {"tokens_per_second": statistics.median(speeds)}}
-    return {**result, **_memory(lines, fields)}
 
 
 def _memory(lines: List[str], fields: Iterable[Mapping[str, str]]) -> Dict[str, Any]:

@@ -7,8 +7,8 @@ import torch
 from fairseq import models, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from support.helpers import VOCABULARY
-from support.studies import message
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, TRANSLATION
 from fairseq_posenc.exchange.native import new_checkpoint
 from fairseq_posenc.exchange.other_encoding import flags_with
@@ -22,6 +22,12 @@ OF_TRANSLATION = {**ENCODER, **DECODER, "share_all_embeddings": True, "dropout":
 OF_LM = {**DECODER, "tokens_per_sample": 64, "share_decoder_input_output_embed": True, **OWN}
 OF_MASKED_LM = {**ENCODER, "tokens_per_sample": 64, **OWN}
 KINDS = ((TRANSLATION, OF_TRANSLATION), (CAUSAL, OF_LM), (MASKED, OF_MASKED_LM))
+
+
+def message(call, *args):
+    with pytest.raises(UsageError) as error:
+        call(*args)
+    return error.value.message
 
 
 @pytest.fixture(params=KINDS, ids=lambda entry: entry[0].name)

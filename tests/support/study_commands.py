@@ -37,7 +37,8 @@ elif name == "fairseq-train":
         loss = f"{{9 - epoch - number / 100:.3f}}"
         wall = {{"train_wpb": "7", "train_num_updates": str(10 * epoch), "train_train_wall": "2"}}
         print(json.dumps({{"epoch": epoch, "loss": loss, "num_updates": str(10 * epoch)}}))
-        print(json.dumps({{"epoch": epoch, "valid_loss": loss, "valid_num_updates": str(10 * epoch)}}))
+        valid = {{"valid_loss": loss, "valid_num_updates": str(10 * epoch)}}
+        print(json.dumps({{"epoch": epoch, **valid}}))
         print(json.dumps({{"epoch": epoch, **wall}}), flush=True)
         last.write_text(str(epoch))
         time.sleep(float(os.environ.get("PAUSE", 0)))
@@ -79,11 +80,14 @@ class Workflow:
             "recipe": "translation",
             "data": "data",
             "base": {"--arch": "posenc_transformer", "--max-tokens": "100", "--optimizer": "adam"},
-            "systems": {"rotary": {"--position-encoding": "rotary"}, "stock": {"--arch": "transformer"}},
+            "systems": {
+                "rotary": {"--position-encoding": "rotary"},
+                "stock": {"--arch": "transformer"},
+            },
             "seeds": [1, 2],
             "budget": {"epochs": 3},
             "search": {"--lr": ["1e-3", "3e-3"]},
-        }  # fmt: skip
+        }
 
     def start(self, *words, **variables):
         """Start Snakemake on the plan as it is now."""

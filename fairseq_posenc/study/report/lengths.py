@@ -7,7 +7,6 @@ import numpy as np
 
 from fairseq_posenc.generated.registry import without_controls
 from fairseq_posenc.study.aggregates import Aggregate, aggregate
-from fairseq_posenc.study.recipes.generated import ENOUGH, TOLD, breaking_length, task_scores
 from fairseq_posenc.study.report.curves import panels, table_by_length
 from fairseq_posenc.study.report.document import (
     Details,
@@ -23,6 +22,14 @@ from fairseq_posenc.study.report.heat import heat_map
 from fairseq_posenc.study.results import Study
 
 TITLE = "Generated tasks"
+#: The percentage of right outputs up to which a model is not said to break.
+ENOUGH = 90.0
+#: What is told of each task, and of the mean of all: a name, its unit, and a title for a column.
+TOLD = {
+    "breaking": ("breaking length over training length", "", "breaking length"),
+    "beyond": ("right beyond the training lengths", "%", "right beyond (%)"),
+    "within": ("right within the training lengths", "%", "right within (%)"),
+}
 ALL = "mean"  # the row of all tasks
 #: Each system's results, for each seed: the percentage of right outputs by task and by length.
 ByLength = Mapping[str, Sequence[Mapping[str, Mapping[int, float]]]]
@@ -148,3 +155,31 @@ def _curves(study: Study, found: ByLength, task: str, longest: int) -> List[Any]
         f"{task}: right outputs in percent by length, mean ± standard deviation over the seeds."
     )
     return [*parts, Details(f"{task}, as a table", [table_by_length(caption, series)])]
+
+
+def breaking_length(by_length: Dict[int, float]) -> int:
+    """The longest length that, like all shorter ones, has enough right outputs; 0 if none has.
+
+    >>> breaking_length({5: 100.0, 10: 93.0, 20: 50.0, 40: 95.0})
+    10
+    """
+    longest = 0
+    for length in sorted(by_length):
+        if by_length[length] < ENOUGH:
+            break
+        longest = length
+    return longest
+
+
+def task_scores(by_length: Dict[int, float], trained: int) -> Dict[str, float]:
+    """What is told of a task: within and beyond the training lengths, and where it breaks.
+
+    Args:
+        by_length: percentages of right outputs.
+        trained: the longest length of the training.
+    """
+    return {
+        "within": mean(value for length, value in by_length.items() if length <= trained),
+        "beyond": mean(value for length, value in by_length.items() if length > trained),
+        "breaking": breaking_length(by_length) / trained,
+    }
