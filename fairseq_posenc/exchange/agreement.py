@@ -18,8 +18,8 @@ from fairseq_posenc.exchange.kinds import LM_HEAD
 from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
 from fairseq_posenc.text.tokenizer import numbers_in
 
-#: What the number of rows is rounded up to, in models with few rows and with many.
-_FEW, _MANY = 8, 512
+#: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
+_MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
 
 def agreed(
@@ -105,12 +105,9 @@ def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> b
     tokenizer = os.path.join(folder.path, "tokenizer.json")
     if os.path.isfile(tokenizer) and len(numbers_in(tokenizer)) > known:
         return False
-    multiple = _FEW
-    while multiple <= max(_FEW, min(_MANY, len(table) // 16)):
-        if -(-known // multiple) * multiple == len(table):
-            return True
-        multiple *= 2
-    return False
+    largest = max(_MULTIPLES[0], len(table) // 16)
+    multiples = (multiple for multiple in _MULTIPLES if multiple <= largest)
+    return any(-(-known // multiple) * multiple == len(table) for multiple in multiples)
 
 
 def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bool:
@@ -129,13 +126,14 @@ def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bo
         both = own in tensors and shared in tensors
         if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
             raise UsageError(
-                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
-                "config.json is true; correct that entry or the weights"
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
+                "in config.json, or in the class where it is absent; set it to false, or correct "
+                "the weights"
             )
     if not tied and pairs[0][0] not in tensors:
         raise UsageError(
-            f"{folder.weights}: has no tensor {pairs[0][0]}, though tie_word_embeddings in "
-            "config.json is false"
+            f"{folder.weights}: has no tensor {pairs[0][0]}, though tie_word_embeddings is false "
+            "in config.json, or in the class where it is absent"
         )
     return not tied
 

@@ -44,7 +44,7 @@ class CausalClass:
     }
     epsilon: Tuple[str, float] = ("layer_norm_eps", 1e-5)
     #: other names of entries, which the class reads as well
-    others: Mapping[str, str] = {}
+    aliases: Mapping[str, str] = {}
     #: True if the output projection is the embedding wherever config.json says nothing of it
     tied = False
 
@@ -193,7 +193,7 @@ class Bloom(CausalClass):
         "decoder_attention_heads": "n_head",
         "max_target_positions": "seq_length",  # ALiBi itself has no limit
     }
-    others = {
+    aliases = {
         "num_hidden_layers": "n_layer",
         "num_attention_heads": "n_head",
         "n_embed": "hidden_size",
@@ -239,7 +239,7 @@ class GPT2(CausalClass):
         "decoder_ffn_embed_dim": "n_inner",
         "max_target_positions": "n_positions",
     }
-    others = {
+    aliases = {
         "num_hidden_layers": "n_layer",
         "hidden_size": "n_embd",
         "num_attention_heads": "n_head",

@@ -209,7 +209,7 @@ class CausalImporter(Importer):
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
         source = self.source
-        folder = hf.open_folder(path, source.model_type, source.others)
+        folder = hf.open_folder(path, source.model_type, source.aliases)
         config, names = folder.config, source.names
         config.architecture([source.architecture])
         settings = source.settings(config)

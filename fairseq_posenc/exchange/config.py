@@ -55,7 +55,7 @@ class Config(NamedTuple):
         return self._checked(key, default, good, "a number above 0")
 
     def name(self, key: str, default: str) -> str:
-        """A text."""
+        """A text, such as the name of an activation."""
         return self._checked(key, default, lambda v: isinstance(v, str), "a name")
 
     def group(self, key: str) -> "Config":
@@ -86,20 +86,20 @@ class Config(NamedTuple):
             self.one_of("head_dim", part, (part,))
         return found
 
-    def with_one_name(self, others: Mapping[str, str]) -> "Config":
+    def without_aliases(self, aliases: Mapping[str, str]) -> "Config":
         """The same entries, those with several names under one of them.
 
         Args:
-            others: other names, with the one that stays.
+            aliases: the other names, each with the one that stays.
 
         Raises:
             UsageError: an entry has different values under its names.
         """
         entries = dict(self.entries)
-        for other, name in others.items():
-            value = entries.pop(other, None)
+        for alias, name in aliases.items():
+            value = entries.pop(alias, None)
             if value is not None:
-                self.same(other, name)
+                self.same(alias, name)
                 entries[name] = value
         return self._replace(entries=entries)
 

@@ -65,13 +65,13 @@ class Folder(NamedTuple):
 
 
 def open_folder(
-    path: str, model_type: str, others: Mapping[str, str] = MappingProxyType({})
+    path: str, model_type: str, aliases: Mapping[str, str] = MappingProxyType({})
 ) -> Folder:
     """Read the configuration and the weights.
 
     Args:
         model_type: the required ``model_type`` in config.json.
-        others: other names of entries in config.json, with the one that the folder then has.
+        aliases: other names of entries in config.json, each with the one that is read here.
 
     Raises:
         UsageError: it is another type of model, a file is missing or unreadable, or no tensor has a
@@ -88,7 +88,7 @@ def open_folder(
             f"{config.path}: model_type is {found!r}, but this format reads {model_type!r} only"
         )
     weights = weights_file(path)
-    folder = Folder(path, config.with_one_name(others), weights, read_weights(weights))
+    folder = Folder(path, config.without_aliases(aliases), weights, read_weights(weights))
     _check_sizes(folder)
     return folder
 

@@ -138,7 +138,7 @@ def _scaling(config: Config) -> Tuple[str, Config]:
     if older.entries and newer.entries:
         config.same("rope_scaling", "rope_parameters")
     name, found = ("rope_parameters", newer) if newer.entries else ("rope_scaling", older)
-    return name, found.with_one_name({"type": "rope_type"})
+    return name, found.without_aliases({"type": "rope_type"})
 
 
 def _check_temperature(entries: Config, scaling: Scaling) -> None:

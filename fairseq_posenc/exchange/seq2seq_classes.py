@@ -86,7 +86,7 @@ class Seq2SeqClass:
         ("encoder_embed_dim", "decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"),
     )
     #: other names of entries, which the class reads as well
-    others: Mapping[str, str] = {
+    aliases: Mapping[str, str] = {
         "hidden_size": "d_model",
         "num_hidden_layers": "encoder_layers",
         "num_attention_heads": "encoder_attention_heads",

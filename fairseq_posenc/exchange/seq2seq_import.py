@@ -15,6 +15,7 @@ from fairseq_posenc.exchange.reader import (
     LEADING,
     MASK,
     Reader,
+    Vocabulary,
     dictionary_vocabulary,
     renumber,
 )
@@ -43,7 +44,7 @@ class Seq2SeqImporter(Importer):
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
         source = self.source
-        folder = hf.open_folder(path, source.model_type, source.others)
+        folder = hf.open_folder(path, source.model_type, source.aliases)
         config = folder.config
         config.architecture([source.architecture])
         settings = source.settings(config)
@@ -52,14 +53,11 @@ class Seq2SeqImporter(Importer):
         if vocabulary is None:
             symbols, file = _symbols(path, vocab)
             vocabulary = renumber(symbols, _special_names(symbols, config), file)
-        for ours, entry in ((_END, "eos_token_id"), ("<pad>", "pad_token_id")):
-            number = int(vocabulary.order[LEADING.index(ours)])
-            config.one_of(entry, number, (number,))
+        _check_special(config, vocabulary)
         known = len(vocabulary.order) - vocabulary.missing
-        names = [source.shared, *source.apart.values(), source.output]
-        if source.bias is not None and source.bias in folder.parameters:  # (1, V)
-            folder.parameters[source.bias] = folder.parameters[source.bias].flatten()
-            names.append(source.bias)
+        names = [source.shared, *source.apart.values(), source.output, source.bias or ""]
+        flat = {name: x.flatten() for name, x in folder.parameters.items() if name == source.bias}
+        folder = folder._replace(parameters={**folder.parameters, **flat})
         folder, notes = agreed(folder, vocabulary, names, source.sizes["encoder_embed_dim"])
         pairs = source.pairs(config, folder.parameters)
         own = has_own_output(folder, source.tied(config), *pairs)
@@ -96,6 +94,18 @@ def _refuse_two_vocabularies(path: str, config: Config) -> None:
     if found or config.size("decoder_vocab_size", size) != size:
         reason = f"has {found[0]}" if found else "its decoder_vocab_size is not its vocab_size"
         raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
+
+
+def _check_special(config: Config, vocabulary: Vocabulary) -> None:
+    """Refuse other numbers of special symbols than those of a dictionary."""
+    for ours, entry in ((_END, "eos_token_id"), ("<pad>", "pad_token_id")):
+        number = int(vocabulary.order[LEADING.index(ours)])
+        given = config.get(entry, number)
+        if given != number:
+            raise UsageError(
+                f"{config.path}: {entry} is {given}, but {vocabulary.names[ours]} is number "
+                f"{number} in {vocabulary.source}"
+            )
 
 
 def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:

@@ -67,7 +67,7 @@ class T5(Seq2SeqClass):
         ("encoder_attention_heads", "decoder_attention_heads"),
         ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"),
     )
-    others = {
+    aliases = {
         "hidden_size": "d_model",
         "num_hidden_layers": "num_layers",
         "num_attention_heads": "num_heads",

@@ -237,6 +237,16 @@ def test_a_dictionary_that_is_cut(tmp_path, out, exported, name, lines):
     assert not (tmp_path / "none").exists()
 
 
+def test_numbers_of_config_json_are_those_of_the_dictionary(tmp_path, out):
+    source = SOURCES["hf-bart"](tmp_path / "source")
+    (source / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(7)))
+    refuses(
+        ["eos_token_id is 4, but </s> is number 2", "dict.txt"], "import", "hf-bart", source, out
+    )
+    config_of(source, eos_token_id=2, decoder_start_token_id=None)
+    convert("import", "hf-bart", source, out)
+
+
 def test_a_gate_with_gelu_is_not_the_approximation(tmp_path):
     """``gated-gelu`` is that of tanh there."""
     target, settings = TRANSLATIONS["hf-t5"], {"encoder_embed_dim": 8, "encoder_attention_heads": 2}
