@@ -2,24 +2,16 @@
 # Run the quickstart and the core tests with every combination of Python, PyTorch, fairseq and NumPy
 # that is supported, and print a table of what passed.
 #
-#   matrix.sh [options]
+#   matrix.sh [NAME ...]     (all; one that does not exist lists them)
 #
 # Environments are made by setup.sh in runs/matrix and removed afterwards; logs and results stay
 # there. A failure is a row of the table, not an end. The table also holds the rows of earlier runs.
 # Interpreters are looked up as python3.8 and so on; with pyenv, name the versions to use, as in
-# PYENV_VERSION=3.8.18:3.10.13.
-#
-#   --only NAME     run one environment
-#   --list          print names and versions of the environments, run nothing
-#   --keep          keep the environments
-#   --device NAME   PyTorch builds to install, as for setup.sh (cpu)
-#   --output FILE   write the table, in Markdown, there (/dev/stdout)
-#   --help          this text
+# PYENV_VERSION=3.8.18:3.10.13. DEVICE is that of setup.sh (cpu); KEEP=1 keeps the environments.
 
 set -euo pipefail
-SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$SCRIPTS/../examples/common/steps.sh"
-parse "$@"
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+ROOT=$REPO/runs/matrix
 
 # name, Python, PyTorch, fairseq, NumPy
 ENVIRONMENTS=(
@@ -44,16 +36,11 @@ CORE_TESTS=(
 )
 # Slow, and close to others that are run.
 LEFT_OUT="half_precision_stays or mixed_precision or cached_decoding_equals or prompts_padded"
-PAIRS=6000 EPOCHS=8 # in two minutes; not converged, but about the same BLEU everywhere
 
-if ((LIST)); then
-    printf '%s\n' "${ENVIRONMENTS[@]}"
-    exit 0
-fi
-NAMES=("${ENVIRONMENTS[@]%% *}")
-[[ -z $ONLY || " ${NAMES[*]} " == *" $ONLY "* ]] || die "--only $ONLY: expected one of ${NAMES[*]}"
-ROOT=$REPO/runs/matrix
-alone "$ROOT"
+ALL="${ENVIRONMENTS[*]%% *}"
+for name; do
+    [[ " $ALL " == *" $name "* ]] || { echo "matrix.sh: error: $name: expected one of $ALL" >&2 && exit 1; }
+done
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 # The last line of a log that is not empty, without paths of this machine and what breaks a table.
@@ -70,11 +57,11 @@ versions() {
         END { print found["Python"] " | " found["torch"] " | " found["numpy"] " | " fairseq }'
 }
 
-# Prints the BLEU, or what failed.
+# Prints the BLEU, or what failed; in two minutes, not converged, but about the same everywhere.
 quickstart() {
     local folder=$1
-    if "$SCRIPTS/quickstart.sh" --venv "$folder/venv" --output "$folder/quickstart" \
-        --pairs "$PAIRS" --epochs "$EPOCHS" --min-bleu 0 >"$folder/quickstart.log" 2>&1; then
+    if VENV=$folder/venv PAIRS=6000 EPOCHS=8 MIN_BLEU=0 "$REPO/scripts/quickstart.sh" \
+        roformer_tiny "$folder/quickstart" >"$folder/quickstart.log" 2>&1; then
         sed -nE 's/^BLEU[^=]* = ([0-9.]+) .*/\1/p' "$folder/quickstart/bleu.txt"
     else
         printf 'failed: %s' "$(reason "$folder/quickstart.log")"
@@ -98,15 +85,15 @@ run_environment() {
     mkdir -p "$folder"
     if ! "$python" -c '' 2>/dev/null; then
         found="$2 | | | | not installed | |"
-    elif ! TORCH=$3 FAIRSEQ=$4 NUMPY=$5 PYTHON=$python "$SCRIPTS/setup.sh" \
-        --device "$DEVICE" "$folder/venv" 2>"$folder/setup.log"; then
+    elif ! TORCH=$3 FAIRSEQ=$4 NUMPY=$5 PYTHON=$python "$REPO/scripts/setup.sh" \
+        --tests --device "${DEVICE:-cpu}" "$folder/venv" 2>"$folder/setup.log"; then
         found="$2 | $3 | $5 | $4 | setup failed: $(reason "$folder/setup.log") | |"
     else
         start=$SECONDS # downloads and compilation do not count
         found="$(versions "$folder/venv") | $(quickstart "$folder") | $(core_tests "$folder") |"
     fi
     printf '%s\n' "| $name | $found $((SECONDS - start)) | $(date +%F) |" >"$folder/row"
-    ((KEEP)) || rm -rf "$folder/venv"
+    ((${KEEP:-0})) || rm -rf "$folder/venv"
 }
 
 table() {
@@ -122,9 +109,8 @@ table() {
 
 for environment in "${ENVIRONMENTS[@]}"; do
     read -r name python torch fairseq numpy <<<"$environment"
-    [[ -z $ONLY || $ONLY == "$name" ]] || continue
-    log "$name"
+    [[ $# == 0 || " $* " == *" $name "* ]] || continue
     run_environment "$name" "$python" "$torch" "$fairseq" "$numpy"
-    log "$(<"$ROOT/$name/row")"
+    cat "$ROOT/$name/row" >&2
 done
-table >"$OUTPUT"
+table

@@ -1,34 +1,45 @@
 #!/usr/bin/env bash
-# Make a virtual environment with fairseq, fairseq_posenc and the packages of scripts and tests.
+# Make a virtual environment with fairseq, fairseq_posenc and the packages of the recipes.
 #
-#   setup.sh [VENV_DIR] [options]
+#   setup.sh [--tests] [--device auto|cpu|cuda|v100] [--dry-run] [VENV]     (.venv of this checkout)
 #
-# VENV_DIR is .venv at the root of the repository by default. In an existing environment, the
-# installed torch, numpy and fairseq are kept. A second run does nothing, or resumes the first if
-# that was interrupted.
-#
-#   --device auto|cpu|cuda|v100  PyTorch build to install: v100 is CUDA for V100 and older; auto is the
-#                   one for this machine's GPU, or cpu if it has none (auto)
-#   --dry-run       print what would be installed, do nothing
-#   --help          this text
+# --tests also installs what the tests and the documentation need. --device is the build of PyTorch:
+# v100 is CUDA for V100 and older; auto is the one for this machine's GPU, or cpu if it has none.
+# In an existing environment, the installed torch, numpy and fairseq are kept. A second run does
+# nothing, or resumes the first if that was interrupted.
 #
 # Environment variables: PYTHON, the interpreter for a new environment (python3); TORCH, NUMPY and
 # FAIRSEQ, what to install instead of the versions chosen here, such as TORCH=torch==2.6.0 or
 # FAIRSEQ=fairseq==0.12.2
 
 set -euo pipefail
-. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../examples/common/steps.sh"
-parse "$@"
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+die() { printf 'setup.sh: error: %s\n' "$*" >&2 && exit 1; }
+log() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
+
+DEVICE=auto DRY_RUN=0 EXTRA=recipes,plots,deploy VENV=$REPO/.venv
+while (($#)); do
+    case $1 in
+        --tests) EXTRA=test ;;
+        --device) DEVICE=${2:-} && shift ;;
+        --dry-run) DRY_RUN=1 ;;
+        --help) sed -n '2,/^$/s/^# \{0,1\}//p' "$0" && exit ;;
+        -*) die "$1: unknown option; see --help" ;;
+        *) VENV=$(realpath -ms "$1") ;;
+    esac
+    shift
+done
+case $DEVICE in auto | cpu | cuda | v100) ;; *) die "--device $DEVICE: expected auto, cpu, cuda or v100" ;; esac
 
 CPU_INDEX=https://download.pytorch.org/whl/cpu # PyTorch's own
-VENV=$(absolute "${VENV_DIR:-$REPO/.venv}")
 VENV_PYTHON=$VENV/bin/python LOG=$VENV/setup.log BUILD=$VENV/build-fairseq
-# The marker holds a hash of everything that determines what is installed, or "unfinished".
+# The marker holds what is installed, by a hash of everything that determines it; or "unfinished".
 MARKER=$VENV/.fairseq_posenc
-READY=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
-if ((!DRY_RUN)) && [[ -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; then
-    log "$VENV is ready"
-    exit 0
+HASH=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
+READY="$EXTRA ${HASH%% *}"
+if ((!DRY_RUN)) && [[ -x $VENV_PYTHON && -f $MARKER ]]; then
+    # what the tests need holds what the recipes need
+    [[ $(<"$MARKER") != "$READY" && $(<"$MARKER") != "test ${HASH%% *}" ]] || { log "$VENV is ready" && exit; }
 fi
 
 # Compute capability up to 7.0 needs an older PyTorch.
@@ -159,8 +170,12 @@ choose_versions "$python"
 log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already installed"
 ((!DRY_RUN)) || exit 0
 
-alone "$VENV" --waits # of several that start at once, one installs
+mkdir -p "$VENV"
+exec 9>"$VENV/.lock"
+flock 9 # of several that start at once, one installs
 trap stop_jobs EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 if [[ ! -e $VENV_PYTHON ]]; then
     log "making $VENV"
     "$interpreter" -m venv "$VENV" ||
@@ -193,7 +208,7 @@ else
 fi
 install "setuptools" "setuptools>=64" wheel || die "setuptools: $(last_error)"
 install "fairseq_posenc and tools" --constraint "$VENV/constraints.txt" --no-build-isolation \
-    --editable "${REPO}[test]" ${NEEDS[@]+"${NEEDS[@]}"} || die "$(last_error)"
+    --editable "${REPO}[$EXTRA]" ${NEEDS[@]+"${NEEDS[@]}"} || die "$(last_error)"
 if [[ -n $build ]]; then
     attend "compiling" "$build" || die "compiling $FAIRSEQ: $(last_error) (full log: $LOG)"
     install "$FAIRSEQ" --no-deps "$BUILD"/*.whl || die "$FAIRSEQ: $(last_error)"

@@ -1,31 +1,17 @@
 #!/usr/bin/env bash
-# Check the code with ruff and mypy, build the documentation, and run the fast tests, in an environment
-# created or reused by setup.sh.
+# Check the code with ruff and mypy, build the documentation, and run the fast tests, in an
+# environment that setup.sh makes or completes.
 #
-#   test.sh [--venv DIR] [arguments for pytest]
+#   test.sh [arguments for pytest]     (VENV=.venv)
 #
 # Arguments are appended to those of pytest: `test.sh -m slow` runs the long tests,
 # `test.sh -n 0 -k rotary` runs tests with rotary in their name one at a time.
-#
-#   --venv DIR   environment to create or use (.venv)
-#   --help       this text
 
 set -euo pipefail
-SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$SCRIPTS/../examples/common/steps.sh"
-
-VENV=$REPO/.venv ARGUMENTS=("$@")
-case ${1:-} in
-    --help) parse --help ;;
-    --venv)
-        [[ -n ${2:-} ]] || die "--venv needs a value; see --help"
-        VENV=$2 && shift 2 ;;
-esac
-VENV=$(absolute "$VENV")
-alone ""
-"$SCRIPTS/setup.sh" "$VENV"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+VENV=$(realpath -ms "${VENV:-.venv}")
+scripts/setup.sh --tests "$VENV"
 PATH=$VENV/bin:$PATH
-cd "$REPO"
 
 # Two processes of one thread each: faster than one process of two for models this small.
 export OMP_NUM_THREADS=1

@@ -61,81 +61,54 @@ def test_no_path_of_a_machine_and_no_big_file_is_tracked():
         assert not found, f"{path}: {content[found.start() : found.start() + 60]!r}"
 
 
-# ---- quickstart.sh and test.sh
+# ---- quickstart.sh and matrix.sh
 
 
-@pytest.mark.parametrize(
-    ("script", "arguments", "words"),
-    [
-        ("quickstart.sh", ["--epochs", "0"], ["--epochs 0", "above 0"]),
-        ("quickstart.sh", ["--min-bleu", "high"], ["--min-bleu high"]),
-        ("quickstart.sh", ["--arch"], ["--arch needs a value"]),
-        ("quickstart.sh", ["--epoch", "3"], ["--epoch: unknown option"]),
-        ("quickstart.sh", ["--output", str(SCRIPTS)], ["--output", "contains other files"]),
-        ("test.sh", ["--venv"], ["--venv needs a value"]),
-        ("matrix.sh", ["--only", "3.7"], ["--only 3.7: expected one of official-3.8"]),
-        ("numbers.sh", ["--only", "speed"], ["--only speed: expected quickstart, studies, gpu or"]),
-    ],
-)
-def test_wrong_flags_are_one_line(script, arguments, words):
-    assert_one_line_error(shell(SCRIPTS / script, *arguments), *words)
-
-
-@pytest.mark.parametrize(
-    "script", ["setup.sh", "quickstart.sh", "test.sh", "matrix.sh", "numbers.sh", "gpu_tables.sh"]
-)
-def test_help_is_the_head_of_the_script(script):
-    result = shell(SCRIPTS / script, "--help")
-    assert result.returncode == 0 and "--help" in result.stdout and "set -euo" not in result.stdout
+def test_a_folder_of_another_quickstart_is_refused_with_both_settings(tmp_path):
+    (tmp_path / "settings").write_text("ARCH=gau_tiny PAIRS=10000 EPOCHS=10 SEED=1\n")
+    run = shell(SCRIPTS / "quickstart.sh", "roformer_tiny", tmp_path, env={"VENV": sys.prefix})
+    assert_one_line_error(run, "ARCH=gau_tiny", "not ARCH=roformer_tiny", "another folder")
 
 
 # ---- matrix.sh
 
 
 def environments():
-    result = shell(SCRIPTS / "matrix.sh", "--list")
-    assert result.returncode == 0 and result.stderr == ""
-    return [line.split() for line in result.stdout.splitlines()]
+    refusal = shell(SCRIPTS / "matrix.sh", "3.7")
+    assert_one_line_error(refusal, "3.7: expected one of official-3.8")
+    return refusal.stderr.partition("one of ")[2].split()
 
 
 def test_the_documented_table_has_a_row_for_every_environment():
     rows = re.findall(r"^\| (\S+-3\.\d+) \|", (REPO / "docs" / "versions.md").read_text(), re.M)
-    assert rows == [name for name, *_ in environments()]
+    assert rows == environments()
 
 
 def test_every_python_of_the_package_is_in_an_environment():
     declared = re.findall(r"Python :: (3\.\d+)", (REPO / "pyproject.toml").read_text())
-    assert declared and set(declared) == {python for _, python, *_ in environments()}
+    assert declared and set(declared) == {name.partition("-")[2] for name in environments()}
+
+
+def quickstart(arch, out, **variables):
+    env = {"VENV": sys.prefix, **{name: str(value) for name, value in variables.items()}}
+    return shell(SCRIPTS / "quickstart.sh", arch, out, env=env, timeout=1800)
 
 
 @needs_setup
 @pytest.mark.slow
 def test_quickstart_from_end_to_end(tmp_path):
-    """A tiny run: every step once, then none again, and low BLEU is a failure."""
-    command = [
-        SCRIPTS / "quickstart.sh",
-        "--venv",
-        sys.prefix,
-        "--output",
-        tmp_path / "out",
-        "--pairs",
-        "300",
-        "--epochs",
-        "3",  # fewer than are averaged otherwise
-    ]
-    first = shell(*command, "--min-bleu", "0", timeout=600)
+    """A tiny run: every stage once, then none again, and low BLEU is a failure."""
+    out, small = tmp_path / "out", {"PAIRS": 300, "EPOCHS": 3}  # fewer than are averaged otherwise
+    first = quickstart("roformer_tiny", out, **small, MIN_BLEU=0)
     assert first.returncode == 0, first.stderr
-    assert "epoch 3 of 3, loss on valid" in first.stdout
+    assert "epoch 3, loss on valid" in first.stdout
     assert "BLEU|" in first.stdout and "    reference " in first.stdout
-    assert len((tmp_path / "out" / "output.de").read_text().splitlines()) == 500
-    assert (tmp_path / "out" / "training.png").read_bytes()[:4] == b"\x89PNG"
-
-    checkpoint = (tmp_path / "out" / "average.pt").stat().st_mtime_ns
-    second = shell(*command, "--min-bleu", "99", timeout=120)
-    markers = {path.stem for path in (tmp_path / "out" / "steps").iterdir()}
-    # the model folder comes after the score
-    assert {*re.findall(r"([\w-]+): already done", second.stderr), "model"} == markers
-    assert (tmp_path / "out" / "average.pt").stat().st_mtime_ns == checkpoint
+    assert len((out / "output.de").read_text().splitlines()) == 500
+    assert (out / "training.png").read_bytes()[:4] == b"\x89PNG"
+    kept = ("data-bin/dict.en.txt", "checkpoints/checkpoint3.pt", "generated.txt", "model/model.json")
+    made = [(out / name).stat().st_mtime_ns for name in kept]
+    second = quickstart("roformer_tiny", out, **small, MIN_BLEU=99)
+    assert [(out / name).stat().st_mtime_ns for name in kept] == made
     assert second.returncode == 1 and "is below 99" in second.stderr.splitlines()[-1]
 
 
@@ -143,8 +116,7 @@ def test_quickstart_from_end_to_end(tmp_path):
 @pytest.mark.slow
 def test_gated_units_learn_the_toy_grammar(tmp_path):
     """The corpus and the training of the quickstart; below 85 BLEU the script fails."""
-    flags = ["--venv", sys.prefix, "--output", tmp_path / "out", "--arch", "gau_tiny"]
-    finished = shell(SCRIPTS / "quickstart.sh", *flags, "--min-bleu", "85", timeout=1800)
+    finished = quickstart("gau_tiny", tmp_path / "out", MIN_BLEU=85)
     assert finished.returncode == 0, finished.stderr
 
 
