@@ -20,7 +20,7 @@ log() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 DEVICE=auto DRY_RUN=0 EXTRA=recipes,plots,deploy VENV=$REPO/.venv
 while (($#)); do
     case $1 in
-        --tests) EXTRA=test ;;
+        --tests) EXTRA="test" ;;
         --device) DEVICE=${2:-} && shift ;;
         --dry-run) DRY_RUN=1 ;;
         --help) sed -n '2,/^$/s/^# \{0,1\}//p' "$0" && exit ;;
