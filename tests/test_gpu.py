@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq import utils
+from support.fused import AttentionCall, fused_kernel
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
@@ -25,7 +26,6 @@ from torch.overrides import TorchFunctionMode
 from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.basics.versions import HAS_FLEX
 from fairseq_posenc.stacks import cuda_graphs
-from fused import AttentionCall, fused_kernel
 from tests.stacks.test_cuda_graphs import RECORDED, prepared, same, search
 
 pytestmark = pytest.mark.gpu

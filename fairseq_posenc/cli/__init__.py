@@ -34,7 +34,6 @@ GROUPS = {
     "subwords": ("learn-subwords", "apply-subwords", "join-subwords"),
     "tasks": ("reading", "sentence-task"),
     "analysis": ("plot", "analyse"),
-    "benchmark": ("benchmark",),
     "generated": ("generate-task",),
     "step": ("step", "alone", "stale", "script"),
 }

@@ -1,146 +1,217 @@
-#!/usr/bin/env python3
-"""Time other libraries against the plug-in, as ``fairseq-posenc benchmark`` does.
+"""Other libraries: attention layers with the sizes and weights of ours, and a masked LM.
 
-    python scripts/benchmark/peers.py --jobs masked-lm --archs roformer_masked_lm_base hf-roformer
-    python scripts/benchmark/peers.py --lengths 512,1024 --archs softmax stock x-transformers
-
-The flags are those of the command.  Its entries may also be masked language models of the same
-shape: hf-roformer (pip install transformers), and gau-alpha with the weights of our GAU with two
-units a layer (pip install gau-alpha 'transformers<4.47'); and with --lengths layers with the sizes,
-weights and outputs of ours: stock (fairseq, no positions), x-transformers, rotary-embedding-torch,
-torchscale, hf-roformer, pytorch-rotation (ours, but for the kernel that rotates), and
-performer-pytorch (no positions), optionally with flags of our layer such as --favor-kernel or
---favor-features.
+Each is built as its own documentation does it, with its fused attention where it has a choice.  A
+layer is timed only if its outputs are those of our layer.
 """
 
+import argparse
+import contextlib
 import sys
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from attention_peers import AttentionOrPeer
+from attention_layers import AttentionSubject, Layer, plug_in_layer
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.benchmark import measure
-from fairseq_posenc.benchmark.models import MaskedLMSubject, split_entry
-from fairseq_posenc.benchmark.options import SIZES
-from fairseq_posenc.cli import main
+from subjects import SIZES, MaskedLMSubject
 
-GATED = "gau_masked_lm_base"  # gau-alpha gets its weights
+CHECKED = 100  # tokens on which a peer is compared with our layer
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
+TO = ("to_q", "to_k", "to_v", "to_out")
+ROTARY = ("softmax",)
+NO_POSITIONS = ("--position-encoding", "none")
+
+
+class Request:
+    """The layer that a peer should build: of the sizes of *ours*, for *length* tokens."""
+
+    def __init__(self, ours: Layer, length: int, causal: bool) -> None:
+        self.ours, self.length, self.causal, self.channels = ours, length, causal, ours.channels
+        self.heads, self.head_dim = ours.module.num_heads, ours.module.head_dim
+        self.like = next(ours.module.parameters())
+
+    def causal_mask(self) -> Optional[Tensor]:
+        """(T, T), -inf at later keys; None if the layer is not causal."""
+        hidden = self.like.new_full((self.length, self.length), float("-inf")).triu(1)
+        return hidden if self.causal else None
+
+    def projections(self) -> nn.ModuleDict:
+        """Projections for a library that has the attention between them alone."""
+        sizes = (self.channels, self.channels)
+        return nn.ModuleDict({name: nn.Linear(*sizes) for name in PROJECTIONS})
+
+
+def stock(wanted: Request, _: Any) -> Layer:
+    """fairseq's attention, time first as in its models; it has no positions."""
+    mask, sizes = wanted.causal_mask(), (wanted.channels, wanted.heads)
+    theirs = MultiheadAttention(*sizes, self_attention=True)
+    compute = lambda x: theirs(x, x, x, need_weights=False, attn_mask=mask)[0]  # noqa: E731
+    return Layer(theirs, compute, wanted.channels, batch_first=False)
+
+
+def x_transformers(wanted: Request, package: Any) -> Layer:
+    """Attention of x-transformers with its rotary embedding, which a stack computes once."""
+    sizes = {"dim_head": wanted.head_dim, "heads": wanted.heads}
+    theirs = package.Attention(wanted.channels, causal=wanted.causal, flash=True, **sizes)
+    rotary = package.RotaryEmbedding(wanted.head_dim).to(wanted.like.device)
+    table = rotary.forward_from_seq_len(wanted.length)
+    return Layer(theirs, lambda x: theirs(x, rotary_pos_emb=table), wanted.channels)
+
+
+def rotary_embedding_torch(wanted: Request, package: Any) -> Layer:
+    """rotary-embedding-torch with PyTorch's fused attention, as its page shows."""
+    theirs = wanted.projections()
+    theirs["rotary"] = rotary = package.RotaryEmbedding(wanted.head_dim)
+
+    def compute(x: Tensor) -> Tensor:
+        heads = [theirs[name](x).unflatten(-1, (wanted.heads, -1)) for name in PROJECTIONS[:3]]
+        q, k, v = (each.transpose(1, 2) for each in heads)  # (B, H, T, D)
+        q, k = rotary.rotate_queries_or_keys(q), rotary.rotate_queries_or_keys(k)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=wanted.causal)
+        return theirs["out_proj"](out.transpose(1, 2).flatten(2))
+
+    return Layer(theirs, compute, wanted.channels)
+
+
+def performer(wanted: Request, package: Any) -> Layer:
+    """The layer of performer-pytorch, without positions and with the features of ours."""
+    favor = wanted.ours.module.feature_map
+    relu, features = favor.kernel == "relu", favor.projection.size(0)
+    sizes = {"heads": wanted.heads, "dim_head": wanted.head_dim, "nb_features": features}
+    form = {"causal": wanted.causal, "generalized_attention": relu, "qkv_bias": True}
+    with contextlib.redirect_stdout(sys.stderr):  # it prints that its CUDA extension is missing
+        theirs = package.SelfAttention(wanted.channels, **sizes, **form)
+    theirs.fast_attention.projection_matrix.copy_(favor.projection)
+    # its causal stabiliser depends on later tokens
+    return Layer(theirs, theirs, wanted.channels, comparable=relu or not wanted.causal)
+
+
+def linear_attention(wanted: Request, package: Any) -> Layer:
+    """Causal linear attention of flash-linear-attention, with the features of ELU; on a GPU."""
+    theirs = wanted.projections()
+
+    def compute(x: Tensor) -> Tensor:
+        heads = [theirs[name](x).unflatten(-1, (wanted.heads, -1)) for name in PROJECTIONS[:3]]
+        q, k, v = F.elu(heads[0]) + 1, F.elu(heads[1]) + 1, heads[2]
+        out = package.chunk_linear_attn(q, k, v, scale=1.0, normalize=True)[0]
+        return theirs["out_proj"](out.to(x.dtype).flatten(2))
+
+    return Layer(theirs, compute, wanted.channels)
+
+
+class Peer(NamedTuple):
+    """A layer of another library: how it is built, and how it is installed.
+
+    Args:
+        build: makes its layer from a request and its module, with its own weights.
+        module: the module.
+        install: arguments of ``pip install``.
+        agrees: a version known to agree with ours.
+        ours: our ``--attention`` with the same mathematics, and flags.
+        projections: paths of its query, key, value and output projections.
+    """
+
+    build: Callable[[Request, Any], Layer]
+    module: str
+    install: str
+    agrees: str
+    ours: Sequence[str] = ROTARY
+    projections: Sequence[str] = PROJECTIONS
+
+
+_XT = "x-transformers"
+_ROT = "rotary-embedding-torch"
+_PERFORMER = ("performer_pytorch", "performer-pytorch", "performer-pytorch 1.1.4")
+_FLA = ("fla.ops.linear_attn", "fla-core", "fla-core 0.4")
+
+PEERS: Dict[str, Peer] = {
+    "stock": Peer(stock, "fairseq", "fairseq", "fairseq 0.12.2", (*ROTARY, *NO_POSITIONS)),
+    _XT: Peer(x_transformers, "x_transformers.x_transformers", _XT, f"{_XT} 2.31", ROTARY, TO),
+    _ROT: Peer(rotary_embedding_torch, "rotary_embedding_torch", _ROT, f"{_ROT} 0.9.1"),
+    "performer-pytorch": Peer(performer, *_PERFORMER, ("favor", *NO_POSITIONS), TO),
+    "flash-linear-attention": Peer(linear_attention, *_FLA, ("elu", *NO_POSITIONS)),
+}
+
+
+class AttentionOrPeer(AttentionSubject):
+    """A self-attention layer of the plug-in, or of a peer that computes the same."""
+
+    def make_layer(self, words: List[str], causal: bool) -> Layer:
+        """Our layer, or the peer's after a comparison with ours on a short sequence.
+
+        Raises:
+            UsageError: the package is missing, or its outputs differ from ours.
+        """
+        name, *flags = words
+        if name not in PEERS:
+            return super().make_layer(words, causal)
+        short = argparse.Namespace(**{**vars(self.args), "length": [CHECKED]})
+        self._pair(name, flags, short, causal, compared=True)
+        return self._pair(name, flags, self.args, causal)
+
+    @torch.no_grad()
+    def _pair(
+        self,
+        name: str,
+        flags: List[str],
+        args: argparse.Namespace,
+        causal: bool,
+        compared: bool = False,
+    ) -> Layer:
+        """The peer's layer with the weights of ours; without biases if the peer has none."""
+        peer, dtype = PEERS[name], getattr(torch, args.dtype)
+        ours = plug_in_layer(["--attention", *peer.ours, *flags], args, causal)
+        ours.module.to(args.device, dtype)
+        wanted = Request(ours, args.length[0], causal)
+        theirs = peer.build(wanted, import_extra(peer.module, f"--archs {name}", peer.install))
+        theirs.module.to(wanted.like)
+        for each, path in zip(PROJECTIONS, peer.projections):
+            source, target = ours.module.get_submodule(each), theirs.module.get_submodule(path)
+            target.weight.copy_(source.weight)
+            if target.bias is None:
+                source.bias.zero_()
+            else:
+                target.bias.copy_(source.bias)
+        if compared and theirs.comparable:
+            x = torch.randn(1, CHECKED, ours.channels).to(wanted.like)
+            want, got = ours.compute(x), theirs.laid_out(theirs.compute(theirs.laid_out(x)))
+            difference = ((want - got).abs().max() / want.abs().max()).item()
+            if not difference < (1e-3 if dtype is torch.float32 else 3e-2):
+                raise UsageError(
+                    f"--archs {name}: with the same weights its outputs differ from ours by "
+                    f"{difference:.1e} of the largest; {peer.agrees} is known to agree"
+                )
+        return theirs
 
 
 class MaskedLMOrPeer(MaskedLMSubject):
-    """A masked language model of fairseq or the plug-in, or one of :data:`PEERS`."""
-
-    peer = False
-
-    @classmethod
-    def check(cls, entry: str, jobs: List[str]) -> None:
-        """Refuse what is no model, and flags of a peer.
-
-        Raises:
-            UsageError: naming the entry.
-        """
-        name, *flags = split_entry(entry)[2] or [""]
-        if name not in PEERS:
-            super().check(entry, jobs)
-        elif flags:
-            raise UsageError(f"--archs {entry!r}: {name} takes no flag but --vocabulary")
+    """A masked language model of fairseq or the plug-in, or Hugging Face's RoFormer."""
 
     def build(self, words: List[str]) -> nn.Module:
-        """The model of an architecture and its flags, or of a peer."""
-        if words[0] not in PEERS:
+        """The model of an architecture and its flags, or with ``--layers`` layers the peer's."""
+        if words != ["hf-roformer"]:
             return super().build(words)
-        self.peer, self.task = True, self.make_task(None)
+        package, self.task = (
+            import_extra("transformers", "--archs hf-roformer"),
+            self.make_task(None),
+        )
+        channels, ffn, heads = SIZES[self.args.size]
+        sizes = {"hidden_size": channels, "embedding_size": channels, "intermediate_size": ffn}
+        sizes.update(num_attention_heads=heads, num_hidden_layers=self.args.layers)
+        sizes.update(max_position_embeddings=self.args.length[0])
         torch.manual_seed(self.args.seed)
-        return PEERS[words[0]](self)
+        vocabulary = len(self.task.source_dictionary)
+        config = package.RoFormerConfig(vocab_size=vocabulary, **sizes)
+        return package.RoFormerForMaskedLM(config)
 
     def loss(self) -> Tensor:
         """The loss of the batch, summed."""
-        if not self.peer:
+        if hasattr(self, "criterion"):
             return super().loss()
         logits = self.model(self.sample["net_input"]["src_tokens"]).logits.flatten(0, 1)
         ignored, target = self.task.source_dictionary.pad(), self.sample["target"].flatten()
         return F.cross_entropy(logits, target, ignore_index=ignored, reduction="sum")
-
-
-def hf_roformer(subject: MaskedLMOrPeer) -> nn.Module:
-    """Hugging Face's RoFormer with ``--layers`` layers."""
-    package = import_extra("transformers", "--archs hf-roformer")
-    channels, ffn, heads = SIZES[subject.args.size]
-    return package.RoFormerForMaskedLM(
-        package.RoFormerConfig(
-            vocab_size=len(subject.task.source_dictionary),
-            hidden_size=channels,
-            embedding_size=channels,
-            num_hidden_layers=subject.args.layers,
-            num_attention_heads=heads,
-            intermediate_size=ffn,
-            max_position_embeddings=subject.args.length[0],
-        )
-    )
-
-
-def gau_alpha(subject: MaskedLMOrPeer) -> nn.Module:
-    """The GAU model of the package gau-alpha, with the weights of ours.
-
-    Raises:
-        UsageError: the package is missing, or the outputs of the two models differ.
-    """
-    install = "gau-alpha 'transformers<4.47'"
-    package = import_extra("gau_alpha", "--archs gau-alpha", install)
-    symbols, longest = subject.task.source_dictionary, subject.args.length[0]
-    channels = SIZES[subject.args.size].channels
-    theirs = package.GAUAlphaForMaskedLM(
-        package.GAUAlphaConfig(
-            vocab_size=len(symbols),
-            hidden_size=channels,
-            intermediate_size=2 * channels,
-            num_hidden_layers=2 * subject.args.layers,
-            max_position_embeddings=longest,
-            pad_token_id=symbols.pad(),
-        )
-    ).eval()
-    flags = ["--encoder-layers", str(2 * subject.args.layers)]
-    ours: Any = MaskedLMSubject.build(subject, [GATED, *flags]).eval()
-    _copy(ours.encoder.sentence_encoder, theirs)
-    tokens = torch.arange(4, min(len(symbols), 4 + longest)).unsqueeze(0)
-    with torch.no_grad():
-        difference = (ours(tokens)[0] - theirs(tokens).logits).abs().max().item()
-    if not difference < 1e-3:
-        raise UsageError(
-            f"--archs gau-alpha: with the same weights its logits differ from ours by "
-            f"{difference:.1e}; gau-alpha 0.0.3 with transformers 4 is known to agree"
-        )
-    return theirs
-
-
-@torch.no_grad()
-def _copy(ours: Any, theirs: Any) -> None:
-    model = theirs.gau_alpha
-    pairs = [
-        (model.embeddings.word_embeddings, ours.embed_tokens.weight),
-        (model.embeddings.token_type_embeddings, ours.embed_segments.weight),
-        (theirs.cls.predictions.decoder, ours.embed_tokens.weight),
-    ]
-    for layer, unit in zip(model.encoder.layer, ours.layers):
-        pairs += [
-            (layer.gau.i_dense, unit.self_attn.in_proj.weight),
-            (layer.gau.o_dense, unit.self_attn.out_proj.weight),
-            (layer.gau.q_scaleoffset, unit.self_attn.q_scale),
-            (layer.gau.k_scaleoffset, unit.self_attn.k_scale),
-        ]
-    for target, source in pairs:
-        target.weight.copy_(source)
-
-
-PEERS: Dict[str, Callable[[MaskedLMOrPeer], nn.Module]] = {
-    "hf-roformer": hf_roformer,
-    "gau-alpha": gau_alpha,
-}
-
-if __name__ == "__main__":
-    measure.SUBJECTS.update(masked_lm=MaskedLMOrPeer, attention=AttentionOrPeer)
-    sys.exit(main(["benchmark", *sys.argv[1:]]))

@@ -3,11 +3,9 @@
 import pytest
 import torch.distributed as dist
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
-from support.benchmark_runs import completed
+from support.benchmark_runs import subject
 from support.two_processes import answer_of_two, size_of
 from torch.nn.parallel import DistributedDataParallel
-
-from fairseq_posenc.benchmark.models import TranslationSubject
 
 BUCKET = 1  # --bucket-cap-mb, in MiB
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
@@ -15,16 +13,16 @@ FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2"
 
 def exchanged(backend):
     """The bytes of each all-reduce in an update of two batches; of all parameters; the largest."""
-    subject = TranslationSubject("roformer_base", completed(*FLAGS))
-    parameters = list(subject.model.parameters())
+    made = subject("roformer_base", *FLAGS)
+    parameters = list(made.model.parameters())
     group = dist.new_group([0, 1])
-    given = {"module": subject.model, "process_group": group}
+    given = {"module": made.model, "process_group": group}
     if backend == "pytorch_ddp":  # as fairseq wraps it, but for the number of a GPU
         options = {"broadcast_buffers": False, "bucket_cap_mb": BUCKET}
         wrapped = DistributedDataParallel(**given, **options)
     else:
         wrapped = LegacyDistributedDataParallel(**given, buffer_size=2**28)
-    subject.model = ModuleProxyWrapper(wrapped)
+    made.model = ModuleProxyWrapper(wrapped)
     sizes = []
     if backend == "pytorch_ddp":
 
@@ -37,7 +35,7 @@ def exchanged(backend):
     else:
         real = dist.all_reduce
         dist.all_reduce = lambda x, **given: (sizes.append(size_of(x)), real(x, **given))
-    step = subject.training()
+    step = made.training()
     for _ in range(2):  # after the first update PyTorch forms the buckets
         sizes.clear()
         with wrapped.no_sync():  # --update-freq 2

@@ -10,10 +10,8 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from support.benchmark_runs import completed
+from support.benchmark_runs import subject
 from support.two_processes import answer_of_two, size_of
-
-from fairseq_posenc.benchmark.models import TranslationSubject
 
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
 
@@ -57,12 +55,12 @@ def exchanged(smallest):
     }
     arch = f"roformer_base --min-params-to-wrap {smallest}"
     with enable_wrap(wrapper_cls=distributed.FullyShardedDataParallel, **given):
-        subject = TranslationSubject(arch, completed(*FLAGS))
-        subject.model = distributed.fsdp_wrap(subject.model)
-    units = [m for m in subject.model.modules() if isinstance(m, FullyShardedDataParallel)]
+        made = subject(arch, *FLAGS)
+        made.model = distributed.fsdp_wrap(made.model)
+    units = [m for m in made.model.modules() if isinstance(m, FullyShardedDataParallel)]
     shards = [sum(size_of(p) for p in unit.params) for unit in units]  # half of each
     gathered, scattered = counted("_all_gather_base", 0), counted("_reduce_scatter_base", 1)
-    step = subject.training()
+    step = made.training()
     for _ in range(2):
         gathered.clear()
         scattered.clear()

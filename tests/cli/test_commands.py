@@ -193,7 +193,7 @@ def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
         shown = [f"{action.metavar or action.dest} {action.help}" for action in parser._actions]
         if any(map(reads.search, shown)):
             taking.add(words)
-    assert {"average", "plot positions", "benchmark", "translate"} < taking
+    assert {"average", "plot positions", "translate"} < taking
     flags = {words: parser._option_string_actions for words, parser in leaves(get_parser())}
     assert taking == {words for words in flags if "--user-dir" in flags[words]}
 

@@ -7,6 +7,8 @@ from argparse import Namespace
 import pytest
 import torch
 from support.commands import shape
+from support.counting import count, main
+from support.fused import GPUS, AttentionCall, fused_kernel
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
@@ -17,11 +19,8 @@ from support.helpers import (
     tiny_in_blocks,
 )
 
-from counting import count, main
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.stacks.cuda_graphs import Recorder
-from fused import GPUS, AttentionCall, fused_kernel
 
 if not HAS_SDPA:
     pytest.skip("this PyTorch has no fused attention to count", allow_module_level=True)
@@ -229,6 +228,3 @@ def test_the_script_compares_models_and_names_the_kernels_of_gpus(capsys):
     titles = [line.split()[:2] for line in out.splitlines()[1:5]]
     assert titles == [[j, m] for j in ("training", "generation") for m in archs[1:3]]
     assert "    V100: 3 x none: torch.bfloat16 on sm_70" in out and "    A100: 3 x flash" in out
-    for flags in (["--lengths", "9"], ["--device", "cuda"]):
-        with pytest.raises(UsageError, match=f"{flags[0]}: whole models are counted"):
-            main(flags)

@@ -11,6 +11,7 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
+from support.counting import count
 from support.helpers import (
     EVERY_ENCODING,
     LAYERS,
@@ -25,7 +26,6 @@ from support.helpers import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from counting import count
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.stacks import cuda_graphs

@@ -1,25 +1,19 @@
-"""Tiny entries of ``fairseq-posenc benchmark``."""
+"""Tiny entries of ``scripts/benchmark/time_models.py``."""
 
-from fairseq_posenc.benchmark.models import TranslationSubject
-from fairseq_posenc.benchmark.run import complete
-from fairseq_posenc.cli import parse
+from subjects import TranslationSubject
+from time_models import cases, get_parser
 
 SMALL = [
     *("--size", "tiny", "--layers", "1", "--vocabulary", "50", "--batch", "3"),
-    *("--length", "9", "7", "--repeat", "3", "--threads", "1"),
+    *("--length", "9", "7", "--repeat", "3", "--threads", "1", "--device", "cpu"),
 ]
 
 
-def completed(*flags):
-    """The parsed and completed flags of the command."""
-    _, args = parse(["benchmark", *flags])
-    complete(args)
-    return args
+def settings(job, *flags):
+    """What the script makes of the flags, for one table."""
+    return cases(get_parser().parse_args(["--jobs", job, *SMALL, *flags]))[0]
 
 
-def settings(*flags):
-    return completed(*SMALL, *flags)
-
-
-def subject(entry, *flags, kind=TranslationSubject):
-    return kind(entry, settings(*flags))
+def subject(entry, *flags, kind=TranslationSubject, job="training"):
+    """A model, of the sizes of :data:`SMALL` unless flags say otherwise."""
+    return kind(entry, job, settings(job, *flags))

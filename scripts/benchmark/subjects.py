@@ -2,26 +2,63 @@
 
 import argparse
 import contextlib
+import functools
 import shlex
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional
+from unittest import mock
 
 import torch
 from fairseq import options, utils
 from fairseq.data import Dictionary
 from fairseq.data.language_pair_dataset import collate
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.benchmark.options import BEAM, SIZES
+from fairseq_posenc.attention.joint import JointProjection
+from fairseq_posenc.encodings import rotary
+from fairseq_posenc.models import search
 
 Run = Callable[[], Any]
-EXPLICIT = "explicit"  # before an architecture: no fused attention
+BEAM = 4
 MASKED = 0.15  # share of tokens to predict
+
+
+class Size(NamedTuple):
+    """Channels, feed-forward channels and heads of a model."""
+
+    channels: int
+    ffn: int
+    heads: int
+
+
+SIZES = {
+    "tiny": Size(128, 512, 4),
+    "base": Size(512, 2048, 8),
+    "bert-base": Size(768, 3072, 12),
+    "big": Size(1024, 4096, 16),
+}
+
+
+def explicit_attention() -> ContextManager[None]:
+    """Context in which PyTorch uses no fused attention kernel (PyTorch 2.3 and later)."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+#: Words before an architecture, and what each does while the model runs.
+SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
+    "explicit": explicit_attention,
+    "no-triton": functools.partial(mock.patch.object, rotary, "kernel_for", lambda x: None),
+    "no-joint": functools.partial(
+        mock.patch.object, JointProjection, "serves", lambda self, x: False
+    ),
+    # the keys and values of a source are read once for each hypothesis
+    "no-sharing": functools.partial(mock.patch.object, search, "BEAM", "beam that nobody reads"),
+}
 
 
 def numbered_words(count: int) -> Dictionary:
@@ -32,90 +69,39 @@ def numbered_words(count: int) -> Dictionary:
     return dictionary
 
 
-def parse_training(*flags: str) -> Any:
-    """The configuration that fairseq-train would build from these flags."""
-    args = options.parse_args_and_arch(options.get_training_parser(), ["-", *flags])
-    return convert_namespace_to_omegaconf(args)
-
-
-def explicit_attention() -> Any:
-    """Context in which PyTorch uses no fused attention kernel (PyTorch 2.3 and later)."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    return sdpa_kernel(SDPBackend.MATH)
-
-
-def split_entry(entry: str) -> Tuple[bool, Optional[int], List[str]]:
-    """Split an entry of ``--archs``.
-
-    Returns:
-        whether attention is explicit, the entry's own ``--vocabulary`` if given, and the rest.
-    """
-    words = shlex.split(entry)
-    explicit = words[:1] == [EXPLICIT]
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--vocabulary", type=int)
-    own, words = parser.parse_known_args(words[explicit:])
-    return explicit, own.vocabulary, words
-
-
 class Subject:
-    """One model with its task, built from the command line as fairseq does, and one batch.
+    """A model with its task, built from the command line as fairseq does, and one batch.
 
     Args:
-        entry: architecture and flags, as in ``--archs``.
+        entry: as in ``--archs``: an architecture, its flags, and words of :data:`SWITCHES` before.
+        job: what it does, as in ``--jobs``.
+        args: the flags of the command line.
     """
 
-    #: Entries of ``--all-encodings``: the model of fairseq, and the plug-in's with free flags.
-    stock, generic = "", ""
-    decoder_only = False
+    by_length = False  # each number of --length is a table of its own, and not a side of the model
+    flags: Callable[[], List[str]]  # of fairseq-train, for all entries
+    make_task: Callable[[Any], Any]  # the task of a configuration
+    batch: Callable[[torch.Generator], Dict[str, Any]]  # random, from what is drawn
+    generation: Callable[[], Run]  # what generates texts of --length tokens
 
-    def __init__(self, entry: str, args: argparse.Namespace) -> None:
-        self.entry, self.args = entry, args
-        self.explicit, vocabulary, words = split_entry(entry)
-        self.vocabulary = vocabulary or args.vocabulary
-        self.model = self.build(words).to(args.device, getattr(torch, args.dtype))
+    def __init__(self, entry: str, job: str, args: argparse.Namespace) -> None:
+        self.entry, self.job, self.args = entry, job, args
+        words = shlex.split(entry)
+        self.switches = []
+        while words and words[0] in SWITCHES:
+            self.switches.append(SWITCHES[words.pop(0)])
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--vocabulary", type=int, default=args.vocabulary)
+        own, words = parser.parse_known_args(words)
+        self.vocabulary = own.vocabulary
+        self.model: Any = self.build(words).to(args.device, getattr(torch, args.dtype))
         self.sample = self.batch(torch.Generator().manual_seed(args.seed))
-
-    @classmethod
-    def check(cls, entry: str, jobs: List[str]) -> None:
-        """Refuse an entry of ``--archs`` that is not a model, or not one for *jobs*.
-
-        Raises:
-            UsageError: naming the entry.
-        """
-        explicit, _, words = split_entry(entry)
-        name = words[0] if words else ""
-        if name not in ARCH_MODEL_REGISTRY:
-            raise UsageError(
-                f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of the plug-in; "
-                "`fairseq-posenc list` names them"
-            )
-        if explicit and jobs != ["masked-lm"]:
-            raise UsageError(f"--archs {entry!r}: {EXPLICIT} is only for --jobs masked-lm")
-
-    def flags(self) -> List[str]:
-        """The flags of ``fairseq-train`` that all entries share."""
-        raise NotImplementedError
-
-    def make_task(self, cfg: Any) -> Any:
-        """The task of fairseq, with a dictionary of the size asked for."""
-        raise NotImplementedError
-
-    def batch(self, draw: torch.Generator) -> Dict[str, Any]:
-        """A batch of the task, with words drawn by *draw*."""
-        raise NotImplementedError
-
-    def with_documents(self, tokens: Tensor, end: int, draw: torch.Generator) -> Tensor:
-        """*tokens* (B, T) with ends of documents of ``--documents`` tokens on average, if given."""
-        mean = self.args.documents
-        if mean is None:
-            return tokens
-        return tokens.masked_fill(torch.rand(tokens.shape, generator=draw) < 1 / mean, end)
 
     def build(self, words: List[str]) -> nn.Module:
         """A model from an architecture and its flags, which take precedence over the shared."""
-        cfg = parse_training(*self.flags(), "--arch", *words)
+        flags = ["-", *self.flags(), "--arch", *words]
+        args = options.parse_args_and_arch(options.get_training_parser(), flags)
+        cfg = convert_namespace_to_omegaconf(args)
         self.task = self.make_task(cfg.task)
         self.criterion = self.task.build_criterion(cfg.criterion)
         torch.manual_seed(self.args.seed)
@@ -125,12 +111,26 @@ class Subject:
         """The flags of ``--size`` and ``--layers`` for an encoder or a decoder."""
         channels, ffn, heads = SIZES[self.args.size]
         flags = [f"--{side}-layers", str(self.args.layers), f"--{side}-embed-dim", str(channels)]
-        flags += [f"--{side}-ffn-embed-dim", str(ffn), f"--{side}-attention-heads", str(heads)]
-        return flags
+        return [
+            *flags,
+            f"--{side}-ffn-embed-dim",
+            str(ffn),
+            f"--{side}-attention-heads",
+            str(heads),
+        ]
 
-    def start(self, job: str) -> Run:
-        """A function that runs *job* once; after generation, the model cannot be trained."""
-        return self.generation() if job.endswith("generation") else self.training()
+    @functools.cached_property
+    def run(self) -> Run:
+        """A function that does the job once; after generation, the model cannot be trained."""
+        step = self.generation() if self.job.endswith("generation") else self.training()
+
+        def switched() -> Any:
+            with contextlib.ExitStack() as stack:
+                for switch in self.switches:
+                    stack.enter_context(switch())
+                return step()
+
+        return switched if self.switches else step
 
     def loss(self) -> Tensor:
         """The loss of the batch, summed."""
@@ -142,14 +142,9 @@ class Subject:
 
         def step() -> None:
             self.model.zero_grad()
-            with explicit_attention() if self.explicit else contextlib.nullcontext():
-                self.loss().backward()
+            self.loss().backward()
 
         return step
-
-    def generation(self) -> Run:
-        """A function that generates texts of ``--length`` tokens."""
-        raise NotImplementedError
 
     def search(self, sample: Dict[str, Any], *flags: str) -> Run:
         """A function that continues *sample* to exactly ``--length`` tokens.
@@ -162,18 +157,15 @@ class Subject:
         flags += ("--max-len-b", length, "--min-len", length)
         args = options.parse_args_and_arch(options.get_generation_parser(), ["-", *flags])
         cfg = convert_namespace_to_omegaconf(args)
-        model: Any = self.model
-        model.zero_grad(set_to_none=True)
-        model.eval()
-        model.prepare_for_inference_(cfg)
-        generator = self.task.build_generator([model], cfg.generation)
-        return lambda: self.task.inference_step(generator, [model], sample)
+        self.model.zero_grad(set_to_none=True)
+        self.model.eval()
+        self.model.prepare_for_inference_(cfg)
+        generator = self.task.build_generator([self.model], cfg.generation)
+        return lambda: self.task.inference_step(generator, [self.model], sample)
 
 
 class TranslationSubject(Subject):
     """A translation model; sentences are up to a quarter shorter than the longest, and padded."""
-
-    stock, generic = "transformer", "posenc_transformer"
 
     def make_task(self, cfg: Any) -> TranslationTask:
         """The task, with one dictionary for both languages."""
@@ -211,7 +203,7 @@ class TranslationSubject(Subject):
 class MaskedLMSubject(Subject):
     """A masked language model; all sentences have ``--length`` tokens."""
 
-    stock, generic = "roberta_base", "posenc_masked_lm"
+    by_length = True
 
     def make_task(self, cfg: Any) -> MaskedLMTask:
         """The task, whose dictionary ends with the mask."""
@@ -220,15 +212,12 @@ class MaskedLMSubject(Subject):
     def flags(self) -> List[str]:
         """Cross-entropy of the masked tokens."""
         flags = ["--task", "masked_lm", "--criterion", "masked_lm"]
-        flags += ["--tokens-per-sample", str(self.args.length[0])]
-        return [*flags, *self.sized("encoder")]
+        return [*flags, "--tokens-per-sample", str(self.args.length[0]), *self.sized("encoder")]
 
     def batch(self, draw: torch.Generator) -> Dict[str, Any]:
         """Random tokens; :data:`MASKED` of them are to be predicted."""
         words, size = self.task.source_dictionary, (self.args.batch, self.args.length[0])
-        tokens = self.with_documents(
-            torch.randint(words.nspecial, len(words), size, generator=draw), words.eos(), draw
-        )
+        tokens = torch.randint(words.nspecial, len(words), size, generator=draw)
         tokens[:, 0] = words.bos()
         masked = torch.rand(size, generator=draw) < MASKED
         target = tokens.masked_fill(~masked, words.pad())
@@ -237,9 +226,6 @@ class MaskedLMSubject(Subject):
 
 class LanguageModelSubject(Subject):
     """A language model in the shape of GPT-3; prompts have the first of two ``--length``."""
-
-    stock, generic = "transformer_lm", "posenc_lm"
-    decoder_only = True
 
     def make_task(self, cfg: Any) -> LanguageModelingTask:
         """The task."""
@@ -257,9 +243,7 @@ class LanguageModelSubject(Subject):
     def batch(self, draw: torch.Generator) -> Dict[str, Any]:
         """Random tokens after an end of sentence."""
         words, size = self.task.source_dictionary, (self.args.batch, self.args.length[-1] + 1)
-        tokens = self.with_documents(
-            torch.randint(words.nspecial, len(words), size, generator=draw), words.eos(), draw
-        )
+        tokens = torch.randint(words.nspecial, len(words), size, generator=draw)
         tokens[:, 0] = words.eos()
         tokens = tokens.to(self.args.device)
         return sample_of(tokens[:, :-1], tokens[:, 1:].contiguous())

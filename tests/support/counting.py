@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Count what models make a GPU and its host do, on any machine: operations, waits, saved bytes.
 
-    python scripts/benchmark/counting.py --jobs training --archs transformer roformer_base
+    PYTHONPATH=tests:scripts/benchmark python -m support.counting --archs transformer roformer_base
 
-The flags are those of ``fairseq-posenc benchmark``.  Counted are, of a training step or per
+The flags are those of ``scripts/benchmark/time_models.py``.  Counted are, of a training step or per
 generated token: waits of the host for the device; constants copied to it; operations, which are all
 ATen calls that are no views, dispatched by the host one by one; kernels, which are the operations
 but those that start none on a GPU, such as allocations; bytes saved for the backward pass, without
@@ -16,7 +15,6 @@ dispatches, so the counts are exact and the same every time.
 
 import argparse
 import contextlib
-import json
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,20 +23,17 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from support.fused import GPUS, AttentionCall, fused_kernel
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.tables import plain_table
-from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM, HAS_SDPA
-from fairseq_posenc.benchmark.measure import SUBJECTS, kinds_of, prepare_process
-from fairseq_posenc.benchmark.options import GENERATION, JOBS
-from fairseq_posenc.benchmark.run import check_jobs, check_lengths, complete
-from fairseq_posenc.cli import get_parser
+from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM
 from fairseq_posenc.encodings import rotary
 from fairseq_posenc.stacks.recorded_step import Recording
-from fused import GPUS, AttentionCall, fused_kernel
+from rounds import prepare_process
+from time_models import JOBS, cases, get_parser
 
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
@@ -268,28 +263,21 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
     return counts
 
 
-def counted(args: argparse.Namespace) -> List[Dict[str, Any]]:
-    """Count every job of every model; returns one row per job and model."""
-    prepare_process(args)
-    rows: List[Dict[str, Any]] = []
-    for _, jobs, entries in kinds_of(args):
-        for job in jobs:
-            of_job = [_row(job, entry, args) for entry in entries]
-            for row in of_job:
-                for name in ("operations", "kernels", "saved_mib"):
-                    base = of_job[0][name]
-                    row[f"{name}_ratio"] = row[name] / base if base else None
-            rows += of_job
+def counted(case: argparse.Namespace) -> List[Dict[str, Any]]:
+    """A row for each model: of a training step, or of one generated token."""
+    rows = [_row(entry, case) for entry in case.archs]
+    for row in rows:
+        for name in ("operations", "kernels", "saved_mib"):
+            row[f"{name}_ratio"] = row[name] / rows[0][name] if rows[0][name] else None
     return rows
 
 
-def _row(job: str, entry: str, args: argparse.Namespace) -> Dict[str, Any]:
-    """The figures of a training step, or of one generated token."""
-    found, steps = [_count(job, entry, args, args.length)], 1
-    if job in GENERATION:  # the difference between a long and a short text
-        longest = max(args.length[-1], 2)
+def _row(entry: str, case: argparse.Namespace) -> Dict[str, Any]:
+    found, steps = [_count(entry, case, case.length)], 1
+    if case.job.endswith("generation"):  # the difference between a long and a short text
+        longest = max(case.length[-1], 2)
         short = longest // 2
-        found = [_count(job, entry, args, [*args.length[:-1], n]) for n in (longest, short)]
+        found = [_count(entry, case, [*case.length[:-1], n]) for n in (longest, short)]
         steps = longest - short
     every = {
         "operations": [sum(counts.operations.values()) for counts in found],
@@ -301,15 +289,14 @@ def _row(job: str, entry: str, args: argparse.Namespace) -> Dict[str, Any]:
     figures = {name: (first - sum(rest)) / steps for name, (first, *rest) in every.items()}
     figures["largest"] = found[0].largest
     kernels = {name: dict(found[0].kernels_of_attention(number)) for number, name in GPUS.items()}
-    return dict(job=job, model=entry, **figures, attention=kernels)
+    return dict(job=case.job, model=entry, **figures, attention=kernels)
 
 
-def _count(job: str, entry: str, args: argparse.Namespace, length: List[int]) -> Counts:
-    own = argparse.Namespace(**{**vars(args), "jobs": [job], "length": length})
-    subject = SUBJECTS[JOBS[job]](entry, own)
-    run = subject.start(job)
-    run()  # constants are made
-    return count(run, subject.model.parameters())
+def _count(entry: str, case: argparse.Namespace, length: List[int]) -> Counts:
+    own = argparse.Namespace(**{**vars(case), "length": length})
+    subject = JOBS[case.job](entry, case.job, own)
+    subject.run()  # constants are made
+    return count(subject.run, subject.model.parameters())
 
 
 COLUMNS = (
@@ -323,30 +310,16 @@ COLUMNS = (
 
 
 def main(argv: List[str]) -> None:
-    """Count, and print the table with the attention kernels of each GPU.
-
-    Raises:
-        UsageError: an argument is wrong.
-    """
-    args = get_parser().parse_args(["benchmark", *argv])
-    for name, usual in (("lengths", None), ("positions", None), ("device", "cpu")):
-        if getattr(args, name) != usual:
-            raise UsageError(f"{flag_of(name)}: whole models are counted, on the CPU; drop it")
-    if not HAS_SDPA:
-        raise UsageError("counting.py: needs PyTorch 2.0 or later")
-    complete(args)
-    check_jobs(args)
-    check_lengths(args)
-    rows = counted(args)
+    """Count whole models on the CPU, and print the tables with the attention kernels of GPUs."""
+    args = get_parser().parse_args([*argv, "--device", "cpu"])
+    prepare_process(args)
+    rows = [row for case in cases(args) for row in counted(case)]
     print(plain_table(rows, COLUMNS))
     for row in rows:
         print(f"\n{row['job']}, {row['model']}")
         for gpu, kernels in row["attention"].items():
             words = ", ".join(f"{number} x {name}" for name, number in kernels.items())
             print(f"    {gpu}: {words or 'no attention that could be fused'}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as stream:
-            json.dump(rows, stream, indent=2)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""Single self-attention layers, as in the plug-in's models, and their forward and backward pass."""
+
+import argparse
+import shlex
+from typing import Any, Callable, Dict, List, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.base import ATTENTIONS
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.positions import positions_of
+from subjects import MaskedLMSubject, Run, Subject, TranslationSubject
+
+
+class Layer(NamedTuple):
+    """A self-attention layer with its projections, and a function that applies it."""
+
+    module: Any  # the layer
+    # (B, T, C) -> (B, T, C), or, if not *batch_first*, (T, B, C) -> (T, B, C)
+    compute: Callable[[Tensor], Tensor]
+    channels: int  # C
+    batch_first: bool = True  # the layout that the layer has in its own models
+    # with the same weights, its outputs should equal those of our layer
+    comparable: bool = True
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """*x* (B, T, C) in the layout of the layer, and back."""
+        return x if self.batch_first else x.transpose(0, 1).contiguous()
+
+
+def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
+    """The layer of a translation model, with its stack's per-forward inputs computed once.
+
+    Attention that is for bidirectional stacks alone is taken from a masked language model.
+
+    Args:
+        flags: flags of the model, beginning with ``--attention``.
+        causal: the decoder's layer instead of the encoder's.
+
+    Raises:
+        UsageError: the encoding adds to the logits; its gradient would involve the whole stack.
+    """
+    masked = ATTENTIONS.find(flags[1]).thing.abilities.bidirectional_only and not causal
+    kind, name = (MaskedLMSubject, "masked_lm") if masked else (TranslationSubject, "transformer")
+    words = ["--position-encoding", "rotary", "--attention-dropout", "0", *flags]
+    args = argparse.Namespace(**{**vars(args), "layers": 1, "vocabulary": 5})
+    model = kind(shlex.join([f"posenc_{name}", *words]), "training", args).model
+    stack = model.decoder if causal else model.encoder
+    stack = stack.sentence_encoder if masked else stack
+    encoding, layer = stack.encoding, stack.layers[0]
+    if encoding.shared_bias is not None or encoding.content:
+        raise UsageError(
+            f"--archs {shlex.join(flags[1:])!r}: --position-encoding {encoding.name} adds to the "
+            "logits; of a layer alone give rotary, sinusoidal, learned or none"
+        )
+    length, like = args.length[0], stack.embed_tokens.weight
+    x = like.new_zeros(args.batch, length, layer.embed_dim)
+    given = positions_of(layer, stack.positions.of_layers(x, Keys(length, Padding(), causal)))
+    attention = layer.self_attn
+    return Layer(attention, lambda x: attention(x, **given), layer.embed_dim)
+
+
+class AttentionSubject(Subject):
+    """The self-attention of an encoder or of a decoder, and a batch without padding.
+
+    An entry is a value of ``--attention``, optionally followed by flags of the model.
+    """
+
+    by_length = True
+
+    def build(self, words: List[str]) -> nn.Module:
+        """The layer that the job names."""
+        self.layer = self.make_layer(words, causal=self.job == "causal-attention")
+        return self.layer.module
+
+    def make_layer(self, words: List[str], causal: bool) -> Layer:
+        """The layer of the encoder, or the *causal* one of the decoder."""
+        return plug_in_layer(["--attention", *words], self.args, causal)
+
+    def batch(self, draw: torch.Generator) -> Dict[str, Any]:
+        """Inputs and a gradient of the outputs, as the layer has them in its own models."""
+        size = (self.args.batch, self.args.length[0], self.layer.channels)
+        like = next(self.model.parameters())
+        made = [self.layer.laid_out(torch.randn(size, generator=draw)).to(like) for _ in range(2)]
+        return {"x": made[0].requires_grad_(), "gradient": made[1]}
+
+    def training(self) -> Run:
+        """A function for a forward and backward pass of the layer."""
+        self.model.train()
+        x, gradient = self.sample["x"], self.sample["gradient"]
+
+        def step() -> None:
+            self.model.zero_grad()
+            x.grad = None
+            self.layer.compute(x).backward(gradient)
+
+        return step

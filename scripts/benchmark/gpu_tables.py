@@ -1,0 +1,178 @@
+"""The tables of a GPU, the most valuable first, each with a limit of its own: see gpu_tables.sh.
+
+    python scripts/benchmark/gpu_tables.py OUT [TABLE ...] [--seconds 500] [--cpu]
+
+OUT/rows.jsonl gets the rows of a table when it is made: times as of time_models.py, or the error of
+a model, which the others of the table go without.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator, List, NamedTuple
+
+import torch
+
+from fairseq_posenc.basics.tables import plain_table
+from rounds import Row, in_rounds, prepare_process
+from subjects import Subject
+from time_models import COLUMNS, JOBS, cases, get_parser, settings
+
+
+class Table(NamedTuple):
+    """Flags of time_models.py, its entries, and the seconds for each job and length."""
+
+    flags: str
+    archs: List[str]
+    limit: int
+    v100: bool = False  # without what a V100 does not have
+
+
+BY = "posenc_transformer --position-encoding"
+T5 = "posenc_masked_lm --position-encoding t5 --attention-dropout 0"
+RECORDED = [f"{name}_base" for name in ("t5bias", "tupe", "shaw", "gau", "performer")]
+FIRST = ["transformer", "transformer", f"{BY} learned", "roformer_base"]
+GENERATED = [*FIRST, "roformer_base --cuda-graphs", "no-sharing roformer_base"]
+GENERATED += ["no-joint roformer_base"]
+GENERATED += [f"{name}{flag}" for name in RECORDED for flag in ("", " --cuda-graphs")]
+TRAINED = [*FIRST, "no-triton roformer_base", "t5bias_base", "alibi_base", "tupe_base", "gau_base"]
+TRAINED += ["shaw_base", "performer_base", "transformer_xl_base", "deberta_base"]
+TRAINED += ["roformer_v2_base", f"{BY} shaw", f"{BY} tupe+t5"]
+MASKED = ["roberta_base", "roberta_base", "roformer_masked_lm_base", "hf-roformer"]
+MASKED += ["no-triton roformer_masked_lm_base", "tupe_a_masked_lm_base", "tupe_r_masked_lm_base"]
+MASKED += ["roformer_v2_masked_lm_base", "gau_masked_lm_base --encoder-layers 24"]
+GENERATION = "--jobs generation --batch 32 --dtype float16"
+TRAINING = "--jobs training --length 64"
+LAYERS = "--batch 4 --length 1024 4096 16384 --dtype bfloat16 --repeat 7"
+BERT = "--jobs masked-lm --size bert-base --dtype bfloat16 --repeat 7"
+TABLES = {
+    "generation": Table(f"{GENERATION} --length 32 --repeat 7", GENERATED, 90),
+    "training-float16": Table(f"{TRAINING} --batch 64 --dtype float16", TRAINED, 55),
+    "training-bfloat16": Table(f"{TRAINING} --batch 64 --dtype bfloat16", TRAINED, 55),
+    "training-16k": Table(f"{TRAINING} --batch 256 --dtype bfloat16", TRAINED[:10], 50),
+    "generation-v100": Table(f"{GENERATION} --length 32 --repeat 5", GENERATED[:7], 45, True),
+    "training-v100": Table(f"{TRAINING} --batch 64 --dtype float16", TRAINED[:8], 40, True),
+    "flex": Table(
+        f"{BERT} --layers 2 --batch 4 --length 512 2048 8192",
+        ["roberta_base --attention-dropout 0", T5, f"{T5} --attention-backend flex"],
+        40,
+    ),
+    "masked-lm": Table(
+        f"{BERT} --layers 12 --vocabulary 32678 --batch 32 --length 512", MASKED, 70
+    ),
+    "attention": Table(
+        f"--jobs attention causal-attention {LAYERS}",
+        ["softmax", "no-triton softmax", "elu", "favor", "local --local-window 256", "bigbird"],
+        20,
+    ),
+    "linear": Table(
+        f"--jobs causal-attention {LAYERS}",
+        ["elu --position-encoding none"] * 2 + ["flash-linear-attention"],
+        20,
+    ),
+    "generation-long": Table(f"{GENERATION} --length 128 --repeat 3", GENERATED[1:6], 60),
+    "compiled": Table(
+        f"{TRAINING} --batch 64 --dtype bfloat16",
+        ["roformer_base", "roformer_base", "roformer_base --compile-layers"],
+        90,
+    ),
+}
+TINY = "--layers 1 --size tiny --vocabulary 99 --batch 2 --repeat 2 --device cpu --dtype float32"
+
+
+@contextlib.contextmanager
+def as_on_v100() -> Iterator[None]:
+    """Context without the kernels and the arithmetic that a V100 does not have."""
+    cuda, flags = torch.backends.cuda, ("enable_flash_sdp", "enable_cudnn_sdp")
+    before = cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    for name in flags:
+        getattr(cuda, name)(False)
+    yield
+    cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    for name in flags:
+        getattr(cuda, name)(True)
+
+
+def out_of_time(*_: Any) -> None:
+    """Ends what takes longer than its table may."""
+    raise TimeoutError("the limit of the table")
+
+
+def rows_of(case: argparse.Namespace, limit: float) -> List[Row]:
+    """The rows of one job and length: models that fail, or have no time left, with the reason."""
+    start, rows, subjects = time.monotonic(), [], []
+    about = {"job": case.job, "length": str(case.length[0])}
+    signal.alarm(int(limit))
+    try:
+        for entry in case.archs:
+            try:
+                if time.monotonic() > start + 0.6 * limit:
+                    raise TimeoutError("left out: the others took the time of the table")
+                subject: Subject = JOBS[case.job](entry, case.job, case)
+                subject.run()
+                subjects.append(subject)
+            except (Exception, SystemExit) as error:
+                reason = f"{type(error).__name__}: {str(error)[:300]}"
+                rows.append({**about, "model": entry, "error": reason})
+        if subjects:
+            rows += in_rounds(subjects, start + 0.9 * limit)
+    except Exception as error:
+        rows.append({**about, "error": repr(error)[:300]})
+    finally:
+        signal.alarm(0)
+    return rows
+
+
+def main() -> None:
+    """Make the tables, until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
+    parser.add_argument("--seconds", type=float, default=500, help="for all tables (500)")
+    parser.add_argument("--cpu", action="store_true", help="tiny models on a CPU, to try it")
+    given = parser.parse_args()
+    unknown = set(given.tables) - set(TABLES)
+    if unknown:
+        parser.error(f"{min(unknown)}: no table; known: {', '.join(TABLES)}")
+    ends = time.monotonic() + given.seconds
+    signal.signal(signal.SIGALRM, out_of_time)
+    given.out.mkdir(parents=True, exist_ok=True)
+    with open(given.out / "rows.jsonl", "a", encoding="utf-8") as stream:
+        for name in given.tables or TABLES:
+            table = TABLES[name]
+            words = shlex.split(f"{table.flags} --device cuda --memory")
+            args = get_parser().parse_args([*words, "--archs", *table.archs])
+            if given.cpu:
+                get_parser().parse_args(shlex.split(TINY), args)
+                args.memory, args.length = False, sorted({min(n, 16) for n in args.length})
+            prepare_process(args)
+            print(json.dumps({"table": name, **settings(args)}), file=stream)
+            for case in cases(args):
+                left = ends - time.monotonic()
+                left = left if given.cpu else min(table.limit, left)
+                if left < 15:
+                    print(f"{name}, {case.job} {case.length}: no time left", flush=True)
+                    continue
+                with as_on_v100() if table.v100 else contextlib.nullcontext():
+                    rows = rows_of(case, left)
+                for row in rows:
+                    print(json.dumps({"table": name, **row}), file=stream, flush=True)
+                shown = [row for row in rows if row.get("clock") in ("device", "processor")]
+                print(f"\n{name}\n{plain_table(shown, COLUMNS)}")
+                for row in rows:
+                    if "error" in row:
+                        print(f"{row.get('model', 'all')}: {row['error']}", flush=True)
+                gc.collect()
+                if not given.cpu:
+                    torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""Time and memory of whole runs or single tokens, in rounds in which the models take turns."""
+
+import argparse
+import logging
+import math
+import multiprocessing
+import platform
+import resource
+import statistics
+import threading
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, Dict, List, Type
+
+import numpy as np
+import torch
+from torch import nn
+
+from subjects import Run, Subject
+
+Row = Dict[str, Any]
+WARM_UP = 2  # rounds that are not counted
+
+
+def prepare_process(args: argparse.Namespace) -> None:
+    """Set the number of threads, and silence log messages of fairseq and hydra."""
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+
+
+def timed(run: Run, device: torch.device) -> Dict[str, float]:
+    """Run once and return milliseconds by clock."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        wall = time.perf_counter()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize(device)
+        return {"device": start.elapsed_time(end), "wall": 1e3 * (time.perf_counter() - wall)}
+    wall, processor = time.perf_counter(), time.process_time()
+    run()
+    processor = time.process_time() - processor
+    return {"processor": 1e3 * processor, "wall": 1e3 * (time.perf_counter() - wall)}
+
+
+def compare(times: List[List[float]]) -> List[Dict[str, float]]:
+    """Summarise the times of every model, by round; the first model is the baseline.
+
+    Returns:
+        for each model the median time, and the median and quartiles of its ratio to the baseline
+        in the same round.
+    """
+    summary = []
+    for mine in times:
+        ratios = [one / base for one, base in zip(mine, times[0])]
+        low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75)).tolist()
+        quartiles = {"ratio": middle, "ratio_q1": low, "ratio_q3": high}
+        summary.append({"median_ms": statistics.median(mine), **quartiles})
+    return summary
+
+
+def in_rounds(subjects: List[Subject], deadline: float = math.inf) -> List[Row]:
+    """Time the models in turn, ``--repeat`` rounds or until *deadline*, by ``time.monotonic``.
+
+    Returns:
+        a row for each clock and model; the first model is the baseline.
+    """
+    args = subjects[0].args
+    length = " ".join(map(str, [args.position] if args.position else args.length))
+    memory = [peak_memory(subject) if args.memory else None for subject in subjects]
+    runs = [subject.run for subject in subjects]
+    stepped: List[SteppedSearch] = []
+    if args.position is not None:
+        decoders = [subject.model.decoder for subject in subjects]
+        stepped = [SteppedSearch(*pair, args.position) for pair in zip(runs, decoders)]
+        runs = [*stepped]
+    rounds: List[List[Dict[str, float]]] = []
+    while len(rounds) < WARM_UP + args.repeat and time.monotonic() < deadline:
+        rounds.append([timed(run, torch.device(args.device)) for run in runs])
+    for search in stepped:
+        search.close()
+    rounds, rows = rounds[WARM_UP:], []
+    for clock in rounds[0][0] if rounds else ():
+        times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
+        for subject, summary, peak in zip(subjects, compare(times), memory):
+            row = {"job": subject.job, "length": length, "clock": clock}
+            row.update(model=subject.entry, rounds=len(rounds), **summary, peak_mib=peak)
+            rows.append(row)
+    return rows
+
+
+def peak_memory(subject: Subject) -> float:
+    """The peak memory of the job in MiB: of its tensors on a GPU, of a fresh process on a CPU."""
+    if torch.device(subject.args.device).type == "cuda":
+        subject.model.zero_grad(set_to_none=True)
+        subject.run()  # gradients of the first step are still allocated in the second
+        grads = [p.grad for p in subject.model.parameters() if p.grad is not None]
+        own = sum(x.numel() * x.element_size() for x in [*subject.model.parameters(), *grads])
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        subject.run()
+        return (torch.cuda.max_memory_allocated() - before + own) / 2**20
+    # not "spawn": Linux counts the memory of this process towards the peak of its children
+    fresh = multiprocessing.get_context("forkserver")
+    fresh.set_forkserver_preload([__name__])  # importing this module takes longer than the job
+    with ProcessPoolExecutor(1, mp_context=fresh) as process:
+        given = (type(subject), subject.entry, subject.job, subject.args)
+        return process.submit(_peak_of_process, *given).result()
+
+
+def _peak_of_process(kind: Type[Subject], entry: str, job: str, args: argparse.Namespace) -> float:
+    prepare_process(args)
+    run = kind(entry, job, args).run
+    for _ in range(2):
+        run()
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+class _Closed(Exception):
+    """Ends a search that is not needed any more."""
+
+
+class SteppedSearch:
+    """A search in a thread of its own, which from a position on waits before each token.
+
+    A call computes one token: the decoder's step, the search's choice of hypotheses, and the
+    reordering of the cache for the next token.
+
+    Args:
+        run: the search.
+        decoder: its decoder, called once a token.
+        position: the number of tokens that the first step attends to.
+    """
+
+    def __init__(self, run: Run, decoder: nn.Module, position: int) -> None:
+        self._run, self._decoder, self._position = run, decoder, position
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self._errors: List[Exception] = []
+        self._closed = self._ended = False
+        self._forward, self._threads = decoder.forward, torch.get_num_threads()
+        decoder.forward = self._step  # fairseq calls this
+        self._thread = threading.Thread(target=self._search, daemon=True)
+        self._thread.start()
+        self._wait()
+
+    def __call__(self) -> None:
+        """Compute one token."""
+        self._go.release()
+        self._wait()
+
+    def close(self) -> None:
+        """End the search."""
+        self._closed = True
+        self._go.release()
+        self._thread.join()
+        del self._decoder.forward
+
+    def _search(self) -> None:
+        torch.set_num_threads(self._threads)  # PyTorch keeps this number for each thread
+        try:
+            self._run()
+        except _Closed:
+            pass
+        except Exception as error:  # raised again where the token was asked for
+            self._errors.append(error)
+        self._ended = True
+        self._stopped.release()
+
+    def _step(self, tokens: Any, *args: Any, **kwargs: Any) -> Any:
+        if tokens.size(1) >= self._position:
+            self._stopped.release()
+            self._go.acquire()
+            if self._closed:
+                raise _Closed
+        return self._forward(tokens, *args, **kwargs)
+
+    def _wait(self) -> None:
+        self._stopped.acquire()
+        for error in self._errors:
+            raise error
+        if self._ended:
+            raise RuntimeError("the search is over")
