@@ -96,7 +96,8 @@ def read_sides(path: str) -> List[Side]:
     family = family_of(given.get("_name"))
     if family is None:
         raise UsageError(
-            f"{path}: was trained as {given.get('_name')}, which is not registered here"
+            f"{path}: was trained as {given.get('_name')}, which is not registered here; give the "
+            "--user-dir that registers it"
         )
     is_masked_lm = family is masked_lm.MASKED_LM
     # the checkpoint may be older than some of the flags

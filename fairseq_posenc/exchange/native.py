@@ -27,8 +27,10 @@ from fairseq_posenc.checkpoints.reading import (
     refuse_nonfinite,
 )
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings, task_of
+from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, SPAN_BOUNDARY_HEAD
 from fairseq_posenc.exchange.kinds import (
     CAUSAL,
+    CLASSIFICATION_HEADS,
     COPIES,
     MASKED,
     Kind,
@@ -193,6 +195,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
         if key != kind.stack + "version" and not COPIES.search(key)
     }
     changes, notes = one_document(settings)
+    notes = [*notes, *_pretraining_heads(parameters)]
     complete = kind.complete({**settings, **changes})
     if changes and complete["position_ids"] is None:  # then separators have no effect
         complete["position_separators"] = None
@@ -202,6 +205,23 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     return NativeCheckpoint(
         path, complete, parameters, symbols, dictionary, kind, task, data, notes=notes
     )
+
+
+def _pretraining_heads(parameters: Parameters) -> Sequence[str]:
+    """Notes on heads of pre-training; that of spans, which no class has, is removed in place."""
+    notes = []
+    if any(name.startswith(f"{CLASSIFICATION_HEADS}{RELATION_HEAD}.") for name in parameters):
+        notes.append(
+            f"the head {RELATION_HEAD}, which only --pairs needs, is left out without --head "
+            f"{RELATION_HEAD}"
+        )
+    spans = [name for name in parameters if name.startswith(f"{SPAN_BOUNDARY_HEAD}.")]
+    if spans:
+        flag = "--span-boundary-objective"
+        notes.append(f"{SPAN_BOUNDARY_HEAD}, which only {flag} needs, is left out")
+    for name in spans:
+        del parameters[name]
+    return notes
 
 
 def one_document(settings: Settings) -> Tuple[Dict[str, Any], Sequence[str]]:

@@ -18,6 +18,7 @@ from fairseq_posenc.basics.files import (
     writing,
 )
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
+from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.exported_card import write_card
 from fairseq_posenc.exchange.formats import (
@@ -214,17 +215,20 @@ def _reference(foreign: Optional[ForeignModel], source: str) -> ForeignModel:
 def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
     """The head to export, by the name given with ``--head``; None is the language-model head.
 
+    Without a name it is the only head but that of pre-training on pairs, if there is one.
+
     Raises:
         UsageError: there is no head of this name, or several without a name given.
     """
     known = [*checkpoint.heads(CLASSIFICATION_HEADS), *checkpoint.heads(TOKEN_HEADS)]
-    if head is None and len(known) > 1:
+    usual = [name for name in known if name != RELATION_HEAD]
+    if head is None and len(usual) > 1:
         raise UsageError(
             f"{checkpoint.path}: has several heads, {', '.join(known)}; choose one with --head, or "
             "--head lm for the language-model head"
         )
     if head is None or head == "lm":
-        return known[0] if known and head is None else None
+        return usual[0] if usual and head is None else None
     if head not in known:
         raise UsageError(
             f"--head {head}: {checkpoint.path} has {', '.join(known) or 'no classification head'}; "
