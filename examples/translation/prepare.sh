@@ -13,7 +13,7 @@ COMMON=$HERE/../common MULTI30K=https://raw.githubusercontent.com/multi30k/datas
 export TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$OUT"/{tokens,subwords,clean}
 exec 9>"$OUT/.lock"

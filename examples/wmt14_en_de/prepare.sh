@@ -10,7 +10,7 @@ ARCHIVES=${ARCHIVES:-$HERE/archives.txt} CHECK=$HERE/../common/check.py
 export TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$RAW" "$OUT"/{plain,tokens,bpe,clean}
 exec 9>"$OUT/.lock"
