@@ -42,7 +42,7 @@ def main() -> None:
         )
         for number, pair in zip(sample["id"].tolist(), zip(right, given)):
             shown = map(repr, pair) if labels is None else (labels[one] for one in pair)
-            found[number] = tuple(shown)  # type: ignore[assignment]
+            found[number] = tuple(shown)
     sys.stdout.writelines("\t".join(found[number]) + "\n" for number in sorted(found))
 
 

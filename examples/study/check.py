@@ -14,10 +14,12 @@ from typing import Any, Callable, Dict, List, Sequence, Set
 
 import plan as plans
 import study as studies
+import trainings
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.utils import import_user_module
-from plan import Training, need
+from plan import need
+from trainings import Training
 
 import fairseq_posenc
 
@@ -54,19 +56,23 @@ def check(plan: Dict[str, Any], gpus: int) -> None:
         need(name in known, f"measures: {name}: unknown; there are {', '.join(known)}")
     seen: Dict[str, str] = {}
     scored: Set[str] = set()
-    for one in plans.trainings(plan):
+    for one in trainings.trainings(plan):
         where = f"systems: {one.system}"
-        for path in plans.starts(plan, one):
+        for path in trainings.starts(plan, one):
             need(Path(path).is_file(), f"{where}: {path}: no such file to start from")
-        if one.seed != plan["seeds"][0] or one.task != plans.tasks_of(plan)[0]:
+        if one.seed != plan["seeds"][0] or one.task != trainings.tasks_of(plan)[0]:
             continue  # seeds and generated tasks have the same flags
-        folder = plans.folder_of(plan, one.system, one.task)
+        folder = trainings.folder_of(plan, one.system, one.task)
         _check_data(plan, folder, one)
-        flags = plans.merge(plan["base"], plans.flags_of(plan, one))
+        flags = trainings.merge(plan["base"], trainings.flags_of(plan, one))
         half = [flag for flag in ("--fp16", "--memory-efficient-fp16") if flags.get(flag)]
         need(gpus or not half, f"{where}: {''.join(half[:1])}: needs a GPU; give --config gpus=1")
-        task = plans.task_words(plan, one)
-        words = [*task, *plans.training_words(plan, one), *plans.device_words(plan, one, gpus)]
+        task = trainings.task_words(plan, one)
+        words = [
+            *task,
+            *trainings.training_words(plan, one),
+            *trainings.device_words(plan, one, gpus),
+        ]
         args = parse(where, options.get_training_parser, [folder, *words])
         model = ARCH_MODEL_REGISTRY[args.arch].__name__
         settings = {k: v for k, v in vars(args).items() if k not in _NO_SETTINGS}
@@ -84,7 +90,7 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
     need(Path(folder).is_dir(), f"data: {folder}: no such folder")
     names = ["dict.txt", "train.idx", "valid.idx"]
     if plan["recipe"] in ("translation", "documents"):
-        source, target = plans.pair(plan, folder)
+        source, target = trainings.pair(plan, folder)
         parts = ("train", "valid", *studies.parts(plan))
         names = [
             f"{part}.{source}-{target}.{lang}.idx" for part in parts for lang in (source, target)
@@ -113,18 +119,17 @@ def _check_average(plan: Dict[str, Any], flags: Dict[str, Any], where: str) -> N
         need(not lora, f"average: {where}: low-rank matrices are not averaged; drop average")
         every = 1
         if kind == "updates" and count > 1:
-            every = plans.whole(flags, "--save-interval-updates", f"average: {kind}: {where}")
+            every = trainings.whole(flags, "--save-interval-updates", f"average: {kind}: {where}")
         made = int(plan["budget"].get(kind, count * every)) // every
         need(made >= count, f"average: {kind}: {count}: there will be {made} checkpoints")
 
 
 def _check_scoring(plan: Dict[str, Any], one: Training, words: List[str]) -> None:
     where, folder = f"systems: {one.system}", words[0]
-    validate, decode = plans.words(plan["validate"]), plans.words(plan["decode"])
+    validate, decode = trainings.words(plan["validate"]), trainings.words(plan["decode"])
     if plan["recipe"] == "language_model" and "language_modeling" in words:
-        length = plans.whole(
-            plans.merge(plan["base"], plans.flags_of(plan, one)), "--tokens-per-sample", where
-        )
+        flags = trainings.merge(plan["base"], trainings.flags_of(plan, one))
+        length = trainings.whole(flags, "--tokens-per-sample", where)
         given = [folder, "--path", "x", "--tokens-per-sample", str(length), *validate]
         parse("validate", options.get_eval_lm_parser, given)
     else:
@@ -132,9 +137,9 @@ def _check_scoring(plan: Dict[str, Any], one: Training, words: List[str]) -> Non
     if plan["recipe"] == "translation":
         parse("decode", options.get_generation_parser, [*words, "--path", "x", *decode])
     for name in plan["finetune"].get("tasks", ()):
-        task = plans.finetuned(plan, name)
-        for rate in plans.rates(plan, task):
-            given = plans.finetuning_words(plan, task, rate, one.seed)
+        task = trainings.finetuned(plan, name)
+        for rate in trainings.rates(plan, task):
+            given = trainings.finetuning_words(plan, task, rate, one.seed)
             start = [task.folder, "--task", "sentence_prediction", "--save-dir", "x"]
             args = parse(f"finetune: {name}", options.get_training_parser, [*start, *given])
             models = [ARCH_MODEL_REGISTRY[a] for a in (args.arch, plan["base"].get("--arch"))]

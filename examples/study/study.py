@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 import yaml
-from plan import (
-    Training,
-    finetuned,
-    flags_of,
-    generated,
-    tasks_of,
-    words,
-)
+from plan import generated
+from trainings import Training, finetuned, flags_of, tasks_of, words
 
 _LABELS = {
     "f1": "F1",
@@ -87,10 +81,10 @@ def measures(plan: Dict[str, Any]) -> Measures:
                 shown = f"{label}, {number} sentences before" if number else label
                 found[f"{name}_{number}" if number else name] = ("higher", shown, "%")
         found.update(bleu=_TEXT["bleu"], d_bleu=("higher", "BLEU of documents", ""))
-    for task in (finetuned(plan, name) for name in plan["finetune"].get("tasks", ())):
-        for name in task.scores:
-            label = f"{task.name}, {_LABELS.get(name, name)}"
-            found[f"{task.key}_{name}"] = ("higher", label, "%")
+    for one in (finetuned(plan, name) for name in plan["finetune"].get("tasks", ())):
+        for name in one.scores:
+            label = f"{one.name}, {_LABELS.get(name, name)}"
+            found[f"{one.key}_{name}"] = ("higher", label, "%")
     if plan["base"].get("--criterion") == "masked_lm_accuracy":
         found["accuracy"] = ("higher", "masked tokens predicted right", "%")
     return {**found, **_LOSSES}
@@ -195,5 +189,12 @@ def make_words(plan: Dict[str, Any], task: str) -> List[str]:
 
 
 def context(folder: str) -> List[str]:
-    """Placeholder."""
-    return []
+    """The flags of pack for a model of documents, from the settings beside its data."""
+    lines = Path(folder, "text.settings").read_text(encoding="utf-8").splitlines()
+    noted = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    last = noted["CONTEXT"].split(",")[-1]
+    found = {"tokenizer": noted["TOKENIZER"], "subwords": noted["SUBWORDS"], "context": last}
+    found["context-sides"] = noted.get("CONTEXT_SIDES") or "both"
+    if noted.get("SUBWORD_FILE"):
+        found["subword-file"] = f"{folder}/{noted['SUBWORD_FILE']}"
+    return [word for flag, value in found.items() for word in (f"--{flag}", value)]

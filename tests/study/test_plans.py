@@ -40,7 +40,7 @@ def make_data(content):
         if "data" in (system or {}):
             make_data({**content, "data": system["data"], "systems": {}, "finetune": {}})
     for flags in (content["base"], *content["systems"].values()):
-        for start in filter(None, map((flags or {}).get, script("plan").STARTS)):
+        for start in filter(None, map((flags or {}).get, script("trainings").STARTS)):
             for seed in content["seeds"]:
                 write(Path(start.replace("{seed}", str(seed))), "weights")
     named = content["data"] if isinstance(content["data"], dict) else {}
@@ -78,8 +78,8 @@ def test_a_shipped_plan_is_one_that_fairseq_takes(path, tmp_path, monkeypatch):
 
 def test_the_trainings_of_a_plan_are_commands_of_fairseq(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    plan = script("plan")
-    read = plan.load(str(FOLDER / "roformer_table1.yaml"))
+    plan = script("trainings")
+    read = script("plan").load(str(FOLDER / "roformer_table1.yaml"))
     make_data(yaml.safe_load((FOLDER / "roformer_table1.yaml").read_text()))
     one = plan.Training("shaw", 2, "2.5e-4")
     assert (

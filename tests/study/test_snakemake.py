@@ -121,7 +121,7 @@ def test_an_archived_run_of_an_earlier_version_is_done(workflow):
 
 def test_a_mistake_in_a_plan_is_one_line_before_anything_runs(workflow):
     workflow.plan["base"]["--drop-out"] = "0.3"
-    status, said = workflow.run("-n")
+    status, said = workflow.run("-n", CHECKS="yes")
     assert status == 1
     assert "check.py: systems: rotary: --drop-out: unknown flag; did you mean --dropout" in said
     workflow.plan["bugdet"] = workflow.plan.pop("budget")

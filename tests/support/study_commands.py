@@ -70,6 +70,11 @@ class Workflow:
             program = folder / "bin" / name
             program.write_text(STAND_IN.format(python=sys.executable, calls=str(self.calls)))
             program.chmod(0o755)
+        # other tests say what check.py refuses
+        (folder / "bin" / "python").write_text(f"""#!/usr/bin/env bash
+[[ $1 == */check.py && -z ${{CHECKS:-}} ]] || exec {sys.executable} "$@"
+""")
+        (folder / "bin" / "python").chmod(0o755)
         (folder / "data").mkdir()
         for part in ("train", "valid", "test"):
             for lang in "ab":

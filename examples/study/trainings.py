@@ -1,0 +1,299 @@
+"""The trainings and fine-tunings of a plan: their flags, and the digests that name their folders.
+
+The Snakefile and the scripts beside it read this; neither PyTorch nor fairseq is imported.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import yaml
+from plan import Flags, Wrong, generated, need
+
+# --- flags
+
+
+def merge(*parts: Flags) -> Flags:
+    """Flags, changed by later ones, whose False drops a flag."""
+    together = {flag: value for part in parts for flag, value in part.items() if flag != "data"}
+    return {flag: value for flag, value in together.items() if value is not False}
+
+
+def words(flags: Flags) -> List[str]:
+    """The words of flags on a command line."""
+    return [w for f, v in flags.items() for w in ([f] if v is True else [f, str(v)])]
+
+
+def whole(flags: Flags, flag: str, where: str, usual: int = 0) -> int:
+    """The value of a flag that has to be a whole number above 0; the first one of ``[4]``."""
+    first = str(flags.get(flag, usual or "nothing")).strip("[]() ").split(",")[0].strip()
+    fits = first.isdecimal() and int(first)
+    need(fits, f"{where}: {flag} {first}: expected a whole number above 0")
+    return int(first)
+
+
+# --- the trainings
+
+
+class Training(NamedTuple):
+    """A training: a system with a seed, a value of the search, and a generated task if any."""
+
+    system: str
+    seed: int
+    value: str = ""
+    task: str = ""
+
+
+def flags_of(plan: Dict[str, Any], one: Training) -> Flags:
+    """The flags of a system beyond the base, with what the search tries or has chosen."""
+    own = plan["systems"][one.system]
+    return {**own, **{flag: one.value for flag in plan["search"] if one.value}}
+
+
+def folder_of(plan: Dict[str, Any], system: str, task: str = "") -> str:
+    """The data folder of a system; of a generated task, the folder that the study makes."""
+    folder = str(plan["systems"][system].get("data", plan["data"]["folder"]))
+    made = [generated(plan, task), digest(plan["user_dir"], "*.py")] if task else []
+    return f"{folder}/{task}-{key_of(*made)}" if task else folder
+
+
+def pair(plan: Dict[str, Any], folder: str) -> Tuple[str, str]:
+    """The source and the target language: the plan's, or those in the names of the data's files."""
+    named = (re.match(r"train\.(\w+)-(\w+)\.\w+\.idx", p.name) for p in _files(folder, "train.*"))
+    source, target = next((m.groups() for m in named if m), ("SOURCE", "TARGET"))
+    return plan["data"].get("source_lang", source), plan["data"].get("target_lang", target)
+
+
+def task_words(plan: Dict[str, Any], one: Training) -> List[str]:
+    """The words that select fairseq's task, and set it up."""
+    recipe = plan["recipe"]
+    if recipe == "generated":
+        family = generated(plan, one.task)["family"]
+        sides = ["--source-lang", "input", "--target-lang", "output"]
+        eos = ["--sample-break-mode", "eos"]
+        return ["--task", family, *(sides if family == "translation" else eos)]
+    if recipe in ("translation", "documents"):
+        source, target = pair(plan, folder_of(plan, one.system))
+        return ["--task", "translation", "--source-lang", source, "--target-lang", target]
+    usual = {"masked_lm": "masked_lm", "language_model": "language_modeling"}[recipe]
+    return ["--task", str(merge(plan["base"], flags_of(plan, one)).get("--task", usual))]
+
+
+def training_words(plan: Dict[str, Any], one: Training) -> List[str]:
+    """The words of a training between its ``--save-dir`` and the format of its log."""
+    usual = {"--log-interval": "100", "--num-workers": "0", "--required-batch-size-multiple": "1"}
+    if plan["recipe"] == "generated":
+        usual["--criterion"] = "answer_cross_entropy"
+    flags = merge(usual, plan["base"], flags_of(plan, one))
+    if plan["recipe"] in ("masked_lm", "language_model"):
+        flags.pop("--task", None)
+    flags = {
+        f: str(v).replace("{seed}", str(one.seed)) if f in STARTS else v for f, v in flags.items()
+    }
+    return [*words(flags), "--seed", str(one.seed), *_budget(plan, flags), *_saving(plan)]
+
+
+STARTS = ("--finetune-from-model", "--lora-base")  # flags that name a checkpoint to start from
+
+
+def starts(plan: Dict[str, Any], one: Training) -> List[str]:
+    """The checkpoints from which a training starts."""
+    given = training_words(plan, one)
+    return [given[at + 1] for at, word in enumerate(given) if word in STARTS]
+
+
+def passes(plan: Dict[str, Any], one: Training) -> int:
+    """The passes that gather a batch on the number of GPUs that the plan is meant for."""
+    return whole(merge(plan["base"], flags_of(plan, one)), "--update-freq", one.system, 1)
+
+
+def _budget(plan: Dict[str, Any], flags: Flags) -> List[str]:
+    ((kind, amount),) = plan["budget"].items()
+    if kind == "tokens":
+        needed = ("--batch-size", "--tokens-per-sample")
+        sizes = [whole(flags, flag, "budget: tokens: base") for flag in needed]
+        sizes += [whole(flags, "--update-freq", "base", 1), plan["gpus"]]
+        kind, amount = "updates", math.ceil(amount / functools.reduce(int.__mul__, sizes))
+    flag = {"updates": "--max-update", "epochs": "--max-epoch", "hours": "--stop-time-hours"}
+    return [flag[kind], str(amount)]
+
+
+def _saving(plan: Dict[str, Any]) -> List[str]:
+    if "epochs" in plan["average"]:
+        return ["--keep-last-epochs", str(plan["average"]["epochs"])]
+    kept = plan["average"].get("updates", 1)
+    return ["--no-epoch-checkpoints", "--keep-interval-updates", str(kept)]
+
+
+def tasks_of(plan: Dict[str, Any]) -> List[str]:
+    """The generated tasks of a plan; one without a name for the other recipes."""
+    return list(plan["generated"].get("tasks", [""]))
+
+
+def trainings(plan: Dict[str, Any]) -> List[Training]:
+    """All trainings that a plan could need: every value of the search with every seed."""
+    values = next(iter(plan["search"].values()), [""])
+    return [
+        Training(system, seed, value, task)
+        for seed in plan["seeds"]
+        for system in plan["systems"]
+        for value in values
+        for task in tasks_of(plan)
+    ]
+
+
+# --- digests
+
+
+def key_of(*content: Any) -> str:
+    """Eight hexadecimal digits that stand for what decides a result."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+@functools.lru_cache(maxsize=None)
+def digest(place: str, *names: str) -> str:
+    """A digest of a file, or of the files in a folder whose names match; empty without any.
+
+    The names, the sizes and 4 MiB at either end count; times and the folder's own place do not.
+    """
+    found = hashlib.sha256()
+    files = list(_files(place, *names)) if place else []
+    for file in files:
+        size = file.stat().st_size
+        with open(file, "rb") as stream:
+            ends = stream.read(1 << 22)
+            if size > 1 << 22:
+                stream.seek(max(1 << 22, size - (1 << 22)))
+                ends += stream.read()
+        found.update(json.dumps([file.name, size, hashlib.sha256(ends).hexdigest()]).encode())
+    return found.hexdigest() if files else ""
+
+
+def _files(place: str, *names: str) -> List[Path]:
+    path = Path(place)
+    matching = {file for name in names or ("*",) for file in path.rglob(name)}
+    return sorted(file for file in matching or {path} if file.is_file())
+
+
+def key_of_training(plan: Dict[str, Any], one: Training) -> str:
+    """What decides a training: flags, data, the checkpoint it starts from, and own code."""
+    folder = folder_of(plan, one.system, one.task)
+    # the data of a generated task follow from its settings, which are in the folder's name
+    data = Path(folder).name if one.task else digest(folder, "dict*", "train*", "valid*")
+    files = [data, digest(plan["user_dir"], "*.py"), *map(digest, starts(plan, one))]
+    return key_of(task_words(plan, one), sorted(training_words(plan, one)), plan["gpus"], files)
+
+
+def name_of(plan: Dict[str, Any], one: Training) -> str:
+    """The name of a training's folder."""
+    task = f"-{one.task}" if one.task else ""
+    return f"{one.system}{task}-seed{one.seed}-{key_of_training(plan, one)}"
+
+
+def device_words(plan: Dict[str, Any], one: Training, gpus: int) -> List[str]:
+    """The words of a training on so many GPUs, or on the CPU, with the batch that is meant."""
+    share, processes = plan["gpus"], max(1, gpus)
+    more = ["--update-freq", str(passes(plan, one) * share // processes)]
+    here = ["--distributed-world-size", str(processes), *([] if gpus else ["--cpu"])]
+    return [*(more if share > processes else []), *here]
+
+
+# --- fine-tuning
+
+USUAL_FINETUNING: Flags = {  # as in examples/glue
+    "--arch": "posenc_masked_lm",
+    "--init-token": "0",
+    "--separator-token": "2",
+    "--shorten-method": "truncate",
+    "--dropout": "0.1",
+    "--attention-dropout": "0.1",
+    "--optimizer": "adam",
+    "--adam-betas": "(0.9, 0.999)",
+    "--adam-eps": "1e-6",
+    "--weight-decay": "0.01",
+    "--clip-norm": "1.0",
+    "--lr-scheduler": "polynomial_decay",
+    "--required-batch-size-multiple": "1",
+    "--num-workers": "0",
+    "--log-interval": "100",
+}
+
+
+class Task(NamedTuple):
+    """A task to fine-tune on, as its folder describes it."""
+
+    name: str
+    folder: str
+    labels: Tuple[str, ...]  # the classes, or none for numbers
+    scores: Tuple[str, ...]  # with the reported one first
+    positive: str  # the label whose F1 counts
+    flags: Flags  # epochs, batch and learning rate
+    examples: int  # training examples
+
+    @property
+    def key(self) -> str:
+        """Its name in results: lower case, letters and digits."""
+        return re.sub(r"\W", "", self.name.lower())
+
+
+def finetuned(plan: Dict[str, Any], name: str) -> Task:
+    """A task of a plan.
+
+    Raises:
+        Wrong: the folder is not that of a task.
+    """
+    asked = plan["finetune"]
+    folder = Path(asked["data"], name)
+    try:
+        about = yaml.safe_load((folder / "task.yaml").read_text(encoding="utf-8"))[name]
+        examples = int((folder / "examples").read_text())
+        about = {**about, **(about["papers"][asked["paper"]] if "paper" in asked else {})}
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        text = f"finetune: {name}: {folder} is not the folder of a task ({error!r}); make it with"
+        raise Wrong(f"{text} examples/glue/prepare.sh") from None
+    numbers = bool(about.get("regression"))
+    one = {key: about.get(key) for key in ("batch", "lr", "scores")}
+    batch, rate = (v[0] if isinstance(v, list) else v for v in (one["batch"], one["lr"]))
+    flags = {"--max-epoch": about.get("epochs", 3), "--batch-size": batch or 32}
+    flags["--lr"] = rate or "2e-5"
+    scores = one["scores"] or (["pearson", "spearman"] if numbers else "accuracy")
+    scores = tuple(scores if isinstance(scores, list) else [scores])
+    labels = () if numbers else tuple(map(str, about["labels"]))
+    positive = str(about.get("positive", "1"))
+    return Task(name, str(folder), labels, scores, positive, flags, examples)
+
+
+def rates(plan: Dict[str, Any], task: Task) -> List[str]:
+    """The learning rates of which the best is taken."""
+    given = merge(
+        task.flags, plan["finetune"].get("flags", {}), plan["finetune"]["tasks"][task.name]
+    )
+    return list(plan["finetune"].get("lr") or [str(given["--lr"])])
+
+
+def finetuning_words(plan: Dict[str, Any], task: Task, rate: str, seed: int) -> List[str]:
+    """The words of a fine-tuning after its ``--save-dir``."""
+    given = (plan["finetune"].get("flags", {}), plan["finetune"]["tasks"][task.name])
+    chosen = merge(USUAL_FINETUNING, task.flags, *given, {"--lr": rate})
+    where = f"finetune: {task.name}"
+    batch = whole(chosen, "--batch-size", where) * whole(chosen, "--update-freq", where, 1)
+    epochs = whole(chosen, "--max-epoch", where)
+    updates = whole(chosen, "--max-update", where, -(-task.examples // batch) * epochs)
+    usual = {"--total-num-update": updates, "--warmup-updates": int(updates * 0.06)}
+    last = plan["finetune"].get("epoch", "best") == "last"
+    return [
+        *("--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"),
+        *("--num-classes", str(len(task.labels) or 1)),
+        *([] if task.labels else ["--regression-target"]),
+        *("--criterion", "sentence_prediction_metrics", "--metrics", ",".join(task.scores)),
+        *("--positive-label", task.positive, "--best-checkpoint-metric", task.scores[0]),
+        *("--maximize-best-checkpoint-metric", *words(merge(usual, chosen)), "--seed", str(seed)),
+        *(
+            "--no-epoch-checkpoints",
+            "--no-save-optimizer-state" if last else "--no-last-checkpoints",
+        ),
+    ]
