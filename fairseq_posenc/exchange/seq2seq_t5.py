@@ -95,7 +95,10 @@ class T5(Seq2SeqClass):
 
     def tied(self, config: Config) -> bool:
         """See :class:`Seq2SeqClass`; version 5 of the library saves every model as a tied one."""
-        return config.flag("scale_decoder_outputs", super().tied(config))
+        entry = "scale_decoder_outputs"
+        if config.entries.get(entry, True) is None:  # the class takes it for false
+            raise UsageError(f"{config.path}: {entry} is null; it must be true or false")
+        return config.flag(entry, super().tied(config))
 
     def entries(self, settings: Settings, path: str) -> Dict[str, Any]:
         """See :class:`Seq2SeqClass`."""

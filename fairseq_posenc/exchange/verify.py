@@ -34,6 +34,31 @@ def largest(ours: Tensor, theirs: Tensor, real: Optional[Tensor] = None) -> floa
     return float((difference if real is None else difference[real]).max())
 
 
+def computed(
+    logits: Logits, tokens: Tensor, other: Tensor, source: str, description: str
+) -> Tensor:
+    """The logits of a reference, which may fail on settings that it loads.
+
+    Args:
+        logits: computes them.
+        tokens: its first input.
+        other: its second input.
+        source: what is converted, for messages.
+        description: the reference, for messages.
+
+    Raises:
+        UsageError: it fails.
+    """
+    try:
+        return logits(tokens, other)
+    except UsageError:
+        raise
+    except Exception as error:  # versions of transformers differ in what they raise
+        raise UsageError(
+            f"{source}: {description} cannot compute it ({error}); nothing was written"
+        ) from error
+
+
 def refuse_difference(difference: float, source: str, description: str) -> None:
     """Refuse a conversion that changed the outputs.
 
@@ -94,7 +119,7 @@ def compare(
     for name, logits in ((head, foreign.logits), *foreign.heads.items()):
         with torch.no_grad():
             ours, _ = model(tokens, **_inputs(kind, name, segments if num_segments else None))
-        theirs = logits(tokens, segments)
+        theirs = computed(logits, tokens, segments, source, foreign.description)
         difference = largest(ours, theirs, tokens.ne(PAD) if theirs.dim() == 3 else None)
         if not difference <= TOLERANCE and kind is not MASKED:
             _check_causal(logits, tokens, segments, source, foreign.description)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.kinds import PAD
-from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
+from fairseq_posenc.exchange.verify import computed, largest, refuse_difference, sample
 from fairseq_posenc.flags.options import SIDES
 
 #: fairseq's numbers of ``</s>`` and of the first ordinary symbol.
@@ -57,7 +57,7 @@ def compare_translation(model: nn.Module, foreign: ForeignModel, source: str) ->
     texts, targets = pairs(sizes, min(of.max_positions()))
     with torch.no_grad():
         ours, _ = model(texts, texts.ne(PAD).sum(dim=1), targets)
-    theirs = foreign.logits(texts, targets)
+    theirs = computed(foreign.logits, texts, targets, source, foreign.description)
     difference = largest(ours, theirs, targets.ne(PAD))
     refuse_difference(difference, source, foreign.description)
     return difference

@@ -15,6 +15,8 @@ from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.rope_entries import rope_settings
 from fairseq_posenc.exchange.seq2seq_t5 import CLASSES as TRANSLATIONS
 
+pytest_plugins = ["support.conversion"]
+
 TIED = {"tie_word_embeddings": True}
 UNTIED = {"tie_word_embeddings": False}
 HALF = {"partial_rotary_factor": 0.5}
@@ -145,6 +147,13 @@ def test_what_is_absent_has_the_value_of_the_class():
     for name, usual in (("hf-m2m100", ("relu", False)), ("hf-mbart", ("gelu", True))):
         found = TRANSLATIONS[name].settings(Config("config.json", sizes))
         assert (found["activation_fn"], found["no_scale_embedding"]) == usual
+
+
+def test_what_the_class_loads_and_cannot_run(transformers, tmp_path, out):
+    source = SOURCES["hf-bart"](tmp_path / "source")
+    config_of(source, activation_function="relu", vocab_size=len(SYMBOLS), dropout=None)
+    words = ["source: BartForConditionalGeneration of transformers cannot compute it"]
+    refuses(words, "import", "hf-bart", source, out, "--verify")
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
