@@ -47,7 +47,7 @@ def fields_of(line: str) -> Dict[str, Any]:
 
 
 def stage(log: str, name: str) -> Part:
-    """The commands in a log, and the seconds of the last one as those of the stage *name*."""
+    """The commands in a log, and their seconds as those of the stage *name*."""
     lines = lines_of(log)
     plug_in = _output("fairseq-posenc", "path")
     commands = [match.group(1) for match in map(_COMMAND.fullmatch, lines) if match]
@@ -55,7 +55,7 @@ def stage(log: str, name: str) -> Part:
     for path in plug_in:
         shown = [one.replace(path, '"$(fairseq-posenc path)"') for one in shown]
     seconds = [int(match.group(1)) for match in map(_SECONDS.fullmatch, lines) if match]
-    return {"commands": shown, **({"seconds": {name: seconds[-1]}} if seconds else {})}
+    return {"commands": shown, **({"seconds": {name: sum(seconds)}} if seconds else {})}
 
 
 def train(log: str) -> Part:

@@ -239,9 +239,8 @@ def load(path: str, base: Optional[Flags] = None) -> Dict[str, Any]:
         Wrong: naming the file, the key, its value, and what would work.
     """
     try:
-        return _checked(
-            yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader), base or {}
-        )
+        found = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+        return {"name": Path(path).stem, **_checked(found, base or {})}
     except Wrong as error:
         raise Wrong(f"{path}: {error}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -136,6 +136,12 @@ def _plain(value: Any) -> Any:
     return float(value) if re.fullmatch(r"[\d.]+(e-?\d+)?", str(value)) else value
 
 
+def _renamed(tried: Dict[str, Any], search: Dict[str, List[str]]) -> Dict[str, Any]:
+    """What an earlier version tried, with the values as the plan writes them."""
+    names = {_plain(value): f"{flag} {value}" for flag in search for value in search[flag]}
+    return {names.get(_plain(name.partition(" ")[2]), name): tried[name] for name in tried}
+
+
 # --- plan.yaml
 
 
@@ -154,7 +160,7 @@ def write(
     known = measures(plan)
     flag = next(iter(plan["search"]), "")
     tried = {
-        name: one.get("tried", before.get("tried", {}).get(name, {}))
+        name: one.get("tried", _renamed(before.get("tried", {}).get(name, {}), plan["search"]))
         for name, one in chosen.items()
     }
     content = {

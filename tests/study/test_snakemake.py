@@ -64,11 +64,11 @@ def test_killed_and_started_again_it_ends_as_if_it_had_not_been(workflow):
     shutil.rmtree(str(workflow.folder / "runs" / "plan" / "trained"))
     process = workflow.start(PAUSE="1")
     log = "runs/plan/trained/*/train.log"
+    begun = '"num_updates": "10"'
     waiting.until(
-        lambda: any(
-            '"num_updates": "10"' in path.read_text() for path in workflow.folder.glob(log)
-        ),
+        lambda: any(begun in path.read_text() for path in workflow.folder.glob(log)),
         "a first epoch",
+        seconds=120,
     )
     process.send_signal(signal.SIGKILL)  # the training that is under way ends by itself
     process.communicate()
