@@ -21,7 +21,7 @@ done
 OUT=$(realpath -m "${1:?OUT, a folder for the results, is missing}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WHEELS=$(realpath -m "${WHEELS:-runs/gpu-wheels}") PYTHON=${PYTHON:-python3}
-left() { echo $((MINUTES * 60 - SECONDS - 10)); }
+left() { echo $((MINUTES * 60 - SECONDS - 30)); }
 [[ -n ${CPU[*]} ]] || nvidia-smi --query-gpu=name,driver_version --format=csv,noheader ||
     { echo "gpu_tables.sh: error: no GPU here; --cpu tries it without one" >&2 && exit 1; }
 
@@ -33,7 +33,7 @@ if [[ -d $WHEELS ]]; then
     "$PYTHON" -m pip install -q --no-index --no-deps --no-compile --target "$SITE" "$WHEELS"/*.whl
     PYTHONPATH=$SITE:$PYTHONPATH
 fi
-timeout $(($(left) + 5)) "$PYTHON" scripts/benchmark/gpu_tables.py "$OUT" "${@:2}" "${CPU[@]}" \
+timeout $(($(left) + 20)) "$PYTHON" scripts/benchmark/gpu_tables.py "$OUT" "${@:2}" "${CPU[@]}" \
     --seconds "$(left)" 2>&1 | tee "$OUT/tables.log"
 [[ -z ${CPU[*]} ]] && (($(left) > 60)) || exit 0
 timeout "$(left)" "$PYTHON" -m pytest -q -m gpu -n 12 -p no:cacheprovider tests/test_gpu.py \

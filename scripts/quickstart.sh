@@ -13,11 +13,6 @@ PAIRS=${PAIRS:-10000} EPOCHS=${EPOCHS:-10} SEED=${SEED:-1} MIN_BLEU=${MIN_BLEU:-
 die() { printf 'quickstart.sh: error: %s\n' "$*" >&2 && exit 1; }
 stage() { printf '\n[%3d s] %d/8 %s\n' "$SECONDS" $((STAGE = ${STAGE:-0} + 1)) "$1"; }
 
-stage "environment"
-"$REPO/scripts/setup.sh" "$VENV"
-PATH=$VENV/bin:$PATH
-# A model of this size gains nothing from more threads, and is slower with one per core.
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 mkdir -p "$OUT"
 exec 9>"$OUT/.lock"
 flock -n 9 || die "$OUT: another quickstart is at work there"
@@ -25,6 +20,12 @@ SETTINGS="ARCH=$ARCH PAIRS=$PAIRS EPOCHS=$EPOCHS SEED=$SEED"
 [[ -f $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] ||
     die "$OUT was made with $(<"$OUT/settings"), not $SETTINGS; give another folder, as quickstart.sh $ARCH OUT"
+
+stage "environment"
+"$REPO/scripts/setup.sh" "$VENV"
+PATH=$VENV/bin:$PATH
+# A model of this size gains nothing from more threads, and is slower with one per core.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 # made FILE COMMAND...: FILE is the output of COMMAND, once that is whole.
 made() { [[ -s $1 ]] || { "${@:2}" >"$1.part" && mv "$1.part" "$1"; }; }
 

@@ -104,23 +104,14 @@ def linear_attention(wanted: Request, package: Any) -> Layer:
 
 
 class Peer(NamedTuple):
-    """A layer of another library: how it is built, and how it is installed.
+    """A layer of another library: how it is built, and how it is installed."""
 
-    Args:
-        build: makes its layer from a request and its module, with its own weights.
-        module: the module.
-        install: arguments of ``pip install``.
-        agrees: a version known to agree with ours.
-        ours: our ``--attention`` with the same mathematics, and flags.
-        projections: paths of its query, key, value and output projections.
-    """
-
-    build: Callable[[Request, Any], Layer]
+    build: Callable[[Request, Any], Layer]  # from a request and its module
     module: str
-    install: str
-    agrees: str
-    ours: Sequence[str] = ROTARY
-    projections: Sequence[str] = PROJECTIONS
+    install: str  # arguments of ``pip install``
+    agrees: str  # a version known to agree with ours
+    ours: Sequence[str] = ROTARY  # our ``--attention`` with the same mathematics, and flags
+    projections: Sequence[str] = PROJECTIONS  # of queries, keys, values and outputs
 
 
 _XT = "x-transformers"

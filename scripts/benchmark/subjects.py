@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import functools
 import shlex
-from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, ContextManager, Dict, List, Optional
 from unittest import mock
 
 import torch
@@ -26,19 +26,12 @@ BEAM = 4
 MASKED = 0.15  # share of tokens to predict
 
 
-class Size(NamedTuple):
-    """Channels, feed-forward channels and heads of a model."""
-
-    channels: int
-    ffn: int
-    heads: int
-
-
+#: Channels, feed-forward channels and heads of a model.
 SIZES = {
-    "tiny": Size(128, 512, 4),
-    "base": Size(512, 2048, 8),
-    "bert-base": Size(768, 3072, 12),
-    "big": Size(1024, 4096, 16),
+    "tiny": (128, 512, 4),
+    "base": (512, 2048, 8),
+    "bert-base": (768, 3072, 12),
+    "big": (1024, 4096, 16),
 }
 
 
@@ -235,7 +228,7 @@ class LanguageModelSubject(Subject):
         """Cross-entropy, and the same dropout for all models, including fairseq's."""
         flags = ["--task", "language_modeling", "--criterion", "cross_entropy"]
         flags += ["--tokens-per-sample", str(self.args.length[-1] + 2), *self.sized("decoder")]
-        channels = str(SIZES[self.args.size].channels)
+        channels = str(SIZES[self.args.size][0])
         flags += ["--decoder-input-dim", channels, "--decoder-output-dim", channels]
         flags += ["--decoder-normalize-before", "--share-decoder-input-output-embed"]
         return [*flags, "--activation-fn", "gelu", "--dropout", "0.1"]

@@ -66,8 +66,10 @@ def test_no_path_of_a_machine_and_no_big_file_is_tracked():
 
 def test_a_folder_of_another_quickstart_is_refused_with_both_settings(tmp_path):
     (tmp_path / "settings").write_text("ARCH=gau_tiny PAIRS=10000 EPOCHS=10 SEED=1\n")
-    run = shell(SCRIPTS / "quickstart.sh", "roformer_tiny", tmp_path, env={"VENV": sys.prefix})
+    venv = tmp_path / "venv"  # nothing is installed first
+    run = shell(SCRIPTS / "quickstart.sh", "roformer_tiny", tmp_path, env={"VENV": str(venv)})
     assert_one_line_error(run, "ARCH=gau_tiny", "not ARCH=roformer_tiny", "another folder")
+    assert not venv.exists()
 
 
 # ---- matrix.sh
