@@ -13,7 +13,7 @@ for name in manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014 manylinux
     platforms+=(--platform "${name}_x86_64")
 done
 "$PYTHON" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp "${platforms[@]}" \
-    -d "$DIR" fairseq-fixed==0.12.3.1 hydra-core==1.3.2 omegaconf==2.3.0 bitarray 'numpy>=2.1,<2.4' fla-core
+    -d "$DIR" fairseq-fixed==0.12.3.1 hydra-core==1.3.2 omegaconf==2.3.0 bitarray 'numpy>=2.1,<2.4' fla-core einops
 "$PYTHON" -m pip wheel -q --no-deps -w "$DIR" antlr4-python3-runtime==4.9.3 # has no wheel of its own
 SIZE=$(du -sm "$DIR" | cut -f 1)
 ((SIZE <= 60)) || { echo "gpu_wheels.sh: error: $DIR: $SIZE MB, more than the 60 that are carried" >&2 && exit 1; }

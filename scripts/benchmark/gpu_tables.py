@@ -19,10 +19,9 @@ from typing import Any, Iterator, List, NamedTuple
 
 import torch
 
-from fairseq_posenc.basics.tables import plain_table
 from rounds import Row, in_rounds, prepare_process
 from subjects import Subject
-from time_models import COLUMNS, JOBS, cases, get_parser, settings
+from time_models import JOBS, cases, get_parser, settings, table
 
 
 class Table(NamedTuple):
@@ -146,9 +145,9 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     with open(given.out / "rows.jsonl", "a", encoding="utf-8") as stream:
         for name in given.tables or TABLES:
-            table = TABLES[name]
-            words = shlex.split(f"{table.flags} --device cuda --memory")
-            args = get_parser().parse_args([*words, "--archs", *table.archs])
+            made = TABLES[name]
+            words = shlex.split(f"{made.flags} --device cuda --memory")
+            args = get_parser().parse_args([*words, "--archs", *made.archs])
             if given.cpu:
                 get_parser().parse_args(shlex.split(TINY), args)
                 args.memory, args.length = False, sorted({min(n, 16) for n in args.length})
@@ -156,16 +155,16 @@ def main() -> None:
             print(json.dumps({"table": name, **settings(args)}), file=stream)
             for case in cases(args):
                 left = ends - time.monotonic()
-                left = left if given.cpu else min(table.limit, left)
+                left = left if given.cpu else min(made.limit, left)
                 if left < 15:
                     print(f"{name}, {case.job} {case.length}: no time left", flush=True)
                     continue
-                with as_on_v100() if table.v100 else contextlib.nullcontext():
+                with as_on_v100() if made.v100 else contextlib.nullcontext():
                     rows = rows_of(case, left)
                 for row in rows:
                     print(json.dumps({"table": name, **row}), file=stream, flush=True)
                 shown = [row for row in rows if row.get("clock") in ("device", "processor")]
-                print(f"\n{name}\n{plain_table(shown, COLUMNS)}")
+                print(f"\n{name}\n{table(shown)}")
                 for row in rows:
                     if "error" in row:
                         print(f"{row.get('model', 'all')}: {row['error']}", flush=True)

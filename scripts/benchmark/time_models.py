@@ -25,11 +25,10 @@ import argparse
 import json
 import platform
 import sys
-from typing import Any, Dict, List, Optional, Sequence, Type
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import torch
 
-from fairseq_posenc.basics.tables import plain_table
 from peers import AttentionOrPeer, MaskedLMOrPeer
 from rounds import WARM_UP, Row, in_rounds, prepare_process
 from subjects import SIZES, LanguageModelSubject, Subject, TranslationSubject
@@ -77,6 +76,17 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def table(rows: Sequence[Row], columns: Sequence[Tuple[str, str, str]] = COLUMNS) -> str:
+    """Rows as plain text, by title, key and format; a column without values is left out."""
+    columns = [c for c in columns if any(row[c[1]] is not None for row in rows)]
+    lines = [[title for title, _, _ in columns]]
+    for row in rows:
+        values = [(row[key], form) for _, key, form in columns]
+        lines.append(["-" if value is None else format(value, form) for value, form in values])
+    widths = [max(map(len, cells)) for cells in zip(*lines)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
 def cases(args: argparse.Namespace) -> List[argparse.Namespace]:
     """The settings of each table: a job with a length, at a position or for whole texts."""
     found = []
@@ -118,7 +128,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     rows = measure(args)
     result = {"settings": settings(args), "rows": rows}
     print(json.dumps(result["settings"]))
-    print(plain_table(rows, COLUMNS))
+    print(table(rows))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as stream:
             json.dump(result, stream, indent=2)

@@ -28,12 +28,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_posenc.basics.tables import plain_table
 from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM
 from fairseq_posenc.encodings import rotary
 from fairseq_posenc.stacks.recorded_step import Recording
 from rounds import prepare_process
-from time_models import JOBS, cases, get_parser
+from time_models import JOBS, cases, get_parser, table
 
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
@@ -314,7 +313,7 @@ def main(argv: List[str]) -> None:
     args = get_parser().parse_args([*argv, "--device", "cpu"])
     prepare_process(args)
     rows = [row for case in cases(args) for row in counted(case)]
-    print(plain_table(rows, COLUMNS))
+    print(table(rows, COLUMNS))
     for row in rows:
         print(f"\n{row['job']}, {row['model']}")
         for gpu, kernels in row["attention"].items():
