@@ -411,6 +411,7 @@ def _parse(argv: Sequence[str]) -> Tuple[argparse.Namespace, argparse.ArgumentPa
     parser.add_argument(
         "what",
         choices=[
+            "stage",
             "train",
             "losses",
             "bleu",
@@ -440,6 +441,7 @@ def main(argv: Sequence[str]) -> None:
     args, _ = _parse(argv)
     first = args.files[0] if args.files else ""
     made = {
+        "stage": dict,
         "train": lambda: train(first),
         "losses": lambda: losses(first, args.subset, args.suffix),
         "bleu": lambda: bleu(first, args.references, args.sources, args.target, args.suffix),

@@ -36,9 +36,8 @@ def test_a_study_searches_scores_and_repeats_what_a_change_concerns(workflow):
     assert run["flags"] == {"--position-encoding": "rotary", "--lr": chosen}
     assert (run["updates"], run["tokens"], run["parameters"]) == (30, 210, 1234)
     assert run["scores"]["perplexity"] == 8.0 and run["scores"]["chrf"] == 100.0
-    assert [command.split(" ")[0] for command in run["commands"]] == [
-        "fairseq-train", "fairseq-validate", "fairseq-generate",
-    ]  # fmt: skip
+    commands = [command.split(" ")[0] for command in run["commands"]]
+    assert commands == ["fairseq-train", "fairseq-posenc", "fairseq-validate", "fairseq-generate"]
     folder = workflow.folder / "runs" / "plan" / "runs" / plan["runs"][0]
     assert (folder / run["files"]["hypotheses"]).read_text() == "a b\nc d\n"
     assert (folder / run["checkpoint"]).is_file()

@@ -91,6 +91,7 @@ class Workflow:
             },
             "seeds": [1, 2],
             "budget": {"epochs": 3},
+            "average": {"epochs": 2},
             "search": {"--lr": ["1e-3", "3e-3"]},
         }
 
