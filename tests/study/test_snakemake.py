@@ -5,9 +5,11 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 
 import yaml
 from support import waiting
+from support.study_commands import SNAKEFILE
 
 pytest_plugins = ["support.study_commands"]
 
@@ -127,3 +129,18 @@ def test_a_mistake_in_a_plan_is_one_line_before_anything_runs(workflow):
     status, said = workflow.run()
     assert (status, workflow.calls.read_text()) == (1, "")
     assert said.splitlines()[-1].startswith("plan.yaml: bugdet: no such key; did you mean budget?")
+
+
+def test_jobs_share_the_gpus_of_a_machine(tmp_path):
+    """Each takes those that no other has, and they are shared once all are taken."""
+    commands = f". {SNAKEFILE.parent}/commands.sh; gpus %d; echo $CUDA_VISIBLE_DEVICES; read -r"
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "3,5", "TMPDIR": str(tmp_path)}
+    jobs = []
+    for number in (1, 1, 2):
+        words = ["bash", "-c", commands % number]
+        pipe = subprocess.PIPE
+        jobs.append(subprocess.Popen(words, env=variables, stdin=pipe, stdout=pipe, text=True))
+        jobs[-1].devices = jobs[-1].stdout.readline().strip()
+    for job in jobs:
+        job.communicate()
+    assert [job.devices for job in jobs] == ["3", "5", "3,5"]
