@@ -246,7 +246,7 @@ def _move(
     """Move all parameters, set whether the output is tied, and return notes."""
     theirs, heads = source.names, settings["decoder_attention_heads"]
     rms, biased = settings.get("norm") == "rms", not settings.get("no_bias")
-    layers = settings["decoder_layers"]
+    layers, channels = settings["decoder_layers"], settings["decoder_embed_dim"]
 
     def theirs_biased(module: str) -> bool:
         return theirs.biased(module, config)
@@ -258,9 +258,8 @@ def _move(
     for number in range(layers if rms else 0):
         ours = f"{DECODER}layers.{number}."
         for norm, behind in _BEHIND.items():
-            gain = reader.parameters.pop(f"{ours}{norm}.weight")
-            for name in behind:
-                reader.parameters[f"{ours}{name}.weight"] *= gain
+            gain = joints.take_gain(reader, f"{ours}{norm}.weight", channels)
+            joints.absorb_gain(reader, gain, [f"{ours}{name}.weight" for name in behind])
     reader.move_rows(theirs.embedding, CAUSAL.embedding)
     if tied:
         reader.drop(theirs.output)
@@ -272,13 +271,12 @@ def _move(
             reader.move(f"{name}.bias", f"{DECODER}{mine}.bias")
     notes = []
     if rms:
-        gain = reader.parameters.pop(f"{DECODER}layer_norm.weight")
+        gain = joints.take_gain(reader, f"{DECODER}layer_norm.weight", channels)
         if tied and not bool((gain == 1).all()):
             reader.put(OUTPUT, reader.parameters[CAUSAL.embedding].clone(), theirs.embedding)
             notes.append("its output is tied, and apart here, with the gain of the last norm")
             tied = False
-        if not tied:
-            reader.parameters[OUTPUT] *= gain
+        joints.absorb_gain(reader, gain, [OUTPUT])
     settings["share_decoder_input_output_embed"] = tied
     if theirs.table:
         table = joints.positions(reader, theirs.table, 0, settings["max_target_positions"])

@@ -1,13 +1,14 @@
 """Parameters of layers under the names of a class of transformers, in both directions."""
 
-from typing import Callable, Collection, List, Tuple
+from typing import Callable, Collection, List, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.causal_names import Names
+from fairseq_posenc.exchange.causal_names import Joint, Names
 from fairseq_posenc.exchange.kinds import PAD, Parameters
+from fairseq_posenc.exchange.native import size_of
 from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader
 
 PARTS = ("weight", "bias")
@@ -75,14 +76,61 @@ def read_layers(
             for part in PARTS:
                 name = f"{prefix}{module.theirs}.{part}"
                 if part == "weight" or biased(module.theirs):
-                    tensor = reader.take(name)
-                    parts = module.layout.split(tensor, len(names_here), heads)
+                    parts = _split(reader, name, module, heads)
                     for mine, x in zip(names_here, parts):
                         reader.put(f"{mine}.{part}", x, name)
                 elif ours_biased(module.ours[0]):  # ours has all biases or none
                     for mine in names_here:
                         zeros = torch.zeros(len(reader.parameters[f"{mine}.weight"]))
                         reader.put(f"{mine}.bias", zeros, name)
+
+
+def _split(reader: Reader, name: str, module: Joint, heads: int) -> List[Tensor]:
+    """Take a tensor of theirs, and split it into ours."""
+    tensor, number = reader.take(name), len(module.ours)
+    try:
+        parts = module.layout.split(tensor, number, heads)
+    except (RuntimeError, TypeError):  # sizes that cannot be divided, or no rows at all
+        parts = []
+    if len(parts) != number:
+        raise UsageError(
+            f"{reader.path}: {name} has size {size_of(tensor)}, and cannot be split into {number} "
+            f"parts of {heads} heads"
+        )
+    return parts
+
+
+def take_gain(reader: Reader, ours: str, channels: int) -> Tensor:
+    """Remove the gain of a norm (C) from our parameters, which have none.
+
+    Raises:
+        UsageError: it has another size.
+    """
+    gain = reader.parameters.pop(ours)
+    if gain.shape != (channels,):
+        raise UsageError(
+            f"{reader.origin[ours]} has size {size_of(gain)}, but the settings beside it require "
+            f"{channels}"
+        )
+    return gain
+
+
+def absorb_gain(reader: Reader, gain: Tensor, names: Sequence[str]) -> None:
+    """Multiply the columns of our weights *names*, where present, by *gain* (C).
+
+    W (g ⊙ x) = (W diag g) x.
+
+    Raises:
+        UsageError: a weight has another number of columns.
+    """
+    for name in [name for name in names if name in reader.parameters]:
+        weight = reader.parameters[name]
+        if weight.dim() != 2 or weight.size(1) != len(gain):
+            raise UsageError(
+                f"{reader.origin[name]} has size {size_of(weight)}, but the settings beside it "
+                f"require {len(gain)} columns"
+            )
+        reader.parameters[name] = weight * gain
 
 
 def positions(reader: Reader, theirs: str, first: int, longest: int) -> Tensor:

@@ -24,6 +24,7 @@ from fairseq_posenc.exchange.kinds import (
 from fairseq_posenc.exchange.masked_class import MaskedClass
 from fairseq_posenc.exchange.masked_classes import CLASSES, padding_of
 from fairseq_posenc.exchange.masked_export import MaskedExporter
+from fairseq_posenc.exchange.native import size_of
 from fairseq_posenc.exchange.reader import (
     MASK,
     Reader,
@@ -135,7 +136,13 @@ def _move(
             reader, theirs.table, padding_of(config) + 1, settings["max_positions"]
         )
         if source.segments and not settings["num_segments"]:  # one for all tokens
-            table = table + reader.take(source.segments)
+            segment = reader.take(source.segments)
+            if segment.shape != (1, table.size(1)):
+                raise UsageError(
+                    f"{reader.path}: {source.segments} has size {size_of(segment)}, but "
+                    f"type_vocab_size 1 requires 1 x {table.size(1)}"
+                )
+            table = table + segment
         joints.put_positions(reader, table, TABLE, theirs.table)
     if source.segments and settings["num_segments"]:
         reader.move(source.segments, SEGMENTS)

@@ -1,11 +1,10 @@
 """Names in the layers of translation models, ours, and what T5 has beside other classes."""
 
-from typing import Mapping, Sequence, Tuple
+from typing import Mapping, Tuple
 
 from torch import Tensor
 
 from fairseq_posenc.exchange.causal_names import FC1, GATE, NORM_1, NORM_2, K, Layout, Q, V
-from fairseq_posenc.exchange.kinds import Parameters
 
 #: Modules of a decoder layer's attention to the source.
 CROSS_Q, CROSS_K, CROSS_V, CROSS_OUT = (f"encoder_attn.{n}_proj" for n in ("q", "k", "v", "out"))
@@ -28,13 +27,3 @@ UNSCALED = Layout(
     lambda parts, heads: parts[0] / _root(parts[0], heads),
     lambda x, number, heads: [x * _root(x, heads)],
 )
-
-
-def absorb_gain(parameters: Parameters, gain: Tensor, names: Sequence[str]) -> None:
-    """Multiply the columns of the weights *names*, where present, by *gain* (C), in place.
-
-    W (g ⊙ x) = (W diag g) x.
-    """
-    for name in names:
-        if name in parameters:
-            parameters[name] = parameters[name] * gain

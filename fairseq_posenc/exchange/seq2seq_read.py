@@ -12,11 +12,17 @@ from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.joints import positions, put_positions, read_layers
+from fairseq_posenc.exchange.joints import (
+    absorb_gain,
+    positions,
+    put_positions,
+    read_layers,
+    take_gain,
+)
 from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
-from fairseq_posenc.exchange.seq2seq_names import BEHIND, CROSS_K, CROSS_V, absorb_gain
+from fairseq_posenc.exchange.seq2seq_names import BEHIND, CROSS_K, CROSS_V
 from fairseq_posenc.exchange.seq2seq_write import BIAS_OF_T5, EMBEDDINGS, OUTPUT, TABLE
 from fairseq_posenc.flags.options import SIDES
 
@@ -46,6 +52,7 @@ def read_parameters(
     def biased(module: str) -> bool:
         return source.biased
 
+    channels = settings["encoder_embed_dim"]
     for side in SIDES:
         heads, layers = settings[f"{side}_attention_heads"], settings[f"{side}_layers"]
         layout, prefix = source.names(side, settings), f"{side}."
@@ -53,10 +60,9 @@ def read_parameters(
         for number in range(layers if source.gainless else 0):
             for norm, behind in BEHIND.items():
                 prefix = f"{side}.layers.{number}."
-                gain = reader.parameters.pop(f"{prefix}{norm}.weight", None)
-                if gain is not None:
-                    into = [f"{prefix}{name}.weight" for name in behind]
-                    absorb_gain(reader.parameters, gain, into)
+                if f"{prefix}{norm}.weight" in reader.parameters:
+                    gain = take_gain(reader, f"{prefix}{norm}.weight", channels)
+                    absorb_gain(reader, gain, [f"{prefix}{name}.weight" for name in behind])
     for mine, theirs in source.norms.items():
         for part in ("weight",) if source.gainless else ("weight", "bias"):
             reader.move(f"{theirs}.{part}", f"{mine}.{part}")
@@ -115,12 +121,12 @@ def _read_embeddings(
 
 def _read_t5(reader: Reader, settings: Settings, tables: List[Tensor], tied: bool) -> None:
     """Apply the last gains of both sides and, where the output is tied, its factor 1/√C."""
-    parameters, channels = reader.parameters, settings["encoder_embed_dim"]
-    gains = {side: parameters.pop(f"{side}.layer_norm.weight") for side in SIDES}
+    channels = settings["encoder_embed_dim"]
+    gains = {side: take_gain(reader, f"{side}.layer_norm.weight", channels) for side in SIDES}
     for number in range(settings["decoder_layers"]):
         prefix = f"decoder.layers.{number}."
         into = [f"{prefix}{name}.weight" for name in (CROSS_K, CROSS_V)]
-        absorb_gain(parameters, gains["encoder"], into)
+        absorb_gain(reader, gains["encoder"], into)
     gain, root = gains["decoder"], math.sqrt(channels)
     same = torch.equal(tables[0], tables[1]) and torch.equal(tables[1], tables[2])
     if tied and same and bool((gain == 1).all()):

@@ -132,6 +132,41 @@ def test_a_bias_that_is_missing(tmp_path, out, name, bias):
     refuses([f"has no tensor {bias}"], "import", name, source, out)
 
 
+@pytest.mark.parametrize(
+    "name, tensor, size, words",
+    [
+        (
+            "hf-llama",
+            "model.norm.weight",
+            (8,),
+            "has size 8, but the settings beside it require 16",
+        ),
+        ("hf-llama", "model.layers.0.input_layernorm.weight", (), "require 16"),
+        ("hf-llama", "model.layers.1.mlp.up_proj.weight", (16, 64), "require 16 columns"),
+        ("hf-t5", "encoder.final_layer_norm.weight", (1, 16), "has size 1 x 16"),
+        (
+            "hf-gpt-neox",
+            "gpt_neox.layers.0.attention.query_key_value.weight",
+            (47, 16),
+            "has size 47 x 16, and cannot be split into 3 parts of 2 heads",
+        ),
+        ("hf-gpt2", "transformer.h.0.attn.c_attn.weight", (2,), "cannot be split into 3 parts"),
+        ("hf-marian", "model.encoder.embed_positions.weight", (39, 16), "39 rows, and the longest"),
+    ],
+)
+def test_tensors_of_other_sizes(tmp_path, out, name, tensor, size, words):
+    source = SOURCES[name](tmp_path / "source")
+    weights_of(source, **{tensor: torch.ones(size)})
+    refuses([tensor, words], "import", name, source, out)
+    assert not out.exists()
+
+
+def test_one_segment_for_all_tokens_has_one_row(tmp_path, out):
+    source = SOURCES["hf-roberta"](tmp_path / "source", type_vocab_size=1)
+    words = ["token_type_embeddings.weight has size 2 x 16", "type_vocab_size 1 requires 1 x 16"]
+    refuses(words, "import", "hf-roberta", source, out)
+
+
 def test_an_entry_under_its_other_name_is_read(tmp_path, out):
     source = SOURCES["hf-bloom"](tmp_path / "source")
     convert("import", "hf-bloom", source, out)
