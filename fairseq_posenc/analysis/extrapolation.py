@@ -211,7 +211,8 @@ def measure(run: Run, config: EvalConfig) -> Measurement:
         )
     overrides = {**run.overrides, "data": config.data}
     device = usable_device(config.cpu)
-    loaded = load(run.path, overrides=overrides, device=device)
+    remedy = "give the data folder that it was trained on, and override no sizes"
+    loaded = load(run.path, overrides=overrides, device=device, remedy=remedy)
     model, task = loaded.model, loaded.task
     longest = longest_context(model)
     lengths = [length for length in config.lengths if length <= longest]

@@ -14,6 +14,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import Checkpoint, check_weights, model_settings
+from fairseq_posenc.checkpoints.restore import DoesNotFit
 
 
 def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
@@ -165,6 +166,8 @@ def load(
         built, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             list(paths), arg_overrides=dict(overrides or {}), task=task
         )
+    except DoesNotFit as error:
+        raise UsageError(f"{paths[0]}: {error.reason}; {remedy}") from error
     except UsageError:
         raise
     except Exception as error:  # the type of the error depends on the task

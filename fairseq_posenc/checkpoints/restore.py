@@ -71,6 +71,25 @@ class _Torch(types.ModuleType):
         return load_file(getattr(file, "name", file))
 
 
+class DoesNotFit(UsageError):
+    """Parameters of another model than the settings and the dictionaries describe.
+
+    Args:
+        path: the file, as a command of fairseq is given it.
+        difference: the first parameter that does not fit.
+    """
+
+    def __init__(self, path: str, difference: str) -> None:
+        self.reason = (
+            "the parameters do not fit the model that its settings and the dictionaries of the "
+            f"data describe ({difference})"
+        )
+        super().__init__(
+            f"--path {path}: {self.reason}; give the data folder it was trained on, and no "
+            "--model-overrides of sizes"
+        )
+
+
 def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     """Name the file, and what is wrong with it, where fairseq cannot read a checkpoint."""
 
@@ -117,13 +136,7 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
             raise
         except RuntimeError as error:
             if "Error(s) in loading state_dict" in str(error):
-                raise UsageError(
-                    "{}: the parameters do not fit the model that its settings and the "
-                    "dictionaries of the data describe ({}); give the data folder that it was "
-                    "trained on, and change no sizes".format(
-                        ":".join(filenames), first_mismatch(error)
-                    )
-                ) from error
+                raise DoesNotFit(":".join(filenames), first_mismatch(error)) from error
             raise
         for filename, model in zip(filenames, models):
             checkpoint: Dict[str, Any] = {"model": {}}

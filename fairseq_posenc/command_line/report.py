@@ -25,19 +25,26 @@ def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[s
         parser: the parser of a command of fairseq.
         words: the command line.
     """
-    arch, own = _value_of(("--arch", "-a"), words), plug_in_flags()
+    arch, ours = _value_of(("--arch", "-a"), words), [flag_of(name) for name in plug_in_flags()]
     unknown = message.partition("unrecognized arguments: ")[2].split()
-    names = [word.partition("=")[0][2:].replace("-", "_") for word in unknown]
-    for name in sorted(names, key=lambda name: name not in own):  # those of the plug-in first
-        having = [family for family in FAMILIES.values() if name in family.settings()]
+    flags = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+    for flag in sorted(flags, key=lambda flag: flag not in ours):  # those of the plug-in first
+        having = [family for family in FAMILIES.values() if flag in _flags_of(family)]
         if having:
-            return f"{flag_of(name)}: {_where_it_belongs(name, having, arch)}"
+            return f"{flag}: {_where_it_belongs(flag, having, arch)}"
     return one_line(message, flags_of_parser(parser), words)
 
 
-def _where_it_belongs(name: str, having: Sequence[Family], arch: Optional[str]) -> str:
-    """The models that have a setting which this one has not, or how it is given without --arch."""
+def _flags_of(family: Family) -> Sequence[str]:
+    parser = argparse.ArgumentParser()
+    family.add_args(parser)
+    return flags_of_parser(parser)
+
+
+def _where_it_belongs(flag: str, having: Sequence[Family], arch: Optional[str]) -> str:
+    """The models that have a flag which this one has not, or how it is given without --arch."""
     if arch is None:
+        name = flag[2:].replace("-", "_")
         return (
             "is of the model, and its checkpoint has the value; what may differ is given as "
             f"--model-overrides \"{{'{name}': VALUE}}\""

@@ -81,14 +81,11 @@ class Family:
         else:
             register_model_architecture(self.model, name)(complete)
 
-    def settings(self) -> List[str]:
-        """The names of all flags of its models, fairseq's included."""
-        return [field.name for field in dataclasses.fields(self.dataclass)]
-
     def add_preset(self, name: str, preset: Preset) -> None:
         """Register another architecture; see :func:`register_preset`."""
+        known = {field.name for field in dataclasses.fields(self.dataclass)}
         for setting in preset:
-            if setting not in self.settings():
+            if setting not in known:
                 raise UsageError(
                     f"preset {name}: {setting} is no setting of {self.model}; give names of flags, "
                     "with underscores and without the two dashes"
