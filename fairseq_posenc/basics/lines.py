@@ -28,7 +28,7 @@ from typing import (
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath, replace_file
-from fairseq_posenc.basics.standard import Progress
+from fairseq_posenc.basics.progress import watched
 
 Item = TypeVar("Item")
 LEVEL = 3  # gzip's level: a seventh larger than at level 9, in a quarter of its time
@@ -103,15 +103,13 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
             ) from error
 
 
-def read_lines(
-    path: FilePath, subject: Optional[str] = None, progress: Optional[Progress] = None
-) -> Iterator[str]:
+def read_lines(path: FilePath, subject: Optional[str] = None, shown: bool = False) -> Iterator[str]:
     """The lines of a text; see :func:`decoded`.
 
     Args:
         path: its file, which may be compressed (gzip, bzip2, xz).
         subject: the file, at the start of messages; *path* by default.
-        progress: is told which part of the file has been read.
+        shown: whether to show which part of the file has been read.
 
     Raises:
         UsageError: the file cannot be read, is damaged, or is not UTF-8.
@@ -125,8 +123,9 @@ def read_lines(
             if command:
                 unpacked = stack.enter_context(_READERS[command](raw))
                 lines = io.BufferedReader(unpacked)
-            if progress:
-                progress.of(raw)
+            if shown:
+                size = None if command else os.fstat(raw.fileno()).st_size or None
+                lines = watched(lines, str(path), size)
             yield from decoded(lines, subject)
     except _DAMAGED as error:
         raise UsageError(f"{subject}: damaged ({error}); replace it") from error
@@ -160,25 +159,16 @@ def between_none(items: Iterable[Optional[Item]]) -> Iterator[List[Item]]:
 def read_texts(*paths: str) -> Iterator[str]:
     """The lines of several texts, one after the other, with progress; see :func:`read_lines`."""
     for path in paths:
-        progress, number = Progress(path), 0
-        for number, line in enumerate(read_lines(path, progress=progress), 1):
-            progress.at(number)
-            yield line
-        progress.end(number)
+        yield from read_lines(path, shown=True)
 
 
-def read_pairs(source: str, target: str, shown: bool = True) -> Iterator[Tuple[str, str]]:
-    """The pairs of lines of two parallel texts; see :func:`read_lines`.
-
-    Args:
-        shown: whether progress is reported, which is too much for many small files.
+def read_pairs(source: str, target: str) -> Iterator[Tuple[str, str]]:
+    """The pairs of lines of two parallel texts, with progress; see :func:`read_lines`.
 
     Raises:
         UsageError: they have different numbers of lines.
     """
-    progress = Progress(source) if shown else None
-    one, two = read_lines(source, progress=progress), read_lines(target)
-    count = -1
+    one, two = read_lines(source, shown=True), read_lines(target)
     for count, (left, right) in enumerate(itertools.zip_longest(one, two)):
         if left is None or right is None:
             counts = [count, count]
@@ -187,11 +177,7 @@ def read_pairs(source: str, target: str, shown: bool = True) -> Iterator[Tuple[s
                 f"{source} and {target} have different numbers of lines: {counts[0]} and "
                 f"{counts[1]}"
             )
-        if progress:
-            progress.at(count)
         yield left, right
-    if progress:
-        progress.end(count + 1)
 
 
 @contextlib.contextmanager

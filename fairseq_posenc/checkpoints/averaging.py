@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.progress import bar
 from fairseq_posenc.checkpoints.archive import fingerprint
 from fairseq_posenc.checkpoints.reading import (
     checkpoints_near,
@@ -103,7 +104,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     mean: Optional[_RunningMean] = None
     newest: Dict[str, Any] = {}
     same_run = _SameRun()
-    for path in paths:
+    for path in bar("averaging", paths, unit=" checkpoints"):
         state = read_checkpoint(path)
         parameters = state.pop("model")
         # the mean of the products B A is not the product of the means

@@ -8,7 +8,8 @@ when it runs.  Recipes call many commands, so only the group of the command is i
 import argparse
 import importlib
 import sys
-from typing import List, Optional, Sequence, Tuple
+from types import TracebackType
+from typing import List, Optional, Sequence, Tuple, Type
 
 from fairseq_posenc import __version__
 from fairseq_posenc.basics.standard import printing
@@ -71,7 +72,23 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
     Raises:
         UsageError: one line saying what the user has to change.
+        KeyboardInterrupt: shown in one line where nothing catches it.
     """
+    sys.excepthook = _in_one_line
     with printing():
         run, args = parse(sys.argv[1:] if argv is None else argv)
         return run(args) or 0
+
+
+def _in_one_line(
+    kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
+) -> None:
+    """Show an interrupt as one line, and anything else as Python does.
+
+    Python then ends by the signal, so that a script that waits for the command ends, too.
+    """
+    if kind is not KeyboardInterrupt:
+        sys.__excepthook__(kind, error, trace)
+    else:
+        start = "\n" if sys.stderr.isatty() else ""  # behind ^C
+        print(f"{start}fairseq-posenc: interrupted", file=sys.stderr)

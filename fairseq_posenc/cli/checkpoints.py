@@ -6,6 +6,7 @@ import shlex
 from typing import List
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.cli.command import (
     Declare,
     argument,
@@ -185,6 +186,7 @@ def import_(args: argparse.Namespace) -> None:
     from fairseq_posenc.exchange.transfer import import_checkpoint
 
     importer = importer_of(args.format)
+    say_on_terminal(f"converting {args.source}")
     report = import_checkpoint(
         importer, args.source, args.out_dir, args.vocab, args.verify, args.peft_base
     )
@@ -259,6 +261,7 @@ def export(args: argparse.Namespace) -> None:
     given.update(path=args.source, out=args.out_dir, model_overrides=overrides)
     wanted = Wanted(**given)
     check_flags(args.format, exporter, wanted)
+    say_on_terminal(f"converting {args.source}")
     print("\n".join(exporter.export(wanted).lines()))
 
 

@@ -8,7 +8,8 @@ from typing import IO, Any, Iterable, Iterator, Optional
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.lines import decoded
-from fairseq_posenc.basics.standard import Progress, standard_input, standard_output
+from fairseq_posenc.basics.progress import bar
+from fairseq_posenc.basics.standard import standard_input, standard_output
 from fairseq_posenc.cli.command import (
     argument,
     at_least,
@@ -64,28 +65,34 @@ def _buffer_of(args: argparse.Namespace) -> int:
     return args.buffer or (1 if typed else BUFFER)
 
 
-def _write(args: argparse.Namespace, lines: Iterable[str]) -> None:
-    """Write *lines* to the file of ``--output``, complete or not at all, or to standard output."""
-    if args.output is None:
-        stream = standard_output()
-        shown = None if sys.stdout.isatty() else Progress("standard output", log=False)
-        _write_lines(lines, stream, shown)
-        return
-    with replace_file(args.output, "--output") as partial:
-        with open(partial, "w", encoding="utf-8", newline="\n") as file:
-            _write_lines(lines, file, Progress(args.output, log=False))
+def _count(stream: IO[bytes]) -> Optional[int]:
+    """The number of lines that *stream* still has, or None where they can be read once only."""
+    if not stream.seekable():
+        return None
+    start = stream.tell()
+    number = sum(1 for _ in stream)
+    stream.seek(start)
+    return number
 
 
-def _write_lines(lines: Iterable[str], stream: IO[str], progress: Optional[Progress]) -> None:
-    """Write *lines* as they come."""
-    count = 0
-    for count, line in enumerate(lines, 1):
-        stream.write(line + "\n")
-        stream.flush()
-        if progress is not None:
-            progress.at(count)
-    if progress is not None:
-        progress.end(count)
+def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int]) -> None:
+    """Write *lines* to the file of ``--output``, complete or not at all, or to standard output.
+
+    Args:
+        total: how many there will be, or None.
+    """
+    with contextlib.ExitStack() as stack:
+        if args.output is None:
+            stream = standard_output()
+        else:
+            partial = stack.enter_context(replace_file(args.output, "--output"))
+            file = open(partial, "w", encoding="utf-8", newline="\n")
+            stream = stack.enter_context(file)
+        if args.output is not None or not sys.stdout.isatty():
+            lines = bar(args.output or "standard output", lines, total)
+        for line in lines:
+            stream.write(line + "\n")
+            stream.flush()
 
 
 @command(
@@ -144,8 +151,10 @@ def translate(args: argparse.Namespace) -> None:
             translator = Translator(preparation, engine, beam, format)
         else:
             translator = DocumentTranslator(preparation, engine, beam, context)
+        total = _count(stream)
         read = decoded(stream, args.input or "the input")
-        _write(args, translator.translate(read, _buffer_of(args)))
+        lines = translator.translate(read, _buffer_of(args))
+        _write(args, lines, total and total * args.n_best)
 
 
 def _context(args: argparse.Namespace, folder: Any, format: Any) -> Optional[Context]:
@@ -224,7 +233,8 @@ def predict(args: argparse.Namespace) -> None:
             _buffer_of(args),
             args.max_tokens,
         )
-        _write(args, lines)
+        total = _count(stream)
+        _write(args, lines, total and total - args.header + args.scores)
 
 
 COMMANDS = (translate, predict)

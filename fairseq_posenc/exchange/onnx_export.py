@@ -18,6 +18,7 @@ from fairseq_posenc.attention import kernel_of
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings.random_positions import COUNTED
 from fairseq_posenc.exchange import native
@@ -204,6 +205,7 @@ def _compare(exported: Graph, run: Run, path: str, description: str) -> float:
     Raises:
         UsageError: it is above the tolerance or NaN.
     """
+    say_on_terminal("comparing the two models")
     right, _ = sample(len(exported.symbols), exported.longest, 0)
     lengths = right.ne(PAD).sum(dim=1).tolist()
     left = torch.stack([row.roll(-n) for row, n in zip(right, lengths)])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import architecture
 from fairseq_posenc.exchange.formats import ForeignModel, Logits
@@ -111,6 +112,7 @@ def compare(
     Raises:
         UsageError: it is above :data:`TOLERANCE` or NaN.
     """
+    say_on_terminal("comparing the two models")
     settings: Any = getattr(model, "completed_settings", None) or model.args  # fairseq's own
     num_segments = option(settings, "num_segments", 0) if kind is MASKED else 0
     vocabulary = len(model.get_parameter(kind.embedding))
@@ -262,6 +264,7 @@ def compare_engine(
     Raises:
         UsageError: the difference of a float32 export is above 1e-4, or NaN.
     """
+    say_on_terminal("comparing the two models")
     difference = _COMPARE[kind.name](loaded, folder, limits)
     if quantization in (None, "float32"):
         refuse_difference(difference, loaded.path, "fairseq")
@@ -281,6 +284,7 @@ def same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tup
     if kind is not TRANSLATION:
         raise UsageError(f"--verify-file {path}: is for translation models; this is no such model")
     lines = [line.split() for line in read_lines(path, f"--verify-file {path}") if line.strip()]
+    say_on_terminal(f"translating {path} with both models")
     engine = import_extra("ctranslate2", "--verify-file").Translator(folder)
     results = engine.translate_batch(
         lines,

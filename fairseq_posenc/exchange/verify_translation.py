@@ -5,6 +5,7 @@ from typing import Any, Callable, Mapping, Tuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.kinds import PAD
 from fairseq_posenc.exchange.verify import computed, largest, refuse_difference, sample
@@ -52,6 +53,7 @@ def compare_translation(model: nn.Module, foreign: ForeignModel, source: str) ->
     Raises:
         UsageError: it is above 1e-4 or NaN.
     """
+    say_on_terminal("comparing the two models")
     of: Any = model
     sizes = (len(of.encoder.embed_tokens.weight), len(of.decoder.embed_tokens.weight))
     texts, targets = pairs(sizes, min(of.max_positions()))

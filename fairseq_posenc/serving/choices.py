@@ -93,7 +93,7 @@ def _document(
     for wanted in (name, other):
         if wanted not in files:
             raise UsageError(f"{where}: --documents {folder} has no file {wanted}")
-    return list(read_pairs(files[other], files[name], shown=False))
+    return list(read_pairs(files[other], files[name]))
 
 
 def _before(lines: Sequence[Tuple[str, str]], place: int) -> List[Tuple[str, str]]:

@@ -85,7 +85,7 @@ def of_folder(folder: str, source: str, target: str) -> Iterator[List[Lines]]:
         other = path[: len(path) - len(source)] + target
         if not os.path.isfile(other):
             raise UsageError(f"{other}: no such file, beside {path}")
-        pairs = list(read_pairs(path, other, shown=False))
+        pairs = list(read_pairs(path, other))
         yield [(one.strip(), two.strip()) for one, two in pairs if one.strip() or two.strip()]
 
 

@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -11,7 +12,8 @@ from typing import Any, Callable, Iterator, List, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import decoded, in_blocks, read_lines, write_text
-from fairseq_posenc.basics.standard import Progress, standard_input, standard_output
+from fairseq_posenc.basics.progress import watched
+from fairseq_posenc.basics.standard import standard_input, standard_output
 
 #: Maps lines to as many results.
 Function = Callable[[List[str]], List[Any]]
@@ -31,6 +33,7 @@ def _start_worker(make: Callable[..., Function], arguments: tuple) -> None:
 
 
 def _start_child(make: Callable[..., Function], arguments: tuple) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says that it is interrupted
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _start_worker(make, arguments)
 
@@ -63,13 +66,10 @@ def parallel_map(
     Raises:
         UsageError: the text cannot be read, or a process was killed.
     """
-    standard = path == STANDARD
-    progress, count = Progress(path, log=not standard), 0
-    lines = (
-        decoded(standard_input(), "standard input")
-        if standard
-        else read_lines(path, progress=progress)
-    )
+    if path == STANDARD:
+        lines = decoded(watched(standard_input(), "standard input", log=False), "standard input")
+    else:
+        lines = read_lines(path, shown=True)
     chunks = in_blocks(lines, CHUNK)
     # an error in the arguments is raised here, where it is one line
     _start_worker(make, arguments)
@@ -84,15 +84,12 @@ def parallel_map(
             results = (result for group in rounds for result in pool.map(_apply, group))
         try:
             for result in results:
-                count += len(result)
-                progress.at(count)
                 yield from result
         except BrokenProcessPool as error:
             raise UsageError(
                 f"{path}: a worker process was killed; if the memory is exhausted, give fewer than "
                 f"--workers {workers}"
             ) from error
-    progress.end(count)
 
 
 def map_texts(

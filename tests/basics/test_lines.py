@@ -8,7 +8,6 @@ import os
 
 import pytest
 
-from fairseq_posenc.basics import standard as shown
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import (
     check_plain,
@@ -20,7 +19,6 @@ from fairseq_posenc.basics.lines import (
     read_pairs,
     write_text,
 )
-from fairseq_posenc.basics.standard import Progress
 
 CONTENT = b"\xef\xbb\xbfein Haus\r\n\xef\xbb\xbfzwei\rdrei\nohne\x0b\xe2\x80\xa8\xc2\x85 Ende"
 LINES = ["ein Haus", "\ufeffzwei\rdrei", "ohne\x0b\u2028\x85 Ende"]
@@ -114,32 +112,3 @@ def test_uneven_texts_are_refused_with_both_counts(tmp_path):
             stream.write(content)
     for sides, counts in (((three, one), "3 and 1"), ((one, three), "1 and 3")):
         assert refuses(list, read_pairs(*sides)).endswith(f"numbers of lines: {counts}")
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_progress_names_the_rate_and_is_written_over_on_a_terminal(monkeypatch, capsys):
-    clock = iter([0.0, 10.0, 40.0, 40.0, 50.0, 50.0])
-    monkeypatch.setattr(shown.time, "time", lambda: next(clock))
-    progress = Progress("x")
-    progress.at(100)
-    progress.at(2000)
-    progress.end(5000)
-    assert capsys.readouterr().err == (
-        "x: 2000 lines so far, 50 a second\nx: 5000 lines in 50 s, 100 a second\n"
-    )
-    monkeypatch.undo()
-    monkeypatch.setattr("sys.stderr", Terminal())
-    Progress("x").end(1)
-    assert shown.sys.stderr.getvalue() == "\r\033[Kx: 1 lines in 0 s\n"
-
-
-def test_progress_may_be_for_terminals_only(monkeypatch, capsys):
-    Progress("x", log=False).end(1)
-    assert not capsys.readouterr().err
-    monkeypatch.setattr("sys.stderr", Terminal())
-    Progress("x", log=False).end(1)
-    assert "1 lines" in shown.sys.stderr.getvalue()

@@ -1,4 +1,4 @@
-"""Raw text through a model folder: lines and their order, progress, words, subwords."""
+"""Raw text through a model folder: lines and their order, words, subwords."""
 
 import json
 

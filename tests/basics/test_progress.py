@@ -1,0 +1,76 @@
+"""How far long work has come: on a terminal, in a log, and nowhere else."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+
+import pytest
+from support.commands import ROOT
+
+from fairseq_posenc.basics import progress
+from fairseq_posenc.basics.progress import bar, say_on_terminal, watched
+from fairseq_posenc.cli import serving
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_counts_on_a_terminal(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert list(bar("averaging", "abc", unit=" files")) == ["a", "b", "c"]
+    say_on_terminal("converting")
+    said = terminal.getvalue()
+    assert "averaging:   0%" in said and "3/3" in said and said.endswith("converting\n")
+
+
+def test_translations_are_counted_to_the_lines_of_the_input(tmp_path, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    stream = io.BytesIO(b"title\na\nb")
+    stream.readline()
+    total = serving._count(stream)
+    serving._write(Namespace(output=str(tmp_path / "out")), iter(["A", "B"]), total)
+    assert stream.read() == b"a\nb" and (tmp_path / "out").read_text() == "A\nB\n"
+    assert "2/2" in terminal.getvalue()
+
+
+def test_a_log_has_no_bar(capsys):
+    assert list(bar("averaging", "abc")) == ["a", "b", "c"]
+    say_on_terminal("converting")
+    assert not capsys.readouterr().err
+
+
+def test_a_long_text_is_watched_in_a_log_too(monkeypatch, capsys):
+    assert list(watched([b"ab", b"c"], "text", 3)) == [b"ab", b"c"]  # read at once
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(progress, "DELAY", 0)
+    monkeypatch.setattr(progress, "REPORT", 0)
+    assert list(watched([b"ab", b"c"], "text", 3)) == [b"ab", b"c"]
+    said = capsys.readouterr().err
+    assert "text:  67%" in said and "2.00/3.00" in said and "text: 100%" in said
+    assert list(watched([b"ab"], "text", log=False)) == [b"ab"]
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_in_one_line(workers, tmp_path):
+    """It reaches the workers, too."""
+    (tmp_path / "in").write_bytes(b"a b\n" * 100_000)  # more than a pipe holds
+    words = [sys.executable, "-m", "fairseq_posenc", "tokenize", "none", tmp_path / "in", "-"]
+    with subprocess.Popen(
+        [*words, "--workers", workers],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        assert running.stdout.readline() == b"a b\n"
+        os.killpg(running.pid, signal.SIGINT)
+        said = running.stderr.read()
+    assert (running.returncode, said) == (-signal.SIGINT, b"fairseq-posenc: interrupted\n")
