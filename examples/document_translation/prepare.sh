@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Parallel documents, a sentence a line and a blank line after each, to binary data in OUT/data-bin.
+#   [SOURCE=en] [TARGET=de] [CONTEXT=0,3] [SIDES=both] [LONGEST=1022] [SIZE=0] prepare.sh TEXTS OUT
+# CONTEXT: sentences before each sentence, or whole; a list makes samples of each kind.
+# SIDES: where these are, both, source or target.   LONGEST: most tokens of a sample on a side.
+# SIZE: merges of subword-nmt, learned here; 0 leaves Moses' tokens whole.
+set -euo pipefail
+TEXTS=${1:?a folder with train, valid and test} OUT=${2:?the folder to write} SOURCE=${SOURCE:-en} TARGET=${TARGET:-de}
+CONTEXT=${CONTEXT:-0,3} SIDES=${SIDES:-both} LONGEST=${LONGEST:-1022} SIZE=${SIZE:-0}
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+die() { echo "prepare.sh: $*" >&2; exit 1; }
+# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+
+mkdir -p "$OUT"/{tokens,subwords,context}
+exec 9>"$OUT/.lock"
+flock -n 9 || die "$OUT: another prepare.sh is at work there"
+for split in train valid test; do
+    python "$HERE/../common/check.py" pairs "$TEXTS/$split.$SOURCE" "$TEXTS/$split.$TARGET"
+done
+SUBWORDS=$([[ $SIZE == 0 ]] && echo none || echo subword-nmt) # the study packs models by these lines
+SETTINGS="SOURCE=$SOURCE TARGET=$TARGET
+CONTEXT=$CONTEXT
+CONTEXT_SIDES=$SIDES
+TOKENIZER=moses
+SUBWORDS=$SUBWORDS
+SUBWORD_FILE=$([[ $SIZE == 0 ]] || echo bpe.codes)
+LONGEST=$LONGEST SIZE=$SIZE texts $(cat "$TEXTS"/{train,valid,test}.{"$SOURCE","$TARGET"} | cksum)"
+[[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+rm -rf "$OUT/data-bin.part" && mkdir "$OUT/data-bin.part"
+
+tokenize() { perl -CSD -pe 's/[^\P{C}\n]/ /g' "$2" | sacremoses -q -l "$1" normalize tokenize; }
+for text in {train,valid,test}.{"$SOURCE","$TARGET"}; do
+    create "$OUT/tokens/$text" tokenize "${text#*.}" "$TEXTS/$text"
+done
+TOKENS=$OUT/tokens
+if [[ $SIZE != 0 ]]; then
+    learn() { cat "$OUT/tokens/train".{"$SOURCE","$TARGET"} | subword-nmt learn-bpe -s "$SIZE"; }
+    create "$OUT/bpe.codes" learn
+    for text in {train,valid,test}.{"$SOURCE","$TARGET"}; do
+        create "$OUT/subwords/$text" subword-nmt apply-bpe -c "$OUT/bpe.codes" -i "$OUT/tokens/$text"
+    done
+    TOKENS=$OUT/subwords
+    cp "$OUT/bpe.codes" "$OUT/data-bin.part"
+fi
+for split in train valid test; do
+    fairseq-posenc add-context --context "$CONTEXT" --context-sides "$SIDES" --longest "$LONGEST" \
+        "$TOKENS/$split".{"$SOURCE","$TARGET"} "$OUT/context/$split".{"$SOURCE","$TARGET"}
+done
+
+fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --joined-dictionary \
+    --trainpref "$OUT/context/train" --validpref "$OUT/context/valid" --testpref "$OUT/context/test" --destdir "$OUT/data-bin.part"
+for lang in "$SOURCE" "$TARGET"; do cp "$TEXTS/test.$lang" "$OUT/data-bin.part/test.$lang"; done
+cp "$OUT/settings" "$OUT/data-bin.part/text.settings"
+mv "$OUT/data-bin.part" "$OUT/data-bin"
