@@ -23,6 +23,7 @@ from trainings import Training
 
 import fairseq_posenc
 
+GENERATED_TASKS = Path(__file__).resolve().parents[1] / "generated_tasks"
 _NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and places decide nothing
 
 
@@ -49,8 +50,8 @@ def check(plan: Dict[str, Any], gpus: int) -> None:
     Raises:
         Wrong: naming the system, the flag, and what would work.
     """
-    if plan["user_dir"]:
-        import_user_module(argparse.Namespace(user_dir=plan["user_dir"]))
+    folder = str(GENERATED_TASKS) if plan["recipe"] == "generated" else ""
+    import_user_module(argparse.Namespace(user_dir=plan["user_dir"] or folder or None))
     known = studies.measures(plan)
     for name in plan["measures"]:
         need(name in known, f"measures: {name}: unknown; there are {', '.join(known)}")

@@ -35,7 +35,6 @@ GROUPS = {
     "subwords": ("learn-subwords", "apply-subwords", "join-subwords"),
     "tasks": ("reading", "sentence-task"),
     "analysis": ("plot", "analyse"),
-    "generated": ("generate-task",),
     "step": ("step", "alone", "stale", "script"),
 }
 

@@ -34,7 +34,6 @@ def catalogue() -> str:
     from fairseq_posenc.encodings.position_ids import POSITION_RULES
     from fairseq_posenc.encodings.random_positions import SAMPLERS
     from fairseq_posenc.exchange import FORMATS
-    from fairseq_posenc.generated import GENERATED_TASKS
     from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
     from fairseq_posenc.layers.norms import NORMS
     from fairseq_posenc.models import FAMILIES
@@ -47,7 +46,6 @@ def catalogue() -> str:
         ("attentions", ATTENTIONS),
         ("norms", NORMS),
         ("feed-forwards", FEED_FORWARDS),
-        ("data of any length, with one right output to every input", GENERATED_TASKS),
     ):
         lines += [f"{registry.flag}: {title}", *_entries(registry), ""]
     lines.append("import and export: formats")

@@ -188,7 +188,7 @@ def leaves(parser, *words):
 
 def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
     reads = re.compile("checkpoint|model folder|`fairseq-posenc pack`", re.IGNORECASE)
-    taking = {"list", "import", "generate-task"}  # what else names the user's own parts
+    taking = {"list", "import"}  # what else names the user's own parts
     for words, parser in leaves(get_parser()):
         shown = [f"{action.metavar or action.dest} {action.help}" for action in parser._actions]
         if any(map(reads.search, shown)):

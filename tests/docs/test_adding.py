@@ -139,11 +139,3 @@ def test_a_sentence_task_is_read_by_the_recipe(tmp_path):
     sentence_files.extract(task, str(tmp_path), str(tmp_path / "out"))
     assert (tmp_path / "out" / "label" / "train").read_text() == "same\nother\n"
     assert (tmp_path / "out" / "input1" / "valid").read_text() == "the dog\na cat\n"
-
-
-def test_a_generated_task_has_data_for_every_family(own, tmp_path):
-    words = ("--lengths", "2-8:2", "--test-lengths", "4,12", "--samples", "40")
-    done = posenc("generate-task", "rotated", tmp_path / "data", *words, *own)
-    assert done.status == 0 and "length12" in done.out
-    refused = posenc("generate-task", "rotated", tmp_path / "odd", "--lengths", "3", *own)
-    assert "--lengths 3: rotated has the lengths 2, 4, 6, …" in refused.message()

@@ -6,8 +6,8 @@ Arora et al. 2023, arXiv 2312.04927, section 3; Mohtashami and Jaggi 2023, arXiv
 from random import Random
 from typing import List, Tuple
 
-from fairseq_posenc.generated.registry import Symbols, register_generated_task
-from fairseq_posenc.generated.strings import DIGITS
+from generated_tasks.registry import Symbols, register_generated_task
+from generated_tasks.strings import DIGITS
 
 PAIRS = 4  # pairs of a key and its value
 KEYS = tuple(f"k{number}" for number in range(16))

@@ -1,21 +1,22 @@
 """The loss of an answer alone, and how often the whole answer is right.
 
-For data with one right answer to every input, such as those of ``fairseq-posenc generate-task``.
+For data with one right answer to every input, such as those of ``make.py``.
 """
 
+import math
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import register_criterion
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.generated.registry import ANSWER
-from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
+from generated_tasks.registry import ANSWER
 
 _NAME = "--criterion answer_cross_entropy"
 
@@ -29,7 +30,7 @@ class _Predicted(NamedTuple):
 
 
 @register_criterion("answer_cross_entropy", dataclass=FairseqDataclass)
-class AnswerCrossEntropyCriterion(SummingCriterion):
+class AnswerCrossEntropyCriterion(FairseqCriterion):
     """Cross-entropy of the tokens of the answer, in all families of models.
 
     In a translation the answer is the target.  In a language model it is what follows the symbol
@@ -63,7 +64,7 @@ class AnswerCrossEntropyCriterion(SummingCriterion):
         if self.answer == task.target_dictionary.unk():
             raise UsageError(
                 f"{_NAME}: {settings.data}: its dictionary has no symbol {ANSWER}; give a "
-                "folder that fairseq-posenc generate-task wrote"
+                "folder that make.py wrote"
             )
 
     def forward(
@@ -116,7 +117,15 @@ class AnswerCrossEntropyCriterion(SummingCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the loss, the accuracy of tokens and the part of answers that are right."""
-        sums = Sums(logging_outputs)
-        sums.log_bits("loss", sums["sample_size"])
-        sums.log_percentage("accuracy", "ncorrect", sums["sample_size"])
-        sums.log_percentage("exact_match", "nexact", sums["nsentences"])
+        names = ("loss", "sample_size", "nsentences", "ncorrect", "nexact")
+        loss, size, answers, correct, exact = (
+            sum(output.get(name, 0) for output in logging_outputs) for name in names
+        )
+        metrics.log_scalar("loss", loss / size / math.log(2), size, round=3)
+        metrics.log_scalar("accuracy", 100 * correct / size, size, round=2)
+        metrics.log_scalar("exact_match", 100 * exact / answers, answers, round=2)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: fairseq may add the logging outputs of workers."""
+        return True

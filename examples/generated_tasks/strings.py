@@ -7,7 +7,7 @@ appendix A.  Delétang et al. pad all outputs to one length; here they end where
 from random import Random
 from typing import List, Tuple
 
-from fairseq_posenc.generated.registry import WRITERS, Symbols, register_generated_task
+from generated_tasks.registry import WRITERS, Symbols, register_generated_task
 
 LETTERS = tuple("abcdefgh")
 BITS = ("0", "1")

@@ -2,10 +2,9 @@
 
 import math
 from random import Random
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.flags.registry import Registry
 
 #: The families of models, by the names of fairseq's tasks.
 TRANSLATION, LANGUAGE_MODELING, MASKED_LM = "translation", "language_modeling", "masked_lm"
@@ -50,7 +49,6 @@ class GeneratedTask(NamedTuple):
     step: int = 1
     most: Optional[int] = None
     control: bool = False
-    flags: Optional[type] = None  # as other registries have; generated tasks have none
 
     def sample(self, length: int, random: Random) -> Tuple[List[str], List[str]]:
         """An input and its output."""
@@ -94,13 +92,19 @@ class GeneratedTask(NamedTuple):
         return f"the lengths {first}, {second}, {second + self.step}, …{end} ({self.unit})"
 
 
-class _Tasks(Registry[GeneratedTask]):
-    def tell(self) -> None:
-        """Models have no flag that depends on what generated tasks there are."""
-
-
 #: Every task by name.
-GENERATED_TASKS = _Tasks("generate-task")
+GENERATED_TASKS: Dict[str, GeneratedTask] = {}
+
+
+def find(name: str) -> GeneratedTask:
+    """The task with a name.
+
+    Raises:
+        UsageError: there is none; the message lists the names.
+    """
+    if name not in GENERATED_TASKS:
+        raise UsageError(f"TASK {name}: must be {' or '.join(GENERATED_TASKS)}")
+    return GENERATED_TASKS[name]
 
 
 def register_generated_task(
@@ -127,25 +131,15 @@ def register_generated_task(
     for symbol in known:
         if symbol in _RESERVED or symbol.split() != [symbol]:
             raise UsageError(
-                f"generate-task {name}: {symbol!r}: a symbol has no white space and is none of "
+                f"task {name}: {symbol!r}: a symbol has no white space and is none of "
                 f"{', '.join(_RESERVED)}"
             )
 
     def add(draw: Draw) -> Draw:
         sizes = (least, step, most)
         task = GeneratedTask(name, paper, summary, unit, known, draw, families, *sizes, control)
-        GENERATED_TASKS.add(name, task)
+        if GENERATED_TASKS.setdefault(name, task) is not task:
+            raise UsageError(f"task {name}: registered twice; choose another name")
         return draw
 
     return add
-
-
-def without_controls(tasks: Iterable[str]) -> List[str]:
-    """The *tasks* over which means are taken: all but controls, or all if every task is a control.
-
-    >>> without_controls(["copy", "parity"]), without_controls(["parity"])
-    (['copy'], ['parity'])
-    """
-    named = list(tasks)
-    controls = [name for name, task in GENERATED_TASKS.items() if task.control]
-    return [name for name in named if name not in controls] or named

@@ -8,8 +8,8 @@ lengths of its training, with any encoding (Hahn 2020, arXiv 1906.06755).
 from random import Random
 from typing import Tuple
 
-from fairseq_posenc.generated.registry import WRITERS, Symbols, register_generated_task
-from fairseq_posenc.generated.strings import BITS, DELETANG, DIGITS, KAZEMNEJAD
+from generated_tasks.registry import WRITERS, Symbols, register_generated_task
+from generated_tasks.strings import BITS, DELETANG, DIGITS, KAZEMNEJAD
 
 _UNIT = "symbols of the string"
 EVEN, ODD = "even", "odd"

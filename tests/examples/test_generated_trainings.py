@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from support.commands import USER_DIR, run, succeed
+from support.commands import run, succeed
+from support.made_up_tasks import TASKS_DIR, writing
 
 from fairseq_posenc.checkpoints.loader import load
-from fairseq_posenc.cli import main
 
 TINY = {
     "translation": [
@@ -40,28 +40,18 @@ def test_a_family_learns_and_is_tested_by_length(family, tmp_path):
     """What the training has learned in its last update, another process finds in the checkpoint."""
     data, save = tmp_path / "data", tmp_path / "save"
     words = ["--lengths", "1-2", "--test-lengths", "1,3", "--samples", "160", "--family", family]
-    main(["generate-task", "copy_repeats", str(data), *words])
+    writing.main(["copy_repeats", str(data), *words])
     task = ["--task", family, *TINY[family]]
     trained = succeed(
-        "train", data, *USER_DIR, *task, *TRAINING, "--max-update", "30", "--save-dir", save
+        "train", data, *TASKS_DIR, *task, *TRAINING, "--max-update", "30", "--save-dir", save
     )
     first, last = (trained.entries("valid")[place] for place in (0, -1))
     assert float(last["valid_loss"]) < float(first["valid_loss"])
     path = save / "checkpoint_last.pt"
     log = ["--log-format", "json", "--cpu", "--batch-size", "16", "--num-workers", "0"]
     subsets = f"valid,{TESTED}"
-    tested = succeed(
-        "validate",
-        data,
-        *USER_DIR,
-        "--task",
-        family,
-        "--path",
-        path,
-        "--valid-subset",
-        subsets,
-        *log,
-    )
+    given = ["--task", family, "--path", path, "--valid-subset", subsets]
+    tested = succeed("validate", data, *TASKS_DIR, *given, *log)
     for subset in subsets.split(","):
         (value,) = re.findall(rf'"{subset}_exact_match": "?([\d.]+)', tested.out + tested.err)
         if family == "language_modeling":
@@ -86,17 +76,17 @@ def test_exact_match_is_that_of_greedy_search(tmp_path):
     """A translation model that is right at times: as often by the criterion as by generating."""
     data, save = tmp_path / "data", tmp_path / "save"
     words = ["--lengths", "1-4", "--test-lengths", "3", "--samples", "640"]
-    main(["generate-task", "sort", str(data), *words, "--family", "translation"])
+    writing.main(["sort", str(data), *words, "--family", "translation"])
     task = ["--task", "translation", *TINY["translation"], "--position-encoding", "rotary"]
-    succeed("train", data, *USER_DIR, *task, *TRAINING, "--max-update", "100", "--save-dir", save)
+    succeed("train", data, *TASKS_DIR, *task, *TRAINING, "--max-update", "100", "--save-dir", save)
     path = save / "checkpoint_last.pt"
     log = ["--log-format", "json", "--cpu", "--num-workers", "0", "--batch-size", "16"]
     tested = succeed(
-        "validate", data, *USER_DIR, *task[:2], "--path", path, "--valid-subset", "length3", *log
+        "validate", data, *TASKS_DIR, *task[:2], "--path", path, "--valid-subset", "length3", *log
     )
     (value,) = re.findall(r'"length3_exact_match": "?([\d.]+)', tested.out + tested.err)
     done = run(
-        "generate", data, *USER_DIR, "--path", path, "--gen-subset", "length3", "--beam", "1",
+        "generate", data, *TASKS_DIR, "--path", path, "--gen-subset", "length3", "--beam", "1",
         "--cpu", "--num-workers", "0", "--batch-size", "16", "--required-batch-size-multiple", "1",
     )  # fmt: skip
     targets = dict(re.findall(r"^T-(\d+)\t(.*)$", done.out, re.MULTILINE))

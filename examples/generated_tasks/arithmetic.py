@@ -8,8 +8,8 @@ length says, so lengths do not mix.
 from random import Random
 from typing import List, Tuple
 
-from fairseq_posenc.generated.registry import Symbols, register_generated_task
-from fairseq_posenc.generated.strings import BITS, DELETANG, DIGITS, KAZEMNEJAD
+from generated_tasks.registry import Symbols, register_generated_task
+from generated_tasks.strings import BITS, DELETANG, DIGITS, KAZEMNEJAD
 
 PLUS, TIMES, EQUALS = "+", "*", "="
 _ZHOU = "Zhou et al. 2024, arXiv 2402.09371"

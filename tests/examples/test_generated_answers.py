@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
+from support.made_up_tasks import answers
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.generated.registry import ANSWER
-from fairseq_posenc.training.criterions.answers import AnswerCrossEntropyCriterion
 
+AnswerCrossEntropyCriterion = answers.AnswerCrossEntropyCriterion
 DICTIONARY = Dictionary()
-A, B, BEGIN, MASK = map(DICTIONARY.add_symbol, ("a", "b", ANSWER, "<mask>"))
+A, B, BEGIN, MASK = map(DICTIONARY.add_symbol, ("a", "b", answers.ANSWER, "<mask>"))
 END, PAD = DICTIONARY.eos(), DICTIONARY.pad()
 
 
@@ -108,7 +108,7 @@ def test_other_data_and_several_samples_in_a_text_are_refused():
 def test_logged_are_means_over_tokens_and_answers(monkeypatch):
     logged = {}
     monkeypatch.setattr(
-        "fairseq_posenc.training.criterions.logs.metrics.log_scalar",
+        "fairseq.logging.metrics.log_scalar",
         lambda name, value, weight, round: logged.update({name: value}),
     )
     outputs = [

@@ -5,10 +5,13 @@ from functools import reduce
 from random import Random
 
 import pytest
+from support.made_up_tasks import registry
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.generated import GENERATED_TASKS, register_generated_task
-from fairseq_posenc.generated.registry import ANSWER, FAMILIES
+
+ANSWER, FAMILIES = registry.ANSWER, registry.FAMILIES
+GENERATED_TASKS = registry.GENERATED_TASKS
+register_generated_task = registry.register_generated_task
 
 #: The number of samples by which a task is tested, of each length.
 SAMPLES = 30

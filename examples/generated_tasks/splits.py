@@ -3,12 +3,45 @@
 from random import Random
 from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
-from fairseq_posenc.generated.registry import GeneratedTask
-from fairseq_posenc.generated.settings import Settings
+from fairseq_posenc.basics.errors import UsageError
+from generated_tasks.registry import LANGUAGE_MODELING, GeneratedTask, find
 
 Sample = Tuple[List[str], List[str]]  # an input and its output
 _FEW = 8  # different inputs of a length, so few that none can be kept from the training
 _POOL = 4  # inputs drawn for each one to hold out, to see how many different inputs there are
+
+
+class Settings(NamedTuple):
+    """What decides the data of a task; all but the task have defaults."""
+
+    task: str  # the name in the registry
+    family: str = LANGUAGE_MODELING  # one of the families of models
+    lengths: Tuple[int, ...] = tuple(range(1, 11))  # lengths of training and validation
+    test_lengths: Tuple[int, ...] = (5, 10, 15, 20, 30, 40)  # the lengths to test
+    samples: int = 20_000  # training samples, of all lengths together
+    valid_samples: int = 50  # the most for each length of training
+    test_samples: int = 200  # the most for each length to test
+    seed: int = 1
+
+    def check(self) -> None:
+        """Refuse what the task cannot make.
+
+        Raises:
+            UsageError: naming the setting as the command line does, its value, and what would work.
+        """
+        task = find(self.task)
+        task.check_family(self.family, "--family")
+        task.check_lengths(self.lengths, "--lengths")
+        task.check_lengths(self.test_lengths, "--test-lengths")
+        for name in ("samples", "valid_samples", "test_samples"):
+            if getattr(self, name) < 1:
+                flag = "--" + name.replace("_", "-")
+                raise UsageError(f"{flag} {getattr(self, name)}: must be at least 1")
+        if self.samples < len(self.lengths):
+            raise UsageError(
+                f"--samples {self.samples}: must be at least {len(self.lengths)}, one for each of "
+                "--lengths"
+            )
 
 
 class Splits(NamedTuple):
@@ -21,7 +54,7 @@ class Splits(NamedTuple):
     shared: List[int]
 
 
-def split(task: GeneratedTask, settings: Settings) -> Splits:
+def split(settings: Settings) -> Splits:
     """Draw the samples of a task; the same arguments give the same samples.
 
     Each length of the training has equally many samples, but for one.  Test and validation sets
@@ -29,7 +62,7 @@ def split(task: GeneratedTask, settings: Settings) -> Splits:
     inputs.  Where a length has few, its sets are smaller: no more than a quarter of the inputs
     found is held out.
     """
-    found = Splits([], [], {}, [])
+    task, found = find(settings.task), Splits([], [], {}, [])
     lengths, seed = settings.lengths, settings.seed
     for length in sorted({*lengths, *settings.test_lengths}):
         trained, tested = length in lengths, length in settings.test_lengths

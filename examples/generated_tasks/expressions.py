@@ -7,8 +7,8 @@ from random import Random
 from statistics import median_low
 from typing import Callable, Dict, List, Tuple
 
-from fairseq_posenc.generated.registry import WRITERS, Symbols, register_generated_task
-from fairseq_posenc.generated.strings import DIGITS
+from generated_tasks.registry import WRITERS, Symbols, register_generated_task
+from generated_tasks.strings import DIGITS
 
 #: The actions of SCAN's verbs, and of its turns.
 VERBS = {"walk": "WALK", "run": "RUN", "look": "LOOK", "jump": "JUMP", "turn": ""}

@@ -1,0 +1,15 @@
+"""The files of examples/generated_tasks, imported as a user's own module imports them."""
+
+import importlib
+
+import pytest
+from support.commands import ROOT
+
+TASKS_DIR = ("--user-dir", str(ROOT / "examples" / "generated_tasks"))
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(ROOT / "examples")
+    answers, registry, splits, writing = (
+        importlib.import_module(f"generated_tasks.{name}")
+        for name in ("answers", "registry", "splits", "writing")
+    )
