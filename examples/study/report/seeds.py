@@ -1,0 +1,246 @@
+"""Differences between systems across seeds: intervals, corrected p-values and letters.
+
+The t-tests of differences in the additive model of systems and seeds are the paired t-test where
+there are two systems; with more, the variance of the error is pooled over all of them, because two
+or three seeds alone say little about it.
+"""
+
+import math
+import warnings
+from itertools import combinations
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+import numpy as np
+import pandas as pd
+import statsmodels.formula.api as smf
+from scipy import stats
+from statsmodels.stats.weightstats import DescrStatsW
+
+LEVEL = 0.05  # the error rate of the tests; intervals have the rest as confidence
+POWER = 0.8  # the part of studies that find a difference with the number of seeds that is told
+RESAMPLES = 10_000
+Interval = Tuple[float, float]
+Pair = Tuple[str, str]
+_COLUMNS = ("Conf. Int. Low", "Conf. Int. Upp.", "P>|t|", "pvalue-holm")  # of statsmodels
+
+
+class Difference(NamedTuple):
+    """The mean of a first system minus the mean of a second one."""
+
+    mean: float  # adjusted for seeds that only one of the two has
+    interval: Optional[Interval] = None  # not corrected for the number of systems
+    p: Optional[float] = None  # of the pooled model; None without a test
+    adjusted: Optional[float] = None  # *p* after Holm's correction over all pairs of systems
+    alone: Optional[float] = None  # of the paired t-test on these two only, not corrected
+    deviation: float = 0.0  # of the difference of two runs with the same seed, pooled
+
+    @property
+    def separable(self) -> bool:
+        """Whether the difference is significant after the correction."""
+        return self.adjusted is not None and self.adjusted < LEVEL
+
+    @property
+    def holds_alone(self) -> bool:
+        """Whether the paired t-test on the two systems alone finds it significant."""
+        return self.alone is not None and self.alone < LEVEL
+
+
+class Comparison(NamedTuple):
+    """All systems on one measure."""
+
+    # by system, the best first: ``mean``, ``std`` (n − 1), ``count``, ``low`` and ``high``, the
+    # ends of the 95 % interval of the mean by Student's t
+    summary: pd.DataFrame
+    differences: Dict[Pair, Difference]  # by pair of systems, in both orders
+    letters: Dict[str, str]  # two systems share one if and only if they are not separable
+    better: str  # ``higher`` or ``lower``
+    # p-values of Levene's test that systems vary alike, and of Shapiro and Wilk's that the
+    # residuals are normal, as the pooled model assumes; empty without a test
+    assumed: Dict[str, float]
+
+    def relation(self, first: str, second: str) -> int:
+        """1 if *first* is better than *second*, -1 if worse, 0 if the two are not separable."""
+        found = self.differences[first, second]
+        if not found.separable:
+            return 0
+        return 1 if (found.mean > 0) == (self.better == "higher") else -1
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The 95 % interval of a mean by Student's t; NaN with one value."""
+    if len(values) < 2 or not np.isfinite(values).all():
+        return math.nan, math.nan
+    low, high = DescrStatsW(np.asarray(values)).tconfint_mean(LEVEL)
+    return float(low), float(high)
+
+
+def summarise(scores: pd.DataFrame) -> pd.DataFrame:
+    """Mean, standard deviation, number and interval by system."""
+    grouped = scores.groupby("system", sort=False).score
+    found = grouped.agg(["mean", "std", "count"])
+    ends = [interval(values.to_numpy()) for _, values in grouped]
+    found["low"], found["high"] = zip(*ends)
+    return found
+
+
+def connected(scores: pd.DataFrame) -> List[str]:
+    """The most systems that a chain of shared seeds connects, in order of appearance."""
+    seeds: Dict[str, Set[int]] = {
+        str(name): set(one.seed) for name, one in scores.groupby("system", sort=False)
+    }
+    best: List[str] = []
+    for start in seeds:
+        found, reached = {start}, set(seeds[start])
+        for _ in seeds:
+            found |= {name for name in seeds if seeds[name] & reached}
+            reached = set().union(*(seeds[name] for name in found))
+        if len(found) > len(best):
+            best = [name for name in seeds if name in found]
+    return best
+
+
+def paired_t(scores: pd.DataFrame, first: str, second: str) -> Optional[float]:
+    """p-value of the paired t-test on the seeds that both systems have; None below two."""
+    table = scores[scores.system.isin([first, second])]
+    table = table.pivot(index="seed", columns="system", values="score").dropna()
+    if len(table) < 2:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about differences that are all the same
+        p = float(stats.ttest_rel(table[first], table[second]).pvalue)
+    return 1.0 if math.isnan(p) else p
+
+
+def seeds_for(effect: float) -> int:
+    """The least number of seeds with which a paired t-test at the 5 % level has a power of 80 %.
+
+    Args:
+        effect: the difference, in standard deviations of the difference over seeds, above 0.
+    """
+    # the normal distribution needs fewer seeds than Student's
+    quantiles = stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(POWER)
+    number = max(2, math.floor((quantiles / effect) ** 2))
+    while _power(effect, number) < POWER:
+        number += 1
+    return number
+
+
+def _power(effect: float, number: int) -> float:
+    """The probability of a t beyond the limit; statsmodels' has none (NaN) for large effects."""
+    limit = stats.t.ppf(1 - LEVEL / 2, number - 1)
+    return float(stats.nct.sf(limit, number - 1, effect * number**0.5))
+
+
+def compare(scores: pd.DataFrame, better: str) -> Comparison:
+    """Compare all systems on one measure.
+
+    Args:
+        scores: columns ``system``, ``seed`` and ``score``.
+        better: ``higher`` or ``lower``.
+    """
+    summary = summarise(scores).sort_values("mean", ascending=better == "lower", kind="stable")
+    means, names = summary["mean"], list(dict.fromkeys(scores.system))
+    found = {(a, b): Difference(float(means[a] - means[b])) for a, b in combinations(names, 2)}
+    tested, assumed = _pooled(scores[scores.system.isin(connected(scores))])
+    found.update(tested)
+    letters = {}
+    if any(one.p is not None for one in found.values()):
+        separable = {pair: one.separable for pair, one in found.items()}
+        letters = compact_letters(list(summary.index), separable)
+    found.update({(b, a): _reversed(one) for (a, b), one in found.items()})
+    return Comparison(summary, found, letters, better, assumed)
+
+
+def _reversed(one: Difference) -> Difference:
+    ends = one.interval and (-one.interval[1], -one.interval[0])
+    return one._replace(mean=-one.mean, interval=ends)
+
+
+def _pooled(scores: pd.DataFrame) -> Tuple[Dict[Pair, Difference], Dict[str, float]]:
+    """All pairs in the additive model of systems and seeds; nothing with one system or seed."""
+    names = list(dict.fromkeys(scores.system))
+    if min(len(names), scores.seed.nunique()) < 2:
+        return {}, {}
+    data = scores.assign(system=scores.system.map(names.index))  # names may have a hyphen
+    fit = smf.ols("score ~ C(system) + C(seed)", data).fit()
+    if fit.df_resid < 1:
+        return {}, {}
+    exact = 1e-9 * float(scores.score.abs().max())  # sums of rounding errors are smaller
+    rigid = math.sqrt(fit.mse_resid) <= exact
+    table = fit.t_test_pairwise("C(system)", method="holm", alpha=LEVEL).result_frame
+    found = {}
+    for label, row in table.iterrows():  # "1-0": in the order of the names, the later first
+        second, first = (names[int(one)] for one in str(label).split("-"))
+        mean = -row["coef"] if abs(row["coef"]) > exact else 0.0
+        low, high, p, adjusted = (row[one] for one in _COLUMNS)
+        if rigid:  # without any error, a difference is certain
+            low, high, p, adjusted = -mean, -mean, float(not mean), float(not mean)
+        alone = paired_t(scores, first, second)
+        deviation = 0.0 if rigid else math.sqrt(2 * fit.mse_resid)
+        found[first, second] = Difference(mean, (-high, -low), p, adjusted, alone, deviation)
+    return found, {} if rigid or len(names) < 3 else _assumptions(data, fit.resid)
+
+
+def _assumptions(data: pd.DataFrame, residuals: pd.Series) -> Dict[str, float]:
+    groups = [one.to_numpy() for _, one in residuals.groupby(data.system)]
+    alike = stats.levene(*groups, center="median").pvalue
+    return {"Levene": float(alike), "Shapiro": float(stats.shapiro(residuals).pvalue)}
+
+
+def compact_letters(order: Sequence[str], separable: Mapping[Pair, bool]) -> Dict[str, str]:
+    """Compact letter display by insertion and absorption (Piepho 2004).
+
+    >>> compact_letters("xyz", {("x", "z"): True})
+    {'x': 'a', 'y': 'ab', 'z': 'b'}
+
+    Args:
+        order: systems, in the order in which they receive letters.
+        separable: whether two systems differ, by pair in either order; pairs left out do not.
+
+    Returns:
+        letters such that two systems share one if and only if they are not separable.
+    """
+    groups = [frozenset(order)]
+    for first, second in combinations(order, 2):
+        if not (separable.get((first, second)) or separable.get((second, first))):
+            continue
+        split = [group for group in groups if not {first, second} <= group]
+        for group in groups:
+            if {first, second} <= group:
+                split += [group - {first}, group - {second}]
+        unique = list(dict.fromkeys(split))
+        groups = [group for group in unique if not any(group < other for other in unique)]
+    groups.sort(key=lambda group: [name not in group for name in order])
+    return {
+        name: "".join(_letter(i) for i, group in enumerate(groups) if name in group)
+        for name in order
+    }
+
+
+def _letter(number: int) -> str:
+    """a to z, A to Z, then a1, b1 and so on."""
+    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    turn, place = divmod(number, len(alphabet))
+    return alphabet[place] + (str(turn) if turn else "")
+
+
+def interquartile(runs: Sequence[Sequence[float]]) -> Tuple[float, Interval]:
+    """The interquartile mean over tasks and seeds, with its stratified bootstrap interval.
+
+    Agarwal et al. 2021, arXiv 2108.13264: each resample draws, for each task alone, as many seeds
+    as there are, with replacement.  The same scores give the same interval.
+
+    Args:
+        runs: for each seed, a score for each task.
+
+    Returns:
+        the mean, and the ends of the interval: NaN with one seed.
+    """
+    scores = np.asarray(runs, dtype=float)  # (seeds, tasks)
+    value = float(stats.trim_mean(scores.ravel(), 0.25))
+    if len(scores) < 2:
+        return value, (math.nan, math.nan)
+    drawn = np.random.default_rng(0).integers(0, len(scores), (RESAMPLES, *scores.shape))
+    samples = np.take_along_axis(scores[None], drawn, axis=1).reshape(RESAMPLES, -1)
+    low, high = np.percentile(stats.trim_mean(samples, 0.25, axis=1), [2.5, 97.5])
+    return value, (float(low), float(high))

@@ -1,0 +1,153 @@
+"""Numbers in words, and tables in Markdown and LaTeX."""
+
+import math
+import re
+from typing import Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "<": "$<$", ">": "$>$", "±": r"$\pm$", "−": "$-$", "–": "--", "∞": r"$\infty$",
+    "↑": r"$\uparrow$", "↓": r"$\downarrow$",
+}  # fmt: skip
+
+
+def number(value: Optional[float], like: Optional[float] = None) -> str:
+    """A number with four significant digits, with no more than four decimals.
+
+    >>> number(34.2164), number(0.01, like=34.2), number(1523.4), number(None)
+    ('34.22', '0.01', '1523', '–')
+
+    Args:
+        like: a number whose decimals are taken over; *value* itself by default.
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if not math.isfinite(value):
+        return "∞"
+    size = abs(value if like is None else like)
+    digits = 4 if size < 1 else max(0, 3 - int(math.log10(size)))
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation over the seeds (n − 1)."""
+    if not len(values):
+        return "–"
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2 or not math.isfinite(mean):
+        return number(mean)
+    deviation = math.sqrt(sum((one - mean) ** 2 for one in values) / (len(values) - 1))
+    return f"{number(mean)} ± {number(deviation, mean)}"
+
+
+def ends(low: float, high: float, like: float) -> str:
+    """The ends of an interval, with the decimals of *like*."""
+    return "–" if math.isnan(low) else f"{number(low, like)} to {number(high, like)}"
+
+
+def p_value(p: Optional[float]) -> str:
+    """A p-value of a table.
+
+    >>> p_value(0.0123), p_value(0.00001), p_value(None)
+    ('0.012', '< 0.001', '–')
+    """
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def names(items: Sequence[Any]) -> str:
+    """A list of words.
+
+    >>> names(["a"]), names(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    words = list(map(str, items))
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> plural(1, "seed"), plural(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning, unless its first word is a name.
+
+    >>> capitalised("validation loss"), capitalised("chrF2")
+    ('Validation loss', 'chrF2')
+    """
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text
+
+
+class Table(NamedTuple):
+    """A table, whose first column names its rows; a cell may have several lines."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text: Collection[int] = ()  # columns of text, aligned to the left; the first is text
+    code: Collection[int] = ()  # columns of code
+    strong: Collection[Tuple[int, int]] = ()  # cells to emphasise, by row and column
+
+    def markdown(self) -> str:
+        """The caption and the table."""
+        left = {0, *self.text, *self.code}
+        rule = [":---" if column in left else "---:" for column in range(len(self.header))]
+        lines = [list(map(markdown, self.header)), rule]
+        for row, cells in enumerate(self.rows):
+            shown = [_code(c) if i in self.code else markdown(c) for i, c in enumerate(cells)]
+            lines.append(
+                [f"**{c}**" if (row, i) in self.strong else c for i, c in enumerate(shown)]
+            )
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return f"{markdown(self.caption)}\n\n{table}"
+
+    def latex(self) -> str:
+        """A floating ``table`` for a document that loads the package booktabs."""
+        left = {0, *self.text}
+        columns = "".join("l" if place in left else "r" for place in range(len(self.header)))
+        body: List[str] = []
+        for row, cells in enumerate(self.rows):
+            shown = [latex(", ".join(cell.split("\n"))) for cell in cells]
+            strong = [
+                rf"\textbf{{{c}}}" if (row, i) in self.strong else c for i, c in enumerate(shown)
+            ]
+            body.append(" & ".join(strong) + r" \\")
+        head = " & ".join(map(latex, self.header)) + r" \\"
+        return "\n".join(
+            [r"\begin{table}", r"\centering", rf"\caption{{{latex(self.caption)}}}"]
+            + [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body]
+            + [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
+        )
+
+
+def markdown(text: str) -> str:
+    """Plain text that Markdown shows as it is, also in the cell of a table."""
+    escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
+    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped.replace("\n", "<br>")
+
+
+def latex(text: str) -> str:
+    r"""Plain text as LaTeX shows it.
+
+    >>> latex("50 % of a_b ± 1")
+    '50 \\% of a\\_b $\\pm$ 1'
+    """
+    return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found.group()], text)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|").replace("\n", " ") if text else ""
+
+
+def listing(title: str, text: str) -> str:
+    """Text with its line breaks, such as commands, that a reader opens on demand."""
+    head = f'<details markdown="1">\n<summary>{markdown(title)}</summary>'
+    return f"{head}\n\n````text\n{text}\n````\n\n</details>"
