@@ -4,9 +4,22 @@ python losses.py FOLDER
 """
 
 import argparse
+import json
+import re
+import sys
 from pathlib import Path
+from typing import Any, Dict, List
 
-from fairseq_posenc.study.logs import last_losses, read_training, validated, won_back
+SIZES = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
+
+
+def fields_of(line: str) -> Dict[str, Any]:
+    """What a line of fairseq's log says in JSON; nothing if it says nothing."""
+    start = line.find('{"')
+    try:
+        return dict(json.loads(line[start:])) if start >= 0 else {}
+    except ValueError:
+        return {}
 
 
 def main() -> None:
@@ -14,15 +27,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the OUT of swap.sh")
     folder = parser.parse_args().folder
-    original = last_losses(folder / "original.log")["loss"]
-    found = read_training(folder)
-    losses = validated(found["curve"])
-    print(f"trained: {found['trained']:,} of {found['parameters']:,} parameters")
+    logs: List[List[str]] = []
+    for path in (folder / "original.log", folder / "train.log"):
+        if not path.is_file():
+            sys.exit(f"{path}: is not there; run swap.sh first")
+        logs.append(path.read_text(encoding="utf-8", errors="replace").split("\n"))
+    validated = [found for found in map(fields_of, logs[0]) if "valid_loss" in found]
+    sizes = [match.groups() for match in map(SIZES.search, logs[1]) if match]
+    losses = {
+        int(float(found["valid_num_updates"])): float(found["valid_loss"])
+        for found in map(fields_of, logs[1])
+        if "valid_loss" in found
+    }
+    if not (validated and sizes and losses):
+        sys.exit(f"{folder}: its logs are incomplete; run swap.sh again")
+    original = float(validated[-1]["valid_loss"])
+    print(f"trained: {sizes[-1][1]} of {sizes[-1][0]} parameters")
     print("update\tvalidation loss\tmore than the model's")
     print(f"model\t{original:.3f}\t")
-    for update, loss in losses.items():
+    for update, loss in sorted(losses.items()):
         print(f"{update}\t{loss:.3f}\t{loss - original:+.3f}")
-    back = won_back(losses, original)
+    back = min((update for update, loss in losses.items() if loss <= original), default=None)
     print("not won back yet" if back is None else f"won back at update {back}")
 
 
