@@ -21,7 +21,7 @@ GROUPS = {
     "checkpoints": ("average", "merge-lora", "model-flags", "import", "export"),
     "packing": ("pack",),
     "serving": ("translate", "predict"),
-    "documents": ("add-context", "parallel-documents", "score-choices"),
+    "documents": ("add-context", "score-choices"),
     "text": (
         "tokenize",
         "detokenize",

@@ -94,47 +94,6 @@ def add_context(args: argparse.Namespace) -> None:
 
 
 @command(
-    "parallel-documents",
-    "write the documents of News Commentary, TED, or a folder",
-    place("FORMAT", "tsv, tagged or folder"),
-    argument("texts", nargs="+", metavar="INPUT", help="its files, then NEW_SOURCE NEW_TARGET"),
-    argument("--source-lang", metavar="LANG", help="ending of the files of a folder"),
-    argument("--target-lang", metavar="LANG", help="ending of the files of a folder"),
-)
-def parallel_documents(args: argparse.Namespace) -> None:
-    """Write parallel documents, a sentence a line, with a blank line after each document.
-
-        fairseq-posenc parallel-documents tsv news-commentary-v18.de-en.tsv.gz train.de train.en
-        fairseq-posenc parallel-documents tagged tags.en-de.en tags.en-de.de train.en train.de
-        fairseq-posenc parallel-documents folder documents train.en train.de \\
-            --source-lang en --target-lang de
-
-    FORMAT is tsv: two columns, and lines without text between documents, as News Commentary is
-    published; tagged: a file for each language, in which <doc> begins a document, and sentences
-    are in <seg> or on lines without a tag, as in IWSLT's TED talks and WMT's test sets; or folder:
-    two files for each document at any depth, NAME.SOURCE_LANG and NAME.TARGET_LANG. Pairs without
-    text on a side are left out and counted.
-    """
-    from fairseq_posenc.text.document_formats import FORMATS, write_parallel
-
-    *inputs, source, target = args.texts if len(args.texts) > 2 else ["", *args.texts, ""]
-    known = FORMATS.get(args.format)
-    if known is None:
-        raise UsageError(f"parallel-documents {args.format}: unknown; give {', '.join(FORMATS)}")
-    if not all((*inputs, source, target)) or len(inputs) != known.inputs:
-        raise UsageError(
-            f"parallel-documents {args.format}: give {known.inputs} of INPUT, then NEW_SOURCE and "
-            "NEW_TARGET"
-        )
-    languages = [args.source_lang, args.target_lang]
-    if known.needs_languages and not all(languages):
-        raise UsageError(f"parallel-documents {args.format}: give --source-lang and --target-lang")
-    if not known.needs_languages and any(languages):
-        raise UsageError(f"parallel-documents {args.format}: drop --source-lang and --target-lang")
-    write_parallel(known.read(*inputs, *filter(None, languages)), (source, target), inputs[0])
-
-
-@command(
     "score-choices",
     "accuracy of a translation model on a contrastive set",
     argument("--model", required=True, metavar="FOLDER", help="a model folder"),
@@ -191,4 +150,4 @@ def score_choices(args: argparse.Namespace) -> None:
     print("\n".join(markdown_table(["choices", "right (%)", "number"], rows)))
 
 
-COMMANDS = (add_context, parallel_documents, score_choices)
+COMMANDS = (add_context, score_choices)

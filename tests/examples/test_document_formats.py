@@ -1,9 +1,9 @@
 """Parallel documents as they are published become lines with blank lines between documents."""
 
 import pytest
+from support.recipes import recipe_module
 
-from fairseq_posenc import cli
-from fairseq_posenc.basics.errors import UsageError
+parallel = recipe_module("document_translation", "parallel")
 
 ENGLISH = "One.\nTwo & two.\n\nThree.\n\n"
 GERMAN = "Eins.\nZwei & zwei.\n\nDrei.\n\n"
@@ -20,7 +20,7 @@ def run(folder, *words, files):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
     words = [str(folder / word) if "." in word or "/" in word else word for word in words]
-    cli.main(["parallel-documents", *words])
+    parallel.main(words)
     return [(folder / f"out.{lang}").read_text(encoding="utf-8") for lang in ("en", "de")]
 
 
@@ -35,8 +35,7 @@ def test_each_format(tmp_path, capsys):
     files = {"x.en": TAGS, "x.de": german.replace("Three", "Drei")}
     assert run(tmp_path, "tagged", "x.en", "x.de", *OUT, files=files) == [ENGLISH, GERMAN]
     files = {f"d/1990/{n}.{lang}": text for n, lang, text in PARTS}
-    flags = ["--source-lang", "en", "--target-lang", "de"]
-    assert run(tmp_path, "folder", "d/1990", *OUT, *flags, files=files) == [ENGLISH, GERMAN]
+    assert run(tmp_path, "folder", "d/1990", *OUT, files=files) == [ENGLISH, GERMAN]
 
 
 PARTS = [
@@ -50,23 +49,23 @@ PARTS = [
     [
         (["tsv", "x.tsv", *OUT], {"x.tsv": "a b\n"}, "line 1: has no tab"),
         (["tsv", "x.tsv", *OUT], {"x.tsv": "\n\n"}, "contains no document"),
-        (["tsv", "x.tsv", "x.de", *OUT], {}, "give 1 of INPUT"),
-        (["tsv", "x.tsv"], {}, "give 1 of INPUT"),
-        (["xml", "x.tsv", *OUT], {}, "unknown; give tsv, tagged, folder"),
-        (["folder", "d/1", *OUT], {}, "give --source-lang and --target-lang"),
+        (["tsv", "x.tsv", "x.de", *OUT], {}, "parallel.py tsv"),
+        (["tsv", "x.tsv"], {}, "parallel.py tsv"),
+        (["xml", "x.tsv", *OUT], {}, "parallel.py tsv"),
+        (["folder", "d/1", *OUT], {}, "has no file that ends in .en"),
         (
             ["tagged", "x.en", "x.de", *OUT],
             {"x.en": TAGS, "x.de": TAGS.replace("Three.", "Three.\nFour.")},
             "document 2 has 1 and 2 sentences",
         ),
         (
-            ["folder", "d/1", *OUT, "--source-lang", "en", "--target-lang", "de"],
+            ["folder", "d/1", *OUT],
             {"d/1/x.en": "a\n"},
-            "x.de: no such file",
+            "x.de: cannot be read",
         ),
     ],
 )
 def test_what_is_refused(words, files, message, tmp_path):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SystemExit, match=message):
         run(tmp_path, *words, files=files)
     assert not (tmp_path / "out.en").exists()
