@@ -154,34 +154,6 @@ def parallel_documents(source: str, target: str) -> Iterator[List[Pair]]:
     return between_none(pairs())
 
 
-def units(
-    translations: Sequence[str], references: Sequence[str]
-) -> Dict[str, Tuple[List[str], List[str]]]:
-    """The lines of translated documents and of their references as units of a score.
-
-    Returns:
-        ``sentences``, without the blank lines between documents, and ``documents`` on a line each,
-        as for the d-BLEU of Liu et al. 2020, arXiv 2001.08210.
-
-    Raises:
-        UsageError: they differ in their numbers of lines.
-
-    >>> units(["a", "b", "", "c"], ["A", "B", "", "C"])["documents"]
-    (['a b', 'c'], ['A B', 'C'])
-    """
-    if len(translations) != len(references):
-        raise UsageError(
-            f"the references have {len(references)} lines, and the translations "
-            f"{len(translations)}; give the raw text of the same documents"
-        )
-    pairs = zip(translations, references)
-    documents = list(between_none(pair if pair[1].strip() else None for pair in pairs))
-    sides = [[[pair[side] for pair in document] for document in documents] for side in (0, 1)]
-    one, two = ([line for document in side for line in document] for side in sides)
-    left, right = ([" ".join(document) for document in side] for side in sides)
-    return {"sentences": (one, two), "documents": (left, right)}
-
-
 def samples(
     document: Sequence[Pair], contexts: Iterable[Optional[int]], sides: str, longest: int
 ) -> Iterator[Sample]:

@@ -61,7 +61,7 @@ def shell(body, cwd, **environment):
 
 def script(body, cwd):
     """Write a script that sources the library, and return its path."""
-    sourced = "".join(f'. "{COMMON}/{name}.sh"\n' for name in ("steps", "digests"))
+    sourced = f'. "{COMMON}/steps.sh"\n'
     path = cwd / "script.sh"
     path.unlink(missing_ok=True)  # bash may still be reading the one before
     path.write_text(f"set -euo pipefail\n{sourced}{body}\n")

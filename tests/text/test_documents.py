@@ -12,7 +12,6 @@ from fairseq_posenc.text.documents import (
     in_pieces,
     joined,
     parted,
-    units,
     with_context,
 )
 
@@ -85,14 +84,6 @@ def test_context_is_cut_where_either_side_is_full():
 def test_parted_takes_joined_back():
     sentences = [["a"], ["b", "c"], []]
     assert parted(joined(sentences)) == sentences
-
-
-def test_units_of_scores():
-    found = units(["a", "", "", "b", "", "d"], ["A", "B", "", "C", "", "D"])
-    assert found["sentences"] == (["a", "", "b", "d"], ["A", "B", "C", "D"])
-    assert found["documents"] == (["a ", "b", "d"], ["A B", "C", "D"])
-    with pytest.raises(UsageError, match="the references have 1 lines, and the translations 2"):
-        units(["a", "b"], ["A"])
 
 
 @pytest.mark.parametrize(
