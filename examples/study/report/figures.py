@@ -52,8 +52,8 @@ def dots(
 def panels(
     data: pd.DataFrame,
     baseline: str,
-    labels: Tuple[str, str],
     path: Path,
+    label: str,
     scales: Tuple[str, str] = ("linear", "linear"),
     mark: Optional[float] = None,
 ) -> None:
@@ -61,7 +61,7 @@ def panels(
 
     Args:
         data: columns ``system``, ``seed``, ``x`` and ``y``.
-        labels: labels of the axes, with units.
+        label: the label of the x axis.
         mark: a place of the x axis with a dotted line.
     """
     grid = sns.relplot(
@@ -84,7 +84,7 @@ def panels(
         axes.set(xscale=scales[0], yscale=scales[1])
     if data.y.max() > far > data.y.min():  # curves that start or end far above are cut
         grid.set(ylim=(None, far))
-    grid.set_titles("{col_name}").set_axis_labels(*labels)
+    grid.set_titles("{col_name}").set_axis_labels(label, "")
     save(grid.figure, path)
 
 

@@ -21,23 +21,9 @@ from writing import Table, capitalised, ends, markdown, names, number, p_value, 
 
 MOST_SEEDS = 1000  # larger numbers of seeds are not told
 METHOD = (
-    "Mean ± standard deviation over the seeds, and in brackets the 95 % interval of the mean by "
-    "Student's t over the seeds of one system.",
-    "Systems that share a letter in a column are not separable at the 5 % level; systems that "
-    "share none are.",
-    "The test is the t-test of differences in the additive model of systems and seeds, by "
-    "statsmodels: with two systems the paired t-test; with more, its error is pooled over all of "
-    "them, which assumes that their scores vary alike. p-values are corrected for all pairs of "
-    "systems by Holm's method, separately for each measure; intervals of differences are not.",
-    "“Pair alone” is the paired t-test on two systems only, not corrected; it assumes nothing "
-    "about the others, but two or three seeds give it little power.",
-    "“Seeds to separate” is told where a pair is not separable: with that many seeds and these two "
-    "systems alone, the paired t-test finds the difference in four of five studies, if the "
-    "difference and its deviation over seeds are as measured here.",
-    "Tests on sentences (sacreBLEU's paired bootstrap and approximate randomisation with 1,000 "
-    "samples; McNemar's exact test for accuracies, paired permutation for other scores) ask in "
-    "each seed whether the difference would hold on other sentences; they are corrected by Holm's "
-    "method for the number of systems and say nothing about other seeds.",
+    "Differences are tested in the additive model of systems and seeds, whose error is pooled over "
+    "all systems, with Holm's correction over all pairs; “pair alone” is the paired t-test on two "
+    "systems. The page “The report of a study” in the documentation says which tests these are."
 )
 Comparisons = Dict[str, Comparison]
 
@@ -185,7 +171,7 @@ def results(study: Study, found: Comparisons, folder: Path) -> List[str]:
     parts = [overall(study, found).markdown()]
     for measure in study.measures:
         parts += of_measure(study, measure, found[measure.name], folder)
-    return [*parts, "### How to read these tables", "\n".join(f"- {one}" for one in METHOD)]
+    return [*parts, METHOD]
 
 
 def write(study: Study) -> Path:

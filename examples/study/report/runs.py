@@ -37,7 +37,6 @@ class Study(NamedTuple):
     folder: Path
     plan: Dict[str, Any]
     runs: List[Run]  # in the order of the plan; those of earlier plans are left out
-    rounds: List[List[Run]]  # short trainings that measure the speed, by round
     measures: List[Measure]  # those with a score, in the order of the plan
 
     @property
@@ -90,11 +89,7 @@ def read_study(folder: str) -> Study:
     chosen = [path for path in paths if names is None or path.parent.name in names]
     runs = [run for run in map(_read, chosen) if run["system"] in systems and run["seed"] in seeds]
     runs.sort(key=lambda run: (systems.index(run["system"]), seeds.index(run["seed"])))
-    timed = [root / "runs" / name / "result.json" for name in plan.get("speed_runs", ())]
-    rounds = [timed[start : start + len(systems)] for start in range(0, len(timed), len(systems))]
-    found = [[_read(path) for path in made if path.is_file()] for made in rounds]
-    speed = [[run for run in made if run["status"] == "done"] for made in found]
-    study = Study(root, plan, runs, list(filter(None, speed)), about)
+    study = Study(root, plan, runs, about)
     return study._replace(measures=[one for one in about if len(study.scores(one.name))])
 
 

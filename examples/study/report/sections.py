@@ -2,10 +2,10 @@
 
 import math
 import shlex
+from collections import Counter
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import figures
@@ -30,9 +30,21 @@ Drawn = List[str]
 Series = Dict[str, List[Dict[int, float]]]
 
 
+_PANELS = (
+    ": mean and range over the seeds (blue), the baseline (dashed) and all others (thin lines); "
+    "values far above all others are beyond the edge."
+)
+
+
 def picture(name: str, caption: str) -> Drawn:
     """A figure in Markdown, with its caption for all readers."""
     return [f"![{markdown(caption)}](figures/{name}.svg)", f"*{markdown(caption)}*"]
+
+
+def series_of(study: Study, values: Callable[[Run], Any]) -> Dict[str, List[Any]]:
+    """What each system's runs have, by system; without those that have nothing."""
+    found = {name: list(filter(None, map(values, study.of(name)))) for name in study.systems}
+    return {name: runs for name, runs in found.items() if runs}
 
 
 def long_form(series: Series) -> pd.DataFrame:
@@ -126,11 +138,7 @@ def _range(values: Sequence[int]) -> str:
 
 
 def flatten(values: Dict[str, Any], prefix: str = "") -> Dict[str, str]:
-    """Nested values by their names, joined with dots.
-
-    >>> flatten({"python": "3.11", "torch": {"threads": 2}})
-    {'python': '3.11', 'torch.threads': '2'}
-    """
+    """Nested values by their names, joined with dots."""
     found: Dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -246,11 +254,9 @@ def generated(study: Study, folder: Path) -> Drawn:
     """Generated tasks: where each system breaks, means over tasks, and right outputs by length."""
     settings = study.plan.get("generated") or {}
     trained = {task: max(one["lengths"]) for task, one in settings.items()}
-    found = {
-        name: [run["lengths"] for run in study.of(name) if set(trained) <= set(run["lengths"])]
-        for name in study.systems
-    }
-    found = {name: runs for name, runs in found.items() if runs}
+    found = series_of(
+        study, lambda run: run["lengths"] if set(trained) <= set(run["lengths"]) else {}
+    )
     if not trained or not found:
         return []
     told = {
@@ -291,15 +297,8 @@ def generated(study: Study, folder: Path) -> Drawn:
     for task, longest in trained.items():
         series = {name: [run[task] for run in runs] for name, runs in found.items()}
         name, what = f"lengths-{task}", f"{task}: right outputs in percent by length"
-        labels = ("length", "right (%)")
-        figures.panels(
-            long_form(series),
-            study.baseline,
-            labels,
-            folder / f"{name}.svg",
-            ("log", "linear"),
-            longest,
-        )
+        place, scales = folder / f"{name}.svg", ("log", "linear")
+        figures.panels(long_form(series), study.baseline, place, "length", scales, longest)
         parts += picture(name, f"{what}; the dotted line is the longest length of the training.")
         parts.append(by_position(f"{what}, mean ± standard deviation over the seeds.", series))
     return parts
@@ -354,38 +353,24 @@ def from_trained(study: Study, _: Path) -> Drawn:
 def learning(study: Study, folder: Path) -> Drawn:
     """Validation losses by update, or losses of the training where few were validated."""
     for key, what in (("valid_loss", "Validation loss"), ("train_loss", "Training loss")):
-        series: Series = {
-            name: [
-                {p["update"]: p[key] for p in run["curve"] if key in p} for run in study.of(name)
-            ]
-            for name in study.systems
-        }
-        data = long_form(series)
-        if data.x.nunique() > 2:
-            labels = ("update", "loss (bits per token)")
-            figures.panels(data, study.baseline, labels, folder / "learning.svg")
-            return picture("learning", f"{what} by update{_PANELS}")
+        series = series_of(study, partial(_curve, key))
+        if long_form(series).x.nunique() > 2:
+            figures.panels(long_form(series), study.baseline, folder / "learning.svg", "update")
+            return picture("learning", f"{what} by update (bits per token){_PANELS}")
     return []
 
 
-_PANELS = (
-    ": mean and range over the seeds (blue), the baseline (dashed) and all others (thin lines); "
-    "values far above all others are beyond the edge."
-)
+def _curve(key: str, run: Run) -> Dict[int, float]:
+    return {point["update"]: point[key] for point in run["curve"] if key in point}
 
 
 def extrapolation(study: Study, folder: Path) -> Drawn:
     """Perplexity of contexts of several lengths."""
-    series = {
-        name: [run["extrapolation"] for run in study.of(name) if run["extrapolation"]]
-        for name in study.systems
-    }
-    series = {name: runs for name, runs in series.items() if runs}
+    series = series_of(study, lambda run: run["extrapolation"])
     if not series:
         return []
-    what, labels = "Perplexity by the length of the context", ("length (tokens)", "perplexity")
-    place = folder / "extrapolation.svg"
-    figures.panels(long_form(series), study.baseline, labels, place, ("log", "log"))
+    what, place = "Perplexity by the length of the context", folder / "extrapolation.svg"
+    figures.panels(long_form(series), study.baseline, place, "tokens", ("log", "log"))
     table = by_position(f"{what}, mean ± standard deviation over the seeds.", series, " tokens")
     return [*picture("extrapolation", what + _PANELS), table]
 
@@ -395,59 +380,25 @@ def extrapolation(study: Study, folder: Path) -> Drawn:
 
 def cost(study: Study, _: Path) -> Drawn:
     """Tokens per second of the training, seconds of each stage, and memory."""
-    stages = dict.fromkeys(chain.from_iterable(run["seconds"] for run in study.done))
-    columns: Dict[str, Callable[[Run], Any]] = {"training, tokens/s": _rate}
-    for one in stages:
-        columns[f"{one}, s"] = partial(_seconds, stage=one)
-    columns["memory, MB"] = lambda run: run["peak_memory_mb"]
-    columns = {title: of for title, of in columns.items() if any(map(of, study.done))}
+    values = {name: [_costs(run) for run in study.of(name)] for name in study.systems}
+    columns = list(dict.fromkeys(key for runs in values.values() for one in runs for key in one))
     rows = [
-        [name, *(spread(list(filter(None, map(of, study.of(name))))) for of in columns.values())]
-        for name in study.systems
+        [name, *(spread([one[title] for one in runs if title in one]) for title in columns)]
+        for name, runs in values.items()
     ]
     caption = (
         "Measured in the runs of this study, mean ± standard deviation over the seeds; runs side "
         "by side shared the machine. Memory is the peak of the training."
     )
-    parts = [Table(caption, ["system", *columns], rows).markdown()] if columns else []
-    timed: Dict[str, List[Run]] = {}
-    for run in chain.from_iterable(study.rounds):
-        timed.setdefault(run["system"], []).append(run)
-    rows = []
-    for name, runs in timed.items():
-        ratios = [
-            _measured(run) / _measured(base)
-            for made in study.rounds
-            for run in made
-            for base in made
-            if (run["system"], base["system"]) == (name, study.baseline)
-        ]
-        relative = (
-            f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "–"
-        )
-        memory = f"{max(run['peak_memory_mb'] for run in runs):,.0f}"
-        rows.append([name, f"{median(map(_measured, runs)):,.0f}", relative, memory])
-    if rows:
-        caption = (
-            f"Short trainings with nothing beside them, in {plural(len(study.rounds), 'round')} of "
-            f"all systems: medians; relative to the baseline, {study.baseline}, in the same round."
-        )
-        header = ["system", "target tokens/s", "relative", "memory, MB"]
-        parts.append(Table(caption, header, rows).markdown())
-    return parts
+    return [Table(caption, ["system", *columns], rows).markdown()] if columns else []
 
 
-def _rate(run: Run) -> Optional[float]:
-    seconds = run["seconds"].get("train")
-    return run["tokens"] / seconds if seconds and run["tokens"] else None
-
-
-def _seconds(run: Run, stage: str) -> Optional[float]:
-    return run["seconds"].get(stage)
-
-
-def _measured(run: Run) -> float:
-    return float(run["scores"]["tokens_per_second"])
+def _costs(run: Run) -> Dict[str, float]:
+    seconds = run["seconds"]
+    found = {"training, tokens/s": run["tokens"] / seconds["train"] if seconds.get("train") else 0}
+    found.update({f"{stage}, s": value for stage, value in seconds.items()})
+    found["memory, MB"] = run["peak_memory_mb"]
+    return {title: value for title, value in found.items() if value}
 
 
 def absent(study: Study, _: Path) -> Drawn:
@@ -465,10 +416,7 @@ def repeating(study: Study, _: Path) -> Drawn:
     """Environment and signatures; each ``result.json`` has its commands."""
     parts = []
     for title, key in (("Environment.", "environment"), ("Signatures of sacreBLEU.", "signatures")):
-        found = {pair: 0 for run in study.done for pair in flatten(run[key]).items()}
-        for run in study.done:
-            for pair in flatten(run[key]).items():
-                found[pair] += 1
+        found = Counter(pair for run in study.done for pair in flatten(run[key]).items())
         rows = [[*pair, str(count)] for pair, count in found.items()]
         if rows:
             parts.append(Table(title, ["name", "value", "runs"], rows, code=(1,)).markdown())

@@ -8,12 +8,13 @@ or three seeds alone say little about it.
 import math
 import warnings
 from itertools import combinations
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import pandas as pd
 import statsmodels.formula.api as smf
 from scipy import stats
+from scipy.sparse.csgraph import connected_components
 from statsmodels.stats.weightstats import DescrStatsW
 
 LEVEL = 0.05  # the error rate of the tests; intervals have the rest as confidence
@@ -68,7 +69,7 @@ class Comparison(NamedTuple):
 
 def interval(values: Sequence[float]) -> Interval:
     """The 95 % interval of a mean by Student's t; NaN with one value."""
-    if len(values) < 2 or not np.isfinite(values).all():
+    if len(values) < 2:
         return math.nan, math.nan
     low, high = DescrStatsW(np.asarray(values)).tconfint_mean(LEVEL)
     return float(low), float(high)
@@ -83,20 +84,11 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def connected(scores: pd.DataFrame) -> List[str]:
-    """The most systems that a chain of shared seeds connects, in order of appearance."""
-    seeds: Dict[str, Set[int]] = {
-        str(name): set(one.seed) for name, one in scores.groupby("system", sort=False)
-    }
-    best: List[str] = []
-    for start in seeds:
-        found, reached = {start}, set(seeds[start])
-        for _ in seeds:
-            found |= {name for name in seeds if seeds[name] & reached}
-            reached = set().union(*(seeds[name] for name in found))
-        if len(found) > len(best):
-            best = [name for name in seeds if name in found]
-    return best
+def connected(scores: pd.DataFrame) -> pd.DataFrame:
+    """The scores of the most systems that a chain of shared seeds connects."""
+    table = pd.crosstab(scores.system, scores.seed)
+    _, parts = connected_components(table.to_numpy() @ table.to_numpy().T)
+    return scores[scores.system.isin(table.index[parts == np.bincount(parts).argmax()])]
 
 
 def paired_t(scores: pd.DataFrame, first: str, second: str) -> Optional[float]:
@@ -141,7 +133,7 @@ def compare(scores: pd.DataFrame, better: str) -> Comparison:
     summary = summarise(scores).sort_values("mean", ascending=better == "lower", kind="stable")
     means, names = summary["mean"], list(dict.fromkeys(scores.system))
     found = {(a, b): Difference(float(means[a] - means[b])) for a, b in combinations(names, 2)}
-    tested, assumed = _pooled(scores[scores.system.isin(connected(scores))])
+    tested, assumed = _pooled(connected(scores))
     found.update(tested)
     letters = {}
     if any(one.p is not None for one in found.values()):
@@ -178,20 +170,15 @@ def _pooled(scores: pd.DataFrame) -> Tuple[Dict[Pair, Difference], Dict[str, flo
         alone = paired_t(scores, first, second)
         deviation = 0.0 if rigid else math.sqrt(2 * fit.mse_resid)
         found[first, second] = Difference(mean, (-high, -low), p, adjusted, alone, deviation)
-    return found, {} if rigid or len(names) < 3 else _assumptions(data, fit.resid)
-
-
-def _assumptions(data: pd.DataFrame, residuals: pd.Series) -> Dict[str, float]:
-    groups = [one.to_numpy() for _, one in residuals.groupby(data.system)]
-    alike = stats.levene(*groups, center="median").pvalue
-    return {"Levene": float(alike), "Shapiro": float(stats.shapiro(residuals).pvalue)}
+    if rigid or len(names) < 3:
+        return found, {}
+    groups = [one.to_numpy() for _, one in fit.resid.groupby(data.system)]
+    alike, normal = stats.levene(*groups, center="median"), stats.shapiro(fit.resid)
+    return found, {"Levene": float(alike.pvalue), "Shapiro": float(normal.pvalue)}
 
 
 def compact_letters(order: Sequence[str], separable: Mapping[Pair, bool]) -> Dict[str, str]:
     """Compact letter display by insertion and absorption (Piepho 2004).
-
-    >>> compact_letters("xyz", {("x", "z"): True})
-    {'x': 'a', 'y': 'ab', 'z': 'b'}
 
     Args:
         order: systems, in the order in which they receive letters.

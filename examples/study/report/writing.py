@@ -15,9 +15,6 @@ _LATEX = {
 def number(value: Optional[float], like: Optional[float] = None) -> str:
     """A number with four significant digits, with no more than four decimals.
 
-    >>> number(34.2164), number(0.01, like=34.2), number(1523.4), number(None)
-    ('34.22', '0.01', '1523', '–')
-
     Args:
         like: a number whose decimals are taken over; *value* itself by default.
     """
@@ -47,41 +44,25 @@ def ends(low: float, high: float, like: float) -> str:
 
 
 def p_value(p: Optional[float]) -> str:
-    """A p-value of a table.
-
-    >>> p_value(0.0123), p_value(0.00001), p_value(None)
-    ('0.012', '< 0.001', '–')
-    """
+    """A p-value of a table."""
     if p is None:
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def names(items: Sequence[Any]) -> str:
-    """A list of words.
-
-    >>> names(["a"]), names(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
+    """A list of words."""
     words = list(map(str, items))
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def plural(count: int, noun: str) -> str:
-    """A number of things.
-
-    >>> plural(1, "seed"), plural(3, "seed")
-    ('1 seed', '3 seeds')
-    """
+    """A number of things."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at its beginning, unless its first word is a name.
-
-    >>> capitalised("validation loss"), capitalised("chrF2")
-    ('Validation loss', 'chrF2')
-    """
+    """The text with a capital at its beginning, unless its first word is a name."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text
 
 
@@ -135,11 +116,7 @@ def markdown(text: str) -> str:
 
 
 def latex(text: str) -> str:
-    r"""Plain text as LaTeX shows it.
-
-    >>> latex("50 % of a_b ± 1")
-    '50 \\% of a\\_b $\\pm$ 1'
-    """
+    r"""Plain text as LaTeX shows it."""
     return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found.group()], text)
 
 
