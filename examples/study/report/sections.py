@@ -23,7 +23,6 @@ _SETTINGS = (
     *("subset", "decode", "validate", "finetune"),
 )
 _ALIKE = 5.0  # percent by which sizes may differ without a word in the summary
-_SOFTWARE = ("python", "torch", "fairseq", "fairseq_posenc")
 
 Drawn = List[str]
 #: Values of each system by position, one mapping for each seed.
@@ -172,13 +171,7 @@ def warnings(study: Study) -> List[str]:
             f"The systems have the same budget and not the same size: {far} has "
             f"{percent(relative[far])} of parameters against the baseline, {study.baseline}."
         )
-    told += _of_search(study)
-    for name in _SOFTWARE:
-        found = [str(run["environment"].get(name, "")) for run in study.done]
-        versions = list(dict.fromkeys(filter(None, found)))
-        if len(versions) > 1:
-            told.append(f"Runs were made with different versions of {name}: {names(versions)}.")
-    return told
+    return [*told, *_of_search(study)]
 
 
 # --- the search

@@ -5,19 +5,17 @@ They say whether a difference would hold on other sentences, not whether it woul
 
 import logging
 import re
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 from runs import Measure, Run, Study, lines
 from sacrebleu import metrics
 from sacrebleu.significance import PairedTest
-from scipy import stats
 from seeds import LEVEL
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-RESAMPLES = 1000  # of the bootstrap, and random permutations
-_SEED = 12345
+RESAMPLES = 1000  # of the bootstrap, and of approximate randomisation
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # with sacreBLEU's names
 TRANSLATION = ("bleu", "chrf", "ter")
 
@@ -74,79 +72,11 @@ def compare_translations(
     return found
 
 
-def correlation(answers: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson correlation; Matthews's of 0 and 1; 0 if constant."""
-    if min(np.ptp(answers), np.ptp(labels)) == 0:
-        return 0.0
-    return float(np.corrcoef(answers, labels)[0, 1])
-
-
-def rank_correlation(answers: np.ndarray, labels: np.ndarray) -> float:
-    """Spearman correlation; 0 if constant."""
-    return correlation(stats.rankdata(answers), stats.rankdata(labels))
-
-
-def f1_score(answers: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of class 1 (the others are 0)."""
-    return float(2 * (answers * labels).sum() / max(answers.sum() + labels.sum(), 1))
-
-
-#: Scores that are no means over sentences, by the end of the name of the measure.
-SCORES = {
-    "mcc": correlation,
-    "pearson": correlation,
-    "spearman": rank_correlation,
-    "f1": f1_score,
-}
-
-
-def compare_answers(
-    kind: str,
-    first: Sequence[str],
-    second: Sequence[str],
-    labels: Sequence[str],
-    positive: str = "",
-) -> Tuple[str, float]:
-    """The test that suits a score of answers, and its p-value.
-
-    Args:
-        kind: ``accuracy`` or a key of :data:`SCORES`.
-        labels: the right answers.
-        positive: the class whose F1 is the score; read for F1 alone.
-
-    Raises:
-        Untestable: Matthews's correlation of more than two classes, F1 without a positive one, or
-            answers of a regression that are no numbers.
-    """
-    if kind == "accuracy":
-        correct = [np.array(side) == np.array(labels) for side in (first, second)]
-        counts = [[np.sum((correct[0] == a) & (correct[1] == b)) for b in (1, 0)] for a in (1, 0)]
-        return "McNemar", float(mcnemar(counts, exact=True).pvalue)
-    sides = first, second, labels
-    classes = sorted({label for side in sides for label in side})
-    if kind == "mcc" and len(classes) > 2:
-        raise Untestable(f"the test is for two classes, and there are {len(classes)} classes")
-    if kind == "f1" and not positive:
-        raise Untestable("the commands of the runs do not name the positive class")
-    number: Dict[str, Callable[[str], float]] = {
-        "mcc": lambda label: float(classes.index(label)),
-        "f1": lambda label: float(label == positive),
-    }
-    try:
-        numbers = [np.array(list(map(number.get(kind, float), side))) for side in sides]
-    except ValueError as error:
-        raise Untestable(f"an answer is no number ({error})") from None
-    if not all(np.isfinite(side).all() for side in numbers):
-        raise Untestable("an answer is not a finite number")
-    score, right = SCORES[kind], numbers[2]
-    found = stats.permutation_test(
-        (numbers[0], numbers[1]),
-        lambda a, b: score(a, right) - score(b, right),
-        permutation_type="samples",  # the answers of both systems swap at random
-        n_resamples=RESAMPLES,
-        random_state=_SEED,
-    )
-    return "permutation", float(found.pvalue)
+def compare_accuracies(first: Sequence[str], second: Sequence[str], labels: Sequence[str]) -> float:
+    """p-value of McNemar's exact test (1947) of the answers of two systems."""
+    correct = [np.array(side) == np.array(labels) for side in (first, second)]
+    counts = [[np.sum((correct[0] == a) & (correct[1] == b)) for b in (1, 0)] for a in (1, 0)]
+    return float(mcnemar(counts, exact=True).pvalue)
 
 
 def in_words(outcomes: Sequence[int]) -> str:
@@ -211,35 +141,20 @@ def _translations(measure: str, base: Run, others: List[Run], reasons: Dict[str,
 
 
 def _answers(measure: str, base: Run, others: List[Run], reasons: Dict[str, None]) -> PValues:
-    tasks = sorted(base["files"].get("answers", {}), key=len, reverse=True)
-    task = next((one for one in tasks if measure.startswith(f"{one}_")), "")
-    kind = measure[len(task) + 1 :]
-    if not task or kind not in ("accuracy", *SCORES):
-        return {}
+    task, _, kind = measure.rpartition("_")
     labels, first = _columns(base, task)
-    found: PValues = {}
+    if not labels or kind != "accuracy":
+        return {}
+    found = {}
     for run in others:
         theirs, second = _columns(run, task)
-        if theirs != labels:
+        if theirs == labels:
+            found[run["system"]] = compare_accuracies(first, second, labels)
+        else:
             reasons[f"the answers of {run['system']} are not to the baseline's examples"] = None
-            continue
-        try:
-            positive = positive_class(base["commands"], task)
-            test, p = compare_answers(kind, first, second, labels, positive)
-        except Untestable as error:
-            reasons[str(error)] = None
-            continue
-        found.setdefault(test, {})[run["system"]] = p
-    return found
+    return {"McNemar": found} if found else {}
 
 
 def _columns(run: Run, task: str) -> Tuple[List[str], List[str]]:
     pairs = [line.partition("\t") for line in lines(run, "answers", task)]
     return [label for label, _, _ in pairs], [answer for _, _, answer in pairs]
-
-
-def positive_class(commands: Sequence[str], task: str) -> str:
-    """The class whose F1 a task reports, from the commands of a run; empty if they do not say."""
-    tuned = [one for one in commands if re.search(rf"[/-]{re.escape(task)}-lr", one)]
-    found = (re.search(r"--positive-label[ =](\S+)", one) for one in tuned)
-    return next((one.group(1) for one in found if one), "")
