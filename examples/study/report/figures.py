@@ -69,6 +69,7 @@ def panels(
         errorbar=("pi", 100), color=FRONT, facet_kws={"sharey": True},
     )  # fmt: skip
     means = data.groupby(["system", "x"], sort=False).y.mean()
+    ticks = sorted(data.x.unique())
     settled = data[data.x >= data.x.min() + 0.1 * (data.x.max() - data.x.min())].y
     far = settled.median() + 4 * (settled.quantile(0.75) - settled.quantile(0.25))
     for system, axes in grid.axes_dict.items():
@@ -82,6 +83,12 @@ def panels(
         if mark is not None:
             axes.axvline(mark, color="black", linestyle=":", linewidth=0.8)
         axes.set(xscale=scales[0], yscale=scales[1])
+        if scales[0] == "log":  # the positions are few, and each one is named
+            axes.set_xticks(ticks, [f"{x:g}" for x in ticks], size=6)
+            axes.set_xticks([], minor=True)
+        if scales[1] == "log":
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("{x:g}")
     if data.y.max() > far > data.y.min():  # curves that start or end far above are cut
         grid.set(ylim=(None, far))
     grid.set_titles("{col_name}").set_axis_labels(label, "")

@@ -329,7 +329,10 @@ def from_trained(study: Study, _: Path) -> Drawn:
         gained = [start[run["seed"]] - losses(run)[max(losses(run))] for run in runs]
         trained = max(run["trained"] for run in runs)
         share = f"{trained:,} ({100 * trained / runs[0]['parameters']:.1f} %)" if trained else "–"
-        rows.append([name, spread(lost), ", ".join(map(str, back)), spread(gained), share])
+        row = [name, spread(lost), ", ".join(map(str, back)), spread(gained), share]
+        rows.append(
+            [*row, number(mean(100 * run["seconds"]["train"] / run["updates"] for run in runs))]
+        )
     if not rows:
         return []
     caption = (
@@ -339,7 +342,7 @@ def from_trained(study: Study, _: Path) -> Drawn:
         "model or lower, for each seed, and – where it stays higher. Gained: how much lower its "
         "last loss is than the trained model's. Losses are in bits per token."
     )
-    header = ["system", "lost", "won back at", "gained", "trained parameters"]
+    header = ["system", "lost", "won back at", "gained", "trained parameters", "s for 100 updates"]
     return [Table(caption, header, rows).markdown()]
 
 

@@ -14,6 +14,7 @@ from sacrebleu.significance import PairedTest
 from seeds import LEVEL
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
+from writing import plural
 
 RESAMPLES = 1000  # of the bootstrap, and of approximate randomisation
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # with sacreBLEU's names
@@ -83,7 +84,7 @@ def in_words(outcomes: Sequence[int]) -> str:
     """In how many seeds a system was significantly better (1) or worse (-1) than the baseline."""
     told = [("better", outcomes.count(1)), ("worse", outcomes.count(-1))]
     said = ", ".join(f"{word} in {count}" for word, count in told if count)
-    return f"{said or 'in none'} of {len(outcomes)}"
+    return f"{said} of {len(outcomes)}" if said else f"in none of {plural(len(outcomes), 'seed')}"
 
 
 def sentence_tests(study: Study, measure: Measure) -> Tuple[Dict[str, Dict[str, str]], List[str]]:
