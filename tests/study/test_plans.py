@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ ROFORMER = {"MRPC": ["f1", "accuracy"], "QQP": ["f1", "accuracy"]}
 @pytest.fixture(scope="module", autouse=True)
 def beside():
     """Makes the scripts beside the Snakefile importable, as they are for each other."""
-    sys.path.insert(0, str(FOLDER))
-    yield
-    sys.path.remove(str(FOLDER))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        yield
 
 
 def script(name):

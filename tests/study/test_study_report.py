@@ -4,7 +4,6 @@ import csv
 import io
 import math
 import runpy
-import sys
 import tarfile
 from itertools import combinations
 from pathlib import Path
@@ -23,14 +22,12 @@ RESULTS = ROOT / "examples" / "study" / "results"
 @pytest.fixture(scope="module")
 def modules():
     """The modules of the report, by name."""
-    sys.path.insert(0, str(SCRIPTS))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
         import report
         import runs
         import seeds
         import sentences
-    finally:
-        sys.path.remove(str(SCRIPTS))
     return {"report": report, "runs": runs, "seeds": seeds, "sentences": sentences}
 
 
