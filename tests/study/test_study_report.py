@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import runpy
+import sys
 import tarfile
 from itertools import combinations
 from pathlib import Path
