@@ -22,8 +22,6 @@ EXTRAS = (
     Extra("sklearn", "scikit-learn", "recipes"),
     Extra("scipy", "scipy", "recipes"),
     Extra("matplotlib", "matplotlib", "plots"),
-    Extra("statsmodels", "statsmodels", "studies"),
-    Extra("jinja2", "jinja2", "studies"),
     Extra("transformers", "transformers", "import and export"),
     Extra("tokenizers", "tokenizers", "tokens of transformers"),
     Extra("rjieba", "rjieba", "tokens of RoFormer"),
