@@ -48,7 +48,7 @@ prepared_text = several(
     argument(
         "--text-of",
         metavar="DIR",
-        help="instead of these flags: as a packed model's folder, or a recipe's data folder, says it",
+        help="instead of these flags: as the folder of a packed model, or of data, says it",
     ),
 )
 
