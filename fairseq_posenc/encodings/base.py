@@ -164,7 +164,7 @@ class DistanceBias(SharedBias):
         """Logits (H, N) of *distances* (N), int64, key minus query, in tokens."""
         raise NotImplementedError
 
-    def logits(self, distances: Tensor) -> Tensor:
+    def logits_by_distance(self, distances: Tensor) -> Tensor:
         """What :meth:`by_distance` returns, with its shape checked in the first forward pass."""
         found = self.by_distance(distances)
         if not self.checked:
@@ -181,7 +181,7 @@ class DistanceBias(SharedBias):
         """
         queries, keys = query_positions.size(1), key_positions.size(1)
         distances = torch.arange(1 - keys, queries, device=key_positions.device)
-        return toeplitz(self.logits(distances), keys).unsqueeze(0)
+        return toeplitz(self.logits_by_distance(distances), keys).unsqueeze(0)
 
     @property
     def distance_alone(self) -> bool:
@@ -197,11 +197,11 @@ class DistanceBias(SharedBias):
         """
         distances = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)
         if reach is None or distances.numel() < 2 * reach:
-            found = self.logits(distances.flatten()).contiguous()
+            found = self.logits_by_distance(distances.flatten()).contiguous()
         else:
             rows = (distances + (reach - 1)).clamp(0, 2 * reach - 2)
             every = torch.arange(1 - reach, reach, device=key_positions.device)
-            found = self.logits(every).index_select(1, rows.flatten())
+            found = self.logits_by_distance(every).index_select(1, rows.flatten())
         return found.view(-1, *distances.shape).transpose(0, 1)  # (H, N, T, S) -> (N, H, T, S)
 
 

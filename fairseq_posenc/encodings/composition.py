@@ -69,7 +69,8 @@ class SharedBiasSum(nn.ModuleDict):
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), float32, of *distances* (N), if they are a function of these alone."""
         terms = cast(Iterable[DistanceBias], self.values())
-        return torch.stack([term.logits(distances).float() for term in terms]).sum(dim=0)
+        logits = [term.logits_by_distance(distances).float() for term in terms]
+        return torch.stack(logits).sum(dim=0)
 
     def at_pairs(
         self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
