@@ -67,6 +67,8 @@ def test_ctrl_c_ends_in_one_line(workers, tmp_path):
         [*words, "--workers", workers],
         cwd=ROOT,
         start_new_session=True,
+        # tests that run in the background ignore the signal, and would hand that on
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as running:
