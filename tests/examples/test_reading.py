@@ -20,7 +20,8 @@ def model(tmp_path_factory):
     """The folder of a small masked language model, whose words are those of WORDS."""
     folder = tmp_path_factory.mktemp("model")
     write_task_model(folder, "masked_lm")
-    packed = posenc("pack", folder / "model.pt", folder / "packed", "--data", folder / "data")
+    packed = posenc("pack", folder / "model.pt", folder / "packed", "--data", folder / "data",
+                    "--trust-subwords")  # fmt: skip
     assert packed.status == 0, packed.err
     return folder / "packed"
 

@@ -16,7 +16,10 @@ SHELL = sorted(
     if path.suffix in (".sh", ".sbatch") or path.parent.name == ".ci"
 )
 PYTHON = sorted(path for name in ("scripts", "examples") for path in (REPO / name).rglob("*.py"))
-SOURCED = set((REPO / "examples" / "common").glob("*.sh"))
+SOURCED = {
+    REPO / "examples" / "study" / "commands.sh",
+    *(REPO / "examples" / "common").glob("*.sh"),
+}
 
 
 # ---- all scripts

@@ -15,6 +15,7 @@ from support.packed_samples import EOS, MASK, documents, masked_model, packed
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import inherited_flags
+from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.layers import transformer
 from fairseq_posenc.models import electra
 from fairseq_posenc.models.documents import check_documents
@@ -106,7 +107,8 @@ def test_training_without_a_boundary_says_so_once(caplog):
 
 
 def test_fine_tuning_does_not_inherit_the_flag():
-    assert "document_mask" not in inherited_flags(MASKED_LM.dataclass)
+    family = MASKED_LM.dataclass
+    assert "document_mask" not in inherited_flags(family, Namespace(**defaults_of(family)))
 
 
 @pytest.mark.parametrize("task", ["sentence_prediction", "span_prediction"])
