@@ -25,7 +25,7 @@ _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 def agreed(
     folder: hf.Folder, vocabulary: Vocabulary, names: Sequence[str], width: str
 ) -> Tuple[hf.Folder, List[str]]:
-    """A folder without the rows behind the last symbol, and notes on them.
+    """A folder without the rows behind the last symbol, and notes on them and on special symbols.
 
     Args:
         folder: the folder.
@@ -43,7 +43,7 @@ def agreed(
     present = [name for name in names if name in tensors]
     if present:
         _check_shapes(folder, present, width)
-    notes: List[str] = []
+    notes = _other_roles(folder.config, vocabulary)
     for name in [name for name in present if tensors[name].dim() and len(tensors[name]) > known]:
         rows = len(tensors[name])
         if not _is_explained(folder, vocabulary, folder.parameters[present[0]]):
@@ -90,6 +90,20 @@ def _check_numbers(config: Config, known: int) -> None:
                     f"{config.path}: {entry} is {given!r}; it must be the number of a symbol, from "
                     f"0 to {known - 1}"
                 )
+
+
+def _other_roles(config: Config, vocabulary: Vocabulary) -> List[str]:
+    """Notes on symbols that have their role in the tokenizer alone, which many models differ in."""
+    notes: List[str] = []
+    for ours, entry in (("</s>", "eos_token_id"), ("<pad>", "pad_token_id")):
+        number, given = int(vocabulary.order[LEADING.index(ours)]), config.get(entry, None)
+        known = given if isinstance(given, list) else [given]
+        if ours in vocabulary.names and given is not None and number not in known:
+            notes.append(
+                f"{entry} in config.json is {given}, but the tokenizer has number {number}, "
+                f"{vocabulary.names[ours]!r}, in this role, and that becomes {ours}"
+            )
+    return notes
 
 
 def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> bool:

@@ -90,6 +90,9 @@ class Files(NamedTuple):
         found: List[str] = []
         for entry in ("additional_special_tokens", "extra_special_tokens"):
             tokens = self.settings.get(entry) or ()
+            if not isinstance(tokens, (dict, list, tuple)):
+                where = self.path("tokenizer_config.json")
+                raise UsageError(f"{where}: {entry} is {tokens!r}; it must be a list of symbols")
             for token in tokens.values() if isinstance(tokens, dict) else tokens:
                 content = token.get("content") if isinstance(token, dict) else token
                 found.append(str(content))

@@ -291,6 +291,20 @@ def test_numbers_of_config_json_are_those_of_the_dictionary(tmp_path, out):
     convert("import", "hf-bart", source, out)
 
 
+def test_another_end_in_the_tokenizer_is_said(tmp_path, out, capsys):
+    """Many models of others have two ends; the tokenizer's is in their training data."""
+    source = SOURCES["hf-llama"](tmp_path / "source")
+    config_of(source, eos_token_id=6, pad_token_id=0)
+    convert("import", "hf-llama", source, out)
+    printed = capsys.readouterr().out
+    assert "eos_token_id in config.json is 6, but the tokenizer has number 4, '[SEP]'" in printed
+    assert "pad_token_id in config.json" not in printed
+    (source / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "[SEP]", "extra_special_tokens": 3})
+    )
+    refuses(["extra_special_tokens is 3", "a list"], "import", "hf-llama", source, tmp_path / "no")
+
+
 def test_a_gate_with_gelu_is_not_the_approximation(tmp_path):
     """``gated-gelu`` is that of tanh there."""
     target, settings = TRANSLATIONS["hf-t5"], {"encoder_embed_dim": 8, "encoder_attention_heads": 2}
