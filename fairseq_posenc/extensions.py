@@ -14,7 +14,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from hydra._internal import utils as hydra_utils
 
-from fairseq_posenc.checkpoints import restore, run_record
+from fairseq_posenc.checkpoints import restore, resuming, run_record
 from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import batches, search
@@ -32,6 +32,7 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (checkpoint_utils, "load_model_ensemble_and_task", restore.check_ensemble),
     (checkpoint_utils, "load_checkpoint", restore.check_restoring),
     (checkpoint_utils, "save_checkpoint", streams.gather_memories),
+    (Trainer, "load_checkpoint", resuming.explain_restoring),
     (Trainer, "state_dict", run_record.recorded),
     (Trainer, "begin_epoch", first_validation.validating_first),
     (FairseqTask, "train_step", batches.label_batches),

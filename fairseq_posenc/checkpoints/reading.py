@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.checkpoints.archive import damaged_member, remedy
+from fairseq_posenc.checkpoints.entries import check_entries
 from fairseq_posenc.checkpoints.restricted import load_restricted
 
 Path = Union[str, "os.PathLike[str]"]
@@ -77,7 +78,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
 
     Raises:
         UsageError: as for :func:`load_file`, or the file is not a fairseq checkpoint, or one of its
-            parameters is not an ordinary tensor of real numbers.
+            entries is not what fairseq writes.
     """
     state = load_file(path, lazy)
     if not isinstance(state, dict):
@@ -92,6 +93,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
                 f"{_some_of(list(state))}); give a file that fairseq-train wrote"
             )
     check_tensors(state["model"], os.fspath(path))
+    check_entries(state, os.fspath(path))
     return state
 
 
@@ -242,6 +244,11 @@ def _explain(path: str, error: Exception) -> UsageError:
     return UsageError(
         f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); {remedy(path)}"
     )
+
+
+def reason_of(error: Exception) -> str:
+    """The type of an exception and the first line of its text."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"
 
 
 def checkpoints_near(path: str) -> str:

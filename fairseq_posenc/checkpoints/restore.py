@@ -23,10 +23,9 @@ from fairseq_posenc.checkpoints.inherit import FIRST, no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import (
     check_initial_weights,
-    check_tensors,
     check_weights,
-    load_file,
     read_checkpoint,
+    reason_of,
 )
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
 from fairseq_posenc.checkpoints.resuming import (
@@ -34,7 +33,6 @@ from fairseq_posenc.checkpoints.resuming import (
     check_settings_of,
     first_mismatch,
     keep_longest,
-    misfit,
     without_epochs_if_done,
 )
 from fairseq_posenc.checkpoints.run_record import check_dictionaries, check_direction, start_record
@@ -68,7 +66,7 @@ class _Torch(types.ModuleType):
 
     def load(self, file: Any, *_args: object, **_kwargs: object) -> Any:
         """Load an open file on the CPU, as fairseq does with every checkpoint."""
-        return load_file(getattr(file, "name", file))
+        return read_checkpoint(getattr(file, "name", file))
 
 
 class DoesNotFit(UsageError):
@@ -90,6 +88,10 @@ class DoesNotFit(UsageError):
         )
 
 
+class _Unbuildable(UsageError):
+    """The settings of a checkpoint describe no model that can be built."""
+
+
 def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     """Name the file, and what is wrong with it, where fairseq cannot read a checkpoint."""
 
@@ -100,17 +102,14 @@ def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callab
             read_checkpoint(path)  # a folder, or a pipe, on which opening would wait
         try:
             state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
-            check_tensors(state["model"], path)
         except UsageError:
             raise
         except Exception as error:
             read_checkpoint(PathManager.get_local_path(path))  # this fails with a clearer message
-            if isinstance(error, KeyError):
-                raise UsageError(
-                    f"{path}: not a fairseq checkpoint, it has no entry {error}; give a file that "
-                    "fairseq-train wrote"
-                ) from error
-            raise
+            raise UsageError(
+                f"{path}: not a checkpoint that fairseq can read ({reason_of(error)}); give a file "
+                "that fairseq-train wrote"
+            ) from error
         apply_overrides(state, arg_overrides, path)
         return state
 
@@ -128,11 +127,13 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
             if before == "" and missing:
                 read_checkpoint(missing)
             raise
-        except (AssertionError, IndexError):  # fairseq's message has a mistake in it
+        except (_Unbuildable, AssertionError, IndexError) as error:
             for filename in filter(PathManager.isfile, filenames):
                 refuse_unknown(
                     filename, read_checkpoint(PathManager.get_local_path(filename), True)
                 )
+            if isinstance(error, _Unbuildable):
+                raise UsageError(f"{':'.join(filenames)}: {error.message}") from error
             raise
         except RuntimeError as error:
             if "Error(s) in loading state_dict" in str(error):
@@ -182,9 +183,6 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             text = str(error)
             if text.startswith("--finetune-from-model"):
                 raise UsageError(text.partition(": {")[0]) from error
-            if path is not None and text.startswith("Cannot load model parameters from"):
-                cause = error.__context__ or error
-                raise misfit(path, checkpoint, trainer.cfg.model, cause) from error
             raise
         if path is not None and warm:
             log_taken(path, *_names(path, trainer))
@@ -263,7 +261,17 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
         if from_checkpoint:
             _keep_single_segment(cfg)
-        model = build_model(cfg, task, from_checkpoint)
+        try:
+            model = build_model(cfg, task, from_checkpoint)
+        except (UsageError, OSError):
+            raise
+        except Exception as error:  # settings can be wrong in any way
+            if not from_checkpoint:
+                raise
+            raise _Unbuildable(
+                f"no model can be built from its settings ({reason_of(error)}); give the "
+                "checkpoint as it was trained"
+            ) from error
         completed: Any = getattr(model, "completed_settings", cfg)
         if OmegaConf.is_config(cfg) and completed is not cfg:
             fill_missing(cfg, completed)

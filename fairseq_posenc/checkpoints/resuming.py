@@ -8,11 +8,19 @@ whichever stage was the last.
 import logging
 import math
 import os
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
+
+from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.inherit import BY_TASK, HEADS, is_fine_tuning
-from fairseq_posenc.checkpoints.reading import Checkpoint, model_settings, read_checkpoint
+from fairseq_posenc.checkpoints.reading import (
+    Checkpoint,
+    model_settings,
+    read_checkpoint,
+    reason_of,
+)
 from fairseq_posenc.checkpoints.settings import (
     architecture,
     is_ours,
@@ -26,6 +34,9 @@ from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.flags.options import Layer, Options, option
 
 logger = logging.getLogger(__name__)
+
+# what fairseq raises at an entry of a checkpoint that it does not expect
+_OF_CONTENT = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 #: settings that only say how long the sequences of training were
 _LENGTHS = ("rotary_original_length", "num_positions")
@@ -113,7 +124,34 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     return bool(differences)
 
 
-def misfit(path: str, checkpoint: Checkpoint, model: Options, cause: BaseException) -> UsageError:
+def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``Trainer.load_checkpoint`` to say in one line why a training cannot start from a file.
+
+    Its assertions, and what else it raises at a content that it does not expect, are no defects.
+    """
+
+    def wrapper(trainer: Trainer, path: str, *args: object, **kwargs: object) -> Any:
+        try:
+            return load_checkpoint(trainer, path, *args, **kwargs)
+        except UsageError:
+            raise
+        except Exception as error:
+            if str(error).startswith("Cannot load model parameters from"):
+                checkpoint = read_checkpoint(PathManager.get_local_path(path), lazy=True)
+                cause = error.__context__ or error
+                raise _misfit(path, checkpoint, trainer.cfg.model, cause) from error
+            if isinstance(error, _OF_CONTENT):
+                raise UsageError(
+                    f"{path}: the state of its training cannot be restored ({reason_of(error)}); "
+                    f"start with --finetune-from-model {path} in a new --save-dir, or give "
+                    "--reset-optimizer, --reset-lr-scheduler, --reset-meters and --reset-dataloader"
+                ) from error
+            raise
+
+    return wrapper
+
+
+def _misfit(path: str, checkpoint: Checkpoint, model: Options, cause: BaseException) -> UsageError:
     """The error that says what does not fit, which fairseq's does not.
 
     Args:

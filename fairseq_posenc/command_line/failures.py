@@ -64,6 +64,12 @@ _KNOWN = (
         "allow",
     ),
     _Known(
+        AssertionError,
+        r"^(\d+) < \1$",  # steps of the search, which ends earlier unless no score is a number
+        "the model computes NaN, so the search has no hypothesis; drop --fp16, or give a "
+        "checkpoint of a training that did not diverge",
+    ),
+    _Known(
         ValueError,
         r"requires --beam to be divisible by the number of groups",
         "--diverse-beam-groups {diverse_beam_groups}: --beam {beam} must be divisible by it",

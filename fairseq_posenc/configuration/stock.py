@@ -92,3 +92,7 @@ STOCK_RANGES: Dict[str, Range] = {
     "alignment_heads": {"at_least": 1, "at_most": "decoder_attention_heads"},
     "alignment_layer": {"at_least": 0, "below": "decoder_layers"},
 }
+#: The ranges of the flags that count layers, channels, heads or tokens.
+COUNTS = {
+    name: bounds for name, bounds in STOCK_RANGES.items() if bounds in (_LAYERS, _SIZE, _LENGTH)
+}

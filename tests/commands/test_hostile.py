@@ -84,15 +84,24 @@ def places(toy, trained, corpus, trained_lm, once):
         state = read_checkpoint(model)
         state["model"]["decoder.output_projection.weight"][:] = float("nan")
         torch.save(state, folder / "nan.pt")
+        changes = {
+            "noisy": ("quant_noise_scalar", 0.1),
+            "unbuildable": ("activation_fn", "none"),
+            "no_scores": ("layer_norm_eps", -1.0),
+        }
+        for name, (setting, value) in changes.items():
+            state = read_checkpoint(model)
+            state["cfg"]["model"][setting] = value
+            torch.save(state, folder / f"{name}.pt")
         state = read_checkpoint(model)
-        state["cfg"]["model"]["quant_noise_scalar"] = 0.1
-        torch.save(state, folder / "noisy.pt")
+        del state["last_optimizer_state"]["param_groups"]
+        torch.save(state, folder / "no_groups.pt")
 
     folder = once("hostile", make)
     names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent", "run", "unequal"]
     return {
         **{name: folder / name for name in names},
-        **{name: folder / f"{name}.pt" for name in ("nan", "noisy", "truncated", "no_bytes")},
+        **{path.stem: path for path in folder.glob("*.pt")},
         **{"model": model, "lm": lm, "corpus": corpus},
         **{"separate": toy.separate, "joined": toy.joined, "text": toy.text},
         **{"plug_in": shlex.join(USER_DIR), "user_dir": USER_DIR[1], "examples": ROOT / "examples"},

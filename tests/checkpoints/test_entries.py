@@ -1,0 +1,62 @@
+"""Checkpoints with the right entries and a content that fairseq does not write."""
+
+import copy
+from argparse import Namespace
+
+import pytest
+import torch
+from support.saved_states import state_with
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+WRONG = [
+    ("cfg", {}, "settings by group"),
+    ("cfg", [], "settings by group"),
+    ("cfg.model", None, "the settings of a model"),
+    ("cfg.model", {}, "the settings of a model, with its name"),
+    ("cfg.model", Namespace(dropout=0.1), "the settings of a model, with its name"),
+    ("cfg.model.encoder_attention_heads", "four", "a whole number from 1"),
+    ("cfg.model.encoder_layers", 10**9, "a whole number from 0 to 10000"),
+    ("cfg.model.layer_norm_eps", "small", "a number or None"),
+    ("cfg.task", "translation", "settings by name"),
+    ("args", 5, "the settings of a model"),
+    ("optimizer_history", [], "a list, with an entry"),
+    ("optimizer_history", None, "a list, with an entry"),
+    ("optimizer_history.-1", None, "a dictionary"),
+    ("optimizer_history.-1.num_updates", "many", "a whole number"),
+    ("last_optimizer_state", [], "a dictionary or None"),
+    ("extra_state", None, "a dictionary"),
+    ("extra_state.train_iterator", [1], "a dictionary or None"),
+    ("extra_state.train_iterator.epoch", "two", "a whole number"),
+]
+
+
+@pytest.mark.parametrize("entry, value, wanted", WRONG)
+def test_the_entry_is_named_with_what_it_has_to_be(entry, value, wanted, tmp_path):
+    state = copy.deepcopy(state_with({"weight": torch.ones(2)}))
+    *place, name = entry.split(".")
+    holder = state
+    for part in place:
+        holder = holder[int(part) if isinstance(holder, list) else part]
+    if isinstance(holder, Namespace):
+        setattr(holder, name, value)
+    else:
+        holder[int(name) if isinstance(holder, list) else name] = value
+    path = tmp_path / "odd.pt"
+    torch.save(state, path)
+    with pytest.raises(UsageError) as error:
+        read_checkpoint(path)
+    said = str(error.value)
+    assert f"{path}: its entry {entry} is " in said and f"has to be {wanted}" in said
+
+
+def test_what_fairseq_writes_is_read(tmp_path):
+    """One number a layer, sums of several processes, several optimisers, and files before 0.10."""
+    convolutional = state_with({"weight": torch.ones(2)}, encoder_layers="[(512, 3)] * 20")
+    convolutional["extra_state"]["previous_training_time"] = torch.tensor(3.5)
+    convolutional["last_optimizer_state"] = {"encoder": {"state": {}, "param_groups": []}}
+    older = {"model": {}, "args": Namespace(arch="transformer"), "epoch": 3, "optimizer": {}}
+    for number, state in enumerate((convolutional, older)):
+        torch.save(state, tmp_path / f"{number}.pt")
+        assert read_checkpoint(tmp_path / f"{number}.pt").keys() == state.keys()
