@@ -2,18 +2,20 @@
 
 import reprlib
 from argparse import Namespace
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from enum import Enum
+from typing import Any, Callable, Dict, Mapping, Tuple
 
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.archive import remedy
-from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.configuration.stock import COUNTS, STOCK_RANGES
 
 #: A test of a value, and what passes it in words.
 Rule = Tuple[Callable[[Any], bool], str]
+#: The names that lead to an entry; -1 is the last of a list.
 _Place = Tuple[str, ...]
 
 
@@ -32,19 +34,28 @@ def _count(bounds: Mapping[str, Any]) -> Rule:
     return passes, f"a whole number from {at_least} to {at_most}"
 
 
+def _by_name(settings: Any) -> Any:
+    return vars(settings) if isinstance(settings, Namespace) else settings
+
+
 def _is_model(settings: Any) -> bool:
-    by_name = vars(settings) if isinstance(settings, Namespace) else settings
-    return isinstance(by_name, dict) and any(
-        isinstance(by_name.get(name), str) for name in ("_name", "arch")
+    names = _by_name(settings)
+    return isinstance(names, dict) and isinstance(names.get("_name") or names.get("arch"), str)
+
+
+def _are_digests(known: Any) -> bool:
+    return isinstance(known, dict) and all(
+        isinstance(each, dict) and {"size", "digest"} <= set(each) for each in known.values()
     )
 
 
 _NONE = type(None)
-_SETTINGS = _type("settings by name", dict, Namespace)
 _DICTIONARY = _type("a dictionary", dict)
 _OPTIONAL = _type("a dictionary or None", dict, _NONE)
-_WHOLE = _type("a whole number", int)
+_WHOLE: Rule = (lambda value: isinstance(value, int) and value >= 0, "a whole number from 0")
 _NUMBER = _type("a number or None", int, float, _NONE)
+_SUM = _type("a number", int, float, Tensor)  # several processes write their sums as tensors
+_TEXT = _type("text or None", str, _NONE)
 
 #: The rules by place, from a whole to its parts; what a file lacks is not checked.
 _RULES: Dict[_Place, Rule] = {
@@ -62,33 +73,40 @@ _RULES: Dict[_Place, Rule] = {
         if group != "_name"
     },
     ("cfg", "model"): (_is_model, "the settings of a model, with its name"),
-    ("cfg", "task"): _SETTINGS,
     **{
         (*place, name): _count(COUNTS[name]) if name in COUNTS else _NUMBER
         for place in (("args",), ("cfg", "model"))
         for name in STOCK_RANGES
     },
+    ("cfg", "task"): _type("settings by name", dict, Namespace),
+    ("cfg", "task", "_name"): _TEXT,
+    ("cfg", "task", "data"): _TEXT,
     ("optimizer_history",): (
         lambda history: isinstance(history, list) and bool(history),
         "a list, with an entry for each optimizer",
     ),
     ("optimizer_history", "-1"): _DICTIONARY,
     ("optimizer_history", "-1", "num_updates"): _WHOLE,
+    ("optimizer_history", "-1", "lr_scheduler_state"): _DICTIONARY,
+    ("optimizer_history", "-1", "lr_scheduler_state", "lr"): _SUM,
     ("last_optimizer_state",): _OPTIONAL,
     ("task_state",): _OPTIONAL,
     ("extra_state",): _DICTIONARY,
-    # several processes write their sums as tensors
-    ("extra_state", "previous_training_time"): _type("a number", int, float, Tensor),
+    ("extra_state", "previous_training_time"): _SUM,
     ("extra_state", "train_iterator"): _OPTIONAL,
     ("extra_state", "train_iterator", "epoch"): _WHOLE,
     ("extra_state", "train_iterator", "iterations_in_epoch"): _WHOLE,
     ("extra_state", "fairseq_posenc"): _OPTIONAL,
-    ("extra_state", "fairseq_posenc", "dictionaries"): _DICTIONARY,
+    ("extra_state", "fairseq_posenc", "languages"): _type("a list", list),
+    ("extra_state", "fairseq_posenc", "dictionaries"): (_are_digests, "sizes and digests by name"),
 }
-#: The rules of the plug-in's own flags, by their types.
-_BY_TYPE: Dict[Any, Rule] = {
-    Optional[int]: _type("a whole number or None", int, _NONE),
-    Optional[float]: _NUMBER,
+#: The rules of the flags of our families, by their types; the last that fits holds.
+_BY_TYPE: Dict[type, Rule] = {
+    int: _type("a whole number or None", int, _NONE),
+    bool: _type("True or False, or None", int, _NONE),
+    float: _NUMBER,
+    str: _TEXT,
+    Enum: _TEXT,
 }
 
 
@@ -98,12 +116,32 @@ def check_entries(checkpoint: Mapping[str, Any], path: str) -> None:
     Args:
         path: the file that it was read from.
     """
-    own: Dict[_Place, Rule] = {
-        ("cfg", "model", name): _BY_TYPE[flag.type]
-        for name, flag in plug_in_flags().items()
-        if flag.type in _BY_TYPE
+    _check(checkpoint, _RULES, path)
+    if checkpoint.get("cfg") is not None:
+        _check(checkpoint, _declared(_by_name(checkpoint["cfg"]["model"])), path)
+
+
+def _declared(settings: Mapping[str, Any]) -> Dict[_Place, Rule]:
+    """The rules of the settings that the family of a model of this plug-in declares."""
+    name = settings.get("_name") or settings.get("arch")
+    family: Any = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
+    flags = {} if family is None else family.__dataclass_fields__
+    return {
+        ("cfg", "model", flag): rule
+        for flag, field in flags.items()
+        for kind, rule in _BY_TYPE.items()
+        if "position_encoding" in flags and flag not in STOCK_RANGES and _is_of(field.type, kind)
     }
-    for place, (passes, words) in {**_RULES, **own}.items():
+
+
+def _is_of(declared: Any, kind: type) -> bool:
+    """True if a type, or what is optional in it, is *kind*."""
+    inner = getattr(declared, "__args__", (declared,))[0]
+    return isinstance(inner, type) and issubclass(inner, kind)
+
+
+def _check(checkpoint: Mapping[str, Any], rules: Mapping[_Place, Rule], path: str) -> None:
+    for place, (passes, words) in rules.items():
         try:
             value = _at(checkpoint, place)
         except LookupError:
@@ -118,8 +156,7 @@ def check_entries(checkpoint: Mapping[str, Any], path: str) -> None:
 def _at(value: Any, place: _Place) -> Any:
     """The entry at *place*; LookupError if there is none."""
     for name in place:
-        if isinstance(value, Namespace):
-            value = vars(value)
+        value = _by_name(value)
         if not isinstance(value, (dict, list)):
             raise LookupError(name)
         value = value[int(name)] if isinstance(value, list) else value[name]

@@ -137,7 +137,7 @@ def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Mo
     cfg = OmegaConf.create(checkpoint["cfg"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        return _task(dictionary, kind).build_model(cfg.model)
+        return _task(dictionary, kind).build_model(cfg.model, from_checkpoint=True)
 
 
 def load(

@@ -164,7 +164,7 @@ def test_settings_of_the_run_may_differ(save):
 def test_settings_of_a_dataclass_and_of_an_old_file(save):
     for make in (
         lambda base: {
-            "cfg": {"model": {"_name": "lm", "rotary_base": base}, "task": {"data": base}}
+            "cfg": {"model": {"_name": "lm", "rotary_base": base}, "task": {"data": str(base)}}
         },
         lambda base: {"args": argparse.Namespace(arch="lm", rotary_base=base)},
     ):

@@ -19,7 +19,10 @@ WRONG = [
     ("cfg.model.encoder_attention_heads", "four", "a whole number from 1"),
     ("cfg.model.encoder_layers", 10**9, "a whole number from 0 to 10000"),
     ("cfg.model.layer_norm_eps", "small", "a number or None"),
+    ("cfg.model.position_encoding", 7, "text or None"),
+    ("cfg.model.encoder_normalize_before", "yes", "True or False"),
     ("cfg.task", "translation", "settings by name"),
+    ("cfg.task._name", [], "text or None"),
     ("args", 5, "the settings of a model"),
     ("optimizer_history", [], "a list, with an entry"),
     ("optimizer_history", None, "a list, with an entry"),
@@ -29,6 +32,8 @@ WRONG = [
     ("extra_state", None, "a dictionary"),
     ("extra_state.train_iterator", [1], "a dictionary or None"),
     ("extra_state.train_iterator.epoch", "two", "a whole number"),
+    ("extra_state.train_iterator.epoch", -1, "a whole number from 0"),
+    ("extra_state.fairseq_posenc", [], "a dictionary or None"),
 ]
 
 
