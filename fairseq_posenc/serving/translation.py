@@ -9,7 +9,6 @@ from fairseq.data import LanguagePairDataset
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.serving.documents import DocumentTranslator
 from fairseq_posenc.serving.inputs import (
     FolderModel,
     batches_by_tokens,
@@ -20,7 +19,7 @@ from fairseq_posenc.serving.inputs import (
     refuse_too_long,
     tokens_of,
 )
-from fairseq_posenc.serving.model_folder import ModelFolder, context_of
+from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.scores import BATCH, Scores, scores_of
 from fairseq_posenc.serving.translate import (
     MAX_LENGTH,
@@ -31,8 +30,6 @@ from fairseq_posenc.serving.translate import (
     Tokens,
     Translator,
 )
-from fairseq_posenc.text.documents import Context
-from fairseq_posenc.text.preparation import Preparation
 
 
 class FairseqEngine:
@@ -101,16 +98,6 @@ class TranslationModel(FolderModel):
         super().__init__(folder, device)
         self._engine = FairseqEngine(self._loaded)
 
-    @property
-    def longest(self) -> Dict[str, int]:
-        """The longest source and target that the model accepts, in tokens with ``</s>``."""
-        return self._engine.longest
-
-    @property
-    def preparation(self) -> Preparation:
-        """The way from raw text to the tokens of the model."""
-        return self._text
-
     def translate(
         self,
         texts: Sequence[str],
@@ -133,39 +120,6 @@ class TranslationModel(FolderModel):
         settings = self._beam("translate", beam, lenpen, max_length)
         translator = Translator(self._text, self._engine, settings, Format())
         return list(translator.translate(texts, max(len(texts), 1)))
-
-    def translate_documents(
-        self,
-        documents: Sequence[Sequence[str]],
-        context: Optional[int] = None,
-        beam: Optional[int] = None,
-        lenpen: Optional[float] = None,
-        max_length: Optional[int] = None,
-    ) -> List[List[str]]:
-        """Translate documents, a list of sentences each; see :class:`DocumentTranslator`.
-
-        Args:
-            documents: raw text, a sentence each; none is empty.
-            context: sentences before a sentence that the model is given with it, by default as in
-                the folder.
-            beam: see :meth:`translate`, as for the others.
-
-        Raises:
-            UsageError: *documents* is no list of lists of texts, or the folder names no context.
-        """
-        for document in documents:
-            check_texts(document, "translate_documents")
-        settings = self._beam("translate_documents", beam, lenpen, max_length)
-        given = (
-            None
-            if context is None
-            else (self._folder.context or Context())._replace(sentences=context)
-        )
-        chosen = context_of(self._folder, given, "translate_documents: context")
-        translator = DocumentTranslator(self._text, self._engine, settings, chosen)
-        lines = [line for document in documents for line in (*document, "")]
-        found = iter(list(translator.translate(lines, max(len(lines), 1))))
-        return [[next(found) for _ in (*document, "")][:-1] for document in documents]
 
     def _beam(
         self, function: str, size: Optional[int], lenpen: Optional[float], longest: Optional[int]

@@ -42,11 +42,6 @@ WRONG_CALLS = {
     "a text for a list": ("language_modeling", lambda m: m.score("cat"), "takes a list of texts"),
     "no text": ("texts", lambda m: m.predict(["cat", None]), "element 1 of the list is None"),
     "lists of two lengths": ("translation", lambda m: m.score(["cat"], []), "1 sources and 0 targ"),
-    "a text for a document": (
-        "translation",
-        lambda m: m.translate_documents(["cat"]),
-        "translate_documents: takes a list of texts",
-    ),
     "a pair for a text": (
         "translation",
         lambda m: m.translate([("cat", "dog")]),
