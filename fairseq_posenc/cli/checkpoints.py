@@ -18,7 +18,7 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.text.subwords import SUBWORDS
+from fairseq_posenc.serving.subwords import SUBWORDS
 
 _FORMAT = place("FORMAT", "a format that `fairseq-posenc list` names, for example hf-roformer")
 #: The texts of a card.

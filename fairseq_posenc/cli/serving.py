@@ -128,8 +128,8 @@ def translate(args: argparse.Namespace) -> None:
     from fairseq_posenc.serving.documents import DocumentTranslator
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
+    from fairseq_posenc.serving.preparation import Preparation
     from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hardware, Translator
-    from fairseq_posenc.text.preparation import Preparation
 
     folder = read_model_folder(args.model)
     at_least(args, **_LEAST, beam=1, n_best=1, max_length=1)

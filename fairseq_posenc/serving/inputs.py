@@ -9,8 +9,8 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
+from fairseq_posenc.serving.preparation import Preparation
 from fairseq_posenc.serving.translate import Tokens
-from fairseq_posenc.text.preparation import Preparation
 
 
 def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:

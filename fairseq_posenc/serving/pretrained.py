@@ -17,7 +17,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import checked_device
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import CHECKPOINT, SETTINGS, ModelFolder, read_model_folder
-from fairseq_posenc.text.preparation import Preparation
+from fairseq_posenc.serving.preparation import Preparation
 
 if TYPE_CHECKING:
     from fairseq_posenc.serving.language_model import LanguageModel

@@ -21,6 +21,7 @@ from fairseq_posenc.serving.inputs import (
     tokens_of,
 )
 from fairseq_posenc.serving.model_folder import ModelFolder, context_of
+from fairseq_posenc.serving.preparation import Preparation
 from fairseq_posenc.serving.scores import BATCH, Scores, scores_of
 from fairseq_posenc.serving.translate import (
     MAX_LENGTH,
@@ -32,7 +33,6 @@ from fairseq_posenc.serving.translate import (
     Translator,
 )
 from fairseq_posenc.text.documents import Context
-from fairseq_posenc.text.preparation import Preparation
 
 
 class FairseqEngine:

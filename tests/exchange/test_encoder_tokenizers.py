@@ -15,9 +15,9 @@ from support.foreign_models import trained
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.huggingface import tokenizer as of_transformers
 from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
-from fairseq_posenc.text import tokenizer as of_transformers
-from fairseq_posenc.text.preparation import Preparation, Text
+from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]
 

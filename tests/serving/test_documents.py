@@ -13,9 +13,9 @@ from fairseq_posenc import cli
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.documents import DocumentTranslator, in_documents
 from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.serving.preparation import Preparation, Text
 from fairseq_posenc.serving.translate import Beam, Hypothesis
 from fairseq_posenc.text.documents import SEPARATOR, Context
-from fairseq_posenc.text.preparation import Preparation, Text
 
 pytest_plugins = ["support.packed_models"]
 LINES = ["a b", "c", "", "d", "", "", "e f", "g", "h"]

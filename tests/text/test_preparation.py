@@ -12,8 +12,9 @@ from support.recipes import error_of
 import fairseq_posenc
 from fairseq_posenc import cli
 from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.text.preparation import Preparation, Text, recorded
-from fairseq_posenc.text.tokenizer import splitter
+from fairseq_posenc.serving.preparation import Preparation, Text
+from fairseq_posenc.text.commands import recorded
+from fairseq_posenc.text.commands import symbol_splitter as splitter
 from tests.text.test_tokenizer import LINES, WORDS, folder_of
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
