@@ -27,6 +27,7 @@ from fairseq_posenc.exchange.subword_check import check_subwords
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.engines import engine_for
+from fairseq_posenc.serving.hub import load_folder
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CARD,
@@ -39,7 +40,6 @@ from fairseq_posenc.serving.model_folder import (
     read_model_folder,
 )
 from fairseq_posenc.serving.preparation import Text
-from fairseq_posenc.serving.pretrained import load_folder
 from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
 from fairseq_posenc.serving.translate import Hardware
 from fairseq_posenc.text.documents import Context

@@ -20,6 +20,9 @@ from fairseq_posenc.exchange.formats import (  # noqa: F401
     Importer,
     Report,
     Wanted,
+    check_flags,
+    exporter_of,
+    importer_of,
     refuse_inexpressible,
     register_format,
 )
