@@ -12,7 +12,7 @@ from support.pretraining import RECIPE
 from support.recipes import bash, check_flags, commands, succeed, trainings
 
 from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.text.preparation import Text
+from fairseq_posenc.serving.preparation import Text
 
 pytest_plugins = ["support.pretraining"]
 

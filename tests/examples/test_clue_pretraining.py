@@ -15,7 +15,7 @@ from support.recipes import check_flags, succeed, trainings
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.text.preparation import Text
+from fairseq_posenc.serving.preparation import Text
 
 pytest_plugins = ["support.chinese"]
 

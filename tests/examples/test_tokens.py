@@ -7,7 +7,7 @@ from fairseq.data import Dictionary, data_utils
 from support.conversion import SYMBOLS
 from support.recipes import EXAMPLES, assert_error, bash, commands, succeed, write
 
-from fairseq_posenc.text.tokenizer import splitter
+from fairseq_posenc.text.commands import symbol_splitter as splitter
 from tests.text.test_tokenizer import WORDS, folder_of
 
 pytest.importorskip("tokenizers", reason="--tokenizer needs it")

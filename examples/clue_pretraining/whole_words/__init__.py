@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_posenc.text.subwords import MARK, unmarked  # importing the package registers it
+from fairseq_posenc.serving.subwords import MARK, unmarked  # importing the package registers it
 
 NAME = "marked_pieces"
 
