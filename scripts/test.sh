@@ -2,13 +2,18 @@
 # Check the code with ruff and mypy, build the documentation, and run the fast tests, in an
 # environment that setup.sh makes or completes.
 #
-#   test.sh [arguments for pytest]     (VENV=.venv)
+#   test.sh [--all] [arguments for pytest]     (VENV=.venv)
 #
-# Arguments are appended to those of pytest: `test.sh -m slow` runs the long tests,
-# `test.sh -n 0 -k rotary` runs tests with rotary in their name one at a time.
+# With --all, the long tests run, too. Arguments are appended to those of pytest: `test.sh -m slow`
+# runs the long tests alone, `test.sh -n 0 -k rotary` tests with rotary in their name, one at a time.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tests="not slow"
+if [[ ${1:-} == --all ]]; then
+    tests=""
+    shift
+fi
 VENV=$(realpath -ms "${VENV:-.venv}")
 scripts/setup.sh --tests "$VENV"
 PATH=$VENV/bin:$PATH
@@ -28,5 +33,5 @@ if [[ -x $VENV/bin/mkdocs ]]; then # needs Python 3.10
     mkdocs build --quiet --strict || status=$?
 fi
 wait "$types" || status=$?
-python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
+python -m pytest -n 2 --dist worksteal -m "$tests" "$@" || status=$?
 exit "$status"

@@ -133,13 +133,12 @@ def score_choices(args: argparse.Namespace) -> None:
     from fairseq_posenc.basics.lines import write_text
     from fairseq_posenc.basics.tables import markdown_table
     from fairseq_posenc.serving import choices as sets
-    from fairseq_posenc.serving.translation import TranslationModel
 
     languages = (str(folder.text.source_lang), str(folder.text.target_lang))
     with contextlib.ExitStack() as stack:  # a file that cannot be written is refused first
         stream = args.json and stack.enter_context(write_text(args.json, "--json"))
         choices = sets.read_choices(args.choices, args.documents, *languages)
-        model = TranslationModel(folder, args.device)
+        model = sets.TranslationModel(folder, args.device)
         scores, dropped = sets.score_choices(model, choices, context)
         found = sets.accuracies(choices, map(sets.is_right, scores))
         if stream:

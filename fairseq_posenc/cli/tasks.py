@@ -70,7 +70,7 @@ def prepare(args: argparse.Namespace) -> None:
     }
     load_plug_in()
     from fairseq_posenc.checkpoints.loader import read_dictionary
-    from fairseq_posenc.text.preparation import Preparation
+    from fairseq_posenc.serving.preparation import Preparation
     from fairseq_posenc.training.reading.alignment import surface_reader
     from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
 

@@ -5,19 +5,111 @@ sentence a higher probability than each variant in which one word is wrong.  The
 are given with their reference translations.
 """
 
+import math
 import os
 import sys
+from argparse import Namespace
 from collections import Counter
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset, LanguagePairDataset
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_of, read_lines, read_pairs
 from fairseq_posenc.basics.records import field
-from fairseq_posenc.serving.translation import TranslationModel
+from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.serving.inputs import (
+    BATCH,
+    batches_by_tokens,
+    load,
+    numbers_of,
+    refuse_too_long,
+    tokens_of,
+)
+from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.serving.preparation import Preparation
+from fairseq_posenc.serving.translate import Tokens
 from fairseq_posenc.text.documents import Context, Pair, with_context
 
 #: Distances of the antecedent above this count as one, as in ContraPro.
 FAR = 3
+
+
+class Scores(NamedTuple):
+    """Log-probabilities of the tokens of a text.
+
+    Args:
+        tokens: the symbols that are predicted.
+        log_probabilities: natural logarithms, of each symbol given what the model sees of the text.
+    """
+
+    tokens: List[str]
+    log_probabilities: List[float]
+
+    @property
+    def total(self) -> float:
+        """Log-probability of the text."""
+        return math.fsum(self.log_probabilities)
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity by token; 1 of an empty text."""
+        return math.exp(-self.total / max(len(self.tokens), 1))
+
+
+@torch.no_grad()
+def scores_of(loaded: Loaded, dataset: FairseqDataset, lengths: Sequence[int]) -> List[Scores]:
+    """The scores of a data set's targets, in its order.
+
+    Args:
+        dataset: a data set of fairseq, with targets.
+        lengths: largest number of tokens in each of its items.
+    """
+    dictionary = loaded.task.target_dictionary
+    scorer = loaded.task.build_generator([loaded.model], Namespace(score_reference=True))
+    found: List[Scores] = [Scores([], [])] * len(lengths)
+    for batch in batches_by_tokens(lengths, BATCH):
+        sample = loaded.move(dataset.collater([dataset[number] for number in batch]))
+        outputs: List[Any] = scorer.generate([loaded.model], sample)
+        for number, (scored,) in zip(sample["id"].tolist(), outputs):
+            values: Tensor = scored["positional_scores"]
+            found[number] = Scores(tokens_of(dictionary, scored["tokens"]), values.tolist())
+    return found
+
+
+class TranslationModel:
+    """A translation model of a model folder that scores translations."""
+
+    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
+        self.preparation = Preparation(folder.text, folder.path)
+        self._loaded = load(folder, device)
+        self.longest = dict(zip(("source", "target"), self._loaded.model.max_positions()))
+
+    def score_tokens(self, sources: Sequence[Tokens], targets: Sequence[Tokens]) -> List[Scores]:
+        """The log-probabilities of translations, in tokens, as many of each."""
+        task = self._loaded.task
+        sides = (
+            [numbers_of(task.source_dictionary, tokens, True) for tokens in sources],
+            [numbers_of(task.target_dictionary, tokens, True) for tokens in targets],
+        )
+        for side, longest in zip(sides, self.longest.values()):
+            refuse_too_long(side, longest, "score")
+        sizes = [np.array([len(text) for text in side]) for side in sides]
+        dataset = LanguagePairDataset(
+            sides[0],
+            sizes[0],
+            task.source_dictionary,
+            sides[1],
+            sizes[1],
+            task.target_dictionary,
+            left_pad_source=task.cfg.left_pad_source,
+            left_pad_target=task.cfg.left_pad_target,
+            shuffle=False,
+        )
+        return scores_of(self._loaded, dataset, np.maximum(*sizes).tolist())
 
 
 class Choice(NamedTuple):

@@ -8,9 +8,9 @@ import sys
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from fairseq_posenc.basics.lines import in_blocks
+from fairseq_posenc.serving.preparation import Preparation
 from fairseq_posenc.serving.translate import Beam, Engine, Format, Tokens, Translator
 from fairseq_posenc.text.documents import Context, Pair, in_pieces, joined, parted, with_context
-from fairseq_posenc.text.preparation import Preparation
 
 
 class _Part(NamedTuple):

@@ -13,9 +13,9 @@ from fairseq_posenc import cli
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.documents import DocumentTranslator, in_documents
 from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.serving.preparation import Preparation, Text
 from fairseq_posenc.serving.translate import Beam, Hypothesis
 from fairseq_posenc.text.documents import SEPARATOR, Context
-from fairseq_posenc.text.preparation import Preparation, Text
 
 pytest_plugins = ["support.packed_models"]
 LINES = ["a b", "c", "", "d", "", "", "e f", "g", "h"]
@@ -121,26 +121,6 @@ def test_streaming_equals_all_at_once_with_real_engines(packed, engine, tmp_path
     assert found[0] == found[1] and len(found[0]) == len(TEXT)
 
 
-def test_from_python_as_with_a_prefix_by_hand(packed):
-    """Each translation is what a search finds that starts from the translations before."""
-    model = fairseq_posenc.from_pretrained(packed)
-    documents = [TEXT[:2], TEXT[3:]]
-    found = model.translate_documents(documents, beam=2, max_length=5)
-    assert model.translate_documents(documents, 2, beam=2, max_length=5) == found
-    for document, translations in zip(documents, found):
-        known = []  # sentences with a translation, which are context
-        for sentence, translation in zip(document, translations):
-            source = [each for one, _ in known[-2:] for each in (*one.split(), SEPARATOR)]
-            prefix = [each for _, one in known[-2:] for each in (*one, SEPARATOR)]
-            beam = Beam(2, 0.6, 1, len(prefix) + 6, 4000)
-            ((best,),) = model._engine.translate([[*source, *sentence.split()]], [prefix], beam)
-            new = best.tokens[len(prefix) :]
-            new = new[: new.index(SEPARATOR)] if SEPARATOR in new else new
-            assert translation == " ".join(new)
-            if new:
-                known.append((sentence, new))
-
-
 # ---- contrastive sets
 
 
@@ -179,7 +159,7 @@ def test_choices_are_scored_by_forced_decoding(packed, score):
         for value, variant in zip(scores, variants):
             dictionary = model.task.target_dictionary
             wanted = [dictionary.index(word) for word in [*variant.split(), "</s>"]]
-            logits = model.model(
+            logits = model.models[0](
                 torch.tensor([numbers]),
                 torch.tensor([len(numbers)]),
                 torch.tensor([[dictionary.eos(), *wanted[:-1]]]),

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.text.control_symbols import as_text
+from fairseq_posenc.exchange.huggingface.control_symbols import as_text
 
 #: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
 ROLES = (
@@ -354,9 +354,3 @@ def _word_pieces(files: Files) -> Any:
         words_of = roformer.JiebaPreTokenizer(numbers)
         tokenizer.pre_tokenizer = splitters.PreTokenizer.custom(words_of)
     return tokenizer
-
-
-def splitter(folder: str) -> Callable[[List[str]], List[str]]:
-    """The function that splits lines into symbols, separated by spaces; see :func:`load`."""
-    split = load(folder).split
-    return lambda lines: [" ".join(symbols) for symbols in split(lines)]
