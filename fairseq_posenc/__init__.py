@@ -11,12 +11,10 @@ it starts without importing fairseq and calls :func:`register` only in commands 
 
 import os
 import sys
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 if TYPE_CHECKING:
     import torch
-
-    from fairseq_posenc.serving.pretrained import PretrainedModel
 
 if __name__ != "fairseq_posenc":  # fairseq imports a --user-dir under the name of its folder
     raise SystemExit(
@@ -43,7 +41,7 @@ def register() -> None:
 
 def from_pretrained(
     folder: "Union[str, os.PathLike[str]]", device: "Union[str, torch.device]" = "cpu"
-) -> "PretrainedModel":
+) -> Any:
     """Load a model folder, as ``fairseq-posenc pack`` and the recipes write it.
 
     Args:
@@ -51,10 +49,10 @@ def from_pretrained(
         device: cpu, or another device of PyTorch such as ``cuda`` or ``cuda:1``.
 
     Returns:
-        by the task of the model, a
-        :class:`~fairseq_posenc.serving.translation.TranslationModel`, a
-        :class:`~fairseq_posenc.serving.masked_lm.MaskedLanguageModel` (classifiers, too), a
-        :class:`~fairseq_posenc.serving.language_model.LanguageModel`, a
+        fairseq's hub interface in evaluation mode, as ``from_pretrained`` of the model's class
+        returns it: a :class:`~fairseq.hub_utils.GeneratorHubInterface` to a translation or language
+        model, a :class:`~fairseq_posenc.serving.hub.SentenceHubInterface` to a masked language
+        model or a classifier.  What answers questions is a
         :class:`~fairseq_posenc.serving.question_answering.SpanModel` or a
         :class:`~fairseq_posenc.serving.question_answering.ChoiceModel`.
 
@@ -62,7 +60,7 @@ def from_pretrained(
         UsageError: it is no model folder, a piece is missing or damaged, or the device cannot be
             used.
     """
-    from fairseq_posenc.serving.pretrained import load_folder
+    from fairseq_posenc.serving.hub import load_folder
 
     return load_folder(os.fspath(folder), device)
 

@@ -2,16 +2,29 @@
 # Check the code with ruff and mypy, build the documentation, and run the fast tests, in an
 # environment that setup.sh makes or completes.
 #
-#   test.sh [arguments for pytest]     (VENV=.venv)
+#   test.sh [--all] [arguments for pytest]     (VENV=.venv)
 #
-# Arguments are appended to those of pytest: `test.sh -m slow` runs the long tests,
-# `test.sh -n 0 -k rotary` runs tests with rotary in their name one at a time.
+# With --all, the long tests run, too. Arguments are appended to those of pytest: `test.sh -m slow`
+# runs the long tests alone, `test.sh -n 0 -k rotary` tests with rotary in their name, one at a time.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tests="not slow"
+if [[ ${1:-} == --all ]]; then
+    tests=""
+    shift
+fi
 VENV=$(realpath -ms "${VENV:-.venv}")
 scripts/setup.sh --tests "$VENV"
 PATH=$VENV/bin:$PATH
+
+# What Snakemake needs contradicts what fairseq needs, so it has an environment of its own.
+export SNAKEMAKE=$VENV/snakemake/bin/snakemake
+if [[ ! -x $SNAKEMAKE ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    python -m venv "$VENV/snakemake"
+    "$VENV/snakemake/bin/pip" install --quiet snakemake ||
+        echo "test.sh: Snakemake cannot be installed; the tests of studies are skipped" >&2
+fi
 
 # Two processes of one thread each: faster than one process of two for models this small.
 export OMP_NUM_THREADS=1
@@ -28,5 +41,5 @@ if [[ -x $VENV/bin/mkdocs ]]; then # needs Python 3.10
     mkdocs build --quiet --strict || status=$?
 fi
 wait "$types" || status=$?
-python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
+python -m pytest -n 2 --dist worksteal -m "$tests" "$@" || status=$?
 exit "$status"

@@ -19,7 +19,7 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import refuse_compressed
 from fairseq_posenc.flags.usage import documented_parser
-from fairseq_posenc.text.subwords import BYTES
+from fairseq_posenc.serving.subwords import BYTES
 
 SPLITS = ("train", "valid", "test")
 SHARE = 20  # valid and test are each one part in this many

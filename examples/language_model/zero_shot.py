@@ -23,7 +23,12 @@ import math
 import os
 import re
 import sys
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from fairseq import utils
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from torch import Tensor
 
 import fairseq_posenc
 from fairseq_posenc.basics.errors import UsageError
@@ -32,6 +37,7 @@ from fairseq_posenc.basics.records import field, texts
 from fairseq_posenc.flags.usage import documented_parser
 
 BLOCK = 64  # questions that are scored together
+BATCH = 4000  # most tokens that are scored together, padding included
 
 
 class Question(NamedTuple):
@@ -135,11 +141,78 @@ def _blocks(asked: Iterator[Question]) -> Iterator[List[Question]]:
     return iter(lambda: list(itertools.islice(asked, BLOCK)), [])
 
 
-def answers(model: Any, asked: Iterator[Question]) -> Iterator[Dict[str, Any]]:
+class Continuation(NamedTuple):
+    """The score of a text that follows another.
+
+    Args:
+        log_probabilities: natural logarithms, of each of its symbols given all before it.
+        greedy: whether each of them is the most probable symbol at its place.
+    """
+
+    log_probabilities: List[float]
+    greedy: bool
+
+
+def first_new(context: Tensor, whole: Tensor) -> int:
+    """The number of tokens that a text (T,) and its beginning (S,) have in common at the start.
+
+    Subwords of the beginning may be others where something follows it; those that change belong to
+    the continuation.
+    """
+    shared = min(len(context), len(whole))
+    differs = context[:shared].ne(whole[:shared]).nonzero()
+    return int(differs[0]) if len(differs) else shared
+
+
+@torch.no_grad()
+def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Continuation]:
+    """Score texts that follow others; the two are split into subwords as one text.
+
+    What is too long for the model loses its beginning.
+
+    Args:
+        hub: fairseq's hub interface to a language model.
+        pairs: a text, and what follows it, with the space between them if there is one.
+
+    Raises:
+        UsageError: a continuation has no token, or more than the model accepts.
+    """
+    model, longest = hub.models[0], hub.models[0].max_positions()
+    contexts = {context: hub.encode(context)[:-1] for context, _ in pairs}
+    texts, counts = [], []
+    for number, (context, continuation) in enumerate(pairs):
+        whole = hub.encode(context + continuation)
+        counts.append(len(whole) - 1 - first_new(contexts[context], whole[:-1]))
+        if not 0 < counts[-1] < longest:
+            raise UsageError(
+                f"continuation {number} of the list has {counts[-1]} tokens, and the model accepts "
+                f"1 to {longest - 1}"
+            )
+        texts.append(whole[-longest:])
+    lengths = list(map(len, texts))
+    dataset = hub.task.build_dataset_for_inference(texts, lengths)
+    order = sorted(range(len(texts)), key=lengths.__getitem__, reverse=True)
+    found: Dict[int, Continuation] = {}
+    while order:
+        some = max(BATCH // lengths[order[0]], 1)
+        batch, order = order[:some], order[some:]
+        inputs = dataset.collater([dataset[number] for number in batch])["net_input"]
+        inputs = utils.apply_to_sample(lambda tensor: tensor.to(hub.device), inputs)
+        rows = model.get_normalized_probs(model(**inputs), log_probs=True).cpu()
+        for row, number in zip(rows, batch):
+            end, count = lengths[number] - 1, counts[number]
+            scored = row[end - count : end]  # row T predicts token T: the input has one more
+            tokens = texts[number][end - count : end]
+            values = scored.gather(1, tokens[:, None])[:, 0].tolist()
+            found[number] = Continuation(values, bool(scored.argmax(1).eq(tokens).all()))
+    return [found[number] for number in range(len(texts))]
+
+
+def answers(hub: Any, asked: Iterator[Question]) -> Iterator[Dict[str, Any]]:
     """Score each choice of each question.
 
     Args:
-        model: a language model of ``fairseq_posenc.from_pretrained``.
+        hub: fairseq's hub interface to a language model.
         asked: the questions.
 
     Returns:
@@ -148,14 +221,14 @@ def answers(model: Any, asked: Iterator[Question]) -> Iterator[Dict[str, Any]]:
     """
     for block in _blocks(asked):
         pairs = [(question.context, choice) for question in block for choice in question.choices]
-        scored = iter(model.score_continuations(pairs))
+        scored = iter(score_continuations(hub, pairs))
         for question in block:
             found = [next(scored) for _ in question.choices]
             yield {
                 "where": question.where,
                 "label": question.label,
-                "log_probabilities": [each.total for each in found],
-                "tokens": [len(each.tokens) for each in found],
+                "log_probabilities": [math.fsum(each.log_probabilities) for each in found],
+                "tokens": [len(each.log_probabilities) for each in found],
                 "greedy": [each.greedy for each in found],
             }
 
@@ -201,10 +274,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if not os.path.isfile(args.file):
         raise UsageError(f"{args.file}: no such file")
     fairseq_posenc.register()
-    model = fairseq_posenc.from_pretrained(args.model, device=args.device)
-    if not hasattr(model, "score_continuations"):
+    hub = fairseq_posenc.from_pretrained(args.model, device=args.device)
+    if not isinstance(getattr(hub, "task", None), LanguageModelingTask):
         raise UsageError(f"{args.model}: is no language model; give the model folder of train.sh")
-    given = list(answers(model, itertools.islice(questions(args.task, args.file), args.limit)))
+    given = list(answers(hub, itertools.islice(questions(args.task, args.file), args.limit)))
     if args.output:
         with write_text(args.output) as stream:
             stream.writelines(json.dumps(answer) + "\n" for answer in given)

@@ -13,21 +13,18 @@ class Reference:
     """A language model of a model folder, with prompts that are the first words of lines."""
 
     def __init__(self, folder, text, count):
-        self._loaded = fairseq_posenc.from_pretrained(folder)
+        hub = fairseq_posenc.from_pretrained(folder)
+        self._model = hub.models[0]
         lines = Path(text).read_text(encoding="utf-8").splitlines()[:count]
         self.prompts = [" ".join(line.split()[:2]) for line in lines]
-        symbols = self._loaded.task.source_dictionary
-        self.numbers = [
-            [END, *(symbols.index(symbol) for symbol in self._loaded.tokens(prompt)[1:])]
-            for prompt in self.prompts
-        ]
+        self.numbers = [[END, *hub.encode(prompt).tolist()[:-1]] for prompt in self.prompts]
         self.continued = list(map(self._continue, self.numbers))
 
     @torch.no_grad()
     def _continue(self, numbers):
         found = list(numbers)
         while len(found) < len(numbers) + STEPS and found[len(numbers) :][-1:] != [END]:
-            logits = self._loaded.model(torch.tensor([found]))[0][0, -1]
+            logits = self._model(torch.tensor([found]))[0][0, -1]
             logits[PAD] = -torch.inf
             found.append(int(logits.argmax()))
         return found

@@ -37,8 +37,8 @@ def main():
     parser.add_argument("model", metavar="MODEL", help="the model folder")
     parser.add_argument("file", metavar="FILE.gguf", help="the file of the converter")
     args = parser.parse_args()
-    loaded = fairseq_posenc.from_pretrained(args.model)
-    decoder, symbols = loaded.model.decoder, loaded.task.source_dictionary
+    hub = fairseq_posenc.from_pretrained(args.model)
+    decoder, symbols = hub.models[0].decoder, hub.task.source_dictionary
     cfg, attention = decoder.cfg, decoder.layers[0].self_attn
     reader = gguf.GGUFReader(args.file)
     field = {name: value.contents() for name, value in reader.fields.items()}
@@ -66,7 +66,7 @@ def main():
     for name, value in expected.items():
         assert field.get(name) == value, f"{name}: {field.get(name)!r}, not {value!r}"
 
-    state = {name: value.numpy() for name, value in loaded.model.state_dict().items()}
+    state = {name: value.numpy() for name, value in hub.models[0].state_dict().items()}
     scale = decoder.embed_scale
     names = {"token_embd": state["decoder.embed_tokens.weight"] * numpy.float32(scale)}
     names["output"] = state["decoder.output_projection.weight"]

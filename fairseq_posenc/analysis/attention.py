@@ -1,6 +1,16 @@
 """Rank and sparsity of a checkpoint's attention matrices, layer by layer.
 
-`fairseq-posenc analyse --help` defines both figures.
+`fairseq-posenc analyse --help` defines both figures. Table 3 of "Implementation and Experiments for
+GAU-based Model" (Liu, section 3.3) has, for a GAU with 128-channel keys at 512 tokens:
+
+    matrix              rank / 512    sparsity
+    q·k                 0.25          ≈ 0
+    softmax(q·k/√d)     0.9983        10.03 %
+    ReLU²(q·k/√d)       0.989         12.49 %
+
+Only encoders are analysed: causal softmax is lower triangular with a positive diagonal, so it
+always has full rank, and half of its entries are masked. A row of zeros counts as sparse, and so do
+the masked keys of a causal masked LM.
 """
 
 from argparse import Namespace

@@ -4,9 +4,10 @@ The files are read as fairseq's commands read them, by the restricted reader, an
 :mod:`~fairseq_posenc.checkpoints.restore` apply.
 """
 
+import contextlib
 import os
 from argparse import Namespace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
 
 import torch
 from fairseq import checkpoint_utils, models, utils
@@ -142,12 +143,38 @@ def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
     return model.eval()
 
 
+#: What to do where data or settings do not fit a checkpoint.
+REMEDY = "give the data folder that it was trained on"
+
+
+@contextlib.contextmanager
+def in_one_line(path: str, remedy: str = REMEDY) -> Iterator[None]:
+    """Name the checkpoint where fairseq cannot load it with its data.
+
+    Args:
+        path: the file.
+        remedy: what to do where data or settings do not fit.
+
+    Raises:
+        UsageError: it could not be loaded.
+    """
+    try:
+        yield
+    except DoesNotFit as error:
+        raise UsageError(f"{path}: {error.reason}; {remedy}") from error
+    except UsageError:
+        raise
+    except Exception as error:  # the type of the error depends on the task
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UsageError(f"{path}: cannot be loaded with its data ({reason}); {remedy}") from error
+
+
 def load(
     *paths: str,
     overrides: Optional[Mapping[str, Any]] = None,
     device: Union[str, torch.device] = "cpu",
     task: Any = None,
-    remedy: str = "give the data folder that it was trained on",
+    remedy: str = REMEDY,
 ) -> Loaded:
     """Load checkpoints.
 
@@ -162,19 +189,10 @@ def load(
         UsageError: a file cannot be loaded, or the device cannot be used.
     """
     device = checked_device(device)
-    try:
+    with in_one_line(paths[0], remedy):
         built, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             list(paths), arg_overrides=dict(overrides or {}), task=task
         )
-    except DoesNotFit as error:
-        raise UsageError(f"{paths[0]}: {error.reason}; {remedy}") from error
-    except UsageError:
-        raise
-    except Exception as error:  # the type of the error depends on the task
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise UsageError(
-            f"{paths[0]}: cannot be loaded with its data ({reason}); {remedy}"
-        ) from error
     found = [model.eval().to(device) for model in built]
     return Loaded(paths[0], found, task, cfg.model, device)
 

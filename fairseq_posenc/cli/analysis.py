@@ -118,18 +118,14 @@ def extrapolation(args: argparse.Namespace) -> None:
                 {'rotary_scaling': 'yarn', 'rotary_scaling_factor': 8}"
 
     Each NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
-    --model-overrides does in fairseq. Runs with the same NAME, such as several seeds, share one
-    curve: the mean of their perplexities, with their range shaded.
+    --model-overrides does. Runs with the same NAME, such as several seeds, share one curve: their
+    mean, with their range shaded.
 
     Context length L: the model reads windows of L tokens, each starting at position 0, and is
-    scored on the last K tokens of each window (--last, by default half of the shortest length),
-    which see the L - K + 1 to L tokens before them. The windows of every L end at the same
-    positions of the text, so all lengths and models are scored on the same tokens and differ only
-    in how far back they see.
-
-    The usual measure cuts the text into blocks of L tokens and scores every token. Longer blocks
-    then look better simply because fewer tokens are near the start of a block. For that measure,
-    run --lengths L --last L one length at a time; an incomplete block at the end is left out.
+    scored on the last K of them (--last, by default half of the shortest length). The windows of
+    every L end at the same positions of the text, so all lengths and models are scored on the same
+    tokens and differ only in how far back they see. For the usual measure, which scores every
+    token of blocks of L tokens, run --lengths L --last L one length at a time.
 
     The curve of a model with a position table ends at the length of the table. A dashed line marks
     the training length. The perplexities are also printed as a table and written to --csv.
@@ -161,38 +157,19 @@ def analyse(args: argparse.Namespace) -> None:
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt --output attention.png
 
-    Table 3 of "Implementation and Experiments for GAU-based Model" (Liu, section 3.3) reports these
-    figures for a GAU with 128-channel keys; this command computes them for any model of this
-    plug-in on any text:
+    The figures of Table 3 of "Implementation and Experiments for GAU-based Model" (Liu, section
+    3.3) for q·k, softmax(q·k/√d) and ReLU²(q·k/√d), over all heads and sequences of a layer of an
+    encoder. Where the paper is silent:
 
-        matrix              rank / 512    sparsity
-        q·k                 0.25          ≈ 0
-        softmax(q·k/√d)     0.9983        10.03 %
-        ReLU²(q·k/√d)       0.989         12.49 %
+    rank: the mean of torch.linalg.matrix_rank in float64 over the length. A singular value counts
+        above --tolerance times the largest of its matrix (the length times float32's epsilon).
+    sparsity: the share of entries at most --threshold times the largest of their row.
 
-    The paper does not say when a singular value or an entry counts as zero, nor which layers, texts
-    and checkpoint the figures come from. Here they are taken over all heads and sequences of a
-    layer:
-
-    rank: the mean of torch.linalg.matrix_rank in float64, divided by the length. A singular value
-        counts if it is above --tolerance times the largest one of its matrix. The default, length
-        times the machine epsilon of float32 (6.1e-5 at 512 tokens), is the one that NumPy and
-        PyTorch use for float32 matrices, the precision in which q and k are computed.
-    sparsity: the share of entries whose magnitude is at most --threshold times the largest in their
-        row; every entry of an all-zero row counts. The default, 1e-3, is about the machine epsilon
-        of float16: added to the largest entry, anything smaller is lost.
-
-    The second and third matrix use the full logits of the layer: terms that an encoding adds to
-    q·k/√d (T5 bias, TUPE, ALiBi) are included, and TUPE divides by √(2d) instead of √d. Later
-    factors, such as that of softmax_plus, are left out, whichever normaliser the model was trained
-    with. Keys masked in a causal masked LM count as zeros.
-
-    Only encoders are analysed. Causal softmax is lower triangular with a positive diagonal: in
-    exact arithmetic it always has full rank, and half of its entries are masked.
+    Terms that an encoding adds to the logits are included; later factors, such as that of
+    softmax_plus, are not.
 
     TEXT is tokenised like the training data, including BPE, in the source language of a translation
-    model. It is cut into sequences of --length tokens, with </s> after each line and, for a masked
-    LM, <s> before each sequence. No token is masked.
+    model, and cut into sequences of --length tokens. No token is masked.
     """
     load_plug_in(args.user_dir)
     from fairseq_posenc.analysis.attention import report

@@ -18,7 +18,7 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.text.subwords import SUBWORDS
+from fairseq_posenc.serving.subwords import SUBWORDS
 
 _FORMAT = place("FORMAT", "a format that `fairseq-posenc list` names, for example hf-roformer")
 #: The texts of a card.
@@ -182,7 +182,7 @@ def model_flags(args: argparse.Namespace) -> None:
 def import_(args: argparse.Namespace) -> None:
     """Convert a model of another toolkit to checkpoint.pt and dict.txt."""
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.formats import importer_of
+    from fairseq_posenc.exchange.shipped import importer_of
     from fairseq_posenc.exchange.transfer import import_checkpoint
 
     importer = importer_of(args.format)
@@ -254,7 +254,7 @@ def export(args: argparse.Namespace) -> None:
 
     overrides = None if args.model_overrides is None else read_overrides(args.model_overrides)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.formats import Wanted, check_flags, exporter_of
+    from fairseq_posenc.exchange.shipped import Wanted, check_flags, exporter_of
 
     exporter = exporter_of(args.format)
     given = {name: value for name, value in vars(args).items() if name in Wanted._fields}

@@ -120,8 +120,8 @@ def translate(args: argparse.Namespace) -> None:
     """
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
+    from fairseq_posenc.serving.preparation import Preparation
     from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hardware, Translator
-    from fairseq_posenc.text.preparation import Preparation
 
     folder = read_model_folder(args.model)
     at_least(args, **_LEAST, beam=1, n_best=1, max_length=1)
@@ -184,23 +184,16 @@ def predict(args: argparse.Namespace) -> None:
         load_plug_in(args.user_dir)
         import torch
 
-        from fairseq_posenc.serving.masked_lm import MaskedLanguageModel
-        from fairseq_posenc.serving.predict import Ensemble, check_same_heads, predicted_lines
+        from fairseq_posenc.serving.hub import loaded_folder
+        from fairseq_posenc.serving.predict import Table, check_same_heads, predicted_lines
 
         if args.threads:
             torch.set_num_threads(args.threads)
         check_same_heads(folders, "--ensemble")
-        models = [MaskedLanguageModel(folder, args.device) for folder in folders]
-        lines = predicted_lines(
-            Ensemble(models, head).predict,
-            head,
-            decoded(stream, args.input or "the input"),
-            args.columns,
-            args.header,
-            args.scores,
-            _buffer_of(args),
-            args.max_tokens,
-        )
+        models = [loaded_folder(folder, args.device) for folder in folders]
+        table = Table(args.columns, args.header, args.scores, _buffer_of(args), args.max_tokens)
+        read = decoded(stream, args.input or "the input")
+        lines = predicted_lines(models, head, read, table)
         total = _count(stream)
         _write(args, lines, total and total - args.header + args.scores)
 

@@ -6,7 +6,7 @@ from typing import Any
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import text
 from fairseq_posenc.cli.command import argument, at_least, command, group, number, several, switch
-from fairseq_posenc.text.subwords import SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
 _FILE = argument("file", metavar="FILE", help="the file or folder to write")
 _TEXTS = argument("texts", nargs="+", metavar="INPUT", help="a text")
@@ -40,7 +40,7 @@ def learn_marked_pieces(args: argparse.Namespace) -> None:
     They are for `apply-subwords marked-pieces`. The texts have spaces between words, as `tokenize
     jieba` writes them. Each Chinese character and each sign becomes a symbol, the rest is split
     into pieces, and all symbols of a word but its first have the mark ##."""
-    from fairseq_posenc.text.subwords import latin_parts
+    from fairseq_posenc.serving.subwords import latin_parts
 
     _learn_merges(args, latin_parts)
 
@@ -188,7 +188,7 @@ def apply_subwords(args: argparse.Namespace) -> None:
     `pack`. The kinds text8, enwik8 and none have no FILE. The kind `like` is that of a data folder,
     in the place of FILE, as a recipe has recorded it there; INPUT is raw text.
     """
-    from fairseq_posenc.text.preparation import splitter
+    from fairseq_posenc.text.commands import splitter
 
     text.map_texts(args, splitter, text.text_from(args))
 
@@ -204,7 +204,8 @@ def join_subwords(args: argparse.Namespace) -> None:
 
     fairseq-posenc join-subwords sentencepiece model output.pieces output.txt
     """
-    from fairseq_posenc.text.preparation import Text, tokens_joiner
+    from fairseq_posenc.serving.preparation import Text
+    from fairseq_posenc.text.commands import tokens_joiner
 
     kind = Text(subwords=args.subwords, subword_file=args.subword_file)
     text.map_texts(args, tokens_joiner, kind)

@@ -7,10 +7,11 @@ from typing import Any, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import argument, at_least, command, number, place, several, switch
-from fairseq_posenc.text.preparation import Text, recorded
-from fairseq_posenc.text.subwords import RAW, SUBWORD_FILES, SUBWORDS
-from fairseq_posenc.text.tokenizer import RESERVED
-from fairseq_posenc.text.words import TOKENIZERS
+from fairseq_posenc.exchange.huggingface.tokenizer import RESERVED
+from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.subwords import RAW, SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.serving.words import TOKENIZERS
+from fairseq_posenc.text.commands import recorded
 
 TEXTS = "Texts are UTF-8, plain or compressed (.gz, .bz2, .xz); - is standard input or output."
 
@@ -166,7 +167,8 @@ def tokenize(args: argparse.Namespace) -> None:
     same. Special symbols get fairseq's names, [UNK] <unk> and so on; "[SEP]" in a text is text.
     """
     from fairseq_posenc.basics.lines import write_text
-    from fairseq_posenc.text import preparation, tokenizer
+    from fairseq_posenc.exchange.dictionary import dictionary
+    from fairseq_posenc.text import commands
 
     given = {"--lang": args.lang, "--dash-splits": args.dash_splits}
     if args.how != "moses":
@@ -178,14 +180,14 @@ def tokenize(args: argparse.Namespace) -> None:
         if args.dictionary is not None:
             raise UsageError(f"--dictionary: {args.how} has no symbols of its own; drop it")
         settings = (args.how, args.lang, args.dash_splits, args.lowercase)
-        map_texts(args, preparation.word_splitter, *settings)
+        map_texts(args, commands.word_splitter, *settings)
         return
     if args.lowercase:
         raise UsageError(f"--lowercase: the tokenizer in {args.how} says so itself; drop it")
     if args.texts:
-        map_texts(args, tokenizer.splitter, args.how)
+        map_texts(args, commands.symbol_splitter, args.how)
     if args.dictionary is not None:
-        content = tokenizer.dictionary(args.how)
+        content = dictionary(args.how)
         with write_text(args.dictionary, "--dictionary") as stream:
             stream.write(content)
 
@@ -202,7 +204,7 @@ def detokenize(args: argparse.Namespace) -> None:
 
     fairseq-posenc detokenize --lang de output.tok.de output.de
     """
-    from fairseq_posenc.text.preparation import word_joiner
+    from fairseq_posenc.text.commands import word_joiner
 
     map_texts(args, word_joiner, args.lang)
 

@@ -1,36 +1,33 @@
 """Formats of other toolkits and engines: importing to checkpoints of this plug-in, and exporting.
 
-:mod:`~fairseq_posenc.exchange.formats` has the registry and the interfaces; importing this package
-registers the formats that are shipped.
+:mod:`~fairseq_posenc.exchange.formats` has the registry and the interfaces.  The first use of a
+name of this package registers the formats that are shipped.
 """
 
-from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
-    causal_lm,
-    ctranslate2_export,
-    gau_alpha,
-    masked_lm,
-    onnx_export,
-    remote_seq2seq,
-    roformer,
-    seq2seq,
-    tupe,
-)
-from fairseq_posenc.exchange.formats import (
-    FORMATS,
-    Exporter,
-    Expressible,
-    ForeignModel,
-    Imported,
-    Importer,
-    Report,
-    Wanted,
-    refuse_inexpressible,
-    register_format,
-)
-from fairseq_posenc.exchange.kinds import CAUSAL, MASKED
-from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import Reader, Vocabulary, renumber
-from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairseq_posenc.exchange.shipped import (
+        CAUSAL,
+        FORMATS,
+        MASKED,
+        CheckpointExporter,
+        Exported,
+        Exporter,
+        Expressible,
+        ForeignModel,
+        Imported,
+        Importer,
+        NativeCheckpoint,
+        Reader,
+        Report,
+        Vocabulary,
+        Wanted,
+        refuse_inexpressible,
+        register_format,
+        renumber,
+    )
 
 __all__ = [
     "CAUSAL",
@@ -52,3 +49,9 @@ __all__ = [
     "register_format",
     "renumber",
 ]
+
+
+def __getattr__(name: str) -> Any:  # on use, because tokenizers do without PyTorch
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.shipped"), name)

@@ -10,9 +10,9 @@ from typing import Any, Collection, Dict, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import causal_names as names
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_names import Names
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.exchange.rope_entries import rope_entries, rope_settings
 

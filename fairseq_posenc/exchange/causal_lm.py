@@ -22,7 +22,6 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import causal_names as names
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.causal_classes import CLASSES, CausalClass
@@ -37,6 +36,7 @@ from fairseq_posenc.exchange.formats import (
     refuse_inexpressible,
     register_format,
 )
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Parameters, Settings
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS

@@ -7,9 +7,9 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.tokenizer import RESERVED
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.text.tokenizer import RESERVED
 
 #: Settings of the output layer, and those of classification heads.
 LM_SETTINGS = ("lm_head", "untie_weights_roberta")

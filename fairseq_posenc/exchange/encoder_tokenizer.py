@@ -14,6 +14,13 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
+from fairseq_posenc.exchange.huggingface.control_symbols import as_text
+from fairseq_posenc.exchange.huggingface.tokenizer import (
+    Files,
+    description,
+    find_files,
+    special_names,
+)
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import DICTIONARY, LEADING, MASK, read_vocabulary
 from fairseq_posenc.exchange.splitters import splitter_of
@@ -25,8 +32,6 @@ from fairseq_posenc.exchange.symbols import (
     write_symbols,
 )
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.text.control_symbols import as_text
-from fairseq_posenc.text.tokenizer import Files, description, find_files, special_names
 
 #: fairseq's names of special symbols, by the entries of config.json for their numbers.
 _ROLES = {

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.exchange import encoder_heads, kinds
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_names import Names
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture
 from fairseq_posenc.exchange.formats import Expressible, ForeignModel
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import PAD, Parameters, Settings
 from fairseq_posenc.exchange.reader import ForeignParameters
 

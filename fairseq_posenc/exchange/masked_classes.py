@@ -7,11 +7,11 @@ rotary, norms first, gated feed-forward, windows     ModernBertForMaskedLM and i
 from typing import Any, Dict
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import masked_names as names
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.masked_class import MaskedClass
 from fairseq_posenc.exchange.modernbert import ModernBert

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.encoder_heads import Architecture, label_entries
 from fairseq_posenc.exchange.encoder_tokenizer import written_tokenizer
 from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS, refuse_inexpressible
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import (
     EMBEDDING,
     ENCODER,

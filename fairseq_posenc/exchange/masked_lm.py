@@ -5,13 +5,13 @@ from typing import List, Optional
 import torch
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import joints
 from fairseq_posenc.exchange.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.causal_names import NORM_1, NORM_2
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture, read_labels
 from fairseq_posenc.exchange.formats import Imported, Importer, register_format
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import (
     EMBEDDING,
     ENCODER,

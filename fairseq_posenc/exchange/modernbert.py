@@ -9,11 +9,11 @@ from typing import Any, Collection, Dict, List, Set
 from fairseq_posenc.attention.local import numbers
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import encoder_heads, joints, kinds
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import masked_names as names
 from fairseq_posenc.exchange.causal_classes import GATED
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import Architecture
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import Parameters, Settings
 from fairseq_posenc.exchange.masked_class import MaskedClass
 from fairseq_posenc.exchange.reader import ForeignParameters

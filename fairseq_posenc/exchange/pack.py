@@ -20,11 +20,15 @@ from fairseq_posenc.checkpoints.reading import (
 from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.exchange.card import card
 from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
+from fairseq_posenc.exchange.dictionary import dictionary
 from fairseq_posenc.exchange.encoder_heads import named_labels
 from fairseq_posenc.exchange.formats import Report, Wanted
+from fairseq_posenc.exchange.huggingface import tokenizer
+from fairseq_posenc.exchange.subword_check import check_subwords
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.engines import engine_for
+from fairseq_posenc.serving.hub import load_folder
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CARD,
@@ -36,11 +40,9 @@ from fairseq_posenc.serving.model_folder import (
     Search,
     read_model_folder,
 )
-from fairseq_posenc.serving.pretrained import load_folder
+from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
 from fairseq_posenc.serving.translate import Hardware
-from fairseq_posenc.text import tokenizer
-from fairseq_posenc.text.preparation import Text
-from fairseq_posenc.text.subwords import KINDS, SUBWORD_FILES, check_subwords
 from fairseq_posenc.training.reading.data import SETTINGS as READING
 from fairseq_posenc.training.tasks import span_prediction
 
@@ -204,7 +206,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
     if folder.text.subwords != "transformers":
         _copy(source, target, "--subword-file")
         return
-    theirs = tokenizer.dictionary(source)  # refuses a folder without a tokenizer
+    theirs = dictionary(source)  # refuses a folder without a tokenizer
     ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
     if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
         raise UsageError(

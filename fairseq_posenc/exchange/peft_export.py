@@ -23,9 +23,9 @@ from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.checkpoints.reading import DIGEST, read_checkpoint
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
 from fairseq_posenc.configuration.fields import computing_fields
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_names import TRANSPOSED, Joint
 from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS, Wanted
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import CAUSAL, TRANSLATION, Settings, kind_of
 from fairseq_posenc.exchange.peft_folder import LowRank, merge, write_adapter
 from fairseq_posenc.exchange.written import Stack, Written

@@ -7,8 +7,9 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.formats import Wanted
 from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.serving.model_folder import CHECKPOINT, SETTINGS, Search, read_model_folder
-from fairseq_posenc.text.preparation import Text, recorded
-from fairseq_posenc.text.subwords import SUBWORD_FILES
+from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.subwords import SUBWORD_FILES
+from fairseq_posenc.text.commands import recorded
 
 #: fairseq-generate's search.
 _SEARCH = Search(beam=5, lenpen=1.0)

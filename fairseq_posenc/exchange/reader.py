@@ -9,8 +9,13 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
+from fairseq_posenc.exchange.dictionary import ordinary_symbols
+from fairseq_posenc.exchange.huggingface.tokenizer import (
+    ROLES,
+    find_files,
+    read_symbols,
+)
 from fairseq_posenc.exchange.kinds import Parameters
-from fairseq_posenc.text.tokenizer import ROLES, find_files, ordinary_symbols, read_symbols
 
 #: The first symbols of vocab.txt, in order.
 FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

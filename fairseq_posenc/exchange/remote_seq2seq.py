@@ -22,9 +22,9 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.encodings import ENCODINGS, all_encodings
 from fairseq_posenc.encodings.base import DistanceBias, Encoding
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.ctranslate2_positions import reach_of
 from fairseq_posenc.exchange.formats import Expressible, refuse_inexpressible, register_format
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.joints import extended, interleaved_to_half, with_halves
 from fairseq_posenc.exchange.kinds import PAD, TRANSLATION, Parameters, Settings
 from fairseq_posenc.exchange.seq2seq import READ, TranslationExporter

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
@@ -41,6 +40,7 @@ from fairseq_posenc.exchange.formats import (
     refuse_inexpressible,
     register_format,
 )
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order

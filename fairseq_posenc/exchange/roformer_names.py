@@ -7,7 +7,6 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.encoder_heads import (
@@ -18,6 +17,7 @@ from fairseq_posenc.exchange.encoder_heads import (
     token_classifier,
 )
 from fairseq_posenc.exchange.formats import Logits
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader
 from fairseq_posenc.flags.options import Layer
 

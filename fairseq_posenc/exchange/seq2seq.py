@@ -14,13 +14,13 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import encodings_by_side
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.formats import (
     Expressible,
     Wanted,
     refuse_inexpressible,
     register_format,
 )
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import TRANSLATION, Settings
 from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.prepared import prepared

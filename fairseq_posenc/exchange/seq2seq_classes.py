@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_names import (
     FC1,
     FC2,
@@ -28,6 +27,7 @@ from fairseq_posenc.exchange.causal_names import (
     V,
 )
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.exchange.seq2seq_names import CROSS_K, CROSS_NORM, CROSS_OUT, CROSS_Q, CROSS_V
 from fairseq_posenc.flags.options import SIDES

@@ -6,10 +6,11 @@ from typing import Dict, List, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Imported, Importer
+from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface.tokenizer import find_files, in_order, read_symbols
 from fairseq_posenc.exchange.kinds import TRANSLATION
 from fairseq_posenc.exchange.reader import (
     LEADING,
@@ -24,7 +25,6 @@ from fairseq_posenc.exchange.seq2seq_folder import TARGET
 from fairseq_posenc.exchange.seq2seq_read import read_parameters
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, reference
 from fairseq_posenc.flags.options import SIDES
-from fairseq_posenc.text.tokenizer import find_files, in_order, read_symbols
 
 #: Signs of a second vocabulary.
 _OF_TARGET = (TARGET, "target_vocab.json")

@@ -3,9 +3,9 @@
 from typing import Any, Dict, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange.causal_names import FC1, FC2, GATE, NORM_1, NORM_2, OUT, Joint, K, Q, V
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.exchange.seq2seq_classes import (
     LENGTHS,

@@ -11,11 +11,11 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.exchange import sentencepiece_file as spm
+from fairseq_posenc.exchange.huggingface.control_symbols import as_text
+from fairseq_posenc.exchange.huggingface.tokenizer import find_files, special_names, spelled
 from fairseq_posenc.exchange.reader import LEADING, MASK
 from fairseq_posenc.exchange.symbols import SEPARATORS, Splitter, replace, split_at_spaces
-from fairseq_posenc.text.control_symbols import as_text
-from fairseq_posenc.text.preparation import Text
-from fairseq_posenc.text.tokenizer import find_files, special_names, spelled
+from fairseq_posenc.serving.preparation import Text
 
 #: How much less probable than the least probable piece an unknown character is.
 _UNKNOWN = 10.0

@@ -10,6 +10,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
+from fairseq import hub_utils
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
@@ -210,9 +211,18 @@ class MaskedLMModel(LowRankModel, HeadedModel):
                 RoBERTa, GPT-2's is no default: fairseq would download it.
             kwargs: further settings of fairseq.
         """
-        return super().from_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, bpe=bpe, **kwargs
+        from fairseq_posenc.serving.hub import interface_of
+
+        found = hub_utils.from_pretrained(
+            model_name_or_path,
+            checkpoint_file,
+            data_name_or_path,
+            archive_map=cls.hub_models(),
+            bpe=bpe,
+            load_checkpoint_heads=True,
+            **kwargs,
         )
+        return interface_of(found)
 
     @classmethod
     def build_model(cls, args: Options, task: FairseqTask) -> "MaskedLMModel":

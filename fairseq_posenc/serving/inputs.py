@@ -1,16 +1,33 @@
 """What the models of model folders read: the checkpoint, texts by number, batches, checks."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
 from fairseq_posenc.serving.translate import Tokens
-from fairseq_posenc.text.preparation import Preparation
+
+#: Largest number of tokens in a batch.
+BATCH = 4000
+
+
+def checkpoint_of(folder: ModelFolder) -> str:
+    """The checkpoint of a model folder.
+
+    Raises:
+        UsageError: there is none, or it is not the one that was packed.
+    """
+    if folder.checkpoint is None:
+        raise UsageError(
+            f"{folder.path}: has a model for CTranslate2 only, which `translate` reads; pack the "
+            "checkpoint for the rest"
+        )
+    folder.check(folder.path, CHECKPOINT)
+    return folder.checkpoint
 
 
 def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
@@ -19,44 +36,7 @@ def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
     Raises:
         UsageError: there is none, it cannot be loaded, or the device cannot be used.
     """
-    if folder.checkpoint is None:
-        raise UsageError(
-            f"{folder.path}: has a model for CTranslate2 only, which `translate` reads; pack the "
-            "checkpoint for the rest"
-        )
-    folder.check(folder.path, CHECKPOINT)
-    return loader.load(folder.checkpoint, overrides=overrides_of(folder), device=device)
-
-
-class FolderModel:
-    """A model of a model folder; text is prepared and restored as the folder says.
-
-    Args:
-        folder: the model folder.
-        device: cpu, or a device of CUDA.
-
-    Attributes:
-        model: fairseq's model, a PyTorch module.
-        task: fairseq's task, with the dictionaries.
-    """
-
-    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._folder, self._text = folder, Preparation(folder.text, folder.path)
-        self._loaded = load(folder, device)
-        self.model, self.task = self._loaded.model, self._loaded.task
-        self._dictionary = self.task.source_dictionary
-
-    def _batch(self, texts: Sequence[Tensor]) -> Tensor:
-        """Texts by number, padded on the right (B, T), on the device of the model."""
-        padded = data_utils.collate_tokens(list(texts), self._dictionary.pad())
-        return self._loaded.move(padded)
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        """A copy, also one in another process, reads the folder again and takes these weights."""
-        return type(self), (self._folder, self._loaded.device), self.model.state_dict()
-
-    def __setstate__(self, weights: Mapping[str, Tensor]) -> None:
-        self.model.load_state_dict(weights)
+    return loader.load(checkpoint_of(folder), overrides=overrides_of(folder), device=device)
 
 
 def overrides_of(folder: ModelFolder) -> Dict[str, Any]:
@@ -119,13 +99,6 @@ def check_texts(texts: object, function: str, *sizes: int) -> None:
         if (1 if isinstance(text, str) else len(parts)) not in (sizes or (1,)):
             wanted = " or ".join(map(str, sizes or (1,)))
             raise UsageError(f"{function}: element {number} of the list is not {wanted} texts")
-
-
-def refuse_below_one(function: str, **numbers: Optional[int]) -> None:
-    """Refuse numbers below 1; *function* is for the message, and None stands for a default."""
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise UsageError(f"{function}: {name} {number}: must be at least 1")
 
 
 def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> None:

@@ -35,9 +35,9 @@ from typing import (
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import digest_of_file
 from fairseq_posenc.basics.lines import json_text, read_json_object, read_lines
-from fairseq_posenc.text.preparation import Text
-from fairseq_posenc.text.subwords import SUBWORD_FILES, SUBWORDS
-from fairseq_posenc.text.words import TOKENIZERS
+from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.serving.words import TOKENIZERS
 
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1

@@ -3,25 +3,23 @@
 Several classifiers for one task average their logits (RoBERTa section 5.1).
 """
 
+import functools
 import sys
-from typing import Callable, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from fairseq.data import data_utils
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import in_blocks
-from fairseq_posenc.serving.masked_lm import (
-    Complain,
-    Example,
-    MaskedLanguageModel,
-    Prediction,
-    prediction_of,
-)
+from fairseq_posenc.serving.inputs import batches_by_tokens
 from fairseq_posenc.serving.model_folder import Head, ModelFolder, refuse_without_head
-from fairseq_posenc.serving.scores import BATCH
 
-#: Predictions for examples; see ``MaskedLanguageModel.predict``.
-Predict = Callable[[List[Example], Complain, int], List[Optional[Prediction]]]
+#: The texts of an example, one or two.
+Example = Tuple[str, ...]
+#: Called with the number, from 0, of an example that is empty, too long or cut, and why.
+Complain = Callable[[int, str], None]
 
 
 def places_of(columns: str, header: Optional[str]) -> List[int]:
@@ -75,55 +73,60 @@ def examples_of(lines: Sequence[str], places: Sequence[int], first: int) -> List
     return found
 
 
+class Table(NamedTuple):
+    """How a table is read and answered."""
+
+    columns: Optional[str] = None  # as for :func:`places_of`; by default as the model was trained
+    header: bool = False  # whether the first line names the columns
+    scores: bool = False  # add the probability of every label, below a line of their names
+    buffer: int = 512  # number of lines to read before they are classified
+    max_tokens: int = 4000  # tokens in a batch
+
+
 def predicted_lines(
-    predict: Predict,
-    head: Head,
-    lines: Iterable[str],
-    columns: Optional[str],
-    has_header: bool,
-    scores: bool,
-    buffer: int,
-    max_tokens: int,
+    models: Sequence[Any], head: Head, lines: Iterable[str], table: Table
 ) -> Iterator[str]:
     """The lines to write: a label and its probability, or a value, for each line of a table.
 
     Args:
-        predict: classifies examples.
+        models: the hub interfaces of classifiers for one task, whose outputs are averaged.
+        head: the head of the first.
         lines: the lines of the table.
-        columns: the columns of the texts, as for :func:`places_of`; by default the first, or the
-            first two for a model of pairs.
-        has_header: whether the first line names the columns.
-        scores: add the probability of every label, below a line of their names.
-        buffer: number of lines to read before they are classified.
+        table: how they are read.
+
+    Raises:
+        UsageError: the columns are not those of the training, or a line lacks one.
     """
-    source, before = iter(lines), int(has_header)
-    header = next(source, "") if has_header else None
-    places = places_of(columns or ("1,2" if head.inputs == 2 else "1"), header)
+    source, before = iter(lines), int(table.header)
+    header = next(source, "") if table.header else None
+    places = places_of(table.columns or ("1,2" if head.inputs == 2 else "1"), header)
     if head.inputs not in (None, len(places)):
         raise UsageError(
-            f"--columns {columns or '1'}: names {len(places)} columns, and the model was trained "
-            f"on {head.inputs} texts at a time"
+            f"--columns {table.columns or '1'}: names {len(places)} columns, and the model was "
+            f"trained on {head.inputs} texts at a time"
         )
     named = [] if head.regression and len(head.labels) == 1 else head.labels
-    if scores:
+    if table.scores:
         yield "\t".join([*(["value"] if head.regression else ["label", "probability"]), *named])
-    for block in in_blocks(source, buffer):
+    for block in in_blocks(source, table.buffer):
         examples = examples_of(block, places, before + 1)
 
         def complain(number: int, reason: str, first: int = before + 1) -> None:
             print(f"line {first + number}: {reason}", file=sys.stderr)
 
-        for prediction in predict(examples, complain, max_tokens):
-            yield _line(prediction, named if scores else [])
+        for logits in averaged(models, examples, complain, table.max_tokens):
+            yield "" if logits is None else _line(logits, head, bool(table.scores and named))
         before += len(block)
 
 
-def _line(prediction: Optional[Prediction], named: Sequence[str]) -> str:
-    if prediction is None:
-        return ""
-    columns = [] if prediction.label is None else [prediction.label]
-    values = [prediction.score, *(prediction.scores[name] for name in named)]
-    return "\t".join(columns + [f"{value:.6f}" for value in values])
+def _line(logits: Tensor, head: Head, scores: bool) -> str:
+    """The columns of the outputs (N,) of a head."""
+    outputs = logits if head.regression else logits.softmax(-1)
+    values = [head.value(output) if head.regression else output for output in outputs.tolist()]
+    best = 0 if head.regression else int(logits.argmax())
+    label = [] if head.regression else [head.labels[best]]
+    shown = [values[best], *(values if scores else [])]
+    return "\t".join([*label, *(f"{value:.6f}" for value in shown)])
 
 
 def check_same_heads(folders: Sequence[ModelFolder], flag: str) -> Head:
@@ -147,40 +150,64 @@ def check_same_heads(folders: Sequence[ModelFolder], flag: str) -> Head:
     return first
 
 
-class Ensemble:
-    """Classifiers for one task as one; each prepares the text as its own folder says.
+def averaged(
+    models: Sequence[Any], examples: Sequence[Example], complain: Complain, max_tokens: int
+) -> List[Optional[Tensor]]:
+    """The averaged outputs (N,) of several models for each example, or None.
 
     Args:
-        models: the classifiers.
-        head: their head.
+        models: the hub interfaces; each prepares text as its own folder says.
+        examples: their texts.
+        complain: the first model speaks for all.
+        max_tokens: tokens in a batch.
     """
 
-    def __init__(self, models: Sequence[MaskedLanguageModel], head: Head) -> None:
-        self._models, self._head = models, head
+    def silent(number: int, reason: str) -> None:
+        pass
 
-    def predict(
-        self, examples: Sequence[Example], complain: Complain, max_tokens: int = BATCH
-    ) -> List[Optional[Prediction]]:
-        """The predictions of the averaged logits; a regression averages its values.
+    outputs = [
+        outputs_of(model, examples, silent if place else complain, max_tokens)
+        for place, model in enumerate(models)
+    ]
+    found: List[Optional[Tensor]] = []
+    for rows in zip(*outputs):
+        read = [row for row in rows if row is not None]
+        found.append(torch.stack(read).mean(0) if len(read) == len(rows) else None)
+    return found
 
-        Args:
-            examples: texts, or pairs of texts.
-            complain: as for :meth:`MaskedLanguageModel.predict`; the first model speaks for all.
 
-        Returns:
-            a prediction for each, or None for those that a model cannot read.
-        """
+@torch.no_grad()
+def outputs_of(
+    model: Any, examples: Sequence[Example], complain: Complain, max_tokens: int
+) -> List[Optional[Tensor]]:
+    """The outputs (N,) of a classifier for each example, or None; see :func:`averaged`."""
+    encoded, places = [], []
+    for place, example in enumerate(examples):
+        numbers = _accepted(model, example, functools.partial(complain, place))
+        if numbers is not None:
+            encoded.append(numbers)
+            places.append(place)
+    found: List[Optional[Tensor]] = [None] * len(examples)
+    for batch in batches_by_tokens(list(map(len, encoded)), max_tokens):
+        padding = model.task.source_dictionary.pad()
+        tokens = data_utils.collate_tokens([encoded[number] for number in batch], padding)
+        logits = model.predict(model.folder.head.name, tokens, return_logits=True).float().cpu()
+        for number, row in zip(batch, logits):
+            found[places[number]] = row
+    return found
 
-        def silent(number: int, reason: str) -> None:
-            pass
 
-        outputs = [
-            model.class_logits(examples, silent if place else complain, max_tokens)
-            for place, model in enumerate(self._models)
-        ]
-        found: List[Optional[Prediction]] = []
-        for rows in zip(*outputs):
-            read = [row for row in rows if row is not None]
-            whole = len(read) == len(rows)
-            found.append(prediction_of(torch.stack(read).mean(0), self._head) if whole else None)
-        return found
+def _accepted(model: Any, texts: Example, complain: Callable[[str], None]) -> Optional[Tensor]:
+    """The numbers (T,) of an example that a model reads, or None."""
+    if not any(text.strip() for text in texts):
+        complain("it is empty; its prediction is left empty")
+        return None
+    numbers: Tensor = model.joined(texts)
+    if len(numbers) <= model.longest:
+        return numbers
+    size = f"it has {len(numbers)} tokens, and the model accepts {model.longest}"
+    if model.cuts:
+        complain(f"{size}; the rest is cut off, as in training")
+        return numbers[: model.longest]
+    complain(f"{size}; its prediction is left empty")
+    return None

@@ -1,27 +1,48 @@
 """Models of model folders that answer questions: by a span of a passage, or by a choice."""
 
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import torch
+from fairseq.data import data_utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.inputs import (
-    FolderModel,
+    BATCH,
     batches_by_tokens,
     check_texts,
+    load,
     numbers_of,
     refuse_too_long,
 )
 from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.scores import BATCH
+from fairseq_posenc.serving.preparation import Preparation
 from fairseq_posenc.training.answering import candidates_of
 from fairseq_posenc.training.reading.alignment import surface_reader, token_offsets
 from fairseq_posenc.training.reading.data import Passage, Record, Split
 from fairseq_posenc.training.reading.spans import Answer
 
 _WINDOWS = 32  # in a batch
+
+
+class FolderModel:
+    """A model of a model folder.
+
+    Args:
+        folder: the model folder.
+        device: cpu, or a device of CUDA.
+
+    Attributes:
+        model: fairseq's model, a PyTorch module.
+        task: fairseq's task, with the dictionaries.
+    """
+
+    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
+        self._folder, self._text = folder, Preparation(folder.text, folder.path)
+        self._loaded = load(folder, device)
+        self.model, self.task = self._loaded.model, self._loaded.task
+        self._dictionary = self.task.source_dictionary
 
 
 class Reply(NamedTuple):
@@ -131,9 +152,10 @@ class ChoiceModel(FolderModel):
         encoded = [numbers[: self._longest] for numbers in encoded]
         scores = torch.zeros(len(encoded))
         for batch in batches_by_tokens(list(map(len, encoded)), BATCH):
-            tokens = self._batch([encoded[number] for number in batch])
+            rows = [encoded[number] for number in batch]
+            tokens = data_utils.collate_tokens(rows, self._dictionary.pad())
             heads = {"features_only": True, "classification_head_name": self._head}
-            scores[batch] = self.model(tokens, **heads)[0][:, 0].float().cpu()
+            scores[batch] = self.model(self._loaded.move(tokens), **heads)[0][:, 0].float().cpu()
         return Choice(int(scores.argmax()), scores.softmax(0).tolist())
 
     def _numbers(self, choice: str, number: int, behind: Tensor) -> Tensor:
@@ -146,3 +168,10 @@ class ChoiceModel(FolderModel):
         before = torch.cat((torch.tensor(start).long(), numbers_of(self._dictionary, tokens, True)))
         between = torch.tensor(separator).long()
         return torch.cat((before[: self._longest_choice], between, behind))
+
+
+#: The models by their tasks.
+MODELS: Dict[str, Callable[[ModelFolder, str], FolderModel]] = {
+    "span_prediction": SpanModel,
+    "sentence_ranking": ChoiceModel,
+}

@@ -7,7 +7,7 @@ import sys
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Protocol, Tuple
 
 from fairseq_posenc.basics.lines import in_blocks
-from fairseq_posenc.text.preparation import Preparation
+from fairseq_posenc.serving.preparation import Preparation
 
 Tokens = List[str]
 

@@ -1,35 +1,15 @@
-"""Translation with fairseq's own beam search: the engine, and models of model folders in Python."""
+"""Translation with fairseq's own beam search."""
 
 from argparse import Namespace
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List
 
-import numpy as np
 import torch
-from fairseq.data import LanguagePairDataset
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.serving.inputs import (
-    FolderModel,
-    batches_by_tokens,
-    check_texts,
-    load,
-    numbers_of,
-    refuse_below_one,
-    refuse_too_long,
-    tokens_of,
-)
+from fairseq_posenc.serving.inputs import batches_by_tokens, load, numbers_of, tokens_of
 from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.scores import BATCH, Scores, scores_of
-from fairseq_posenc.serving.translate import (
-    MAX_LENGTH,
-    Beam,
-    Format,
-    Hardware,
-    Hypothesis,
-    Tokens,
-    Translator,
-)
+from fairseq_posenc.serving.translate import Beam, Hardware, Hypothesis, Tokens
 
 
 class FairseqEngine:
@@ -89,87 +69,3 @@ def engine_of(folder: ModelFolder, hardware: Hardware) -> FairseqEngine:
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
     return FairseqEngine(load(folder, hardware.device))
-
-
-class TranslationModel(FolderModel):
-    """A translation model of a model folder; arguments as for :class:`FolderModel`."""
-
-    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        super().__init__(folder, device)
-        self._engine = FairseqEngine(self._loaded)
-
-    def translate(
-        self,
-        texts: Sequence[str],
-        beam: Optional[int] = None,
-        lenpen: Optional[float] = None,
-        max_length: Optional[int] = None,
-    ) -> List[str]:
-        """Translate texts; one that is empty or too long gives an empty translation.
-
-        Args:
-            texts: raw text, a sentence each.
-            beam: number of hypotheses, by default as in the folder.
-            lenpen: exponent of the length by which scores are divided, by default as in the folder.
-            max_length: longest translation in tokens, by default 200, as for fairseq-generate.
-
-        Raises:
-            UsageError: *texts* is no list of texts, or a number is below 1.
-        """
-        check_texts(texts, "translate")
-        settings = self._beam("translate", beam, lenpen, max_length)
-        translator = Translator(self._text, self._engine, settings, Format())
-        return list(translator.translate(texts, max(len(texts), 1)))
-
-    def _beam(
-        self, function: str, size: Optional[int], lenpen: Optional[float], longest: Optional[int]
-    ) -> Beam:
-        refuse_below_one(function, beam=size, max_length=longest)
-        search = self._folder.search
-        penalty = search.lenpen if lenpen is None else lenpen
-        return Beam(size or search.beam, penalty, 1, longest or MAX_LENGTH, BATCH)
-
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> List[Scores]:
-        """The log-probabilities of given translations, </s> included.
-
-        Args:
-            sources: raw text.
-            targets: a translation of each.
-
-        Raises:
-            UsageError: the lists differ in length, or a text is longer than the model accepts.
-        """
-        check_texts(sources, "score")
-        check_texts(targets, "score")
-        if len(sources) != len(targets):
-            raise UsageError(
-                f"score: there are {len(sources)} sources and {len(targets)} targets; give a "
-                "target for each source"
-            )
-        return self.score_tokens(
-            [self._text.source(text) for text in sources],
-            [self._text.target(text) for text in targets],
-        )
-
-    def score_tokens(self, sources: Sequence[Tokens], targets: Sequence[Tokens]) -> List[Scores]:
-        """See :meth:`score`; *sources* and *targets* are tokens, as many of each."""
-        task = self.task
-        sides = (
-            [numbers_of(task.source_dictionary, tokens, True) for tokens in sources],
-            [numbers_of(task.target_dictionary, tokens, True) for tokens in targets],
-        )
-        for side, longest in zip(sides, self._engine.longest.values()):
-            refuse_too_long(side, longest, "score")
-        sizes = [np.array([len(text) for text in side]) for side in sides]
-        dataset = LanguagePairDataset(
-            sides[0],
-            sizes[0],
-            task.source_dictionary,
-            sides[1],
-            sizes[1],
-            task.target_dictionary,
-            left_pad_source=task.cfg.left_pad_source,
-            left_pad_target=task.cfg.left_pad_target,
-            shuffle=False,
-        )
-        return scores_of(self._loaded, dataset, np.maximum(*sizes).tolist())

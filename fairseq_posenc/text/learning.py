@@ -15,8 +15,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, replace_file
 from fairseq_posenc.basics.lines import json_text, read_texts, write_text
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.text.subwords import can_be_symbol, in_characters
-from fairseq_posenc.text.tokenizer import ROLES
+from fairseq_posenc.exchange.huggingface.tokenizer import ROLES
+from fairseq_posenc.serving.subwords import can_be_symbol, in_characters
 
 SEED = 1  # seed of the choice of lines that SentencePiece learns from
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary, data_utils
 from support.language_models import PREPARE, wikitext
 from support.recipes import assert_error, bash, commands, recipe_module, succeed
 
-from fairseq_posenc.text.subwords import BYTES
+from fairseq_posenc.serving.subwords import BYTES
 
 characters = recipe_module("language_model", "characters")
 

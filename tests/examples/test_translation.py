@@ -8,7 +8,7 @@ import sacrebleu
 from support.recipes import EXAMPLES, environment, recipe_module, succeed, write
 from support.recipes import bash as run_script
 
-from fairseq_posenc.text.preparation import Preparation, Text
+from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest.importorskip("sentencepiece", reason="the recipes need sentencepiece")
 

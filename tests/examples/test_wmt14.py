@@ -18,7 +18,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from support.commands import ROOT
 from support.recipes import WMT14, bash, environment, succeed
 
-from fairseq_posenc.text.words import words_of
+from fairseq_posenc.serving.words import words_of
 
 ENGLISH = "the a cat dog house sees finds likes and old well-known small e-mail quickly today"
 GERMAN = "die eine Katze Hund Haus sieht findet mag und alt wohl-bekannt klein E-Mail schnell heute"

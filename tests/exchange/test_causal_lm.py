@@ -10,7 +10,7 @@ from support.conversion import convert
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.causal_classes import CLASSES
 from fairseq_posenc.exchange.kinds import CAUSAL, PAD
-from fairseq_posenc.text.preparation import Preparation, Text
+from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]
 

@@ -15,9 +15,9 @@ from support.foreign_models import trained
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.dictionary import dictionary
 from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
-from fairseq_posenc.text import tokenizer as of_transformers
-from fairseq_posenc.text.preparation import Preparation, Text
+from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]
 
@@ -126,7 +126,7 @@ def test_raw_text_gives_the_logits_of_fairseq(format, kind, transformers, tmp_pa
 def _dictionary(subwords, file, preparation):
     """The symbols of a dict.txt: all of a tokenizer of transformers, or those of a text."""
     if subwords == "transformers":
-        lines = of_transformers.dictionary(str(file)).splitlines()
+        lines = dictionary(str(file)).splitlines()
         return [line.rpartition(" ")[0] for line in lines]
     found = Dictionary()
     for line in TRAIN[:20]:
@@ -164,6 +164,8 @@ def test_a_model_folder_is_exported_with_its_labels_and_subwords(transformers, t
     packed: Any = fairseq_posenc.from_pretrained(str(tmp_path / "packed"))
     with torch.no_grad():
         theirs = model.eval()(**tokenizer(TEST, return_tensors="pt", padding=True)).logits
-    for row, ours in zip(theirs.softmax(-1), packed.predict(TEST)):
-        assert ours.label == model.config.id2label[int(row.argmax())]
-        assert ours.score == pytest.approx(float(row.max()), abs=1e-5)
+        head = packed.folder.head
+        ours = [packed.predict(head.name, packed.encode(text)).exp()[0] for text in TEST]
+    assert head.labels == [model.config.id2label[number] for number in range(len(head.labels))]
+    for row, found in zip(theirs.softmax(-1), ours):
+        assert found.tolist() == pytest.approx(row.tolist(), abs=1e-5)

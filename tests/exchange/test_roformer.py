@@ -20,7 +20,8 @@ from support.foreign_models import trained
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
-from fairseq_posenc.exchange import huggingface, roformer_names
+from fairseq_posenc.exchange import roformer_names
+from fairseq_posenc.exchange.huggingface import folder
 from fairseq_posenc.exchange.roformer_names import sine_table
 from fairseq_posenc.layers.heads import SpanBoundaryHead
 
@@ -211,9 +212,9 @@ def test_what_they_cannot_express(tmp_path, heads, settings, words):
 
 def test_activations():
     """Activations of fairseq that transformers has under another name, and those it has not."""
-    assert huggingface.activation_for("gelu_fast", "checkpoint.pt") == "gelu_new"
+    assert folder.activation_for("gelu_fast", "checkpoint.pt") == "gelu_new"
     with pytest.raises(UsageError, match="checkpoint.pt: --activation-fn relu_squared"):
-        huggingface.activation_for("relu_squared", "checkpoint.pt")
+        folder.activation_for("relu_squared", "checkpoint.pt")
 
 
 def test_symbols_they_reserve(tmp_path):

@@ -13,7 +13,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.sentencepiece_file import read_pieces
 from fairseq_posenc.exchange.splitters import Subwords, splitter_of
 from fairseq_posenc.exchange.symbols import TRANSLATION_MARKS, write_symbols
-from fairseq_posenc.text.preparation import Preparation, Text
+from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]
 

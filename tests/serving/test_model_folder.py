@@ -18,8 +18,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.translate import Hardware
-from fairseq_posenc.text.preparation import Text
 
 WHY = "an extra: the engine of the exported models"
 MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]

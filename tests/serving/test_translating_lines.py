@@ -6,8 +6,8 @@ import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.serving.preparation import Preparation, Text
 from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hypothesis, Translator
-from fairseq_posenc.text.preparation import Preparation, Text
 
 
 class Reverse:

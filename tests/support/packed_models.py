@@ -18,6 +18,7 @@ MODELS = {
     "texts": ("sentence_prediction", TRUNCATE),
     "pairs": ("sentence_prediction", PAIRS),
     "roberta": ("sentence_prediction", {**PAIRS, "separator_token": 2}),
+    "bare": ("sentence_prediction", {**PAIRS, "init_token": None}),
     "spans": ("span_prediction", {}),
     "choices": ("sentence_ranking", {}),
     "separated": ("sentence_ranking", {"separator_token": 2, "max_option_length": 3}),

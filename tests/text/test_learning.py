@@ -2,7 +2,6 @@
 
 import os
 import random
-from types import SimpleNamespace
 
 import pytest
 from fairseq.data import Dictionary
@@ -10,11 +9,10 @@ from support.recipes import error_of, write
 
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.cli import main
-from fairseq_posenc.serving.masked_lm import MaskedLanguageModel
-from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.text import learning, tokenizer
-from fairseq_posenc.text.preparation import Preparation, Text
-from fairseq_posenc.text.subwords import KINDS, in_characters
+from fairseq_posenc.exchange.dictionary import dictionary as lines_of
+from fairseq_posenc.serving.preparation import Preparation, Text
+from fairseq_posenc.serving.subwords import KINDS, in_characters
+from fairseq_posenc.text import commands, learning
 
 
 def learn(kind, *arguments):
@@ -157,22 +155,19 @@ def test_byte_level_bpe_has_the_asked_size_and_loses_nothing(tmp_path, flags):
     folder, size = str(tmp_path / "tokenizer"), 270
     source = write(tmp_path / "in", LEARNED)
     learn("byte-bpe", "--vocabulary-size", size, *flags, folder, source)
-    (tmp_path / "dict.txt").write_text(tokenizer.dictionary(folder), encoding="utf-8")
+    (tmp_path / "dict.txt").write_text(lines_of(folder), encoding="utf-8")
     dictionary = Dictionary.load(str(tmp_path / "dict.txt"))
     assert len(dictionary) - dictionary.nspecial == size
     text = Text(subwords="transformers", subword_file="tokenizer")
     model = Preparation(text, str(tmp_path))
     for line in LEARNED + OTHERS:
-        (binarised,) = tokenizer.splitter(folder)([line])
+        (binarised,) = commands.symbol_splitter(folder)([line])
         assert model.source(line) == binarised.split()
         numbers = dictionary.encode_line(binarised, add_if_not_exist=False, append_eos=False)
         assert dictionary.unk() not in numbers
         wanted = line.lower() if flags else line
         assert model.text(binarised.split()) == wanted or "</s>" in line
     assert len(model.source("the cats")) < 6
-    reader = SimpleNamespace(_folder=ModelFolder("", "masked_lm", text), _text=model)
-    found = MaskedLanguageModel._symbols(reader, "the <mask> sat.")
-    assert found == [*model.source("the"), "<mask>", *model.source(" sat.")]
 
 
 def test_carriage_returns_at_the_ends_of_lines_are_no_symbols(tmp_path):

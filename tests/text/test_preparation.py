@@ -12,8 +12,9 @@ from support.recipes import error_of
 import fairseq_posenc
 from fairseq_posenc import cli
 from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.text.preparation import Preparation, Text, recorded
-from fairseq_posenc.text.tokenizer import splitter
+from fairseq_posenc.serving.preparation import Preparation, Text
+from fairseq_posenc.text.commands import recorded
+from fairseq_posenc.text.commands import symbol_splitter as splitter
 from tests.text.test_tokenizer import LINES, WORDS, folder_of
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
@@ -156,29 +157,26 @@ def imported(tmp_path, kind, **settings):
 
 def test_the_tokenizers_own_mask_is_filled(tmp_path):
     _, _, model = imported(tmp_path, "RoFormerForMaskedLM")
-    filled = [model.fill_mask(f"the {mask} ran", top_k=3) for mask in ("[MASK]", "<mask>")]
+    filled = [model.fill_mask(f"the {mask} ran", topk=3) for mask in ("[MASK]", "<mask>")]
     assert filled[0] == filled[1]
-    word = next(each for each in filled[0] if each.token.isalpha())
-    assert word.text == f"the {word.token} ran"
+    for text, _, word in filled[0]:
+        assert text == f"the {word} ran"
 
 
 @torch.no_grad()
 def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
     """From text to probabilities: tokens, separators, segments and weights."""
     theirs, symbols, model = imported(tmp_path, "RoFormerForSequenceClassification", num_labels=3)
-    examples = [("我爱 the cats", "在公园里散步。"), "the cat ran"]
     names = {"<s>": "[CLS]", "</s>": "[SEP]"}
-    for example, prediction in zip(examples, model.predict(examples)):
-        texts = [example] if isinstance(example, str) else example
-        tokens = model.tokens(*texts)
+    for texts in (("我爱 the cats", "在公园里散步。"), ("the cat ran",)):
+        row = model.encode(*texts)
+        tokens = [model.task.source_dictionary[number] for number in row.tolist()]
         first = tokens.index("</s>") + 1
         numbers = [symbols.index(names.get(token, token)) for token in tokens]
         segments = [0] * first + [1] * (len(tokens) - first)
         logits = theirs(torch.tensor([numbers]), token_type_ids=torch.tensor([segments])).logits[0]
-        assert list(prediction.scores) == ["0", "1", "2"]
-        assert list(prediction.scores.values()) == pytest.approx(
-            logits.softmax(-1).tolist(), abs=1e-5
-        )
+        found = model.predict(model.folder.head.name, row, return_logits=True)[0]
+        assert found.tolist() == pytest.approx(logits.tolist(), abs=1e-5)
         assert tokens.count("</s>") == len(texts)
     with pytest.raises(ValueError, match="fine-tuned as a classifier"):
         model.fill_mask("the <mask>")

@@ -10,13 +10,13 @@ from support.recipes import error_of, recipe_module, write
 
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.cli import main
-from fairseq_posenc.text.preparation import Preparation, Text
-from fairseq_posenc.text.subwords import (
+from fairseq_posenc.exchange.subword_check import check_subwords
+from fairseq_posenc.serving.preparation import Preparation, Text
+from fairseq_posenc.serving.subwords import (
     BYTES,
     KINDS,
     SUBWORD_FILES,
     can_be_symbol,
-    check_subwords,
     in_pieces,
 )
 

@@ -8,8 +8,9 @@ from fairseq.data import Dictionary
 from support.conversion import SYMBOLS, refuses
 
 from fairseq_posenc.cli import main
+from fairseq_posenc.exchange.huggingface.tokenizer import find_files, load, read_symbols
 from fairseq_posenc.exchange.reader import read_vocabulary
-from fairseq_posenc.text.tokenizer import find_files, load, read_symbols, splitter
+from fairseq_posenc.text.commands import symbol_splitter as splitter
 
 tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
 transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")

@@ -9,8 +9,8 @@ from support.commands import programs
 from support.recipes import error_of, write
 
 from fairseq_posenc.cli import main
+from fairseq_posenc.serving.words import joiner_of, words_of
 from fairseq_posenc.text import parallel
-from fairseq_posenc.text.words import joiner_of, words_of
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_joining_undoes_splitting():
 
 
 def test_case_changes_after_jieba_has_split(monkeypatch):
-    from fairseq_posenc.text import words
+    from fairseq_posenc.serving import words
 
     seen = []
     monkeypatch.setattr(

@@ -6,15 +6,12 @@ Each entry of :data:`KINDS` is a way in which recipes and model folders split te
 import contextlib
 import io
 import re
-from collections import Counter
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.text import tokenizer
-from fairseq_posenc.text.tokenizer import RESERVED
-from fairseq_posenc.text.words import Join, Split
+from fairseq_posenc.serving.words import Join, Split
 
 #: The beginning of all symbols of a Chinese word but its first, as in WordPiece.
 MARK = "##"
@@ -22,6 +19,8 @@ _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character; letters and digits of other scripts together; any other sign.
 _PARTS = re.compile(f"[{_HAN}]|[^\\W_{_HAN}]+|\\S")
 _BESIDE_HAN = re.compile(f"(?<=[{_HAN}]) | (?=[{_HAN}])")
+#: The symbols that some kind of subwords marks.
+_MARKED = re.compile(f".+@@$|\u2581|{MARK}.")
 #: The symbol of each byte that a kind knows.  Their numbers do not depend on the text, so that a
 #: model can read any text.
 BYTES: Dict[str, Dict[int, str]] = {
@@ -41,7 +40,7 @@ class Subwords(NamedTuple):
 
 
 def _none(path: Optional[str]) -> Subwords:
-    return Subwords(str.split, " ".join, makes=lambda symbol: _kind_of(symbol) is None)
+    return Subwords(str.split, " ".join, makes=lambda symbol: not _MARKED.match(symbol))
 
 
 def _merges(path: Optional[str]) -> Any:
@@ -135,6 +134,8 @@ def _marked_pieces(path: Optional[str]) -> Subwords:
 
 def can_be_symbol(word: str) -> bool:
     """True if a word can be told from characters and from fairseq's own symbols."""
+    from fairseq_posenc.exchange.huggingface.tokenizer import RESERVED
+
     return len(word) > 1 and not word.startswith(MARK) and word not in RESERVED
 
 
@@ -171,8 +172,10 @@ def _sentencepiece(path: Optional[str]) -> Subwords:
 
 
 def _transformers(path: Optional[str]) -> Subwords:
+    from fairseq_posenc.exchange.huggingface import tokenizer
+
     loaded = tokenizer.load(str(path))
-    return Subwords(lambda line: loaded.split([line])[0], loaded.join, loaded.mask)
+    return Subwords(loaded.split, loaded.join, loaded.mask)
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:
@@ -214,57 +217,3 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
 SUBWORDS = tuple(SUBWORD_FILES)
 #: The kinds that take a line as it is, with all its white space.
 RAW = ("transformers", "text8", "enwik8")
-#: The marks that the symbols of some kinds have.
-_MARKS = {
-    "subword-nmt": re.compile(".+@@$"),
-    "sentencepiece": re.compile("\u2581"),
-    "marked-pieces or marked-words": re.compile(f"{MARK}."),
-}
-#: The largest share of symbols that may not fit.  The subwords of a model were measured at 0 to
-#: 0.2 %; those of another text, or of another size, at 5 % or more.
-_STRANGE = 0.03
-
-
-def _kind_of(symbol: str) -> Optional[str]:
-    """The kind whose mark a symbol has, or None."""
-    return next((kind for kind, mark in _MARKS.items() if mark.match(symbol)), None)
-
-
-def check_subwords(
-    kind: str,
-    subwords: Subwords,
-    symbols: Sequence[str],
-    texts: Sequence[List[str]],
-    shown: str,
-) -> None:
-    """Refuse subwords that are not those of a model.
-
-    Args:
-        kind: one of :data:`SUBWORDS`.
-        subwords: what its entry in :data:`KINDS` made.
-        symbols: the symbols of the model's dictionary, without fairseq's own.
-        texts: some of the model's data in symbols, or none.
-        shown: the flag that sets the subwords, with its value.
-
-    Raises:
-        UsageError: many symbols of the dictionary cannot come from the subwords, or these split
-            the texts into many that the dictionary does not have.
-    """
-    known = set(symbols)
-    words = (lambda text: unmarked(" ".join(text))) if "marked" in kind else subwords.join
-    again = [symbol for text in texts for symbol in subwords.split(words(text))]
-    for split, fits, fault in (
-        (symbols, subwords.makes, "of the dictionary's symbols are not among them"),
-        (again, known.__contains__, "of the data, split by them, are not in the dictionary"),
-    ):
-        strange = [symbol for symbol in split if not fits(symbol)]
-        if len(strange) > _STRANGE * len(split):
-            marks = Counter(map(_kind_of, symbols))
-            theirs = max(_MARKS, key=marks.__getitem__)
-            marked = kind not in theirs and marks[theirs] > _STRANGE * len(symbols)
-            instead = f"--subwords {theirs} and its file" if marked else "those of the training"
-            raise UsageError(
-                f"{shown}: {len(strange) / len(split):.0%} {fault} "
-                f"({', '.join(list(dict.fromkeys(strange))[:3])}); give {instead}, or "
-                "--trust-subwords to pack these"
-            )

@@ -1,0 +1,224 @@
+"""Model folders from Python: fairseq's hub interfaces, prepared by the folder."""
+
+import inspect
+from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+
+import torch
+import torch.nn.functional as F
+from fairseq import hub_utils
+from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.models.roberta import RobertaHubInterface, RobertaModel
+from torch import Tensor, nn
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
+from fairseq_posenc.checkpoints.settings import task_settings
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving.inputs import (
+    checkpoint_of,
+    numbers_of,
+    overrides_of,
+    refuse_too_long,
+)
+from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_model_folder
+from fairseq_posenc.serving.pretrained import BPE, SHOWN
+
+MASK = "<mask>"
+_CLASSIFIERS = "sentence_prediction"
+#: The BPE that fairseq's RoBERTa downloads unless told otherwise.
+_DEFAULT = "gpt2"
+_READING = ("span_prediction", "sentence_ranking")
+_MASKED = ("masked_lm", "masked_lm_pairs", _CLASSIFIERS)
+_TASKS = ("translation", "language_modeling", "language_modeling_with_memory", *_MASKED, *_READING)
+
+
+class SentenceHubInterface(RobertaHubInterface):
+    """fairseq's interface to a masked language model or a classifier, for a model folder.
+
+    Texts and pairs are put together as the task of the folder does it in training.
+
+    Args:
+        cfg: all settings.
+        task: the task.
+        model: the model.
+        folder: the model folder.
+
+    Attributes:
+        longest: the largest number of tokens that the model and the task accept.
+        cuts: whether the task cuts longer texts.
+    """
+
+    def __init__(self, cfg: Any, task: Any, model: Any, folder: ModelFolder) -> None:
+        super().__init__(cfg, task, model)
+        settings, self.folder = task_settings(task), folder
+        if folder.task == _CLASSIFIERS:
+            self._first, self._separator = settings.init_token, settings.separator_token
+        else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
+            pairs = getattr(model, "reads_pairs", False)
+            end = task.source_dictionary.eos()
+            # --separator-token is a setting of masked_lm_pairs
+            one = pairs and option(settings, "separator_token") is None
+            self._first, self._separator = task.source_dictionary.bos(), None if one else end
+        self.cuts = str(option(settings, "shorten_method")) == "truncate"
+        longest: int = model.max_positions()
+        self.longest = min(longest, option(settings, "max_positions", longest))
+
+    def encode(self, sentence: str, *addl_sentences: str, no_separator: bool = False) -> Tensor:
+        """A text, a pair or more texts by number (T,), cut where the training cut them.
+
+        Args:
+            sentence: raw text.
+            addl_sentences: the second text of a pair, and further ones.
+            no_separator: leave out the separator of the task.
+        """
+        found = self.joined((sentence, *addl_sentences), no_separator)
+        return found[: self.longest] if self.cuts else found
+
+    def joined(self, texts: Sequence[str], no_separator: bool = False) -> Tensor:
+        """See :meth:`encode`; nothing is cut off."""
+        symbols = [self.bpe.encode(text).split() for text in texts]
+        return self._numbers(symbols, None if no_separator else self._separator)
+
+    def _numbers(self, texts: Sequence[List[str]], separator: Any) -> Tensor:
+        parts = []
+        for number, symbols in enumerate(texts):
+            before = separator if number else self._first
+            parts.append(torch.tensor([] if before is None else [before], dtype=torch.long))
+            parts.append(numbers_of(self.task.source_dictionary, symbols, end=True))
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def fill_mask(self, masked_input: str, topk: int = 5) -> List[Tuple[str, float, str]]:
+        """The most probable symbols in the place of ``<mask>``, best first.
+
+        Args:
+            masked_input: raw text with one ``<mask>``, or the mask of the folder's tokeniser, such
+                as ``[MASK]``.
+            topk: number of symbols.
+
+        Returns:
+            for each the text with it, its probability, and the text of the symbol.
+
+        Raises:
+            UsageError: there is no mask, or more than one, the text is too long, or the model was
+                fine-tuned as a classifier.
+        """
+        if self.folder.head is not None:
+            raise UsageError(
+                f"fill_mask: {self.folder.path} was fine-tuned as a classifier, not as a language "
+                "model; give the folder of the model before fine-tuning"
+            )
+        text = self.bpe.preparation
+        spans = masked_input.replace(text.mask, MASK).split(MASK)
+        if len(spans) != 2 or topk < 1:
+            raise UsageError(
+                f"fill_mask: the text has {len(spans) - 1} times {MASK}, and topk is {topk}; give "
+                "one mask, and a number from 1 on"
+            )
+        before, after = spans
+        # in byte-level BPE, the symbol of a word holds the space before it; so does the mask
+        start = before.rstrip() if self.folder.text.subwords == "transformers" else before
+        parts = [self.bpe.encode(part).split() for part in (start, after)]
+        numbers = self._numbers([[*parts[0], MASK, *parts[1]]], None)
+        refuse_too_long([numbers], self.longest, "fill_mask")
+        place = numbers.eq(self.task.source_dictionary.index(MASK)).nonzero()[0]
+        logits = self.model(numbers[None].to(self.device))[0][0, place[0]].float()
+        values, found = logits.softmax(-1).topk(min(topk, len(logits)))
+        words = [text.restore([self.task.source_dictionary[number]]) for number in found.tolist()]
+        texts = [before + word + after for word in words]
+        return list(zip(texts, values.tolist(), words))
+
+    def predict(self, head: str, tokens: Tensor, return_logits: bool = False) -> Tensor:
+        """The log-probabilities (B, N) of the classes, or the logits.
+
+        Args:
+            head: the name of a classification head.
+            tokens: texts by number, (T,) or (B, T) with padding.
+            return_logits: return what the head computes, which for a regression is its value.
+
+        Raises:
+            UsageError: a text is longer than the model accepts.
+        """
+        tokens = tokens[None] if tokens.dim() == 1 else tokens
+        refuse_too_long(list(tokens), self.longest, "predict")
+        logits: Tensor
+        logits, _ = self.model(
+            tokens.to(self.device), features_only=True, classification_head_name=head
+        )
+        return logits if return_logits else F.log_softmax(logits, dim=-1)
+
+
+def opened(
+    folder: ModelFolder,
+    from_pretrained: Callable[..., Dict[str, Any]],
+    checkpoint_file: str = "model.pt",
+    **settings: Any,
+) -> Dict[str, Any]:
+    """What fairseq's ``from_pretrained`` returns for a model folder, and the folder.
+
+    Args:
+        folder: the model folder.
+        from_pretrained: fairseq's function.
+        checkpoint_file: the checkpoint, if it is not that of the folder.
+        settings: further settings of fairseq.
+
+    Raises:
+        UsageError: a file is not the one that was packed, or the model cannot be loaded.
+    """
+    checkpoint_of(folder)
+    if settings.get("bpe") in (None, "", _DEFAULT):
+        settings.pop("bpe", None)
+    settings = {**overrides_of(folder), "bpe": BPE, "model_folder": folder.path, **settings}
+    data, file = settings.pop("data"), checkpoint_file.replace("model.pt", CHECKPOINT)
+    with in_one_line(folder.path, "pack the model again"):
+        found = from_pretrained(folder.path, file, data, **settings)
+    _check_head(folder, found["models"][0])
+    return {**found, "folder": folder}
+
+
+def _check_head(folder: ModelFolder, model: Any) -> None:
+    """Refuse a description with another head, or with other classes, than the model has."""
+    head = folder.head
+    if head is None:
+        return
+    known = model.classification_heads
+    size = known[head.name].out_proj.out_features if head.name in known else 0
+    if size != len(head.labels):
+        raise UsageError(
+            f"{folder.path}: model.json names {len(head.labels)} outputs of the head {head.name}, "
+            f"and the checkpoint has {size}; pack the model again"
+        )
+
+
+def interface_of(found: Dict[str, Any]) -> Any:
+    """The hub interface to what ``from_pretrained`` of :mod:`fairseq.hub_utils` has returned."""
+    cfg, task, models = found["args"], found["task"], found["models"]
+    if not isinstance(models[0], RobertaModel):
+        return GeneratorHubInterface(cfg, task, models)
+    if "folder" in found:
+        return SentenceHubInterface(cfg, task, models[0], found["folder"])
+    return RobertaHubInterface(cfg, task, models[0])
+
+
+def load_folder(path: str, device: Union[str, torch.device]) -> Any:
+    """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
+    folder = read_model_folder(path, SHOWN)
+    if folder.task not in _TASKS:
+        raise UsageError(
+            f"{SHOWN} {path}: holds a model of --task {folder.task}; it can be one of "
+            f"{', '.join(_TASKS)}"
+        )
+    if folder.task in _READING:
+        from fairseq_posenc.serving.question_answering import MODELS
+
+        return MODELS[folder.task](folder, checked_device(device))
+    return loaded_folder(folder, device)
+
+
+def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:
+    """The hub interface of a model folder, in evaluation mode on a device."""
+    place = checked_device(device)
+    heads: Dict[str, Any] = {"load_checkpoint_heads": True} if folder.task in _MASKED else {}
+    found = opened(folder, inspect.unwrap(hub_utils.from_pretrained), **heads)
+    interface: nn.Module = interface_of(found).eval().to(place)
+    return interface

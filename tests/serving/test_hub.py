@@ -1,0 +1,176 @@
+"""``from_pretrained`` of model folders: fairseq's hub interfaces, prepared by the folder."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from fairseq.models import MODEL_REGISTRY
+from fairseq.models.roberta import RobertaHubInterface
+from support.commands import ROOT
+from support.model_folders import write_task_model
+from support.packed_models import SENTENCES, log_probabilities, numbers
+
+import fairseq_posenc
+from fairseq_posenc import cli
+
+pytest_plugins = ["support.packed_models"]
+HEAD = "sentence_classification_head"
+PAIR = ("the cat", "barks .")
+
+
+def symbols_of(hub, *texts, **options):
+    return [hub.task.source_dictionary[n] for n in hub.encode(*texts, **options).tolist()]
+
+
+def test_a_training_imports_nothing_that_prepares_text():
+    code = (
+        "import sys, fairseq_posenc\n"
+        "start = 'fairseq_posenc.'\n"
+        "print(*[m for m in sys.modules if m.startswith((start + 'serving', start + 'exchange'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) == {
+        "fairseq_posenc.serving",
+        "fairseq_posenc.serving.pretrained",
+    }
+
+
+@pytest.mark.parametrize(
+    "name, arch", [("translation", "posenc_transformer"), ("language_modeling", "posenc_lm")]
+)
+def test_the_interface_is_fairseqs(name, arch, folder_of, loaded, no_network, tmp_path):
+    folder, hub = folder_of(name), loaded(name)
+    stock = MODEL_REGISTRY[arch].from_pretrained(str(folder)).eval()
+    assert type(hub) is type(stock) and not hub.training
+    if name == "translation":
+        found = hub.translate(SENTENCES, beam=3, lenpen=0.6, max_len_b=6)
+        assert found == stock.translate(SENTENCES, beam=3, lenpen=0.6, max_len_b=6)
+        (tmp_path / "in").write_text("\n".join(SENTENCES) + "\n")
+        flags = ["--beam", "3", "--lenpen", "0.6", "--max-length", "6", "--input", tmp_path / "in"]
+        words = ["translate", "--model", folder, "--output", tmp_path / "out", *flags]
+        cli.main([str(word) for word in words])
+        assert (tmp_path / "out").read_text().splitlines() == found
+        assert all(found)
+
+
+@torch.no_grad()
+def test_scores_of_a_language_model_are_those_of_a_forward(loaded):
+    hub = loaded("language_modeling")
+    for text in SENTENCES:
+        row = numbers(hub.task.source_dictionary, text)
+        logits = hub.models[0](torch.tensor([[2, *row]]))[0][0]
+        found = hub.score(text)["positional_scores"].tolist()
+        assert found == pytest.approx(log_probabilities(logits, row), abs=1e-5)
+
+
+def test_a_byte_that_fairseq_takes_for_white_space_is_unknown(tmp_path):
+    made = write_task_model(tmp_path / "made", "language_modeling")
+    words = ["pack", made / "model.pt", tmp_path / "packed", "--data", made / "data"]
+    words += ["--subwords", "text8", "--trust-subwords"]
+    cli.main([str(word) for word in words])
+    hub = fairseq_posenc.from_pretrained(tmp_path / "packed")
+    assert len(hub.encode("a\tb c")) == len(b"a\tb c") + 1
+
+
+#: The symbols of a text and of a pair, as the task of each folder puts them together.
+JOINED = {
+    "masked_lm": ("<s> the cat </s>", "<s> the cat </s> </s> barks . </s>"),
+    "texts": ("<s> the cat </s>", None),
+    "pairs": (None, "<s> the cat </s> barks . </s>"),
+    "roberta": (None, "<s> the cat </s> </s> barks . </s>"),
+    "bare": (None, "the cat </s> barks . </s>"),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_texts_are_joined_as_the_task_joins_them(name, loaded):
+    hub = loaded(name)
+    text, pair = JOINED[name]
+    assert text is None or symbols_of(hub, "the cat") == text.split()
+    assert pair is None or symbols_of(hub, *PAIR) == pair.split()
+    both = (pair or "").replace("</s> </s>", "</s>").split()
+    assert pair is None or symbols_of(hub, *PAIR, no_separator=True) == both
+
+
+def test_a_text_is_cut_where_the_training_cut_it(loaded):
+    assert len(loaded("texts").encode("the cat " * 20)) == 16
+    assert len(loaded("pairs").encode("the cat " * 20)) == 42
+
+
+@torch.no_grad()
+def test_filled_masks_are_the_most_probable_symbols(loaded):
+    hub = loaded("masked_lm")
+    dictionary = hub.task.source_dictionary
+    mask = dictionary.index("<mask>")
+    tokens = torch.tensor([[0, *numbers(dictionary, "the"), mask, *numbers(dictionary, "."), 2]])
+    probabilities = hub.model(tokens)[0][0, 2].double().softmax(-1).tolist()
+    found = hub.fill_mask("the <mask> .", topk=len(dictionary) + 5)
+    assert [p for _, p, _ in found] == pytest.approx(sorted(probabilities, reverse=True))
+    for text, probability, word in found:
+        assert text == f"the {word} ."
+        if word in dictionary.indices:
+            assert probability == pytest.approx(probabilities[dictionary.index(word)], abs=1e-6)
+    assert isinstance(hub, RobertaHubInterface)
+    stock = MODEL_REGISTRY["posenc_masked_lm"].from_pretrained(str(hub.folder.path)).eval()
+    assert stock.fill_mask("the <mask> .", topk=3) == found[:3]
+
+
+def test_nothing_is_downloaded_unasked(folder_of, no_network):
+    made = folder_of("masked_lm").parent / "made"
+    with pytest.raises(ValueError, match="is no model folder, so how its text was"):
+        MODEL_REGISTRY["posenc_masked_lm"].from_pretrained(str(made), data_name_or_path="data")
+
+
+WRONG_CALLS = {
+    "no mask": ("masked_lm", lambda hub: hub.fill_mask("cat"), "has 0 times <mask>"),
+    "two masks": ("masked_lm", lambda hub: hub.fill_mask("<mask> <mask>"), "has 2 times <mask>"),
+    "no symbol": ("masked_lm", lambda hub: hub.fill_mask("<mask>", topk=0), "topk is 0; give"),
+    "a long text": ("masked_lm", lambda hub: hub.fill_mask("<mask> " + "a " * 40), "has 43 tokens"),
+    "a tuned head": ("texts", lambda hub: hub.fill_mask("<mask>"), "fine-tuned as a classifier"),
+    "a long pair": (
+        "pairs",
+        lambda hub: hub.predict(HEAD, hub.encode("cat " * 9, "cat " * 9)),
+        "has 21 tokens, and the model accepts 16",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CALLS)
+def test_wrong_calls_are_one_line(case, loaded):
+    name, call, message = WRONG_CALLS[case]
+    with pytest.raises(ValueError) as error:
+        call(loaded(name))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["foo", "cpu:x", "meta", "cuda:99", None])
+def test_a_device_that_cannot_be_used_is_one_line(device, folder_of):
+    with pytest.raises(ValueError, match=f"device {device}: cannot be used here .*cpu works$"):
+        fairseq_posenc.from_pretrained(folder_of("masked_lm"), device=device)
+
+
+def test_a_device_may_be_pytorchs_own(folder_of):
+    hub = fairseq_posenc.from_pretrained(folder_of("masked_lm"), device=torch.device("cpu"))
+    assert hub.fill_mask("the <mask>", topk=1)
+
+
+def test_wrong_folders_are_one_line(folder_of, tmp_path):
+    def refused(path, message):
+        with pytest.raises(ValueError) as error:
+            fairseq_posenc.from_pretrained(path)
+        assert message in str(error.value) and "\n" not in str(error.value)
+
+    refused(tmp_path, "model.json cannot be read")
+    copy = shutil.copytree(folder_of("masked_lm"), tmp_path / "copy")
+    settings = json.loads((copy / "model.json").read_text())
+    settings["text"].update(subwords="subword-nmt", subword_file="codes")
+    (copy / "model.json").write_text(json.dumps(settings))
+    refused(copy, "codes, the subwords, is missing")
+    settings.update(task="denoising", text={})
+    (copy / "model.json").write_text(json.dumps(settings))
+    refused(copy, "holds a model of --task denoising")

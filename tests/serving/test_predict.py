@@ -1,0 +1,145 @@
+"""Classifiers of model folders: the command ``predict``, and the hub interface."""
+
+import sys
+
+import pytest
+import torch
+from support.conversion import write_ids
+from support.model_folders import LABELS
+from support.packed_models import numbers
+
+from fairseq_posenc import cli
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.serving.model_folder import read_model_folder
+
+pytest_plugins = ["support.packed_models"]
+
+
+HEAD = "sentence_classification_head"
+EXAMPLES = [("the cat", "barks ."), ("g", "the cat sleeps . the do@@ g"), ("a cat", "cat")]
+CUT = ("the cat sleeps . " * 4, "barks")
+
+
+def predicted(folder, tmp_path, rows, *flags):
+    """The lines of the command, in columns."""
+    (tmp_path / "in").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    words = ["predict", "--model", folder, "--input", tmp_path / "in", *flags]
+    cli.main([str(word) for word in (*words, "--output", tmp_path / "out")])
+    return [line.split("\t") for line in (tmp_path / "out").read_text().splitlines()]
+
+
+def expected_logits(hub, examples, folder):
+    """The logits on binarised data, as fairseq-validate computes them."""
+    dictionary = hub.task.source_dictionary
+    for part in range(len(examples[0])):
+        lines = [[*numbers(dictionary, example[part]), 2] for example in examples]
+        (folder / f"input{part}").mkdir()
+        write_ids(folder / f"input{part}" / "valid", lines)
+    hub.task.cfg.data, hub.task.cfg.no_shuffle = str(folder), True
+    hub.task.load_dataset("valid")
+    data = hub.task.dataset("valid")
+    inputs = data.collater([data[number] for number in range(len(examples))])["net_input"]
+    name = hub.task.cfg.classification_head_name
+    with torch.no_grad():
+        return hub.model(**inputs, features_only=True, classification_head_name=name)[0]
+
+
+@pytest.mark.parametrize("name", ["texts", "pairs", "roberta", "bare", "value"])
+def test_predictions_are_those_of_fairseqs_validation(name, loaded, folder_of, tmp_path, capsys):
+    """Of the command, and of the hub interface."""
+    hub, two = loaded(name), name in ("pairs", "roberta", "bare")
+    examples = [*EXAMPLES, CUT] if name == "texts" else EXAMPLES
+    examples = examples if two else [(first,) for first, _ in examples]
+    logits = expected_logits(hub, examples, tmp_path).double()
+    lines = predicted(folder_of(name), tmp_path, examples, "--scores", "--max-tokens", "20")[1:]
+    cut = "line 4: it has 18 tokens, and the model accepts 16; the rest is cut off"
+    assert (cut in capsys.readouterr().err) == (name == "texts")
+    for line, example, wanted in zip(lines, examples, logits):
+        with torch.no_grad():
+            found = hub.predict(HEAD, hub.encode(*example), return_logits=True)[0].tolist()
+            values = hub.predict(HEAD, hub.encode(*example)).exp()[0].tolist()
+        assert found == pytest.approx(wanted.tolist(), abs=1e-5)
+        if name == "value":
+            assert line == [f"{found[0]:.6f}"]
+            continue
+        label, score, *scores = line
+        assert list(map(float, scores)) == pytest.approx(values, abs=1e-6)
+        assert label == LABELS[values.index(max(values))] and score == max(scores)
+
+
+def test_the_folder_describes_the_head(folder_of):
+    head = read_model_folder(str(folder_of("pairs"))).head
+    assert head[:4] == ("sentence_classification_head", LABELS, False, 2)
+    head = read_model_folder(str(folder_of("value"))).head
+    assert head[:4] == ("sentence_classification_head", ["value"], True, 1)
+    assert read_model_folder(str(folder_of("masked_lm"))).head is None
+    card = (folder_of("pairs") / "README.md").read_text()
+    assert "no, yes, maybe" in card and "predict --model packed --columns 1,2" in card
+
+
+def test_lines_without_a_prediction_stay_empty(folder_of, tmp_path, capsys):
+    rows = [("id", "text", "other"), ("1", "the  cat", "barks ."), ("1", "", ""), ("1", *CUT)]
+    flags = ["--buffer", "2", "--header", "--columns", "text,3"]
+    lines = predicted(folder_of("pairs"), tmp_path, [*rows, ("1", "cat", "")], *flags)
+    assert [bool(line[0]) for line in lines] == [True, False, False, True]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("line 3: it is empty")
+    assert said[1].startswith("line 4: it has 20 tokens, and the model accepts 16")
+    alone = predicted(folder_of("pairs"), tmp_path, [("the cat", "barks .")])
+    assert alone == lines[:1]
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+def test_a_closed_stream_is_one_line(folder_of, tmp_path, monkeypatch, stream):
+    (tmp_path / "in").write_text("cat\tdog\n")
+    given = [] if stream == "stdin" else ["--input", str(tmp_path / "in")]
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(UsageError, match="standard (in|out)put: is closed; give"):
+        cli.main(["predict", "--model", str(folder_of("pairs")), *given])
+
+
+def test_an_ensemble_averages_the_logits(folder_of, loaded, tmp_path):
+    rows = [("the cat", "barks ."), ("cat", "dog sleeps")]
+    further = ["--ensemble", folder_of("roberta"), "--scores"]
+    lines = predicted(folder_of("pairs"), tmp_path, rows, *further)[1:]
+    for line, row in zip(lines, rows):
+        with torch.no_grad():
+            hubs = map(loaded, ("pairs", "roberta"))
+            one, two = (hub.predict(HEAD, hub.encode(*row), True)[0].double() for hub in hubs)
+        assert not torch.equal(one, two)
+        expected = ((one + two) / 2).softmax(-1).tolist()
+        assert list(map(float, line[2:])) == pytest.approx(expected, abs=2e-6)
+        assert line[0] == LABELS[expected.index(max(expected))]
+    with pytest.raises(SystemExit, match="--ensemble .*packed: is a classifier for another task"):
+        predicted(folder_of("pairs"), tmp_path, rows, "--ensemble", folder_of("texts"))
+
+
+def test_values_of_a_regression_have_its_range(folder_of):
+    head = read_model_folder(str(folder_of("value"))).head._replace(bounds=(-1.0, 5.0))
+    assert head.value(0.5) == 2.0
+
+
+WRONG_TABLES = {
+    "another family": ("language_modeling", b"", [], "holds a language model; predict needs a cl"),
+    "no classifier": ("masked_lm", b"", [], "without a classification head"),
+    "not UTF-8": ("texts", b"cat\n\xff\n", [], "in.tsv: line 2: not UTF-8 (byte 1"),
+    "a short line": ("pairs", b"a\tb\nc\n", [], "line 2 of the table: has no column 2"),
+    "no such name": ("texts", b"a\tb\n", ["--header", "--columns", "c"], "no column 'c', but a, b"),
+    "a name without header": ("texts", b"a\n", ["--columns", "a"], "for names, give --header"),
+    "column 0": ("texts", b"a\n", ["--columns", "0"], "'0' is no number from 1 on"),
+    "one text for a pair": ("pairs", b"a\n", ["--columns", "1"], "was trained on 2 texts"),
+    "an absent table": ("texts", None, [], "in.tsv: cannot be read (No such file"),
+    "no tokens": ("texts", b"a\n", ["--max-tokens", "0"], "--max-tokens 0: must be at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_TABLES)
+def test_wrong_tables_are_one_line_and_write_nothing(case, folder_of, tmp_path):
+    name, table, flags, message = WRONG_TABLES[case]
+    if table is not None:
+        (tmp_path / "in.tsv").write_bytes(table)
+    flags = ["--input", tmp_path / "in.tsv", "--output", tmp_path / "out", *flags]
+    with pytest.raises(SystemExit) as error:
+        cli.main([str(word) for word in ("predict", "--model", folder_of(name), *flags)])
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
