@@ -33,7 +33,7 @@ GROUPS = {
         "check-text",
     ),
     "subwords": ("learn-subwords", "apply-subwords", "join-subwords"),
-    "tasks": ("reading", "sentence-task"),
+    "tasks": ("reading",),
     "analysis": ("plot", "analyse"),
     "step": ("step", "alone", "stale", "script"),
 }
