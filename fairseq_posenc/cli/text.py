@@ -167,7 +167,7 @@ def tokenize(args: argparse.Namespace) -> None:
     same. Special symbols get fairseq's names, [UNK] <unk> and so on; "[SEP]" in a text is text.
     """
     from fairseq_posenc.basics.lines import write_text
-    from fairseq_posenc.exchange.huggingface import tokenizer
+    from fairseq_posenc.exchange.dictionary import dictionary
     from fairseq_posenc.text import commands
 
     given = {"--lang": args.lang, "--dash-splits": args.dash_splits}
@@ -187,7 +187,7 @@ def tokenize(args: argparse.Namespace) -> None:
     if args.texts:
         map_texts(args, commands.symbol_splitter, args.how)
     if args.dictionary is not None:
-        content = tokenizer.dictionary(args.how)
+        content = dictionary(args.how)
         with write_text(args.dictionary, "--dictionary") as stream:
             stream.write(content)
 

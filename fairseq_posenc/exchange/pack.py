@@ -20,6 +20,7 @@ from fairseq_posenc.checkpoints.reading import (
 from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.exchange.card import card
 from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
+from fairseq_posenc.exchange.dictionary import dictionary
 from fairseq_posenc.exchange.encoder_heads import named_labels
 from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.exchange.huggingface import tokenizer
@@ -210,7 +211,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
     if folder.text.subwords != "transformers":
         _copy(source, target, "--subword-file")
         return
-    theirs = tokenizer.dictionary(source)  # refuses a folder without a tokenizer
+    theirs = dictionary(source)  # refuses a folder without a tokenizer
     ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
     if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
         raise UsageError(

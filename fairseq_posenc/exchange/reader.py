@@ -9,10 +9,10 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
+from fairseq_posenc.exchange.dictionary import ordinary_symbols
 from fairseq_posenc.exchange.huggingface.tokenizer import (
     ROLES,
     find_files,
-    ordinary_symbols,
     read_symbols,
 )
 from fairseq_posenc.exchange.kinds import Parameters

@@ -1,6 +1,6 @@
 """Models of model folders that answer questions: by a span of a passage, or by a choice."""
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import torch
 from fairseq.data import data_utils
@@ -43,13 +43,6 @@ class FolderModel:
         self._loaded = load(folder, device)
         self.model, self.task = self._loaded.model, self._loaded.task
         self._dictionary = self.task.source_dictionary
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        """A copy, also one in another process, reads the folder again and takes these weights."""
-        return type(self), (self._folder, self._loaded.device), self.model.state_dict()
-
-    def __setstate__(self, weights: Mapping[str, Tensor]) -> None:
-        self.model.load_state_dict(weights)
 
 
 class Reply(NamedTuple):

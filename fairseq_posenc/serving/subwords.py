@@ -175,7 +175,7 @@ def _transformers(path: Optional[str]) -> Subwords:
     from fairseq_posenc.exchange.huggingface import tokenizer
 
     loaded = tokenizer.load(str(path))
-    return Subwords(lambda line: loaded.split([line])[0], loaded.join, loaded.mask)
+    return Subwords(loaded.split, loaded.join, loaded.mask)
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:

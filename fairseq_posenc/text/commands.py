@@ -81,4 +81,4 @@ def word_joiner(lang: str) -> Function:
 def symbol_splitter(folder: str) -> Function:
     """The function that splits lines by the tokenizer in a folder, separated by spaces."""
     split = tokenizer.load(folder).split
-    return lambda lines: [" ".join(symbols) for symbols in split(lines)]
+    return lambda lines: [" ".join(split(line)) for line in lines]

@@ -15,7 +15,7 @@ from support.foreign_models import trained
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.huggingface import tokenizer as of_transformers
+from fairseq_posenc.exchange.dictionary import dictionary
 from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
 from fairseq_posenc.serving.preparation import Preparation, Text
 
@@ -126,7 +126,7 @@ def test_raw_text_gives_the_logits_of_fairseq(format, kind, transformers, tmp_pa
 def _dictionary(subwords, file, preparation):
     """The symbols of a dict.txt: all of a tokenizer of transformers, or those of a text."""
     if subwords == "transformers":
-        lines = of_transformers.dictionary(str(file)).splitlines()
+        lines = dictionary(str(file)).splitlines()
         return [line.rpartition(" ")[0] for line in lines]
     found = Dictionary()
     for line in TRAIN[:20]:

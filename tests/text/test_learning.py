@@ -9,7 +9,7 @@ from support.recipes import error_of, write
 
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.cli import main
-from fairseq_posenc.exchange.huggingface import tokenizer
+from fairseq_posenc.exchange.dictionary import dictionary as lines_of
 from fairseq_posenc.serving.preparation import Preparation, Text
 from fairseq_posenc.serving.subwords import KINDS, in_characters
 from fairseq_posenc.text import commands, learning
@@ -155,7 +155,7 @@ def test_byte_level_bpe_has_the_asked_size_and_loses_nothing(tmp_path, flags):
     folder, size = str(tmp_path / "tokenizer"), 270
     source = write(tmp_path / "in", LEARNED)
     learn("byte-bpe", "--vocabulary-size", size, *flags, folder, source)
-    (tmp_path / "dict.txt").write_text(tokenizer.dictionary(folder), encoding="utf-8")
+    (tmp_path / "dict.txt").write_text(lines_of(folder), encoding="utf-8")
     dictionary = Dictionary.load(str(tmp_path / "dict.txt"))
     assert len(dictionary) - dictionary.nspecial == size
     text = Text(subwords="transformers", subword_file="tokenizer")

@@ -8,7 +8,7 @@ fairseq's names.  Neither PyTorch nor fairseq is imported.
 
 import json
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
@@ -36,9 +36,7 @@ RESERVED = frozenset(ours for ours, _, _ in ROLES)
 _JIEBA, _BERT, _ROBERTA = "RoFormerTokenizer", "BertTokenizer", "RobertaTokenizer"
 #: The library's own rule: the tokenizer by ``model_type`` in config.json.
 _BY_MODEL = {"roformer": _JIEBA, "roberta": _ROBERTA}
-
 _SPACE = "\u2423"
-
 #: Names of the files that describe a tokenizer.
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
 
@@ -46,8 +44,7 @@ FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
 class Tokenizer(NamedTuple):
     """A tokenizer."""
 
-    # the symbols of each line of text, by fairseq's names
-    split: Callable[[List[str]], List[List[str]]]
+    split: Callable[[str], List[str]]  # the symbols of a line of text, by fairseq's names
     join: Callable[[List[str]], str]  # the text of symbols
     mask: str  # the spelling in text of the symbol ``<mask>``
 
@@ -87,16 +84,14 @@ class Files(NamedTuple):
 
     def _others(self) -> List[str]:
         """Special symbols without a role; transformers 5 writes them under another name."""
-        found: List[str] = []
+        found: List[Any] = []
         for entry in ("additional_special_tokens", "extra_special_tokens"):
             tokens = self.settings.get(entry) or ()
             if not isinstance(tokens, (dict, list, tuple)):
                 where = self.path("tokenizer_config.json")
                 raise UsageError(f"{where}: {entry} is {tokens!r}; it must be a list of symbols")
-            for token in tokens.values() if isinstance(tokens, dict) else tokens:
-                content = token.get("content") if isinstance(token, dict) else token
-                found.append(str(content))
-        return found
+            found += tokens.values() if isinstance(tokens, dict) else tokens
+        return [str(each.get("content") if isinstance(each, dict) else each) for each in found]
 
     def _content(self, role: str, usual: str) -> str:
         token: Union[None, str, Mapping[str, str]] = self.settings.get(role) or usual
@@ -120,8 +115,7 @@ def find_files(folder: str) -> Files:
     settings = _json(os.path.join(folder, "tokenizer_config.json"))
     config = _json(os.path.join(folder, "config.json"))
     kind = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    kind = kind or _BY_MODEL.get(str(config.get("model_type")))
-    kind = str(kind or "")
+    kind = str(kind or _BY_MODEL.get(str(config.get("model_type")), ""))
     return Files(folder, settings, kind[: -len("Fast")] if kind.endswith("Fast") else kind)
 
 
@@ -193,63 +187,6 @@ def spelled(symbol: str) -> str:
     return _SPACE * len(symbol) if symbol and not symbol.strip(" ") else symbol
 
 
-def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source: str) -> List[int]:
-    """The numbers of all symbols but the special ones, which make the lines of dict.txt.
-
-    Args:
-        symbols: the symbols by number.
-        special: the tokenizer's name of each of fairseq's special symbols.
-
-    Raises:
-        UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read a
-            symbol back.
-    """
-    numbers = {symbol: number for number, symbol in enumerate(symbols)}
-    if len(numbers) < len(symbols):
-        twice = next(s for number, s in enumerate(symbols) if numbers[s] != number)
-        raise UsageError(
-            f"{source}: {twice!r} occurs twice (numbers {symbols.index(twice)} and "
-            f"{numbers[twice]}), and fairseq refuses such a dictionary; rename one of them"
-        )
-    for ours, theirs in special.items():
-        if theirs not in numbers:
-            raise UsageError(f"{source}: has no {theirs!r}, which corresponds to fairseq's {ours}")
-    used = set(special.values())
-    ordinary = [number for number, symbol in enumerate(symbols) if symbol not in used]
-    for number in ordinary:
-        _check(symbols[number], number, source)
-    return ordinary
-
-
-def _check(symbol: str, number: int, source: str) -> None:
-    """Refuse an ordinary symbol that dict.txt cannot hold."""
-    if symbol in RESERVED:
-        raise UsageError(
-            f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
-            "reserves; rename it"
-        )
-    if symbol.split() != [symbol]:
-        raise UsageError(
-            f"{source}: the symbol {symbol!r} (number {number}) is empty or contains white space, "
-            "at which fairseq splits text; rename it"
-        )
-
-
-def dictionary(folder: str) -> str:
-    """The dict.txt of a tokenizer, the same as that of its imported model.
-
-    Args:
-        folder: with the tokenizer's files.
-
-    Raises:
-        UsageError: fairseq's dictionary cannot hold its symbols.
-    """
-    files = find_files(folder)
-    symbols, source = read_symbols(files)
-    ordinary = ordinary_symbols(symbols, files.special(), source)
-    return "".join(f"{symbols[number]} 1\n" for number in ordinary)
-
-
 def load(folder: str) -> Tokenizer:
     """The tokenizer whose files are in a folder.
 
@@ -278,9 +215,9 @@ def load(folder: str) -> Tokenizer:
     if tokenizer.decoder is None:
         tokenizer.decoder = import_extra("tokenizers", "tokenize").decoders.WordPiece(cleanup=False)
 
-    def split(lines: List[str]) -> List[List[str]]:
-        found = tokenizer.encode_batch(lines, add_special_tokens=False)
-        return [[special.get(token, token) for token in line.tokens] for line in found]
+    def split(line: str) -> List[str]:
+        found = tokenizer.encode(line, add_special_tokens=False)
+        return [special.get(token, token) for token in found.tokens]
 
     def join(symbols: List[str]) -> str:
         return tokenizer.decoder.decode([names.get(symbol, symbol) for symbol in symbols])
