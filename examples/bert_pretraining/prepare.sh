@@ -1,66 +1,76 @@
 #!/usr/bin/env bash
-# Masked language models: raw text to binarised data in FULL-SENTENCES form.
-#
-#   prepare.sh TEXTS OUT [options]
-#
-# TEXTS holds train.txt, valid.txt and perhaps test.txt: a sentence or paragraph a line, blank lines
-# between documents. OUT/data-bin is then what train.sh takes, and PRETRAINED of examples/glue/prepare.sh.
-#
-#   --wikitext            the texts are WikiText's: documents begin at " = Heading = "
-#   --keep-case           do not lower-case, as the TUPE paper does
-#   --subwords subword-nmt|byte-bpe|sentencepiece  BPE of Moses tokens; byte-level BPE of the text as
-#                         it is, for which pip install tokenizers, as RoBERTa; or pieces of
-#                         SentencePiece (default: subword-nmt)
-#   --vocabulary-size N   symbols in the vocabulary (default: 32678, with byte-bpe 50000)
-#   --bpe-operations N    merges of subword-nmt, instead of the size of the vocabulary
-#   --lang LANG           language for the Moses tokeniser (default: en)
-#   --tokenizer FOLDER    instead of these four: split the texts as this tokenizer of
-#                         transformers does, which lower-cases by itself
-#   --max-line N          break longer lines (in subwords), at the end of a sentence
-#                         where possible: with <s> and </s>, 510 makes 512 (510)
-#   options of ../common/steps.sh --workers --dry-run --help
-
+# Raw text for masked language models, in FULL-SENTENCES form, to binary data in OUT/data-bin.
+#   [SUBWORDS=subword-nmt] [SIZE=32678]: merges of Moses' tokens, SIZE with their characters; or
+#   sentencepiece: pieces of the text; or byte-bpe: byte-level BPE as RoBERTa's [SIZE=50000]
+#   [LOWERCASE=1] [WIKITEXT=] [LANGUAGE=en] [LONGEST=510] [WORKERS=N] prepare.sh TEXTS OUT
+# TEXTS has train.txt, valid.txt, perhaps test.txt: a sentence or paragraph a line, blank lines between
+# documents; with WIKITEXT=1, they begin at " = Heading = ". Lines of more than LONGEST symbols are
+# broken. LOWERCASE= keeps capitals.
 set -euo pipefail
-. "$(dirname "$0")/../common/steps.sh"
-parse "$@"
-. "$COMMON/tokens.sh"
+TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+SUBWORDS=${SUBWORDS:-subword-nmt} LANGUAGE=${LANGUAGE:-en} LONGEST=${LONGEST:-510} WORKERS=${WORKERS:-$(nproc)}
+export LOWERCASE=${LOWERCASE-1} WIKITEXT=${WIKITEXT:-} TQDM_MININTERVAL=10 # of subword-nmt, for logs
+COMMON=$HERE/../common START='' DICTIONARY=() TESTS=()
+[[ $SUBWORDS != byte-bpe ]] || SIZE=${SIZE:-50000}
+SIZE=${SIZE:-32678}
 
-if [[ -n $TOKENIZER ]]; then
-    useless "with --tokenizer; give one of them" --subwords --vocabulary-size --bpe-operations --lang
-    SUBWORDS=transformers
-fi
-SUBWORDS=${SUBWORDS:-subword-nmt} WORD_START=()
-case $SUBWORDS in
-    byte-bpe) VOCABULARY_SIZE=${VOCABULARY_SIZE:-50000} WORD_START=(--word-start Ġ) ;;
-    sentencepiece) WORD_START=(--word-start ▁) ;;
-esac
-if [[ $SUBWORDS != subword-nmt ]]; then
-    useless "with --subwords $SUBWORDS; give --vocabulary-size" --bpe-operations
-    useless "with --subwords $SUBWORDS, which splits the text as it is" --lang
-fi
-[[ -z $VOCABULARY_SIZE || -z $BPE_OPERATIONS ]] ||
-    die "--bpe-operations $BPE_OPERATIONS: give it or --vocabulary-size"
-SPOKEN=${OPTION_LANG:-en} SIZE=(--vocabulary-size "${VOCABULARY_SIZE:-32678}")
-[[ -z $BPE_OPERATIONS ]] || SIZE=(--operations "$BPE_OPERATIONS")
-[[ $SPOKEN =~ ^[a-z]{2,3}$ ]] || die "--lang $SPOKEN: expected a code such as en"
-# A tokenizer lower-cases by itself, in the same way wherever it is used.
-READ=() BYTES=() KEPT=""
-((KEEP_CASE)) || BYTES=(--lowercase)
-if ((KEEP_CASE)) || [[ -n $TOKENIZER || $SUBWORDS == byte-bpe ]]; then KEPT=--keep-case; else
-    READ=(--lowercase)
-fi
-((!WIKITEXT)) || READ+=(--format wikitext)
-begin "$TEXTS" SPLIT.txt
+die() { echo "prepare.sh: $*" >&2; exit 1; }
+# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+documents() { perl -CSD -ne '
+    s/^\s+|\s+$//g;
+    if ($ENV{WIKITEXT}) {
+        next unless length;
+        $gap = 1 if /^= (?!=).*[^=\s] =$/;
+        s/^(?:= )+(.*?)(?: =)+$/$1/; s/ \@([-,.])\@ /$1/g; s/<unk>/unk/g;
+    }
+    if (!length) { $gap = 1; next }
+    print "\n" if $gap && $any;
+    print $ENV{LOWERCASE} ? lc($_) : $_, "\n";
+    ($any, $gap) = (1, 0)' "$1"; }
 
-documents "${READ[@]}"
+SPLITS=(train valid)
+[[ ! -e $TEXTS/test.txt ]] || SPLITS+=(test)
+for split in "${SPLITS[@]}"; do python "$COMMON/check.py" texts "$TEXTS/$split.txt"; done
 case $SUBWORDS in
-    transformers) by_tokenizer bpe ;;
-    byte-bpe) by_byte_bpe "${SIZE[@]}" "${BYTES[@]}" ;;
-    sentencepiece) by_subwords sentencepiece documents bpe "${SIZE[@]}" ;;
-    subword-nmt)
-        on_splits tokenize documents tokens -- fairseq-posenc tokenize moses --lang "$SPOKEN"
-        by_subwords subword-nmt tokens bpe "${SIZE[@]}" ;;
+    subword-nmt) # control characters become spaces, and words Moses' tokens
+        tokenize() { perl -CSD -pe 's/[^\P{C}\n]/ /g' "$OUT/documents/$1" | sacremoses -q -l "$LANGUAGE" -j "$WORKERS" normalize tokenize; }
+        learn() {
+            for split in "${SPLITS[@]}"; do create "$OUT/tokens/$split" tokenize "$split"; done
+            create "$OUT/bpe.codes" subword-nmt learn-bpe --total-symbols -s "$SIZE" -i "$OUT/tokens/train"
+        }
+        apply() { subword-nmt apply-bpe -c "$OUT/bpe.codes" -i "$OUT/tokens/$1"; }
+        FILE=bpe.codes ;;
+    sentencepiece)
+        learn() { create "$OUT/sentencepiece.model" python "$COMMON/pieces.py" learn unigram /dev/stdout "$SIZE" "$OUT/documents/train"; }
+        apply() { python "$COMMON/pieces.py" split "$OUT/sentencepiece.model" <"$OUT/documents/$1"; }
+        FILE=sentencepiece.model START=▁ ;;
+    byte-bpe)
+        learn() { create "$OUT/dict.txt" python "$HERE/byte_bpe.py" learn "$OUT/tokenizer" "$SIZE" "$OUT/documents/train"; }
+        apply() { python "$HERE/byte_bpe.py" split "$OUT/tokenizer" <"$OUT/documents/$1"; }
+        FILE=tokenizer START=Ġ DICTIONARY=(--srcdict "$OUT/dict.txt") ;;
+    *) die "SUBWORDS=$SUBWORDS: expected subword-nmt, sentencepiece or byte-bpe" ;;
 esac
-on_splits fold bpe lines -- fairseq-posenc fold --max-tokens "$MAX_LINE" "${WORD_START[@]}"
-record "lang $SPOKEN" "keep-case $KEPT" "subwords $SUBWORDS"
-binarize lines
+
+mkdir -p "$OUT"/{documents,tokens,symbols,lines}
+exec 9>"$OUT/.lock"
+flock -n 9 || die "$OUT: another prepare.sh is at work there"
+SETTINGS="SUBWORDS=$SUBWORDS SIZE=$SIZE LOWERCASE=$LOWERCASE WIKITEXT=$WIKITEXT LANGUAGE=$LANGUAGE LONGEST=$LONGEST \
+texts $(for split in "${SPLITS[@]}"; do cat "$TEXTS/$split.txt"; done | cksum)"
+[[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+
+for split in "${SPLITS[@]}"; do create "$OUT/documents/$split" documents "$TEXTS/$split.txt"; done
+learn
+fold() { python "$COMMON/fold.py" "$LONGEST" ${START:+"$START"} <"$OUT/symbols/$1"; }
+for split in "${SPLITS[@]}"; do
+    create "$OUT/symbols/$split" apply "$split"
+    create "$OUT/lines/$split" fold "$split"
+done
+[[ ${#SPLITS[@]} == 2 ]] || TESTS=(--testpref "$OUT/lines/test")
+rm -rf "$OUT/data-bin.part"
+fairseq-preprocess --only-source --workers "$WORKERS" "${DICTIONARY[@]}" --trainpref "$OUT/lines/train" \
+    --validpref "$OUT/lines/valid" "${TESTS[@]}" --destdir "$OUT/data-bin.part"
+cp -r "$OUT/$FILE" "$OUT/data-bin.part"
+mv "$OUT/data-bin.part" "$OUT/data-bin"

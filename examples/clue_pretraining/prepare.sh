@@ -1,56 +1,57 @@
 #!/usr/bin/env bash
-# Chinese masked language models: raw text to binarised data with word boundaries.
-#
-#   prepare.sh TEXTS OUT [options]
-#
-# TEXTS holds train.txt, valid.txt and perhaps test.txt, one document a line. OUT/data-bin is then what
-# train.sh takes, and PRETRAINED of examples/clue/prepare.sh.
-#
-#   --blank-lines         blank lines separate the documents
-#   --lengths 512|diff    samples of 512 tokens, documents concatenated; or a sample is a document, or
-#                         a part of it, of up to 512 (512)
-#   --segmented           words are already separated by spaces, and not by jieba
-#   --keep-case           do not lower-case
-#   --symbols N           maximum size of the dictionary (20000)
-#   --level piece|word|character  characters, and pieces of other scripts; the most frequent words, and
-#                         characters for the others; or characters (piece)
-#   --bpe-operations N    with --level piece, merges for letters and digits that are not Chinese
-#                         (8000)
-#   --tokenizer FOLDER    instead of the five above: split the texts as this tokenizer of
-#                         transformers does; words are what it marks with ##
-#   options of ../common/steps.sh --workers --dry-run --help
-
+# Chinese text for masked language models that mask whole words, to binary data in OUT/data-bin.
+#   [LEVEL=piece]: characters, and pieces of other scripts by OPERATIONS=8000 merges; or word: the most
+#   frequent words, and characters for the others; or character   [SYMBOLS=20000]: most of them
+#   [LENGTHS=512]: samples of 512 symbols; or diff: a sample is a document of up to 512
+#   [WORDS=jieba]: who finds the words, or spaces   [LOWERCASE=1] [WORKERS=N] prepare.sh TEXTS OUT
+# TEXTS has train.txt, valid.txt, perhaps test.txt, one document a line. LOWERCASE= keeps capitals.
 set -euo pipefail
-. "$(dirname "$0")/../common/steps.sh"
-parse "$@"
-. "$COMMON/tokens.sh"
+TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+LEVEL=${LEVEL:-piece} OPERATIONS=${OPERATIONS:-8000} SYMBOLS=${SYMBOLS:-20000} LENGTHS=${LENGTHS:-512}
+WORDS=${WORDS:-jieba} WORKERS=${WORKERS:-$(nproc)} COMMON=$HERE/../common TESTS=()
+export LOWERCASE=${LOWERCASE-1} TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
 
-SUBWORDS="" WORDS_BY=jieba LOWER=(--lowercase) KEPT="" READ=(--format lines)
-[[ $LEVEL == piece ]] || SUBWORDS=marked-words
-[[ -z $TOKENIZER || -z $SUBWORDS ]] ||
-    die "--level $LEVEL: has no effect with --tokenizer; give one of them"
-((!SEGMENTED)) || WORDS_BY=spaces
-((!KEEP_CASE)) || LOWER=() KEPT=--keep-case
-((!BLANK_LINES)) || READ=()
-begin "$TEXTS" SPLIT.txt
+die() { echo "prepare.sh: $*" >&2; exit 1; }
+# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
 
-documents "${READ[@]}" --one-line
-SIZE=() FOLDER=pieces
-if [[ -n $TOKENIZER ]]; then
-    WORDS_BY=tokenizer
-    by_tokenizer pieces
-else
-    LEARN=(--operations "$BPE_OPERATIONS")
-    [[ -z $SUBWORDS ]] || LEARN=(--vocabulary-size "$SYMBOLS" --level "$LEVEL")
-    on_splits segment documents words -- fairseq-posenc tokenize "${WORDS_BY/spaces/none}" "${LOWER[@]}"
-    by_subwords "${SUBWORDS:-marked-pieces}" words pieces "${LEARN[@]}"
-    SIZE=(--nwordssrc $((SYMBOLS + 4))) # and the special symbols
-fi
-# With <s> and </s> that makes 512. Samples of fixed length may span lines.
-if [[ $LENGTHS == diff ]]; then
-    FOLDER=lines
-    on_splits fold pieces lines -- fairseq-posenc fold --max-tokens 510
-fi
-record "lengths $LENGTHS" "segmenter $WORDS_BY" "keep-case $KEPT" \
-    ${SUBWORDS:+"subwords $SUBWORDS" "level $LEVEL"}
-binarize "$FOLDER" "${SIZE[@]}"
+SPLITS=(train valid)
+[[ ! -e $TEXTS/test.txt ]] || SPLITS+=(test)
+for split in "${SPLITS[@]}"; do python "$COMMON/check.py" texts "$TEXTS/$split.txt"; done
+marked() { python "$HERE/marked.py" "$1" "${@:3}" <"$2"; }
+case $LEVEL in
+    piece) FILE=bpe.codes && learn() { marked others "$OUT/words/train" | subword-nmt learn-bpe -s "$OPERATIONS"; } ;;
+    word) FILE=words.txt && learn() { marked choose "$OUT/words/train" "$SYMBOLS"; } ;;
+    character) FILE=words.txt && learn() { :; } ;; # no words
+    *) die "LEVEL=$LEVEL: expected piece, word or character" ;;
+esac
+case $LENGTHS in
+    512) BREAK=none FOLDER=symbols ;; # a sample may span documents
+    diff) BREAK=eos FOLDER=lines ;;
+    *) die "LENGTHS=$LENGTHS: expected 512 or diff" ;;
+esac
+[[ $WORDS == jieba || $WORDS == spaces ]] || die "WORDS=$WORDS: expected jieba or spaces"
+
+mkdir -p "$OUT"/{words,symbols,lines}
+exec 9>"$OUT/.lock"
+flock -n 9 || die "$OUT: another prepare.sh is at work there"
+SETTINGS="LEVEL=$LEVEL OPERATIONS=$OPERATIONS SYMBOLS=$SYMBOLS LENGTHS=$LENGTHS WORDS=$WORDS LOWERCASE=$LOWERCASE \
+texts $(for split in "${SPLITS[@]}"; do cat "$TEXTS/$split.txt"; done | cksum)"
+[[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+
+for split in "${SPLITS[@]}"; do create "$OUT/words/$split" marked words "$TEXTS/$split.txt" "$WORDS" "$WORKERS"; done
+create "$OUT/$FILE" learn
+fold() { python "$COMMON/fold.py" 510 <"$OUT/symbols/$1"; } # with <s> and </s> 512
+for split in "${SPLITS[@]}"; do
+    create "$OUT/symbols/$split" marked split "$OUT/words/$split" "$OUT/$FILE"
+    [[ $LENGTHS == 512 ]] || create "$OUT/lines/$split" fold "$split"
+done
+[[ ${#SPLITS[@]} == 2 ]] || TESTS=(--testpref "$OUT/$FOLDER/test")
+rm -rf "$OUT/data-bin.part"
+fairseq-preprocess --only-source --workers "$WORKERS" --nwordssrc $((SYMBOLS + 4)) --trainpref "$OUT/$FOLDER/train" \
+    --validpref "$OUT/$FOLDER/valid" "${TESTS[@]}" --destdir "$OUT/data-bin.part"
+cp "$OUT/$FILE" "$OUT/data-bin.part"
+echo "$BREAK" >"$OUT/data-bin.part/sample-break-mode"
+mv "$OUT/data-bin.part" "$OUT/data-bin"

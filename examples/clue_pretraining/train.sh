@@ -1,41 +1,19 @@
 #!/usr/bin/env bash
-# Chinese masked language models: pre-train one model of the GAU paper, Table 7.
-#
-#   train.sh MODEL DATA [options] [-- flags for fairseq-train]
-#
-# MODEL is one of roformer roformer_v2 gau, DATA the data-bin folder of prepare.sh, which also records
-# whether samples are of fixed length. Whole words are masked. Flags after -- override the paper's.
-#
-#   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
-#                         (default: runs/clue_pretraining/MODEL)
-#   --updates N           number of updates: the first tenth is warm-up, a checkpoint is kept at
-#                         every tenth (100000)
-#   --batch N             samples per update, over all GPUs (256)
-#   --samples-per-gpu N   maximum samples per GPU and pass; the rest of the batch is gathered over
-#                         several passes, --update-freq (64)
-#   options of ../common/cluster.sh
-#   options of ../common/steps.sh --dry-run --help
-
+# Pre-train any masked language model on Chinese text, with the GAU paper's Table 7; whole words are masked.
+#   [UPDATES=100000] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
+# The flags are for 8 GPUs; ../bert_pretraining has those for other machines. Started again, it goes on.
 set -euo pipefail
-. "$(dirname "$0")/../common/steps.sh"
-parse "$@"
+ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
+UPDATES=${UPDATES:-100000} PRECISION=${PRECISION---fp16} BREAK=$(<"$DATA/sample-break-mode")
+mkdir -p "$SAVE_DIR"
 
-KNOWN="roformer roformer_v2 gau" LENGTHS=512
-[[ " $KNOWN " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $KNOWN"
-need "$DATA/text" "$DATA: no file text there; give the data-bin that prepare.sh made"
-[[ ! -f $DATA/text ]] || LENGTHS=$(awk '$1 == "lengths" { print $2 }' "$DATA/text")
-case $LENGTHS in
-    512) BREAK=none ;;
-    diff) BREAK=eos ;;
-    *) die "$DATA/text: lengths is neither 512 nor diff; give the data-bin that prepare.sh made" ;;
-esac
-export PYTHONPATH=${USER_DIR%/*}${PYTHONPATH:+:$PYTHONPATH}
-pass OPTIONS --gpus --cpu --nodes --node-rank --slurm --init-method --dry-run
-
-# The rest is as in the pre-training of BERT; --arch overrides the model named there.
-exec "$RECIPE/../bert_pretraining/train.sh" roformer "$DATA" \
-    --user-dir "$RECIPE/whole_words" --save-dir "${SAVE_DIR:-runs/clue_pretraining/$MODEL}" \
-    --updates "$UPDATES" --batch "$BATCH" --samples-per-gpu "$SAMPLES_PER_GPU" "${OPTIONS[@]}" -- \
-    --arch "${MODEL}_masked_lm_base" --criterion masked_lm_accuracy --sample-break-mode "$BREAK" \
-    --mask-whole-words --bpe marked_pieces \
-    --lr 3e-4 --warmup-updates "$(fraction "$UPDATES" 10)" "${EXTRA[@]}"
+exec fairseq-train "$DATA" --user-dir "$(dirname "${BASH_SOURCE[0]}")/whole_words" --save-dir "$SAVE_DIR" \
+    --task masked_lm --criterion masked_lm_accuracy --arch "$ARCH" --dropout 0.1 --attention-dropout 0.1 \
+    --tokens-per-sample 512 --sample-break-mode "$BREAK" --mask-whole-words --bpe marked_pieces \
+    --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
+    --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 \
+    --lr 3e-4 --lr-scheduler polynomial_decay --warmup-updates $((UPDATES / 10)) --total-num-update "$UPDATES" \
+    --batch-size 32 --update-freq 1 --required-batch-size-multiple 1 --max-update "$UPDATES" \
+    --save-interval-updates $(((UPDATES + 99) / 100)) --keep-interval-updates 1 --keep-interval-updates-pattern $(((UPDATES + 9) / 10)) \
+    --no-epoch-checkpoints --save-interval 1000000 --validate-interval 1000000 --update-epoch-batch-itr True \
+    --seed 1 ${PRECISION:+"$PRECISION"} --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" "${@:4}"

@@ -1,22 +1,44 @@
 #!/usr/bin/env bash
-# GLUE, SuperGLUE, or a task of your own: files to binarised data for fairseq's sentence_prediction.
-#
-#   prepare.sh SOURCE PRETRAINED OUT [options]
-#
-# SOURCE holds a folder for each task, as in the archives of GLUE or (with --superglue) SuperGLUE; or it
-# is TASKS.yaml, which describes tasks of your own, whose files are beside it (see README.md).
-# PRETRAINED is the data-bin folder that the model was pre-trained on: its dictionary, its subwords
-# and its treatment of capitals are used here too. OUT/TASK is then what finetune.sh takes.
-#
-#   --superglue           the folder is that of SuperGLUE
-#   --tasks "NAME ..."    of CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE, of SuperGLUE's BoolQ CB RTE
-#                         WiC, or of TASKS.yaml (default: those that are there)
-#   options of ../common/sentence_tasks.sh
-
+# GLUE, SuperGLUE, CLUE, or a task of one's own, from its files to the data of fairseq-train in OUT/data-bin.
+#   [WORKERS=N] prepare.sh TASK SOURCE MODEL OUT [flags of tasks.py]
+# TASK is one of the table in tasks.py, SOURCE the folder of its files, MODEL the folder that
+# `fairseq-posenc pack` wrote of the pre-trained model. With TASK own, --text and --label name columns.
 set -euo pipefail
-. "$(dirname "$0")/../common/steps.sh"
-parse "$@"
-. "$COMMON/sentence_tasks.sh"
-TABLE=$RECIPE/tasks.yaml
-((!SUPERGLUE)) || TABLE=$RECIPE/superglue.yaml
-prepare_tasks bert_pretraining
+TASK=${1:?a task} SOURCE=${2:?the folder of its files} MODEL=${3:?a model folder} OUT=${4:?the folder to write}
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) WORKERS=${WORKERS:-$(nproc)}
+
+die() { echo "prepare.sh: $*" >&2; exit 1; }
+mkdir -p "$OUT"
+exec 9>"$OUT/.lock"
+flock -n 9 || die "$OUT: another prepare.sh is at work there"
+SETTINGS="$TASK $SOURCE $MODEL $(cksum <"$MODEL/dict.txt") ${*:5}"
+[[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+rm -rf "$OUT"/{data-bin.part,text,symbols}
+shopt -s nullglob
+FILES=("$SOURCE"/{train,dev,val}*.{tsv,json,jsonl})
+((${#FILES[@]})) || die "$SOURCE: has no train.tsv, train.json or train.jsonl"
+python "$HERE/../common/check.py" texts "${FILES[@]}"
+python "$HERE/tasks.py" "$TASK" "$SOURCE" "$OUT/text" "${@:5}"
+
+# preprocess COLUMN FOLDER DICTIONARY: the splits of a column in FOLDER
+preprocess() {
+    local valid=("$2/$1"/valid*)
+    fairseq-preprocess --only-source --srcdict "$3" --workers "$WORKERS" --trainpref "$2/$1/train" \
+        --validpref "$(IFS=, && echo "${valid[*]}")" --destdir "$OUT/data-bin.part/$1"
+}
+for column in "$OUT"/text/input*; do
+    column=${column##*/}
+    mkdir -p "$OUT/symbols/$column"
+    for split in "$OUT/text/$column"/*; do
+        python "$HERE/../common/symbols.py" "$MODEL" <"$split" >"$OUT/symbols/$column/${split##*/}"
+    done
+    python "$HERE/../common/check.py" vocabulary "$MODEL/dict.txt" "$OUT/symbols/$column"/*
+    preprocess "$column" "$OUT/symbols" "$MODEL/dict.txt"
+done
+[[ ! -e $OUT/text/label/dict.txt ]] || preprocess label "$OUT/text" "$OUT/text/label/dict.txt"
+mkdir -p "$OUT/data-bin.part/label"
+for split in "$OUT"/text/label/{train,valid*}; do cp "$split" "$OUT/data-bin.part/label/${split##*/}.label"; done
+cp "$OUT/text/task" "$OUT/data-bin.part"
+mv "$OUT/data-bin.part" "$OUT/data-bin"

@@ -36,7 +36,7 @@ else
         for text in "$OUT/text/$column"/*; do
             most=()
             [[ $column == input0 || $TASK == cail ]] || most=("$LONGEST")
-            python "$HERE/symbols.py" "$MODEL" "${most[@]}" <"$text" >"$OUT/symbols/$column/${text##*/}"
+            python "$HERE/../common/symbols.py" "$MODEL" "${most[@]}" <"$text" >"$OUT/symbols/$column/${text##*/}"
             [[ $text != */valid* ]] || splits+=("$OUT/symbols/$column/${text##*/}")
         done
         python "$HERE/../common/check.py" vocabulary "$MODEL/dict.txt" "$OUT/symbols/$column"/*

@@ -109,7 +109,7 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
     for name in plan["finetune"].get("tasks", ()):
         words = [
             Path(f, "dict.txt").read_text(encoding="utf-8")
-            for f in (folder, f"{plan['finetune']['data']}/{name}/input0")
+            for f in (folder, f"{plan['finetune']['data']}/{name}/data-bin/input0")
         ]
         need(words[0] == words[1], f"finetune: {name}: has another dictionary than {folder}")
 

@@ -215,18 +215,23 @@ def answers(tables: Sequence[str], key: str, names: Sequence[str], positive: str
 
 
 def _of_answers(table: str, names: Sequence[str], positive: str) -> Dict[str, float]:
-    import numpy as np
-
-    from fairseq_posenc.training.sentence_tasks.scores import percent
-
+    sklearn, scipy = import_module("sklearn.metrics"), import_module("scipy.stats")
     pairs = [line.split("\t") for line in lines_of(table)]
-    labels = sorted({label for pair in pairs for label in pair})
-    number = float if names[0] in ("pearson", "spearman") else labels.index
-    targets, predictions = np.array(
-        [[number(one) for one in pair] for pair in pairs], dtype=float
-    ).T
-    wanted = labels.index(positive) if positive in labels else -1
-    return {name: percent(name, predictions, targets, wanted) for name in names}
+    right, given = zip(*pairs)
+    if names[0] in ("pearson", "spearman"):
+        right, given = (tuple(map(float, side)) for side in (right, given))
+    compute = {
+        "accuracy": lambda: sklearn.accuracy_score(right, given),
+        "f1": lambda: sklearn.f1_score(
+            [one == positive for one in right], [one == positive for one in given], zero_division=0
+        ),
+        "mcc": lambda: sklearn.matthews_corrcoef(right, given),
+        "pearson": lambda: scipy.pearsonr(right, given)[0],
+        "spearman": lambda: scipy.spearmanr(right, given)[0],
+    }
+    constant = 1 in (len(set(right)), len(set(given)))  # which has no correlation
+    zero = [name for name in ("mcc", "pearson", "spearman") if constant]
+    return {name: 0.0 if name in zero else round(100 * compute[name](), 2) for name in names}
 
 
 def lengths(log: str, task: str, trained: int) -> Part:

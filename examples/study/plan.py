@@ -180,7 +180,6 @@ _FINETUNE = _keys(
     data=_text,
     tasks=_tasks(_flags),
     flags=_flags,
-    paper=_text,
     epoch=_choice("best", "last"),
     lr=_several(_text),
 )

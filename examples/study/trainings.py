@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-import yaml
 from plan import Flags, Wrong, generated, need
 
 # --- flags
@@ -224,20 +223,27 @@ USUAL_FINETUNING: Flags = {  # as in examples/glue
 
 
 class Task(NamedTuple):
-    """A task to fine-tune on, as its folder describes it."""
+    """A task to fine-tune on, as its folder describes it and the plan changes it."""
 
     name: str
     folder: str
-    labels: Tuple[str, ...]  # the classes, or none for numbers
-    scores: Tuple[str, ...]  # with the reported one first
-    positive: str  # the label whose F1 counts
-    flags: Flags  # epochs, batch and learning rate
+    flags: Flags
     examples: int  # training examples
 
     @property
     def key(self) -> str:
         """Its name in results: lower case, letters and digits."""
         return re.sub(r"\W", "", self.name.lower())
+
+    @property
+    def scores(self) -> List[str]:
+        """The scores, with the reported one first."""
+        return str(self.flags["--metrics"]).split(",")
+
+    @property
+    def positive(self) -> str:
+        """The label whose F1 counts."""
+        return str(self.flags.get("--positive-label", "1"))
 
 
 def finetuned(plan: Dict[str, Any], name: str) -> Task:
@@ -247,38 +253,37 @@ def finetuned(plan: Dict[str, Any], name: str) -> Task:
         Wrong: the folder is not that of a task.
     """
     asked = plan["finetune"]
-    folder = Path(asked["data"], name)
+    folder = Path(asked["data"], name, "data-bin")
     try:
-        about = yaml.safe_load((folder / "task.yaml").read_text(encoding="utf-8"))[name]
-        examples = int((folder / "examples").read_text())
-        about = {**about, **(about["papers"][asked["paper"]] if "paper" in asked else {})}
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        text = f"finetune: {name}: {folder} is not the folder of a task ({error!r}); make it with"
+        settings = (folder / "task").read_text(encoding="utf-8").split()
+        examples = (folder / "label" / "train.label").read_text(encoding="utf-8").count("\n")
+    except OSError as error:
+        text = f"finetune: {name}: {folder} is not the data of a task ({error!r}); make it with"
         raise Wrong(f"{text} examples/glue/prepare.sh") from None
-    numbers = bool(about.get("regression"))
-    one = {key: about.get(key) for key in ("batch", "lr", "scores")}
-    batch, rate = (v[0] if isinstance(v, list) else v for v in (one["batch"], one["lr"]))
-    flags = {"--max-epoch": about.get("epochs", 3), "--batch-size": batch or 32}
-    flags["--lr"] = rate or "2e-5"
-    scores = one["scores"] or (["pearson", "spearman"] if numbers else "accuracy")
-    scores = tuple(scores if isinstance(scores, list) else [scores])
-    labels = () if numbers else tuple(map(str, about["labels"]))
-    positive = str(about.get("positive", "1"))
-    return Task(name, str(folder), labels, scores, positive, flags, examples)
+    flags: Flags = dict(zip(("--max-epoch", "--batch-size", "--lr"), settings))
+    flags.update(flags_in(settings[4:]))
+    changed = (asked.get("flags", {}), asked["tasks"][name])
+    return Task(name, str(folder), merge(USUAL_FINETUNING, flags, *changed), examples)
+
+
+def flags_in(words: List[str]) -> Flags:
+    """The flags in the words of a command line; those without a value are switches."""
+    found: Flags = {}
+    for word, following in zip(words, [*words[1:], "--"]):
+        if word.startswith("--"):
+            found[word] = True if following.startswith("--") else following
+    return found
 
 
 def rates(plan: Dict[str, Any], task: Task) -> List[str]:
     """The learning rates of which the best is taken."""
-    given = merge(
-        task.flags, plan["finetune"].get("flags", {}), plan["finetune"]["tasks"][task.name]
-    )
-    return list(plan["finetune"].get("lr") or [str(given["--lr"])])
+    return list(plan["finetune"].get("lr") or [str(task.flags["--lr"])])
 
 
 def finetuning_words(plan: Dict[str, Any], task: Task, rate: str, seed: int) -> List[str]:
     """The words of a fine-tuning after its ``--save-dir``."""
-    given = (plan["finetune"].get("flags", {}), plan["finetune"]["tasks"][task.name])
-    chosen = merge(USUAL_FINETUNING, task.flags, *given, {"--lr": rate})
+    best = {"--best-checkpoint-metric": task.scores[0], "--lr": rate}
+    chosen = merge(task.flags, best)
     where = f"finetune: {task.name}"
     batch = whole(chosen, "--batch-size", where) * whole(chosen, "--update-freq", where, 1)
     epochs = whole(chosen, "--max-epoch", where)
@@ -287,11 +292,8 @@ def finetuning_words(plan: Dict[str, Any], task: Task, rate: str, seed: int) -> 
     last = plan["finetune"].get("epoch", "best") == "last"
     return [
         *("--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"),
-        *("--num-classes", str(len(task.labels) or 1)),
-        *([] if task.labels else ["--regression-target"]),
-        *("--criterion", "sentence_prediction_metrics", "--metrics", ",".join(task.scores)),
-        *("--positive-label", task.positive, "--best-checkpoint-metric", task.scores[0]),
-        *("--maximize-best-checkpoint-metric", *words(merge(usual, chosen)), "--seed", str(seed)),
+        *("--criterion", "sentence_prediction_metrics", "--maximize-best-checkpoint-metric"),
+        *(*words(merge(usual, chosen)), "--seed", str(seed)),
         *(
             "--no-epoch-checkpoints",
             "--no-save-optimizer-state" if last else "--no-last-checkpoints",

@@ -22,7 +22,7 @@ GROUPS = {
     "packing": ("pack",),
     "serving": ("translate", "predict"),
     "documents": ("add-context", "score-choices"),
-    "tasks": ("reading", "sentence-task"),
+    "tasks": ("reading",),
     "analysis": ("plot", "analyse"),
     "step": ("step", "alone", "stale", "script"),
 }

@@ -1,4 +1,4 @@
-"""``fairseq-posenc reading`` and ``sentence-task``: data, answers and scores of tasks."""
+"""``fairseq-posenc reading``: data, answers and scores of questions on passages."""
 
 import argparse
 import os
@@ -16,7 +16,6 @@ from fairseq_posenc.cli.command import (
     load_plug_in,
     number,
     place,
-    several,
     switch,
     user_dir,
 )
@@ -234,95 +233,7 @@ def score(args: argparse.Namespace) -> None:
     print(json_text(found), end="")
 
 
-_TABLE = several(place("TABLE"), place("TASK"))
-
-
-@command("names", "print the tasks of a file", place("TABLE"))
-def names(args: argparse.Namespace) -> None:
-    """Print the names."""
-    from fairseq_posenc.training.sentence_tasks.tasks import read_table
-
-    print(" ".join(read_table(args.table)))
-
-
-@command(
-    "plan",
-    "print what is to be prepared",
-    _TABLE,
-    place("FOLDER"),
-    switch("--dry-run", "the files may be missing"),
-)
-def plan(args: argparse.Namespace) -> None:
-    """Print inputs, kind of labels and the file of each split, as variables of a shell script."""
-    from fairseq_posenc.training.sentence_tasks import recipes
-    from fairseq_posenc.training.sentence_tasks.tasks import task_in
-
-    print(
-        recipes.assignments(recipes.plan(task_in(args.table, args.task), args.folder, args.dry_run))
-    )
-
-
-@command(
-    "settings",
-    "print the settings of fine-tuning",
-    _TABLE,
-    argument("--paper", default="tupe", help="the paper that the settings are from (tupe)"),
-)
-def settings(args: argparse.Namespace) -> None:
-    """Print flags for the labels, scores, epochs, batches and learning rates, as variables."""
-    from fairseq_posenc.training.sentence_tasks import recipes
-    from fairseq_posenc.training.sentence_tasks.tasks import task_in
-
-    print(recipes.assignments(recipes.settings(task_in(args.table, args.task), args.paper)))
-
-
-@command("extract", "from published files to lines", _TABLE, place("FOLDER"), place("OUT"))
-def extract(args: argparse.Namespace) -> None:
-    """Read the files in FOLDER, and write texts and labels.
-
-    OUT gets input0/SPLIT, input1/SPLIT (of pairs) and label/SPLIT, one example a line,
-    label/dict.txt, examples (the number of training examples), test/NAME.tsv with number and
-    sentences of each test set, and found.yaml.
-    """
-    from fairseq_posenc.training.sentence_tasks import files
-    from fairseq_posenc.training.sentence_tasks.tasks import task_in
-
-    files.extract(task_in(args.table, args.task), args.folder, args.out)
-
-
-@command("describe", "write task.yaml of prepared data", _TABLE, place("FOUND"), place("FILE"))
-def describe(args: argparse.Namespace) -> None:
-    """Write the settings of a task with what `extract` found in its files to FILE."""
-    from fairseq_posenc.training.sentence_tasks import recipes
-    from fairseq_posenc.training.sentence_tasks.tasks import task_in
-
-    recipes.describe(task_in(args.table, args.task), args.found, args.file)
-
-
-@command(
-    "submit",
-    "write what a benchmark's site takes",
-    *map(place, ("DESCRIBED", "NAME", "TEST", "PREDICTIONS", "FOLDER")),
-)
-def submit(args: argparse.Namespace) -> None:
-    """Write FOLDER/NAME.tsv with index and prediction, as GLUE asks for, if the test set was TSV.
-
-    If it was JSON, write FOLDER/NAME.json (or .jsonl) with an object for each example, as CLUE and
-    SuperGLUE do. DESCRIBED is task.yaml and TEST test/NAME.tsv of prepared data. A number is kept
-    within the range of the labels.
-    """
-    from fairseq_posenc.training.sentence_tasks.recipes import submit as write_submission
-
-    write_submission(args.described, args.name, args.test, args.predictions, args.folder)
-
-
-SENTENCE_TASK = """\
-Read, check and describe tasks on one or two sentences for fairseq's sentence_prediction.
-
-TABLE is a YAML file with the settings of one or more tasks by name, as examples/glue/README.md
-says; the scripts in examples/glue call these steps."""
 _READING = (prepare, windows, answer, score)
-_SENTENCE_TASK = (names, plan, settings, extract, describe, submit)
 COMMANDS = (
     group(
         "reading",
@@ -331,13 +242,5 @@ COMMANDS = (
         "them, and score answers as the scripts published with the data do.",
         "STEP",
         _READING,
-    ),
-    group(
-        "sentence-task",
-        "tasks on sentences (GLUE, CLUE, your own): "
-        + ", ".join(step.name for step in _SENTENCE_TASK),
-        SENTENCE_TASK,
-        "STEP",
-        _SENTENCE_TASK,
     ),
 )

@@ -4,13 +4,10 @@ import pytest
 import torch
 from support.commands import SEARCH, SMALL, TRAINING, posenc, run, succeed
 from support.foreign_models import trained
-from support.own_extensions import files
 
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.checkpoints.settings import saved_settings
 from fairseq_posenc.exchange import FORMATS
-from fairseq_posenc.training.sentence_tasks import files as sentence_files
-from fairseq_posenc.training.sentence_tasks.tasks import task_in
 
 pytest_plugins = ["support.toy", "support.own_extensions"]
 ENCODING = ["--position-encoding", "gaussian", "--gaussian-width", "4"]
@@ -128,14 +125,3 @@ def test_a_format_of_ones_own_refuses_like_the_others(own, tmp_path):
     done = posenc("export", "plain", inexpressible, out)
     assert "export plain: unknown format" in done.message() and not out.exists()
     assert "plain" not in FORMATS
-
-
-def test_a_sentence_task_is_read_by_the_recipe(tmp_path):
-    (tmp_path / "tasks.yaml").write_text(files()["own/tasks.yaml"])
-    for name in ("train", "dev"):
-        lines = ["first\tsecond\tanimal", "a dog\tthe dog\tsame", "a dog\ta cat\tother"]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-    task = task_in(str(tmp_path / "tasks.yaml"), "animal")
-    sentence_files.extract(task, str(tmp_path), str(tmp_path / "out"))
-    assert (tmp_path / "out" / "label" / "train").read_text() == "same\nother\n"
-    assert (tmp_path / "out" / "input1" / "valid").read_text() == "the dog\na cat\n"

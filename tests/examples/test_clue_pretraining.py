@@ -1,6 +1,5 @@
-"""Chinese pre-training recipe: the whole chain, whole-word masks, what would run."""
+"""Chinese pre-training recipe: marked symbols, whole-word masks, the command."""
 
-import os
 import re
 from argparse import Namespace
 
@@ -8,44 +7,57 @@ import pytest
 from fairseq import options, tasks
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.utils import import_user_module
-from support.chinese import RECIPE
-from support.recipes import check_flags, succeed, trainings
+from support.pretraining import CHINESE, MARKED, UNITS
+from support.recipes import bash, succeed, write
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.serving.preparation import Text
 
-pytest_plugins = ["support.chinese"]
-
-KINDS = ("fixed", "varied")  # samples of 512 tokens, and documents
+pytest_plugins = ["support.pretraining"]
 
 
-def test_the_dictionary_has_both_forms_and_how_it_was_made(chinese):
-    data = chinese / "fixed" / "data-bin"
+def test_the_dictionary_has_both_forms(chinese):
+    data = chinese / "512" / "data-bin"
     symbols = Dictionary.load(str(data / "dict.txt")).symbols
     assert {"中", "##国", "天", "##天", "。"} < set(symbols)
     assert not any(re.search("[A-Z]", symbol) for symbol in symbols if symbol[0] != "<")
-    assert (data / "text").read_text() == "lengths 512\nsegmenter spaces\nkeep-case \n"
-    assert (data / "bpe.codes").read_text().startswith("#version")
+    again = succeed(CHINESE / "prepare.sh", "text", "512", cwd=chinese, **MARKED)
+    assert again.stdout == "512/data-bin is there\n"
 
 
 def test_documents_of_varied_length_are_lines_that_fit(chinese):
     fixed, varied = (
         data_utils.load_indexed_dataset(str(chinese / name / "data-bin" / "train"))
-        for name in KINDS
+        for name in ("512", "diff")
     )
     assert len(fixed) == 30 and max(fixed.sizes) > 511
     assert len(varied) > 30 and max(varied.sizes) <= 511
-    dictionaries = [(chinese / name / "data-bin/dict.txt").read_bytes() for name in KINDS]
-    assert dictionaries[0] == dictionaries[1]  # fine-tuning on one task reads either model
     # the same symbols; a cut adds an end of line and nothing else
     assert varied.sizes.sum() - len(varied) == fixed.sizes.sum() - len(fixed)
 
 
+@pytest.mark.parametrize(
+    "level, expected",
+    [
+        ("piece", "中 ##国 i ##phon ##e 3 ##. ##5 ##%"),
+        ("word", "中国 i ##p ##h ##o ##n ##e 3 ##. ##5 ##%"),
+        ("character", "中 ##国 i ##p ##h ##o ##n ##e 3 ##. ##5 ##%"),
+    ],
+)
+def test_words_become_symbols(tmp_path, level, expected):
+    common = "abcdefghijklmnopqrstuvwxyz0123456789.%"
+    lines = ["中国 中国 中国 iphones iphones hone hone", " ".join([common, *common]), "  "]
+    write(tmp_path / "train.txt", lines * 3)
+    write(tmp_path / "valid.txt", ["中国 iPhone 3.5%"])
+    symbols = {"piece": 99, "word": 90, "character": 99}[level]
+    variables = {"LEVEL": level, "OPERATIONS": "4", "SYMBOLS": str(symbols)}
+    succeed(CHINESE / "prepare.sh", ".", "out", cwd=tmp_path, **{**MARKED, **variables})
+    made = (tmp_path / "out" / "symbols" / "valid").read_text()
+    assert made == expected + "\n"
+
+
 def masked_lm(data, *flags):
-    import_user_module(Namespace(user_dir=str(RECIPE / "whole_words")))
+    import_user_module(Namespace(user_dir=str(CHINESE / "whole_words")))
     parser = options.get_training_parser()
     names = "--task masked_lm --arch gau_masked_lm_tiny --criterion masked_lm --mask-whole-words"
     arguments = [str(data), *names.split(), *flags]
@@ -55,8 +67,8 @@ def masked_lm(data, *flags):
 
 @pytest.mark.parametrize("mode", ["none", "eos"])
 def test_masks_cover_whole_words(chinese, mode):
-    folder = "fixed" if mode == "none" else "varied"
-    data = chinese / folder / "data-bin"
+    data = chinese / ("512" if mode == "none" else "diff") / "data-bin"
+    assert (data / "sample-break-mode").read_text() == mode + "\n"
     blocks = f"--bpe marked_pieces --tokens-per-sample 512 --sample-break-mode {mode}"
     task = masked_lm(data, *blocks.split())
     task.load_dataset("valid")
@@ -74,55 +86,32 @@ def test_masks_cover_whole_words(chinese, mode):
                 longest += int(hidden[place])
         assert (source[~hidden] == original[~hidden]).all()
         masked, total = masked + int(hidden.sum()), total + len(source)
-        assert len(source) == 512 or mode == "eos" or index == len(dataset) - 1 or len(dataset) == 1
     assert longest > 0 and 0.05 < masked / total < 0.3
 
 
 def test_whole_words_without_their_beginnings_are_an_error(chinese):
-    task = masked_lm(chinese / "fixed" / "data-bin")
+    task = masked_lm(chinese / "512" / "data-bin")
     with pytest.raises(UsageError, match="--mask-whole-words: needs --bpe"):
         task.load_dataset("valid")
 
 
-def test_training_goes_through_the_real_command(chinese_model):
-    log = (chinese_model / "train.log").read_text()
+def test_training_goes_through_the_real_command(chinese, tmp_path):
+    given = ("gau_masked_lm_tiny", chinese / "512" / "data-bin", "run", *UNITS)
+    short = ("--tokens-per-sample", "64", "--batch-size", "2", "--update-freq", "2")
+    succeed(CHINESE / "train.sh", *given, *short, cwd=tmp_path, UPDATES="10", PRECISION="")
+    log = (tmp_path / "run" / "train.log").read_text()
     assert "num_updates: 10 >= max_update: 10" in log and "'_name': 'marked_pieces'}" in log
     assert re.search(r"valid on 'valid' subset \| .*\| accuracy [0-9.]+ \|", log)
-    assert (chinese_model / "checkpoint_best.pt").exists()
-    text = read_model_folder(str(chinese_model / "model")).text
-    assert text == Text(subwords="marked-pieces", subword_file="codes", lowercase=True)
 
 
-def test_preparing_again_repeats_nothing(chinese, tmp_path):
-    given = (chinese / "text", chinese / "fixed", "--segmented", "--bpe-operations", "30")
-    again = succeed(RECIPE / "prepare.sh", *given, "--workers", "1", cwd=tmp_path)
-    assert again.stderr.count("already done") == 6
-    assert "\n+ " not in again.stderr and os.listdir(tmp_path) == []
-
-
-def training(cwd, *arguments):
-    (flags,) = trainings(RECIPE / "train.sh", *arguments, cwd=cwd)
-    return flags
-
-
-@pytest.mark.parametrize("model", ["roformer", "roformer_v2", "gau"])
-def test_training_is_the_papers(tmp_path, model):
-    flags = training(tmp_path, model, "data", "--gpus", "1")
-    check_flags(
-        flags,
-        f"--arch {model}_masked_lm_base --task masked_lm --tokens-per-sample 512 "
-        "--sample-break-mode none --bpe marked_pieces --mask-whole-words --batch-size 64 "
-        "--update-freq 4 --max-update 100000 --total-num-update 100000 --warmup-updates 10000 "
-        "--lr 3e-4 --lr-scheduler polynomial_decay --adam-eps 1e-6 --adam-betas '(0.9, 0.999)' "
-        "--weight-decay 0.01 --dropout 0.1 --attention-dropout 0.1 "
-        f"--save-dir runs/clue_pretraining/{model}",
-    )
-    assert flags["--arch"] in ARCH_CONFIG_REGISTRY and os.listdir(tmp_path) == []
-
-
-def test_flags_after_the_dashes_win_and_the_data_say_the_lengths(tmp_path, chinese):
-    data = chinese / "varied" / "data-bin"
-    given = ("gau", data, "--cpu", "--updates", "30", "--", "--lr", "1e-3")
-    flags = training(tmp_path, *given)
-    assert flags["--lr"] == "1e-3" and flags["--sample-break-mode"] == "eos"
-    assert flags["--warmup-updates"] == "3" and flags["--max-update"] == "30"
+def test_mistakes_are_one_line(tmp_path):
+    write(tmp_path / "train.txt", ["a"])
+    for variables, message in (
+        ({}, "./valid.txt: No such file or directory"),
+        ({"LEVEL": "pieces"}, "LEVEL=pieces: expected piece, word or character"),
+    ):
+        if variables:
+            write(tmp_path / "valid.txt", ["a"])
+        refused = bash(CHINESE / "prepare.sh", ".", "out", cwd=tmp_path, **MARKED, **variables)
+        assert refused.returncode == 1 and refused.stderr.count("\n") == 1
+        assert message in refused.stderr

@@ -5,8 +5,8 @@ import json
 import pytest
 from fairseq import options
 from support.commands import posenc
-from support.model_folders import write_task_model
-from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, succeed
+from support.model_folders import packed_masked_lm
+from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, stub_arguments, succeed
 
 RECIPE = EXAMPLES / "reading"
 made_up = recipe_module("reading", "made_up")
@@ -18,12 +18,7 @@ FAST = {"PRECISION": "", "WORKERS": "1", "EPOCHS": "2", "BATCH": "4"}
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """The folder of a small masked language model, whose words are those of WORDS."""
-    folder = tmp_path_factory.mktemp("model")
-    write_task_model(folder, "masked_lm")
-    packed = posenc("pack", folder / "model.pt", folder / "packed", "--data", folder / "data",
-                    "--trust-subwords")  # fmt: skip
-    assert packed.status == 0, packed.err
-    return folder / "packed"
+    return packed_masked_lm(tmp_path_factory.mktemp("model"))
 
 
 def choice_files(folder):
@@ -94,23 +89,14 @@ PAPERS = {
 
 @pytest.mark.parametrize("task", PAPERS)
 def test_hyper_parameters_are_the_papers(tmp_path, task):
-    for name, body in {
-        "fairseq-train": 'printf "%s\\n" "$@" >"$CALLS"',
-        "fairseq-posenc": "echo 101",  # windows
-    }.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
     label = tmp_path / "data" / "label"
     label.mkdir(parents=True)
     for split in ("train", "valid", "valid1"):
         (label / f"{split}.label").write_text("0\n" * 101)
     for number in range(5):
         (tmp_path / "data" / f"input{number}").mkdir()
-    path = f"{tmp_path}:/usr/bin:/bin"
-    calls = tmp_path / "calls"
-    succeed(RECIPE / "train.sh", task, "data", "model", "run", "--seed", 7, cwd=tmp_path,
-            PATH=path, CALLS=str(calls))  # fmt: skip
-    words = calls.read_text().splitlines()
+    given = (task, "data", "model", "run", "--seed", 7)
+    (words,) = stub_arguments(RECIPE / "train.sh", *given, cwd=tmp_path, posenc="echo 101")
     parsed, _ = options.get_training_parser().parse_known_args(words)
     flags = dict(zip(words, words[1:]))
     expected = PAPERS[task].split()

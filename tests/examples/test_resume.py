@@ -9,13 +9,9 @@ from support.recipes import EXAMPLES, trainings
 
 TRAININGS = {
     "swap_encoding/swap.sh": ["model.pt", "data", "out", "--cpu"],
-    "bert_pretraining/train.sh": ["roformer", "data", "--cpu"],
-    "clue_pretraining/train.sh": ["gau", "data", "--cpu"],
     "language_model/train.sh": ["rotary", "data", "--cpu"],
     "language_model/compare.sh": ["data", "out", "--cpu", "--seeds", "1", "--encodings", "t5"],
     "enwik8/run.sh": ["enwik8", "out", "--cpu", "--seeds", "1"],
-    "glue/finetune.sh": ["data/CoLA", "model.pt", "out", "--seeds", "1", "--lr", "1e-5", "--cpu"],
-    "clue/finetune.sh": ["data/TNEWS", "model.pt", "out", "--seeds", "1", "--lr", "1e-5", "--cpu"],
 }
 
 

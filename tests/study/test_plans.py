@@ -12,8 +12,7 @@ from fairseq_posenc.encodings import ENCODINGS
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 PLANS = sorted(FOLDER.glob("*.yaml"))
 PAIR = "en-de"
-SCORES = {"CoLA": ["mcc"], "MRPC": ["accuracy", "f1"], "QQP": ["accuracy", "f1"]}
-ROFORMER = {"MRPC": ["f1", "accuracy"], "QQP": ["f1", "accuracy"]}
+SCORES = {"CoLA": "mcc", "MRPC": "accuracy,f1", "QQP": "accuracy,f1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,14 +52,12 @@ def make_data(content):
     for name in ("dict.txt", "dict.en.txt", "dict.de.txt", "bpe.codes"):
         write(data / name, "word 1\n")
     for name in content.get("finetune", {}).get("tasks", ()):
-        folder = Path(content["finetune"]["data"], name)
-        numbers = {"regression": [0, 5], "scores": ["spearman", "pearson"]}
-        about = numbers if name == "STS-B" else {"labels": ["0", "1"], "scores": SCORES.get(name)}
-        papers = {"roformer": {"epochs": 3, "scores": ROFORMER.get(name, about["scores"])}}
-        write(
-            folder / "task.yaml", yaml.safe_dump({name: {**about, "papers": papers, "epochs": 2}})
-        )
-        write(folder / "examples", "100\n")
+        folder = Path(content["finetune"]["data"], name, "data-bin")
+        numbers = "--metrics pearson,spearman --num-classes 1 --regression-target"
+        classes = f"--metrics {SCORES.get(name, 'accuracy')} --num-classes 2"
+        words = numbers if name == "STS-B" else classes
+        write(folder / "task", f"2 32 2e-5 6 --best-checkpoint-metric x {words}\n")
+        write(folder / "label" / "train.label", "0\n" * 100)
         write(folder / "input0" / "dict.txt", "word 1\n")
 
 

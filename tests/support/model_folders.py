@@ -8,7 +8,7 @@ import torch
 from fairseq import models, tasks
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
-from support.commands import shape
+from support.commands import posenc, shape
 from support.helpers import TINY, parse
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
@@ -115,3 +115,12 @@ def write_task_model(
     torch.manual_seed(5)
     write_state(folder, cfg, tasks.setup_task(cfg.task).build_model(cfg.model))
     return folder
+
+
+def packed_masked_lm(folder: Path) -> Path:
+    """The model folder of a small masked language model, whose words are those of WORDS."""
+    write_task_model(folder, "masked_lm")
+    flags = ("--data", folder / "data", "--trust-subwords")
+    packed = posenc("pack", folder / "model.pt", folder / "packed", *flags)
+    assert packed.status == 0, packed.err
+    return folder / "packed"

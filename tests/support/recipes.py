@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.commands import programs
+from support.commands import USER_DIR, programs
 
 for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
     pytest.importorskip(_module, reason=f"the recipes need {_module}")
@@ -115,6 +115,27 @@ def check_flags(flags, expected):
     """*flags* have the values that *expected* gives them, as on a command line."""
     wanted = flags_of(shlex.split(expected))
     assert {name: flags.get(name, "absent") for name in wanted} == wanted
+
+
+def stub_arguments(script, *arguments, cwd, posenc=f"echo {USER_DIR[1]}", **variables):
+    """The arguments of each fairseq-train that a script runs, by a stand-in for it.
+
+    Args:
+        posenc: what the stand-in for fairseq-posenc does.
+    """
+    stubs, calls = cwd / "stubs", cwd / "calls"
+    stubs.mkdir(exist_ok=True)
+    calls.write_text("")
+    bodies = {
+        "fairseq-train": 'printf "%s\\n" "$@" . >>"$CALLS"',
+        "fairseq-posenc": posenc,
+    }
+    for name, body in bodies.items():
+        (stubs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (stubs / name).chmod(0o755)
+    path = f"{stubs}:/usr/bin:/bin"
+    succeed(script, *arguments, cwd=cwd, PATH=path, CALLS=str(calls), **variables)
+    return [call.split("\n") for call in calls.read_text().split("\n.\n")[:-1]]
 
 
 def made_up_run(folder, name, values):

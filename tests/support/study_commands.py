@@ -130,7 +130,7 @@ class Workflow:
 @pytest.fixture
 def workflow(tmp_path):
     """A study of two systems, two seeds and a search of two values."""
-    snakemake = os.environ.get("SNAKEMAKE") or shutil.which("snakemake")
-    if not snakemake:
+    snakemake = shutil.which(os.environ.get("SNAKEMAKE", "snakemake"))
+    if snakemake is None:
         pytest.skip("Snakemake is not installed; give its place in SNAKEMAKE")
     return Workflow(snakemake, tmp_path)

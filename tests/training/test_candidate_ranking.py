@@ -9,11 +9,11 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.helpers import PAD, VOCABULARY
 from support.masked_language_models import tiny
-from support.recipes import error_of, recipe_module, write
+from support.recipes import recipe_module, write
 
 from fairseq_posenc.training.tasks.candidate_ranking import CandidateDataset
 
-candidates = recipe_module("glue", "candidates")
+pronouns = recipe_module("glue", "pronouns")
 BOS, EOS = VOCABULARY.bos(), VOCABULARY.eos()
 MASK = VOCABULARY.index("<mask>")
 
@@ -93,44 +93,27 @@ def test_phrases_asked_of_one_pronoun_are_its_candidates(tmp_path):
         record(ann, 4, "she", "Ann", True),
         record(told, 2, "He", "left", False),
         record(ann, 4, "she", "Bo", False),
+        record("The cat saw it .", 3, "it", "the  dog", True),
+        record("The cat saw it .", 3, "it", "The cat", False),
     ]
     write(tmp_path / "train.jsonl", lines)
-    write(tmp_path / "dev.tsv", ["The cat saw _it_.\tthe dog\tthe  sky\tAnn", "_He_ ran.\tBo\tAnn"])
-    candidates.main([str(tmp_path), str(tmp_path / "out")])
-    found = {
-        str(path.relative_to(tmp_path / "out")): path.read_text().split("\n")[:-1]
-        for path in (tmp_path / "out").glob("*/*")
-    }
-    assert (tmp_path / "out" / "count").read_text() == "5\n"
-    assert [found[f"input{n}/train"] for n in range(5)] == [
-        ["Ann told Bo that ("],
-        [") was late."],
-        ["Ann"],
-        ["Bo"],
-        [""],
-    ]
-    assert [found[f"input{n}/valid"] for n in range(5)] == [
-        ["The cat saw", ""],
-        [".", " ran."],
-        [" the dog", "Bo"],
-        [" the  sky", "Ann"],
-        [" Ann", ""],
+    assert pronouns.examples(tmp_path / "train.jsonl") == [
+        ["Ann told Bo that (", ") was late.", "Ann", "Bo"],
+        ["The cat saw", " .", " the dog", " The cat"],
     ]
 
 
 @pytest.mark.parametrize(
-    "name, line, part",
+    "line, part",
     [
-        ("train.jsonl", "{}", "line 1: has no text; expected a text"),
-        ("train.jsonl", record("He ran.", None, "He", "Bo", True), "1: span2_index is null; expec"),
-        ("train.jsonl", record("He ran.", 0, "He", 5, True), "line 1: span1_text is 5; expected a"),
-        ("train.jsonl", record("Bo left. He ran.", 1, "He", "Bo", True), "word 1 is 'left.'"),
-        ("train.jsonl", record("Bo left. He ran.", 2, "He", "Bo", True), "no text with a right"),
-        ("train.tsv", "He ran.\tBo\tAnn", "line 1: has 0 pronouns"),
-        ("train.tsv", "_He_ ran.\tBo", "line 1: give the right noun phrase and at least one other"),
-        ("other.tsv", "", "has none of train.jsonl, train.tsv"),
+        ("{}", "line 1: is not of WSC (KeyError: 'target')"),
+        (record("He ran.", None, "He", "Bo", True), "line 1: is not of WSC (TypeError"),
+        (record("Bo left. He ran.", 1, "He", "Bo", True), "word 1 is 'left.', not 'He'"),
+        (record("Bo left. He ran.", 2, "He", "Bo", True), "no pronoun with a right and a wrong"),
     ],
 )
-def test_files_of_another_layout_are_one_line(tmp_path, name, line, part):
-    write(tmp_path / name, [line])
-    assert part in error_of(candidates.main, [str(tmp_path), str(tmp_path / "out")])
+def test_files_of_another_layout_are_one_line(tmp_path, line, part):
+    write(tmp_path / "train.jsonl", [line])
+    with pytest.raises(SystemExit) as caught:
+        pronouns.examples(tmp_path / "train.jsonl")
+    assert part in str(caught.value) and "\n" not in str(caught.value)

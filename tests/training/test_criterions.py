@@ -12,7 +12,7 @@ import pytest
 from support.commands import TRAINING, USER_DIR, Command, run, shape, succeed
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.training.sentence_tasks.scores import SCORES, check, percent
+from fairseq_posenc.training.criterions.scores import SCORES, check, percent
 
 pytest.importorskip("scipy", reason="correlations need scipy")
 pytest.importorskip("sklearn", reason="F1 and Matthews correlation need scikit-learn")

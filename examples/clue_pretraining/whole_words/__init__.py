@@ -1,7 +1,4 @@
-"""``--user-dir`` of this recipe: ``--mask-whole-words`` for the symbols that prepare.sh makes.
-
-It imports fairseq_posenc, which must be on PYTHONPATH; train.sh takes care of that.
-"""
+"""``--user-dir`` of this recipe: fairseq_posenc, and ``--mask-whole-words`` for its symbols."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +6,10 @@ from typing import Any
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_posenc.serving.subwords import MARK, unmarked  # importing the package registers it
+import fairseq_posenc  # noqa: F401  importing it registers it
 
 NAME = "marked_pieces"
+MARK = "##"
 
 
 @dataclass
@@ -21,7 +19,7 @@ class MarkedPiecesConfig(FairseqDataclass):
 
 @register_bpe(NAME, dataclass=MarkedPiecesConfig)
 class MarkedPieces:
-    """Finds beginnings of words and joins pieces, which `apply-subwords` makes, into words."""
+    """Finds beginnings of words, and joins the symbols of marked.py to words."""
 
     def __init__(self, cfg: Any) -> None:
         pass
@@ -32,4 +30,4 @@ class MarkedPieces:
 
     def decode(self, line: str) -> str:
         """Return the words of a line of symbols, separated by spaces."""
-        return unmarked(line)
+        return line.replace(f" {MARK}", "")

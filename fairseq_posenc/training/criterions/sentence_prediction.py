@@ -19,7 +19,7 @@ from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import refuse_empty
 from fairseq_posenc.training.criterions.logs import Rows, rows_of_all_workers
 from fairseq_posenc.training.criterions.masked_lm import Recorded
-from fairseq_posenc.training.sentence_tasks.scores import SCORES, check, percent
+from fairseq_posenc.training.criterions.scores import SCORES, check, percent
 
 # Entries of a logging output. All are numbers, because the outputs of workers are summed.
 _ROWS = "_rows"

@@ -18,9 +18,9 @@ def main(model: str, longest: str = "1000000") -> None:
     import_user_module(Namespace(user_dir=fairseq_posenc.__path__[0]))
     bpe = build_bpe(Namespace(bpe="model_folder", model_folder=model))
     for line in sys.stdin.buffer:
-        text = line.decode().strip()
+        text = line.decode().rstrip("\r\n")
         symbols = bpe.encode(text).split()[-int(longest) :]
-        if text and not symbols:
+        if text.strip() and not symbols:
             sys.exit(f"{model}: has no symbol for {text!r}")
         sys.stdout.buffer.write(" ".join(symbols).encode() + b"\n")
 

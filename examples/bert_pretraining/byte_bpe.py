@@ -1,0 +1,59 @@
+"""Byte-level BPE (Radford et al. 2019): python byte_bpe.py learn FOLDER SIZE TEXT >dict.txt
+                                            python byte_bpe.py split FOLDER < TEXT > SYMBOLS
+
+FOLDER becomes that of a tokenizer of transformers. The dictionary has SIZE symbols, all bytes among
+them, so no text has unknown ones. With LOWERCASE in the environment, it lower-cases text.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+#: fairseq's symbols, by their names in tokenizer_config.json.
+SPECIAL = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+
+
+def learn(folder: str, size: str, text: str) -> None:
+    """Learn a tokenizer, and print its dictionary."""
+    tokenizer = Tokenizer(models.BPE())
+    if os.environ.get("LOWERCASE"):
+        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=int(size) + len(SPECIAL),
+        special_tokens=list(SPECIAL.values()),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    with open(text, encoding="utf-8", newline="\n") as stream:
+        tokenizer.train_from_iterator((line.rstrip("\n") for line in stream), trainer)
+    symbols = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)[len(SPECIAL) :]
+    if len(symbols) != int(size):
+        sys.exit(f"{text}: gives {len(symbols)} symbols, the bytes among them, not SIZE={size}")
+    Path(folder).mkdir(exist_ok=True)
+    tokenizer.save(str(Path(folder, "tokenizer.json")))
+    named = {f"{role}_token": symbol for role, symbol in SPECIAL.items()}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **named}
+    Path(folder, "tokenizer_config.json").write_text(json.dumps(settings))
+    sys.stdout.buffer.writelines(f"{symbol} 1\n".encode() for symbol in symbols)
+
+
+def split(folder: str) -> None:
+    """Split the lines of standard input."""
+    tokenizer = Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
+    for line in sys.stdin.buffer:
+        symbols = tokenizer.encode(line.decode().rstrip("\n")).tokens
+        sys.stdout.buffer.write(" ".join(symbols).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["learn"] and len(sys.argv) == 5:
+        learn(*sys.argv[2:])
+    elif sys.argv[1:2] == ["split"] and len(sys.argv) == 3:
+        split(sys.argv[2])
+    else:
+        sys.exit(__doc__)

@@ -1,1 +1,0 @@
-"""Tasks on one or two sentences: read, checked and scored here for recipes and studies alike."""
