@@ -5,7 +5,7 @@ import random
 import pytest
 from conftest import SHARED
 from fairseq.data import Dictionary
-from support.chinese import WORDS
+from support.pretraining import WORDS
 from support.recipes import error_of, recipe_module, write
 
 from fairseq_posenc.basics.lines import read_lines
