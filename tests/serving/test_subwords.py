@@ -4,6 +4,7 @@ import random
 
 import pytest
 from fairseq.data import Dictionary
+from support.pretraining import WORDS
 from support.recipes import error_of, recipe_module, write
 
 from fairseq_posenc.exchange.subword_check import check_subwords
