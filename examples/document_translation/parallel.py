@@ -15,9 +15,9 @@ import gzip
 import os
 import re
 import sys
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
 from xml.sax.saxutils import unescape
 
 Lines = Tuple[str, str]  # a sentence and its translation
@@ -28,7 +28,7 @@ _QUOTES = {"&quot;": '"', "&apos;": "'"}  # entities beside &lt;, &gt; and &amp;
 
 def lines_of(path: str) -> Iterator[str]:
     """The lines of a text, without their ends; of gzip, too."""
-    opened: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
+    opened: Any = gzip.open if path.endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="\n") as stream:
             yield from (line.rstrip("\r\n") for line in stream)
@@ -37,11 +37,7 @@ def lines_of(path: str) -> Iterator[str]:
 
 
 def between_none(items: Iterable[Any]) -> Iterator[List[Any]]:
-    """Lists of the items between those that are None; no list is empty.
-
-    >>> list(between_none([None, "a", "b", None, None, "c"]))
-    [['a', 'b'], ['c']]
-    """
+    """Lists of the items between those that are None; no list is empty."""
     for is_none, some in groupby(items, key=lambda item: item is None):
         if not is_none:
             yield list(some)
@@ -63,13 +59,10 @@ def of_table(path: str) -> Iterator[List[Lines]]:
 def of_tagged(*paths: str) -> Iterator[List[Lines]]:
     """The documents of two tagged files, which have as many documents, of as many sentences."""
     sides = [list(_tagged(path)) for path in paths]
-    both = " and ".join(paths)
-    if len(sides[0]) != len(sides[1]):
-        counts = " and ".join(str(len(side)) for side in sides)
-        sys.exit(f"{both} have different numbers of documents: {counts}")
-    for number, (one, two) in enumerate(zip(*sides), 1):
+    for number, (one, two) in enumerate(zip_longest(*sides, fillvalue=()), 1):
         if len(one) != len(two):
-            sys.exit(f"{both}: document {number} has {len(one)} and {len(two)} sentences")
+            counts = f"{len(one)} and {len(two)} sentences"
+            sys.exit(f"{' and '.join(paths)}: document {number} has {counts}")
         yield list(zip(one, two))
 
 
@@ -103,39 +96,33 @@ def of_folder(folder: str, source: str, target: str) -> Iterator[List[Lines]]:
 def write(documents: Iterable[List[Lines]], outputs: List[str], subject: str) -> None:
     """Write the two texts, which appear when they are complete."""
     count = kept = incomplete = 0
-    parts = [f"{path}.part" for path in outputs]
-    with open(parts[0], "w", encoding="utf-8") as left, open(
-        parts[1], "w", encoding="utf-8"
-    ) as right:
-        for document in documents:
-            whole = [pair for pair in document if all(pair)]
-            incomplete += len(document) - len(whole)
-            if whole:
-                for stream, side in zip((left, right), zip(*whole)):
-                    stream.write("".join(line + "\n" for line in (*side, "")))
-                count, kept = count + 1, kept + len(whole)
+    streams = [open(f"{path}.part", "w", encoding="utf-8") for path in outputs]
+    for document in documents:
+        whole = [pair for pair in document if all(pair)]
+        incomplete += len(document) - len(whole)
+        for stream, side in zip(streams, zip(*whole)):
+            stream.write("".join(line + "\n" for line in (*side, "")))
+        count, kept = count + bool(whole), kept + len(whole)
     if not count:
         sys.exit(f"{subject}: contains no document")
-    for part, path in zip(parts, outputs):
-        os.replace(part, path)
-    print(
-        f"{subject}: {count:,} documents, {kept:,} sentences; {incomplete:,} without text on a "
-        "side were left out",
-        file=sys.stderr,
-    )
+    for stream, path in zip(streams, outputs):
+        stream.close()
+        os.replace(stream.name, path)
+    print(f"{subject}: {count} documents, {kept} sentences; left out {incomplete}", file=sys.stderr)
 
 
 def main(words: List[str]) -> None:
     """Run the command line."""
-    if len(words) < 4 or words[0] not in ("tsv", "tagged", "folder"):
+    inputs, outputs, form = words[1:-2], words[-2:], words[0] if words else ""
+    if form == "tsv" and len(inputs) == 1:
+        found = of_table(*inputs)
+    elif form == "tagged" and len(inputs) == 2:
+        found = of_tagged(*inputs)
+    elif form == "folder" and len(inputs) == 1:
+        found = of_folder(*inputs, *(Path(path).suffix for path in outputs))
+    else:
         sys.exit(__doc__)
-    form, *inputs, source, target = words
-    if len(inputs) != (2 if form == "tagged" else 1):
-        sys.exit(__doc__)
-    read: Dict[str, Callable[..., Iterator[List[Lines]]]]
-    read = {"tsv": of_table, "tagged": of_tagged, "folder": of_folder}
-    endings = [Path(path).suffix for path in (source, target)] if form == "folder" else []
-    write(read[form](*inputs, *endings), [source, target], inputs[0])
+    write(found, outputs, inputs[0])
 
 
 if __name__ == "__main__":

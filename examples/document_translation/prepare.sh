@@ -19,13 +19,10 @@ flock -n 9 || die "$OUT: another prepare.sh is at work there"
 for split in train valid test; do
     python "$HERE/../common/check.py" pairs "$TEXTS/$split.$SOURCE" "$TEXTS/$split.$TARGET"
 done
-SUBWORDS=$([[ $SIZE == 0 ]] && echo none || echo subword-nmt) # the study packs models by these lines
-SETTINGS="SOURCE=$SOURCE TARGET=$TARGET
+SETTINGS="SOURCE=$SOURCE
+TARGET=$TARGET
 CONTEXT=$CONTEXT
-CONTEXT_SIDES=$SIDES
-TOKENIZER=moses
-SUBWORDS=$SUBWORDS
-SUBWORD_FILE=$([[ $SIZE == 0 ]] || echo bpe.codes)
+SIDES=$SIDES
 LONGEST=$LONGEST SIZE=$SIZE texts $(cat "$TEXTS"/{train,valid,test}.{"$SOURCE","$TARGET"} | cksum)"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
@@ -47,7 +44,7 @@ if [[ $SIZE != 0 ]]; then
     cp "$OUT/bpe.codes" "$OUT/data-bin.part"
 fi
 for split in train valid test; do
-    fairseq-posenc add-context --context "$CONTEXT" --context-sides "$SIDES" --longest "$LONGEST" \
+    python "$HERE/context.py" --context "$CONTEXT" --sides "$SIDES" --longest "$LONGEST" \
         "$TOKENS/$split".{"$SOURCE","$TARGET"} "$OUT/context/$split".{"$SOURCE","$TARGET"}
 done
 

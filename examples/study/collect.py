@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module, metadata
+from itertools import groupby
 from pathlib import Path
 from statistics import mean
 from typing import Any, Dict, List, Sequence, Tuple
@@ -265,7 +266,7 @@ def documents(choices: Sequence[str], hypotheses: str, references: str, target: 
     """Accuracies of contrastive choices, and BLEU by sentence and by document.
 
     Args:
-        choices: the files of score-choices, each ``SUFFIX=FILE``.
+        choices: the files of contrastive.py, each ``SUFFIX=FILE``.
         hypotheses: translations, with a blank line after each document, as in *references*.
     """
     scores: Dict[str, float] = {}
@@ -284,24 +285,16 @@ def documents(choices: Sequence[str], hypotheses: str, references: str, target: 
             found["far"] = groups["distance >3"]["accuracy"]
         scores.update({name + suffix: round(value, 4) for name, value in found.items()})
     metric = import_module("sacrebleu.metrics").BLEU(trg_lang=target)
-    sides = [_documents(hypotheses), _documents(references)]
-    if [list(map(len, side)) for side in sides[:1]] != [list(map(len, side)) for side in sides[1:]]:
+    lines = lines_of(hypotheses), lines_of(references)
+    if len(lines[0]) != len(lines[1]):
         sys.exit(f"{references}: has other documents than {hypotheses}")
-    sentences = [[line for document in side for line in document] for side in sides]
-    whole = [[" ".join(document) for document in side] for side in sides]
+    blocks = groupby(zip(*lines), key=lambda pair: bool(pair[1].strip()))
+    pairs = [list(zip(*block)) for has_text, block in blocks if has_text]
+    sentences = [[line for pair in pairs for line in pair[side]] for side in (0, 1)]
+    whole = [[" ".join(pair[side]) for pair in pairs] for side in (0, 1)]
     for name, (ours, theirs) in (("bleu", sentences), ("d_bleu", whole)):
         scores[name] = round(metric.corpus_score(ours, [theirs]).score, 4)
     return {"scores": scores, "signatures": {"bleu": str(metric.get_signature())}}
-
-
-def _documents(path: str) -> List[List[str]]:
-    found: List[List[str]] = [[]]
-    for line in lines_of(path):
-        if line.strip():
-            found[-1].append(line)
-        elif found[-1]:
-            found.append([])
-    return [document for document in found if document]
 
 
 def choose(trials: Sequence[str]) -> Part:

@@ -194,13 +194,14 @@ def make_words(plan: Dict[str, Any], task: str) -> List[str]:
     ]
 
 
-def context(folder: str) -> List[str]:
-    """The flags of pack for a model of documents, from the settings beside its data."""
+def contexts(plan: Dict[str, Any], folder: str) -> List[str]:
+    """How many sentences before a choice are read: as in training, and as the plan asks."""
     lines = Path(folder, "text.settings").read_text(encoding="utf-8").splitlines()
-    noted = {name: value for name, _, value in (line.partition("=") for line in lines)}
-    last = noted["CONTEXT"].split(",")[-1]
-    found = {"tokenizer": noted["TOKENIZER"], "subwords": noted["SUBWORDS"], "context": last}
-    found["context-sides"] = noted.get("CONTEXT_SIDES") or "both"
-    if noted.get("SUBWORD_FILE"):
-        found["subword-file"] = f"{folder}/{noted['SUBWORD_FILE']}"
-    return [word for flag, value in found.items() for word in (f"--{flag}", value)]
+    (trained,) = (line.partition("=")[2] for line in lines if line.startswith("CONTEXT="))
+    return [trained.split(",")[-1], *map(str, plan["extrapolation"].get("lengths", []))]
+
+
+def choices(plan: Dict[str, Any], folder: str, scored: str) -> List[str]:
+    """The scores of choices in a folder, by the suffix of their names."""
+    first, *more = contexts(plan, folder)
+    return [f"={scored}/choices-{first}.json", *(f"_{n}={scored}/choices-{n}.json" for n in more)]

@@ -21,7 +21,6 @@ GROUPS = {
     "checkpoints": ("average", "merge-lora", "model-flags", "import", "export"),
     "packing": ("pack",),
     "serving": ("translate", "predict"),
-    "documents": ("add-context", "score-choices"),
     "text": (
         "tokenize",
         "detokenize",

@@ -15,7 +15,6 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.cli.documents import context_from, given_context
 from fairseq_posenc.cli.text import prepared_text, text_from
 from fairseq_posenc.serving.model_folder import Search
 
@@ -45,7 +44,6 @@ from fairseq_posenc.serving.model_folder import Search
     ),
     number("--beam", "hypotheses of the beam search", Search().beam),
     number("--lenpen", "length penalty of the beam search", Search().lenpen, float),
-    given_context,
     card_texts,
     argument(
         "--ctranslate2",
@@ -98,7 +96,6 @@ def pack(args: argparse.Namespace) -> None:
         args.quantization,
         args.regression_range,
         text.target_subword_file,
-        context_from(args),
         args.trust_subwords,
     )
     report = write_folder(wanted, args.out_dir)

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import sys
-from typing import IO, Any, Iterable, Iterator, Optional
+from typing import IO, Iterable, Iterator, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
@@ -21,8 +21,6 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.cli.documents import context_from, given_context
-from fairseq_posenc.text.documents import Context
 
 #: Lines read before the model is run, unless they are typed.
 BUFFER = 512
@@ -107,8 +105,6 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
     number("--n-best", "translations of each line", 1),
     switch("--scores", "write the score and a tab before each translation"),
     switch("--prefix", "after a tab, a line has the text that its translation starts with"),
-    switch("--documents", "blank lines separate documents: give the model the sentences before"),
-    given_context,
     number("--max-length", "longest translation, in tokens (200, as for fairseq-generate)"),
     argument(
         "--compute-type",
@@ -120,12 +116,8 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
 def translate(args: argparse.Namespace) -> None:
     """Translate a text, a line for each line, in order.
 
-    With --documents, the model is given the sentences before a sentence and its own translations
-    of them, as many as it was packed with, or --context says.
-
     With an exported model, neither PyTorch nor fairseq is loaded.
     """
-    from fairseq_posenc.serving.documents import DocumentTranslator
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
     from fairseq_posenc.serving.preparation import Preparation
@@ -140,40 +132,16 @@ def translate(args: argparse.Namespace) -> None:
     longest = args.max_length or MAX_LENGTH
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
     format = Format(args.scores, args.n_best > 1, args.prefix)
-    context = _context(args, folder, format)
     hardware = Hardware(args.device, args.threads, args.compute_type)
     with _opened(args.input) as stream:
         if args.engine == "fairseq" or folder.export is None:
             load_plug_in(args.user_dir)
         preparation = Preparation(folder.text, folder.path)
         engine = engine_for(folder, hardware, args.engine)
-        if context is None:
-            translator = Translator(preparation, engine, beam, format)
-        else:
-            translator = DocumentTranslator(preparation, engine, beam, context)
         total = _count(stream)
         read = decoded(stream, args.input or "the input")
-        lines = translator.translate(read, _buffer_of(args))
+        lines = Translator(preparation, engine, beam, format).translate(read, _buffer_of(args))
         _write(args, lines, total and total * args.n_best)
-
-
-def _context(args: argparse.Namespace, folder: Any, format: Any) -> Optional[Context]:
-    """The context of ``--documents``, or None without it.
-
-    Raises:
-        UsageError: other flags do not fit, or there is no context.
-    """
-    from fairseq_posenc.serving.model_folder import context_of
-
-    given = context_from(args)
-    if not args.documents:
-        if given is not None:
-            raise UsageError(f"--context {args.context}: is for --documents; give that, too")
-        return None
-    for flag, chosen in zip(("--scores", "--n-best", "--prefix"), format):
-        if chosen:
-            raise UsageError(f"{flag}: translates sentences alone; drop it or --documents")
-    return context_of(folder, given, "--documents")
 
 
 @command(

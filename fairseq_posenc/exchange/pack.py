@@ -43,7 +43,6 @@ from fairseq_posenc.serving.model_folder import (
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
 from fairseq_posenc.serving.translate import Hardware
-from fairseq_posenc.text.documents import Context
 from fairseq_posenc.training.reading.data import SETTINGS as READING
 from fairseq_posenc.training.tasks import span_prediction
 
@@ -69,8 +68,6 @@ class Pack(NamedTuple):
     bounds: Optional[Sequence[float]] = None
     # the file of the subwords of the target, where it is another
     target_subword_file: Optional[str] = None
-    # the sentences before a sentence that a model of documents is given, or None
-    context: Optional[Context] = None
     trust_subwords: bool = False  # do not compare the subwords with the dictionaries and the data
 
 
@@ -95,8 +92,6 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
     scores = {path: _read(path, "--scores") for path in wanted.scores}
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     text = _complete(wanted, task, state)
-    if wanted.context is not None and task != "translation":
-        raise UsageError(f"--context: is for translation, and the model's task is {task}; drop it")
     with new_folder(out_dir) as side:
         head = head_of(state, task, wanted.data, wanted.bounds)
         if wanted.bounds is not None and (head is None or not head.regression):
@@ -104,7 +99,7 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
                 f"--regression-range {' '.join(map(str, wanted.bounds))}: the model is no "
                 "regression; leave it out"
             )
-        folder = ModelFolder(side, task, text, wanted.search, head, context=wanted.context)
+        folder = ModelFolder(side, task, text, wanted.search, head)
         _copy_dictionaries(wanted.data, folder)
         if task == span_prediction.TASK:
             _copy(os.path.join(wanted.data, READING), folder.file(READING), "--data")

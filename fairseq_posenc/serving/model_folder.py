@@ -17,6 +17,7 @@ This file imports neither PyTorch nor fairseq.
 
 import math
 import os
+import sys
 from types import MappingProxyType
 from typing import (
     Any,
@@ -37,7 +38,6 @@ from fairseq_posenc.basics.lines import json_text, read_json_object, read_lines
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 from fairseq_posenc.serving.words import TOKENIZERS
-from fairseq_posenc.text.documents import SIDES, Context
 
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1
@@ -82,8 +82,6 @@ class ModelFolder(NamedTuple):
     # the SHA-256 of each file but the description and the card, by its name; none in folders of
     # version 0.1
     digests: Mapping[str, str] = MappingProxyType({})
-    # the sentences before a sentence that a model of documents is given, or None
-    context: Optional[Context] = None
 
     def file(self, name: str) -> str:
         """The path of one of its files."""
@@ -149,8 +147,6 @@ class ModelFolder(NamedTuple):
         entries["search"] = self.search._asdict()
         if self.head is not None:
             entries["head"] = self.head._asdict()
-        if self.context is not None:
-            entries["context"] = self.context._asdict()
         entries["digests"] = dict(self.digests)
         return json_text(entries)
 
@@ -173,16 +169,13 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     try:
         text, search = _made(Text, entries["text"]), _made(Search, entries["search"])
         head = None if entries.get("head") is None else _made(Head, entries["head"])
-        context = None if entries.get("context") is None else _made(Context, entries["context"])
         digests = entries.get("digests", {})
         for name, value, kind in (("task", entries["task"], str), ("digests", digests, dict)):
             if not isinstance(value, kind):
                 raise TypeError(f"{name}: {value!r}")
-        folder = ModelFolder(path, entries["task"], text, search, head, digests, context)
+        folder = ModelFolder(path, entries["task"], text, search, head, digests)
         if search.beam < 1:
             raise TypeError(f"beam: {search.beam}")
-        if context is not None and ((context.sentences or 0) < 0 or context.sides not in SIDES):
-            raise TypeError(f"context: {context}")
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"{shown}: {SETTINGS} is damaged ({error}); pack the model again"
@@ -191,6 +184,12 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     _check_pieces(folder, shown)
     folder.check(shown)
     _check_labels(folder, shown)
+    if entries.get("context") is not None:  # of version 0.2
+        print(
+            f"{shown}: was packed with --context, and sentences are translated alone; "
+            "examples/document_translation translates documents",
+            file=sys.stderr,
+        )
     return folder
 
 
@@ -284,24 +283,6 @@ def _check_text(text: Text, shown: str) -> None:
             )
     if (SUBWORD_FILES[text.subwords] is None) != (text.subword_file is None):
         raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
-
-
-def context_of(folder: ModelFolder, given: Optional[Context], shown: str) -> Context:
-    """The context that a model of documents is given: *given*, or else the folder's.
-
-    Args:
-        shown: what sets the context, for the message.
-
-    Raises:
-        UsageError: there is neither.
-    """
-    found = folder.context if given is None else given
-    if found is None:
-        raise UsageError(
-            f"{shown}: {folder.path} was packed without --context, and does not say how many "
-            "sentences before a sentence the model was trained with; give it"
-        )
-    return found
 
 
 #: Content of a model folder without a classification head, by task.

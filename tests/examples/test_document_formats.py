@@ -30,7 +30,7 @@ OUT = ("out.en", "out.de")
 def test_each_format(tmp_path, capsys):
     found = run(tmp_path, "tsv", "x.tsv", *OUT, files={"x.tsv": TABLE})
     assert found == [ENGLISH, GERMAN]
-    assert "2 documents, 3 sentences; 1 without text on a side" in capsys.readouterr().err
+    assert "2 documents, 3 sentences; left out 1" in capsys.readouterr().err
     german = TAGS.replace("One.", "Eins.").replace("Two &amp; two", "Zwei &amp; zwei")
     files = {"x.en": TAGS, "x.de": german.replace("Three", "Drei")}
     assert run(tmp_path, "tagged", "x.en", "x.de", *OUT, files=files) == [ENGLISH, GERMAN]

@@ -1,6 +1,7 @@
 """Model folders: complete or refused, and translation with them."""
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -48,6 +49,24 @@ def folder(model, tmp_path_factory):
     scores = model / "scores.txt"
     scores.write_text("BLEU|nrefs:1 = 12.3\n")
     return packed(model, out, "--ctranslate2", "--about", "Two words.", "--scores", scores)
+
+
+def test_a_model_of_documents_of_version_0_2_translates_sentences_and_says_so(
+    model, tmp_path, capsys
+):
+    folder = packed(model, tmp_path / "packed")
+    (tmp_path / "in").write_text("the cat\nsleeps\n")
+    said = []
+    for context in (None, {"sentences": 2, "sides": "both"}):
+        settings = json.loads((folder / "model.json").read_text())
+        (folder / "model.json").write_text(json.dumps({**settings, "context": context}))
+        capsys.readouterr()
+        paths = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+        posenc("translate", "--model", folder, *paths)
+        said.append(((tmp_path / "out").read_text(), capsys.readouterr().err))
+    (before, quiet), (text, warned) = said
+    assert text == before and text.count("\n") == 2
+    assert "context" not in quiet and warned.count("was packed with --context") == 1
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout"])
