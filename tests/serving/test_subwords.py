@@ -16,8 +16,6 @@ from fairseq_posenc.serving.subwords import (
     in_pieces,
 )
 
-WORDS = "中国 的 大学生 iphone ## 3.5% 中国人 我们 t恤衫 公园 散步 日本".split()
-
 
 def letters(word):
     """A stand-in for BPE: one piece a letter."""
