@@ -8,14 +8,16 @@ with those of another article. OUT gets train.tsv and valid.tsv for examples/glu
 """
 
 import random
+import re
 from pathlib import Path
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
 from fairseq_posenc.flags.usage import documented_parser
-from fairseq_posenc.text.corpus import HEADING, TITLE, by_headings
 
+TITLE = re.compile(r"= (?!=)(.*[^=\s]) =")
+HEADING = re.compile(r"(?:= )+(.*?)(?: =)+")
 LEAST_HEADINGS = 2
 
 
@@ -27,7 +29,8 @@ class Article(NamedTuple):
 
 
 def _clean(line: str) -> str:
-    return " ".join(line for document in by_headings([line]) for line in document)
+    line = HEADING.sub(r"\1", line) if HEADING.fullmatch(line) else line
+    return re.sub(r" @([-,.])@ ", r"\1", line).replace("<unk>", "unk")
 
 
 def articles(lines: Iterable[str], words: int) -> Iterator[Article]:

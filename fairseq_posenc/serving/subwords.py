@@ -75,15 +75,6 @@ def _without_marks(symbols: List[str]) -> str:
     return (" ".join(symbols) + " ").replace("@@ ", "").strip()
 
 
-def latin_parts(line: str) -> List[str]:
-    """The parts of a line's words that marked pieces split by merges.
-
-    >>> latin_parts("中国 t恤衫 iphone7 3.50")
-    ['iphone7', '50']
-    """
-    return [part for part in _PARTS.findall(line) if len(part) > 1]
-
-
 def in_pieces(word: str, split: Callable[[str], str]) -> List[str]:
     """The pieces of a word, all but the first with the mark: characters, signs, parts of others.
 
@@ -95,11 +86,6 @@ def in_pieces(word: str, split: Callable[[str], str]) -> List[str]:
     for part in _PARTS.findall(word):
         found += [part] if len(part) == 1 else split(part).replace("@@ ", " ").split()
     return found[:1] + [MARK + symbol for symbol in found[1:]]
-
-
-def in_characters(word: str) -> List[str]:
-    """The characters of a word, all but the first with the mark."""
-    return [word[0], *(MARK + character for character in word[1:])]
 
 
 def unmarked(line: str) -> str:
@@ -145,12 +131,12 @@ def _marked_words(path: Optional[str]) -> Subwords:
     for number, word in enumerate(read_lines(str(path)), 1):
         if not can_be_symbol(word) or len(word.split()) != 1:
             raise UsageError(
-                f"{path}: line {number}: {word!r} is no word; give the list that `fairseq-posenc "
-                "learn-subwords marked-words` wrote"
+                f"{path}: line {number}: {word!r} is no word; give the list of words that "
+                "the model was trained with"
             )
         known.add(word)
     return _marked(
-        lambda word: [word] if word in known else in_characters(word),
+        lambda word: [word] if word in known else [word[0], *(MARK + c for c in word[1:])],
         lambda piece: len(piece) == 1 or piece in known,
     )
 
