@@ -4,7 +4,6 @@ import random
 
 import pytest
 from fairseq.data import Dictionary
-from support.pretraining import WORDS
 from support.recipes import error_of, recipe_module, write
 
 from fairseq_posenc.exchange.subword_check import check_subwords
@@ -15,6 +14,8 @@ from fairseq_posenc.serving.subwords import (
     can_be_symbol,
     in_pieces,
 )
+
+WORDS = "中国 的 大学生 iphone ## 3.5% 中国人 我们 t恤衫 公园 散步 日本".split()
 
 
 def letters(word):
