@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pre-train any masked language model, with the hyper-parameters of a paper.
-#   [PAPER=tupe] [UPDATES=N] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
+#   [PAPER=tupe] [UPDATES=N] [OPTIMIZER=adam] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
 # PAPER is tupe (Table 1), roformer (section 4.2), roberta or roberta-large (Table 9), or roberta-256, -2k
 # or -8k (Table 3). The flags are for 8 GPUs; README.md has those for other machines. Started again, it
 # goes on.
@@ -23,13 +23,16 @@ case $PAPER in # samples of a GPU, passes; updates, warm-up; learning rate, beta
 esac
 read -r SAMPLES PASSES USUAL WARMUP RATE BETA CLIP <<<"$NUMBERS"
 UPDATES=${UPDATES:-$USUAL} # warm-up stays the same share of them; a checkpoint is kept at every tenth
+RULE=(--optimizer adam --adam-betas "(0.9, $BETA)" --adam-eps 1e-6 --weight-decay 0.01
+    --lr "$RATE" --lr-scheduler polynomial_decay --total-num-update "$UPDATES")
+[[ ${OPTIMIZER:-adam} != amos ]] || RULE=(--optimizer amos --amos-momentum 0.9 --fp16-no-flatten-grads
+    --lr "$(awk "BEGIN { print 1 / sqrt($UPDATES) }")" --lr-scheduler fixed) # it finds its own decay (RoFormer, section 4.8)
 
 exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE_DIR" \
     --task masked_lm --criterion masked_lm --arch "$ARCH" --dropout 0.1 --attention-dropout 0.1 \
     --tokens-per-sample 512 --sample-break-mode complete \
     --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
-    --optimizer adam --adam-betas "(0.9, $BETA)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm "$CLIP" \
-    --lr "$RATE" --lr-scheduler polynomial_decay --warmup-updates $((WARMUP * UPDATES / USUAL)) --total-num-update "$UPDATES" \
+    "${RULE[@]}" --clip-norm "$CLIP" --warmup-updates $((WARMUP * UPDATES / USUAL)) \
     --batch-size "$SAMPLES" --update-freq "$PASSES" --required-batch-size-multiple 1 --max-update "$UPDATES" \
     --save-interval-updates $(((UPDATES + 99) / 100)) --keep-interval-updates 1 --keep-interval-updates-pattern $(((UPDATES + 9) / 10)) \
     --no-epoch-checkpoints --save-interval 1000000 --validate-interval 1000000 --update-epoch-batch-itr True \

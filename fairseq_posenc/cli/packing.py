@@ -15,7 +15,7 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.cli.text import prepared_text, text_from
+from fairseq_posenc.cli.prepared_text import prepared_text, text_from
 from fairseq_posenc.serving.model_folder import Search
 
 
@@ -79,7 +79,7 @@ def pack(args: argparse.Namespace) -> None:
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
-    text = text_from(args, needed=False)
+    text = text_from(args)
     load_plug_in(args.user_dir)
     from fairseq_posenc.exchange.pack import Pack
     from fairseq_posenc.exchange.pack import pack as write_folder

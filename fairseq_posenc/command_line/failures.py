@@ -39,8 +39,8 @@ _KNOWN = (
     _Known(
         AssertionError,
         r"Source and target must contain the same number|dataset lengths must match",
-        "{data}: the texts of a split have different numbers of lines; make them parallel (check "
-        "with `fairseq-posenc check-pairs`) and run fairseq-preprocess again",
+        "{data}: the texts of a split have different numbers of lines; make them parallel, "
+        "and run fairseq-preprocess again",
     ),
     _Known(
         Exception,

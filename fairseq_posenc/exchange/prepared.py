@@ -1,4 +1,4 @@
-"""The preparation of a model's text, as a model folder, a recipe or flags say it."""
+"""The preparation of a model's text, as a model folder or flags say it."""
 
 import os
 from typing import Optional, Tuple
@@ -6,10 +6,9 @@ from typing import Optional, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.formats import Wanted
 from fairseq_posenc.exchange.splitters import Subwords
-from fairseq_posenc.serving.model_folder import CHECKPOINT, SETTINGS, Search, read_model_folder
+from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_folder
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES
-from fairseq_posenc.text.commands import recorded
 
 #: fairseq-generate's search.
 _SEARCH = Search(beam=5, lenpen=1.0)
@@ -49,11 +48,6 @@ def subwords_of(wanted: Wanted) -> Optional[Subwords]:
     if folder is not None:
         if kind is not None or file is not None:
             raise UsageError(f"--text-of {folder}: give it without --subwords and --subword-file")
-        if not os.path.isfile(os.path.join(folder, SETTINGS)):
-            text = recorded(folder)
-            if text is None:
-                raise UsageError(f"--text-of {folder}: does not say how its text was prepared")
-            return Subwords(text, text.subword_file, text.target_subword_file or text.subword_file)
         model = read_model_folder(folder, "--text-of")
         names = (model.text.subword_file, model.text.target_subword_file or model.text.subword_file)
         return Subwords(model.text, *(None if n is None else model.file(n) for n in names))

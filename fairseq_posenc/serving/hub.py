@@ -29,7 +29,6 @@ _CLASSIFIERS = "sentence_prediction"
 _DEFAULT = "gpt2"
 _READING = ("span_prediction", "sentence_ranking")
 _MASKED = ("masked_lm", "masked_lm_pairs", _CLASSIFIERS)
-_TASKS = ("translation", "language_modeling", "language_modeling_with_memory", *_MASKED, *_READING)
 
 
 class SentenceHubInterface(RobertaHubInterface):
@@ -203,11 +202,6 @@ def interface_of(found: Dict[str, Any]) -> Any:
 def load_folder(path: str, device: Union[str, torch.device]) -> Any:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
     folder = read_model_folder(path, SHOWN)
-    if folder.task not in _TASKS:
-        raise UsageError(
-            f"{SHOWN} {path}: holds a model of --task {folder.task}; it can be one of "
-            f"{', '.join(_TASKS)}"
-        )
     if folder.task in _READING:
         from fairseq_posenc.serving.question_answering import MODELS
 

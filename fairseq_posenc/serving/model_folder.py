@@ -15,6 +15,7 @@
 This file imports neither PyTorch nor fairseq.
 """
 
+import functools
 import math
 import os
 import sys
@@ -185,12 +186,16 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     folder.check(shown)
     _check_labels(folder, shown)
     if entries.get("context") is not None:  # of version 0.2
-        print(
-            f"{shown}: was packed with --context, and sentences are translated alone; "
-            "examples/document_translation translates documents",
-            file=sys.stderr,
+        _say_once(
+            f"{path}: was packed with --context, and sentences are translated alone; "
+            "examples/document_translation translates documents"
         )
     return folder
+
+
+@functools.lru_cache(maxsize=None)
+def _say_once(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _check_pieces(folder: ModelFolder, shown: str) -> None:
@@ -285,18 +290,6 @@ def _check_text(text: Text, shown: str) -> None:
         raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
 
 
-#: Content of a model folder without a classification head, by task.
-_WHAT = {
-    "translation": "a translation model",
-    "language_modeling": "a language model",
-    "language_modeling_with_memory": "a language model",
-    "masked_lm_pairs": "a masked language model",
-    "span_prediction": "a model that answers questions, by from_pretrained",
-    "sentence_ranking": "a model that chooses, by from_pretrained",
-    "masked_lm": "a masked language model without a classification head, or with several",
-}
-
-
 def refuse_without_head(folder: ModelFolder, shown: str) -> Head:
     """The head of a classifier's folder.
 
@@ -307,9 +300,8 @@ def refuse_without_head(folder: ModelFolder, shown: str) -> Head:
         UsageError: the model is no classifier.
     """
     if folder.head is None:
-        what = _WHAT.get(folder.task, f"a model of --task {folder.task}")
         raise UsageError(
-            f"{shown}: holds {what}; predict needs a classifier, fine-tuned with "
-            "--task sentence_prediction"
+            f"{shown}: holds a model of --task {folder.task} without a classification head, or "
+            "with several; predict needs a classifier, fine-tuned with --task sentence_prediction"
         )
     return folder.head

@@ -66,12 +66,9 @@ class Preparation:
 
     def restore(self, tokens: List[str]) -> str:
         """The text of tokens of the target language, on one line."""
-        return " ".join(self.text(tokens).split())
-
-    def text(self, tokens: List[str]) -> str:
-        """The text of tokens, with the white space of subwords that have symbols for it."""
         words = self.words(tokens)
-        return words if self._text.subwords in RAW else self._detokenize(words.split())
+        text = words if self._text.subwords in RAW else self._detokenize(words.split())
+        return " ".join(text.split())
 
     def words(self, tokens: List[str]) -> str:
         """The words of tokens, separated by spaces and not detokenised."""

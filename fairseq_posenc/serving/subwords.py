@@ -35,8 +35,7 @@ class Subwords(NamedTuple):
     split: Split  # the symbols of a line of words
     join: Join  # the words of symbols, on one line
     mask: str = "<mask>"  # the spelling in text of the symbol ``<mask>``
-    # whether text can be split into a symbol
-    makes: Callable[[str], bool] = lambda symbol: True
+    makes: Callable[[str], bool] = lambda symbol: True  # whether text can be split into a symbol
 
 
 def _none(path: Optional[str]) -> Subwords:
@@ -66,22 +65,9 @@ def _subword_nmt(path: Optional[str]) -> Subwords:
     merges = _merges(path)
     return Subwords(
         lambda line: merges.process_line(line).split(),
-        _without_marks,
+        lambda symbols: (" ".join(symbols) + " ").replace("@@ ", "").strip(),
         makes=lambda symbol: _merged(merges, re.sub("(?<=.)@@$", "", symbol)),
     )
-
-
-def _without_marks(symbols: List[str]) -> str:
-    return (" ".join(symbols) + " ").replace("@@ ", "").strip()
-
-
-def latin_parts(line: str) -> List[str]:
-    """The parts of a line's words that marked pieces split by merges.
-
-    >>> latin_parts("中国 t恤衫 iphone7 3.50")
-    ['iphone7', '50']
-    """
-    return [part for part in _PARTS.findall(line) if len(part) > 1]
 
 
 def in_pieces(word: str, split: Callable[[str], str]) -> List[str]:
@@ -95,11 +81,6 @@ def in_pieces(word: str, split: Callable[[str], str]) -> List[str]:
     for part in _PARTS.findall(word):
         found += [part] if len(part) == 1 else split(part).replace("@@ ", " ").split()
     return found[:1] + [MARK + symbol for symbol in found[1:]]
-
-
-def in_characters(word: str) -> List[str]:
-    """The characters of a word, all but the first with the mark."""
-    return [word[0], *(MARK + character for character in word[1:])]
 
 
 def unmarked(line: str) -> str:
@@ -132,25 +113,21 @@ def _marked_pieces(path: Optional[str]) -> Subwords:
     )
 
 
-def can_be_symbol(word: str) -> bool:
-    """True if a word can be told from characters and from fairseq's own symbols."""
-    from fairseq_posenc.exchange.huggingface.tokenizer import RESERVED
-
-    return len(word) > 1 and not word.startswith(MARK) and word not in RESERVED
-
-
 def _marked_words(path: Optional[str]) -> Subwords:
     """The words of a list, and the characters of others."""
+    from fairseq_posenc.exchange.huggingface.tokenizer import RESERVED
+
     known = set()
     for number, word in enumerate(read_lines(str(path)), 1):
-        if not can_be_symbol(word) or len(word.split()) != 1:
+        differs = len(word) > 1 and not word.startswith(MARK) and word not in RESERVED
+        if not differs or len(word.split()) != 1:
             raise UsageError(
-                f"{path}: line {number}: {word!r} is no word; give the list that `fairseq-posenc "
-                "learn-subwords marked-words` wrote"
+                f"{path}: line {number}: {word!r} is no word; give the list of words that "
+                "the model was trained with"
             )
         known.add(word)
     return _marked(
-        lambda word: [word] if word in known else in_characters(word),
+        lambda word: [word] if word in known else [word[0], *(MARK + c for c in word[1:])],
         lambda piece: len(piece) == 1 or piece in known,
     )
 
@@ -205,14 +182,11 @@ KINDS: Dict[str, Callable[[Optional[str]], Subwords]] = {
 }
 #: The name of the file in a model folder, of the kinds that have one.
 SUBWORD_FILES: Dict[str, Optional[str]] = {
-    "subword-nmt": "codes",
+    **dict.fromkeys(KINDS),
+    **dict.fromkeys(("subword-nmt", "marked-pieces"), "codes"),
     "sentencepiece": "sentencepiece.model",
-    "marked-pieces": "codes",
     "marked-words": "words.txt",
     "transformers": "tokenizer",
-    "text8": None,
-    "enwik8": None,
-    "none": None,
 }
 SUBWORDS = tuple(SUBWORD_FILES)
 #: The kinds that take a line as it is, with all its white space.

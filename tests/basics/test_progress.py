@@ -1,17 +1,14 @@
 """How far long work has come: on a terminal, in a log, and nowhere else."""
 
 import io
-import os
 import signal
 import subprocess
 import sys
 from argparse import Namespace
 
-import pytest
 from support.commands import ROOT
 
-from fairseq_posenc.basics import progress
-from fairseq_posenc.basics.progress import bar, say_on_terminal, watched
+from fairseq_posenc.basics.progress import bar, say_on_terminal
 from fairseq_posenc.cli import serving
 
 
@@ -46,33 +43,13 @@ def test_a_log_has_no_bar(capsys):
     assert not capsys.readouterr().err
 
 
-def test_a_long_text_is_watched_in_a_log_too(monkeypatch, capsys):
-    assert list(watched([b"ab", b"c"], "text", 3)) == [b"ab", b"c"]  # read at once
-    assert not capsys.readouterr().err
-    monkeypatch.setattr(progress, "DELAY", 0)
-    monkeypatch.setattr(progress, "REPORT", 0)
-    assert list(watched([b"ab", b"c"], "text", 3)) == [b"ab", b"c"]
-    said = capsys.readouterr().err
-    assert "text:  67%" in said and "2.00/3.00" in said and "text: 100%" in said
-    assert list(watched([b"ab"], "text", log=False)) == [b"ab"]
-    assert not capsys.readouterr().err
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_ctrl_c_ends_in_one_line(workers, tmp_path):
-    """It reaches the workers, too."""
-    (tmp_path / "in").write_bytes(b"a b\n" * 100_000)  # more than a pipe holds
-    words = [sys.executable, "-m", "fairseq_posenc", "tokenize", "none", tmp_path / "in", "-"]
-    with subprocess.Popen(
-        [*words, "--workers", workers],
-        cwd=ROOT,
-        start_new_session=True,
-        # tests that run in the background ignore the signal, and would hand that on
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as running:
-        assert running.stdout.readline() == b"a b\n"
-        os.killpg(running.pid, signal.SIGINT)
-        said = running.stderr.read()
-    assert (running.returncode, said) == (-signal.SIGINT, b"fairseq-posenc: interrupted\n")
+def test_ctrl_c_ends_in_one_line():
+    code = (
+        "import signal, sys; sys.argv[0] = 'fairseq-posenc'\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from fairseq_posenc import cli\n"
+        "cli.parse = lambda words: (lambda args: signal.raise_signal(signal.SIGINT), None)\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"fairseq-posenc: interrupted\n")

@@ -94,6 +94,14 @@ def test_hyper_parameters_are_the_papers(tmp_path, paper):
     assert args.warmup_updates == int(5000 * share) and args.lr == [1.0] and not args.fp16
 
 
+def test_amos_needs_no_decay(tmp_path):
+    given = ("roformer_masked_lm_base", "data", "run")
+    variables = {"OPTIMIZER": "amos", "UPDATES": "250000"}
+    (words,) = stub_arguments(BERT / "train.sh", *given, cwd=tmp_path, **variables)
+    args = parsed(words)
+    assert (args.optimizer, args.lr_scheduler, args.lr) == ("amos", "fixed", [250000**-0.5])
+
+
 STAGES = [(512, 256, 200000), (1536, 256, 12500), (256, 256, 120000), (128, 512, 80000)]
 STAGES += [(1536, 256, 10000), (512, 512, 30000)]
 

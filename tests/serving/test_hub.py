@@ -171,6 +171,3 @@ def test_wrong_folders_are_one_line(folder_of, tmp_path):
     settings["text"].update(subwords="subword-nmt", subword_file="codes")
     (copy / "model.json").write_text(json.dumps(settings))
     refused(copy, "codes, the subwords, is missing")
-    settings.update(task="denoising", text={})
-    (copy / "model.json").write_text(json.dumps(settings))
-    refused(copy, "holds a model of --task denoising")

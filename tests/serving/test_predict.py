@@ -120,7 +120,7 @@ def test_values_of_a_regression_have_its_range(folder_of):
 
 
 WRONG_TABLES = {
-    "another family": ("language_modeling", b"", [], "holds a language model; predict needs a cl"),
+    "another family": ("language_modeling", b"", [], "a model of --task language_modeling without"),
     "no classifier": ("masked_lm", b"", [], "without a classification head"),
     "not UTF-8": ("texts", b"cat\n\xff\n", [], "in.tsv: line 2: not UTF-8 (byte 1"),
     "a short line": ("pairs", b"a\tb\nc\n", [], "line 2 of the table: has no column 2"),

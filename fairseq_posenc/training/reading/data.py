@@ -13,6 +13,7 @@
 
 import json
 import os
+from collections import Counter
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, TypeVar
 
 import torch
@@ -22,7 +23,6 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_json_object, write_text
 from fairseq_posenc.basics.records import field
-from fairseq_posenc.text.corpus import check_known
 from fairseq_posenc.training.reading.alignment import Span, covering, token_offsets
 from fairseq_posenc.training.reading.questions import Question, Reading
 from fairseq_posenc.training.reading.scores import RULES
@@ -104,12 +104,7 @@ def write_split(
             raise UsageError(f"{split}: passage {number} (counted from 0) has no token: {text!r}")
         passages.append(Passage(text, token_offsets(text, [surface_of(token) for token in found])))
         tokens.append(found)
-    check_known(
-        tokens,
-        lambda token: dictionary.index(token) != dictionary.unk(),
-        split,
-        "split the text as that of the pre-training (--tokenizer, --subwords, --lowercase)",
-    )
+    _check_known(tokens, dictionary, split)
     _write_tokens(base + ".passage", tokens, dictionary)
     records = [_record(question, passages, split) for question in reading.questions]
     questions = [tokens_of(question.text) for question in reading.questions]
@@ -213,3 +208,16 @@ def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{path}: line {number}: {error}; {_PREPARE}") from error
     return found
+
+
+def _check_known(texts: Sequence[Sequence[str]], dictionary: Dictionary, split: str) -> None:
+    """Refuse texts most of whose tokens are unknown: subwords of another kind, or language."""
+    counts = Counter(token for tokens in texts for token in tokens)
+    unknown = Counter({t: n for t, n in counts.items() if dictionary.index(t) == dictionary.unk()})
+    share = sum(unknown.values()) / max(1, sum(counts.values()))
+    if share > 0.5:
+        examples = ", ".join(token for token, _ in unknown.most_common(3))
+        raise UsageError(
+            f"{split}: {share:.0%} of the tokens are not in the dictionary ({examples}); split the "
+            "text as that of the pre-training (--tokenizer, --subwords, --lowercase)"
+        )

@@ -7,15 +7,13 @@ import pytest
 import torch
 from support.conversion import CONFIG, SYMBOLS
 from support.model_folders import write_task_model
-from support.recipes import error_of
 
 import fairseq_posenc
 from fairseq_posenc import cli
+from fairseq_posenc.exchange.huggingface.tokenizer import load
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Preparation, Text
-from fairseq_posenc.text.commands import recorded
-from fairseq_posenc.text.commands import symbol_splitter as splitter
-from tests.text.test_tokenizer import LINES, WORDS, folder_of
+from tests.exchange.test_tokenizer import LINES, WORDS, folder_of
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
 
@@ -51,62 +49,8 @@ def test_tokens_are_those_of_the_tokenizer(tmp_path):
     pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
     folder = folder_of(tmp_path / "codes", SYMBOLS[:6] + WORDS)
     text = prepared(tmp_path, subwords="transformers")
-    assert [" ".join(text.source(line)) for line in LINES] == splitter(str(folder))(LINES)
+    assert list(map(text.source, LINES)) == list(map(load(str(folder)).split, LINES))
     assert text.restore(text.source("The cats ran.")) == "the cats ran ."
-
-
-#: What recipes record: the lines, the file of subwords, and the flags that say the same.
-RECORDS = {
-    "bert": ("lang de|keep-case |subwords subword-nmt", "bpe.codes", "moses subword-nmt de lower"),
-    "bert before": ("lang en|keep-case --keep-case", "bpe.codes", "moses subword-nmt en"),
-    "sentencepiece": (
-        "lang en|keep-case |subwords sentencepiece",
-        "sentencepiece.model",
-        "none sentencepiece None lower",
-    ),
-    "chinese": ("segmenter jieba|keep-case ", "bpe.codes", "jieba marked-pieces None lower"),
-    "segmented": ("segmenter spaces|keep-case --keep-case", "bpe.codes", "none marked-pieces None"),
-    "words": (
-        "segmenter jieba|keep-case |subwords marked-words",
-        "words.txt",
-        "jieba marked-words None lower",
-    ),
-    "tokenizer": ("segmenter tokenizer|keep-case ", "tokenizer", "none transformers None"),
-    "bytes": ("kind enwik8", None, "none enwik8 None"),
-    "wikitext": ("kind wikitext", None, "none none None"),
-}
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_what_a_recipe_has_recorded_is_how_text_is_prepared(tmp_path, name):
-    lines, file, wanted = RECORDS[name]
-    (tmp_path / "text").write_text(lines.replace("|", "\n") + "\n")
-    if file == "tokenizer":
-        (tmp_path / file).mkdir()
-    elif file:
-        (tmp_path / file).touch()
-    tokenizer, subwords, lang, *lower = wanted.split()
-    path = file and str(tmp_path / file)
-    languages = (None if lang == "None" else lang, None)
-    assert recorded(str(tmp_path)) == Text(
-        *languages, tokenizer, False, subwords, path, bool(lower)
-    )
-
-
-def test_a_folder_that_records_nothing_is_refused_by_commands_that_split(tmp_path, monkeypatch):
-    assert recorded(str(tmp_path)) is None
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in").write_text("Long ago\n")
-    message = error_of(cli.main, ["apply-subwords", "like", ".", "in", "out"])
-    assert ".: does not say how text was split; give the data-bin folder" in message
-    (tmp_path / "text").write_text("lang en\nkeep-case \n")
-    (tmp_path / "bpe.codes").write_text(CODES)
-    message = error_of(cli.main, ["apply-subwords", "like", ".", "--lowercase", "in", "out"])
-    assert "--text-of .: says how text was prepared; drop the other flags" in message
-    cli.main(["apply-subwords", "like", ".", "in", "out"])
-    flags = ["--tokenizer", "moses", "--lowercase", "--source-lang", "en"]
-    cli.main(["apply-subwords", "subword-nmt", "bpe.codes", *flags, "in", "same"])
-    assert (tmp_path / "out").read_bytes() == (tmp_path / "same").read_bytes()
 
 
 def pack(model, out, *flags):

@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 from fairseq.data import Dictionary
-from support.conversion import SYMBOLS, refuses
+from support.conversion import SYMBOLS
+from support.recipes import error_of
 
-from fairseq_posenc.cli import main
+from fairseq_posenc.exchange.dictionary import dictionary
 from fairseq_posenc.exchange.huggingface.tokenizer import find_files, load, read_symbols
 from fairseq_posenc.exchange.reader import read_vocabulary
-from fairseq_posenc.text.commands import symbol_splitter as splitter
 
 tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
 transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
@@ -40,16 +40,16 @@ def folder_of(folder, symbols, **settings):
 
 def agree(folder, theirs):
     """Our symbols are *theirs* by name; by number they are what the model was trained with."""
-    ours = [line.split() for line in splitter(str(folder))(LINES)]
+    ours = list(map(load(str(folder)).split, LINES))
     assert ours == [[NAMES.get(token, token) for token in theirs(line)] for line in LINES]
     assert sum(map(len, ours)) > 40 and any("<unk>" in line for line in ours)
     vocabulary = read_vocabulary(str(folder), None)
     (folder / "dict.txt").write_text(vocabulary.text(), encoding="utf-8")
-    dictionary = Dictionary.load(str(folder / "dict.txt"))
-    dictionary.add_symbol("<mask>")
+    symbols_of = Dictionary.load(str(folder / "dict.txt"))
+    symbols_of.add_symbol("<mask>")
     symbols = read_symbols(find_files(str(folder)))[0]
     for line, tokens in zip(LINES, ours):
-        numbers = dictionary.encode_line(" ".join(tokens), append_eos=False, add_if_not_exist=False)
+        numbers = symbols_of.encode_line(" ".join(tokens), append_eos=False, add_if_not_exist=False)
         got = vocabulary.order[numbers.long()] if tokens else torch.tensor([])
         assert [symbols[number] for number in got.tolist()] == theirs(line)
 
@@ -67,7 +67,7 @@ def test_words_of_jieba_in_the_vocabulary_stay_whole_as_in_roformer(tmp_path):
     pytest.importorskip("rjieba", reason="RoFormer's tokenizer splits text by it")
     folder = folder_of(tmp_path / "roformer", SYMBOLS[:6] + WORDS)
     (folder / "config.json").write_text('{"model_type": "roformer"}')
-    tokens = load(str(folder)).split(["在公园里散步。"])[0]
+    tokens = load(str(folder)).split("在公园里散步。")
     assert tokens == ["在", "公园", "里", "散步", "。"]  # BERT's would be single characters
     numbers = {symbol: number for number, symbol in enumerate(SYMBOLS[:6] + WORDS)}
     try:
@@ -97,32 +97,17 @@ def test_a_sentence_piece_model_in_a_tokenizer_json(tmp_path):
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     theirs = fast.tokenize
-    ours = [line.split() for line in splitter(str(tmp_path))(LINES)]
+    ours = list(map(load(str(tmp_path)).split, LINES))
     assert ours == [theirs(line) for line in LINES] and len(ours[0]) > 3
     assert len(read_vocabulary(str(tmp_path), None).order) == len(fast)
 
 
-def test_the_command_writes_symbols_and_the_dictionary_of_an_import(tmp_path):
+def test_what_cannot_be_read_is_one_line(tmp_path):
     folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
-    text, out, dictionary = (tmp_path / name for name in ("text", "out", "dict.txt"))
-    text.write_text("The cats\n\n[SEP] ran\r\n", encoding="utf-8")
-    main(["tokenize", str(folder), str(text), str(out), "--dictionary", str(dictionary)])
-    # the name of a special symbol is text
-    assert out.read_text() == "the cat ##s\n\n<unk> <unk> <unk> ran\n"
-    assert dictionary.read_text() == read_vocabulary(str(folder), None).text()
-
-
-def test_mistakes_are_one_line_and_write_nothing(tmp_path):
-    folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
-    empty, text, out = tmp_path / "empty", tmp_path / "text", tmp_path / "out"
-    empty.mkdir()
-    text.write_bytes(b"good\n\xff\n")
-    refuses(["text", "UTF-8"], "tokenize", folder, text, out)
-    refuses(["empty", "neither vocab.txt nor tokenizer.json"], "tokenize", empty, text, out)
-    refuses(["absent", "no such folder"], "tokenize", tmp_path / "absent", text, out)
-    refuses(["nowhere", "cannot be read"], "tokenize", folder, tmp_path / "nowhere", out)
-    refuses(["has no output"], "tokenize", folder, text)
-    refuses(["INPUT OUTPUT"], "tokenize", folder)
+    assert load(str(folder)).split("[SEP] ran") == ["<unk>"] * 3 + ["ran"]  # a name is text
+    assert dictionary(str(folder)) == read_vocabulary(str(folder), None).text()
+    (tmp_path / "empty").mkdir()
+    assert "neither vocab.txt nor tokenizer.json" in error_of(load, str(tmp_path / "empty"))
+    assert "no such folder" in error_of(load, str(tmp_path / "absent"))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
-    refuses(["XLNetTokenizer", "tokenizer.json"], "tokenize", folder, text, out)
-    assert not out.exists()
+    assert "has a XLNetTokenizer, but no tokenizer.json" in error_of(load, str(folder))

@@ -1,1 +1,0 @@
-"""Text as models see it: normalising, tokenising, subwords and symbols, without fairseq."""
