@@ -28,7 +28,6 @@ from typing import (
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath, replace_file
-from fairseq_posenc.basics.progress import watched
 
 Item = TypeVar("Item")
 LEVEL = 3  # gzip's level: a seventh larger than at level 9, in a quarter of its time
@@ -66,22 +65,6 @@ def refuse_compressed(path: FilePath, start: bytes, readable: Iterable[str] = ()
     return None
 
 
-def check_plain(path: FilePath) -> None:
-    """Refuse a text that is compressed or begins with a byte-order mark, which fairseq would read.
-
-    Raises:
-        UsageError: saying what to do with the file.
-    """
-    try:
-        with open(path, "rb") as stream:
-            start = stream.read(16)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
-    refuse_compressed(path, start)
-    if start.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UsageError(f"{path}: begins with a byte-order mark; save it as UTF-8 without one")
-
-
 def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
     """Lines of bytes as text, without byte-order mark, line feeds and carriage returns at the ends.
 
@@ -103,13 +86,12 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
             ) from error
 
 
-def read_lines(path: FilePath, subject: Optional[str] = None, shown: bool = False) -> Iterator[str]:
+def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
     """The lines of a text; see :func:`decoded`.
 
     Args:
         path: its file, which may be compressed (gzip, bzip2, xz).
         subject: the file, at the start of messages; *path* by default.
-        shown: whether to show which part of the file has been read.
 
     Raises:
         UsageError: the file cannot be read, is damaged, or is not UTF-8.
@@ -123,9 +105,6 @@ def read_lines(path: FilePath, subject: Optional[str] = None, shown: bool = Fals
             if command:
                 unpacked = stack.enter_context(_READERS[command](raw))
                 lines = io.BufferedReader(unpacked)
-            if shown:
-                size = None if command else os.fstat(raw.fileno()).st_size or None
-                lines = watched(lines, str(path), size)
             yield from decoded(lines, subject)
     except _DAMAGED as error:
         raise UsageError(f"{subject}: damaged ({error}); replace it") from error
@@ -137,47 +116,6 @@ def in_blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
     """Lists of *size* items; the last can be shorter."""
     source = iter(items)
     return iter(lambda: list(itertools.islice(source, size)), [])
-
-
-def between_none(items: Iterable[Optional[Item]]) -> Iterator[List[Item]]:
-    """Lists of the items between those that are None; no list is empty.
-
-    >>> list(between_none([None, "a", "b", None, None, "c"]))
-    [['a', 'b'], ['c']]
-    """
-    found: List[Item] = []
-    for item in items:
-        if item is not None:
-            found.append(item)
-        elif found:
-            yield found
-            found = []
-    if found:
-        yield found
-
-
-def read_texts(*paths: str) -> Iterator[str]:
-    """The lines of several texts, one after the other, with progress; see :func:`read_lines`."""
-    for path in paths:
-        yield from read_lines(path, shown=True)
-
-
-def read_pairs(source: str, target: str) -> Iterator[Tuple[str, str]]:
-    """The pairs of lines of two parallel texts, with progress; see :func:`read_lines`.
-
-    Raises:
-        UsageError: they have different numbers of lines.
-    """
-    one, two = read_lines(source, shown=True), read_lines(target)
-    for count, (left, right) in enumerate(itertools.zip_longest(one, two)):
-        if left is None or right is None:
-            counts = [count, count]
-            counts[left is None] += 1 + sum(1 for _ in (two if left is None else one))
-            raise UsageError(
-                f"{source} and {target} have different numbers of lines: {counts[0]} and "
-                f"{counts[1]}"
-            )
-        yield left, right
 
 
 @contextlib.contextmanager

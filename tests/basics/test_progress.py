@@ -8,8 +8,7 @@ from argparse import Namespace
 
 from support.commands import ROOT
 
-from fairseq_posenc.basics import progress
-from fairseq_posenc.basics.progress import bar, say_on_terminal, watched
+from fairseq_posenc.basics.progress import bar, say_on_terminal
 from fairseq_posenc.cli import serving
 
 
@@ -41,18 +40,6 @@ def test_translations_are_counted_to_the_lines_of_the_input(tmp_path, monkeypatc
 def test_a_log_has_no_bar(capsys):
     assert list(bar("averaging", "abc")) == ["a", "b", "c"]
     say_on_terminal("converting")
-    assert not capsys.readouterr().err
-
-
-def test_a_long_text_is_watched_in_a_log_too(monkeypatch, capsys):
-    assert list(watched([b"ab", b"c"], "text", 3)) == [b"ab", b"c"]  # read at once
-    assert not capsys.readouterr().err
-    monkeypatch.setattr(progress, "DELAY", 0)
-    monkeypatch.setattr(progress, "REPORT", 0)
-    assert list(watched([b"ab", b"c"], "text", 3)) == [b"ab", b"c"]
-    said = capsys.readouterr().err
-    assert "text:  67%" in said and "2.00/3.00" in said and "text: 100%" in said
-    assert list(watched([b"ab"], "text", log=False)) == [b"ab"]
     assert not capsys.readouterr().err
 
 
