@@ -16,7 +16,6 @@ for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
     pytest.importorskip(_module, reason=f"the recipes need {_module}")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-COMMON = EXAMPLES / "common"
 WMT14 = EXAMPLES / "wmt14_en_de"
 
 
