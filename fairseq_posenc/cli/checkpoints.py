@@ -207,8 +207,8 @@ def _for_some_formats(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add(
         "--text-of",
-        metavar="DIR",
-        help="a model folder, or the data folder of a recipe: how text was prepared",
+        metavar="FOLDER",
+        help="the folder of a packed model that says how text was prepared",
     )
     add("--subwords", choices=SUBWORDS, help="without --text-of: how words were split (none)")
     add("--subword-file", metavar="FILE", help="merges, model of SentencePiece, or tokenizer")

@@ -24,7 +24,9 @@ prepared_text = several(
         help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
     ),
     argument(
-        "--text-of", metavar="FOLDER", help="instead of these flags: as this model folder says it"
+        "--text-of",
+        metavar="FOLDER",
+        help="instead of these flags: as the folder of a packed model says it",
     ),
 )
 

@@ -96,7 +96,7 @@ class Wanted(NamedTuple):
         quantization: type of the weights.
         verify_file: text in subwords, a sentence a line, whose translations are compared.
         model_overrides: settings to change.
-        text_of: a model folder, or the data folder of a recipe, that says how text was prepared.
+        text_of: a model folder that says how text was prepared.
         subwords: how words were split, where no folder says it.
         subword_file: the file of those subwords.
         about: a sentence on the data, for the card.

@@ -233,5 +233,5 @@ def test_contradictory_flags_are_refused(tmp_path):
     refuses(["--subwords is subword-nmt"], *arguments, "--subwords", "subword-nmt")
     folder = ("--text-of", tmp_path)
     refuses(["give it without --subwords"], *arguments, *folder, "--subwords", "none")
-    refuses([f"--text-of {tmp_path}: does not say"], *arguments, *folder)
+    refuses([f"--text-of {tmp_path}: its model.json cannot be read"], *arguments, *folder)
     assert not (tmp_path / "out").exists()

@@ -1,10 +1,13 @@
 """The tokens of transformers: token for token, in Chinese and English, and their numbers."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from fairseq.data import Dictionary
+from support.commands import ROOT
 from support.conversion import SYMBOLS
 from support.recipes import error_of
 
@@ -111,3 +114,18 @@ def test_what_cannot_be_read_is_one_line(tmp_path):
     assert "no such folder" in error_of(load, str(tmp_path / "absent"))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
     assert "has a XLNetTokenizer, but no tokenizer.json" in error_of(load, str(folder))
+
+
+def test_a_tokenizer_is_read_without_pytorch_and_fairseq(tmp_path):
+    """As `translate` does with an exported model."""
+    folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
+    code = (
+        "import sys; sys.argv[0] = 'fairseq-posenc'\n"
+        "from fairseq_posenc.serving.subwords import KINDS\n"
+        f"print(*KINDS['transformers']({str(folder)!r}).split('The cats'))\n"
+        "print(*{'torch', 'fairseq'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "the cat ##s\n\n"
