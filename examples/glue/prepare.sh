@@ -8,17 +8,17 @@ TASK=${1:?a task} SOURCE=${2:?the folder of its files} MODEL=${3:?a model folder
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) WORKERS=${WORKERS:-$(nproc)}
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
+shopt -s nullglob
+FILES=("$SOURCE"/{train,dev,val}*.{tsv,json,jsonl})
+((${#FILES[@]})) || die "$SOURCE: has no train.tsv, train.json or train.jsonl"
 mkdir -p "$OUT"
 exec 9>"$OUT/.lock"
 flock -n 9 || die "$OUT: another prepare.sh is at work there"
-SETTINGS="$TASK $SOURCE $MODEL $(cksum <"$MODEL/dict.txt") ${*:5}"
+SETTINGS="$TASK $SOURCE $(cat "${FILES[@]}" | cksum) $MODEL $(cksum <"$MODEL/dict.txt") ${*:5}"
 [[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
 [[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
 [[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
 rm -rf "$OUT"/{data-bin.part,text,symbols}
-shopt -s nullglob
-FILES=("$SOURCE"/{train,dev,val}*.{tsv,json,jsonl})
-((${#FILES[@]})) || die "$SOURCE: has no train.tsv, train.json or train.jsonl"
 python "$HERE/../common/check.py" texts "${FILES[@]}"
 python "$HERE/tasks.py" "$TASK" "$SOURCE" "$OUT/text" "${@:5}"
 

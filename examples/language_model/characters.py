@@ -8,53 +8,45 @@ reversible. No symbol is added at the end of a line or of the text, so the loss 
 bits per character.
 """
 
+import hashlib
 import os
 import sys
-from typing import Optional, Sequence
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import refuse_compressed
-from fairseq_posenc.flags.usage import documented_parser
-from fairseq_posenc.serving.subwords import BYTES
-
+#: The symbol of each byte.
+BYTES = {
+    "text8": {32: "_", **{byte: chr(byte) for byte in b"abcdefghijklmnopqrstuvwxyz"}},
+    "enwik8": {b: chr(b) if 0x21 <= b <= 0x7E else f"<{b:02X}>" for b in range(256)},
+}
+#: MD5 of the files of http://mattmahoney.net/dc/textdata.html
+PUBLISHED = {
+    "text8": "3bea1919949baf155f99411df5fada7e",
+    "enwik8": "a1fa5ffddb56f4953e226637dabbb36a",
+}
+COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ")
 SPLITS = ("train", "valid", "test")
 SHARE = 20  # valid and test are each one part in this many
 ITEM = 4096  # symbols per item of the data set; samples may span items
 
 
-def check(data: bytes, kind: str, name: str) -> None:
-    """Refuse bytes for which *kind* has no symbol."""
-    known = bytes(BYTES[kind])
-    if data.translate(None, known):
-        where = next(index for index, byte in enumerate(data) if byte not in known)
-        raise UsageError(
-            f"{name}: byte 0x{data[where]:02x} at {where} is not in {kind}, which consists of a to "
-            "z and spaces; enwik8 takes any byte"
-        )
-
-
-def binarize(path: str, kind: str, folder: str) -> None:
-    """Write the files of fairseq-preprocess: dict.txt, and .bin and .idx of every split.
-
-    Args:
-        path: the text.
-        kind: text8 or enwik8.
-        folder: the folder to write to.
-    """
-    try:
-        with open(path, "rb") as stream:
-            data = stream.read()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    refuse_compressed(path, data[:16])
+def binarize(kind: str, path: str, folder: str) -> None:
+    """Write the files of fairseq-preprocess: dict.txt, and .bin and .idx of every split."""
+    with open(path, "rb") as stream:
+        data = stream.read()
+    if data.startswith(COMPRESSED):
+        sys.exit(f"{path}: is compressed; unpack it first")
+    if hashlib.md5(data).hexdigest() != PUBLISHED[kind]:
+        print(f"{path}: is not the published {kind}; its results are its own", file=sys.stderr)
+    other = data.translate(None, bytes(BYTES[kind]))
+    if other:
+        where = f"byte 0x{other[0]:02x} at {data.index(other[0])}"
+        sys.exit(f"{path}: {where} is not in text8, of a to z and spaces; enwik8 takes any byte")
     held_out = len(data) // SHARE
     if not held_out:
-        raise UsageError(f"{path}: has {len(data)} bytes, too few to split")
-    check(data, kind, path)
+        sys.exit(f"{path}: has {len(data)} bytes, too few to split")
     ends = [0, len(data) - 2 * held_out, len(data) - held_out, len(data)]
     counts = np.bincount(np.frombuffer(data[: ends[1]], dtype=np.uint8), minlength=256)
     dictionary, numbers = Dictionary(), np.zeros(256, dtype=np.int64)
@@ -73,15 +65,7 @@ def binarize(path: str, kind: str, folder: str) -> None:
         print(f"{split}: {len(tokens):,} symbols", file=sys.stderr)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Run the command line."""
-    parser = documented_parser(__doc__)
-    parser.add_argument("kind", choices=BYTES)
-    parser.add_argument("file")
-    parser.add_argument("data")
-    args = parser.parse_args(argv)
-    binarize(args.file, args.kind, args.data)
-
-
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) != 4 or sys.argv[1] not in BYTES:
+        sys.exit(__doc__)
+    binarize(*sys.argv[1:])

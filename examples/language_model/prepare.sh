@@ -1,75 +1,77 @@
 #!/usr/bin/env bash
-# Language models: from a published corpus to binarised data.
-#
-#   prepare.sh KIND SOURCE OUT [options]
-#
-# KIND is the kind of SOURCE:
-#   wikitext    the folder of WikiText-2 or WikiText-103, word-level with <unk>:
-#               wiki.{train,valid,test}.tokens or {train,valid,test}.txt
-#   text8       the file text8: letters and spaces, a space becomes _
-#   enwik8      the file enwik8 or any other file, each byte a symbol
-#   subwords    a folder with running text such as OpenWebText2 or the Pile, {train,valid}.jsonl
-#               (a document a line, {"text": "..."}) or {train,valid}.txt (blank lines between
-#               documents), perhaps test: split into subwords, with </s> after every line
-# Single files are split by position: 90 % train, 5 % valid, 5 % test. OUT/data-bin is then what train.sh
-# and compare.sh take.
-#
-#   --subwords byte-bpe|sentencepiece  of the kind subwords: as in GPT-3, for which pip install
-#                         tokenizers, or pieces of SentencePiece (default: byte-bpe)
-#   --vocabulary-size N   of the kind subwords: symbols (default: 50000)
-#   --articles            of the kind subwords: SOURCE is WikiText, of which each article becomes a line,
-#                         so that </s> ends an article, as --document-mask needs it
-#   options of ../common/steps.sh --workers --dry-run --help
-
+# A corpus for language models, to binary data in OUT/data-bin.
+#   [SUBWORDS=byte-bpe] [SIZE=50000] [ARTICLES=] [WORKERS=N] prepare.sh KIND SOURCE OUT
+# KIND wikitext: SOURCE has the words of WikiText, {train,valid,test}.txt or wiki.{train,valid,test}.tokens.
+# KIND text8, enwik8: SOURCE is the file; its characters or bytes, 90 % to train, 5 % to validate, 5 % to test.
+# KIND subwords: SOURCE has running text, {train,valid}.jsonl, {"text": ...} a line, or .txt with blank lines
+# between documents; SUBWORDS are byte-bpe or sentencepiece. ARTICLES=1: it has WikiText, an article a line.
 set -euo pipefail
-. "$(dirname "$0")/../common/steps.sh"
-parse "$@"
-. "$COMMON/tokens.sh"
+KIND=${1:?wikitext, text8, enwik8 or subwords} SOURCE=${2:?a folder or file} OUT=${3:?the folder to write}
+SUBWORDS=${SUBWORDS:-byte-bpe} SIZE=${SIZE:-50000} ARTICLES=${ARTICLES:-} WORKERS=${WORKERS:-$(nproc)}
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) EXAMPLES=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PART=$OUT/data-bin.part FILES=() PREFIXES=() DICTIONARY=()
 
-TOKENIZER=""
-[[ " wikitext text8 enwik8 subwords " == *" $KIND "* ]] ||
-    die "$KIND: unknown kind; expected wikitext, text8, enwik8 or subwords"
-[[ $KIND == subwords ]] ||
-    useless "on $KIND; it is for the kind subwords" --subwords --vocabulary-size --articles
-SUBWORDS=${SUBWORDS:-byte-bpe} SIZE=(--vocabulary-size "${VOCABULARY_SIZE:-50000}")
-SOURCE=$(absolute "$SOURCE") NAMES=() PART=$(part "$(absolute "$OUT")/data-bin")
-# The checksums of Matt Mahoney's page, http://mattmahoney.net/dc/textdata.html
-declare -A MD5=([text8]=3bea1919949baf155f99411df5fada7e [enwik8]=a1fa5ffddb56f4953e226637dabbb36a)
-
+die() { echo "prepare.sh: $*" >&2; exit 1; }
+# create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
 case $KIND in
-    wikitext) NAMES=(wiki.SPLIT.tokens SPLIT.txt) ;;
-    subwords) if ((ARTICLES)); then NAMES=(wiki.SPLIT.tokens SPLIT.txt); else
-        NAMES=(SPLIT.jsonl SPLIT.txt)
-    fi ;;
-    *)  need "$SOURCE" "$SOURCE: no such file; give the file $KIND"
-        ((DRY_RUN)) || [[ $(md5sum <"$SOURCE") == "${MD5[$KIND]} "* ]] ||
-            log "$SOURCE: differs from the published $KIND; results are not comparable with the literature" ;;
+    wikitext | subwords)
+        for split in train valid test; do
+            for file in "$SOURCE/wiki.$split.tokens" "$SOURCE/$split".{jsonl,txt}; do
+                [[ ! -e $file || $file != *.jsonl || $KIND == subwords ]] || continue
+                [[ ! -e $file ]] || { FILES+=("$split:$file") && break; }
+            done
+        done
+        [[ ${FILES[*]} == *train:*valid:* ]] || die "$SOURCE: has no texts train and valid" ;;
+    text8 | enwik8) FILES=("all:$SOURCE") && [[ -f $SOURCE ]] || die "$SOURCE: no such file; give the file $KIND" ;;
+    *) die "$KIND: expected wikitext, text8, enwik8 or subwords" ;;
 esac
-begin "$SOURCE" "${NAMES[@]}"
+case $SUBWORDS in byte-bpe | sentencepiece) ;; *) die "SUBWORDS=$SUBWORDS: expected byte-bpe or sentencepiece" ;; esac
 
-if [[ $KIND == subwords ]]; then
-    if ((ARTICLES)); then documents --format wikitext --one-line; else
-        documents --format running
-    fi
-    if [[ $SUBWORDS == byte-bpe ]]; then by_byte_bpe "${SIZE[@]}"; else
-        by_subwords sentencepiece documents bpe "${SIZE[@]}" --byte-fallback
-    fi
-    record "kind subwords" "keep-case --keep-case" "subwords $SUBWORDS"
-    binarize bpe
-    exit
+mkdir -p "$OUT"/{documents,symbols}
+exec 9>"$OUT/.lock"
+flock -n 9 || die "$OUT: another prepare.sh is at work there"
+SETTINGS="$KIND SUBWORDS=$SUBWORDS SIZE=$SIZE ARTICLES=$ARTICLES texts $(cat "${FILES[@]#*:}" | cksum)"
+[[ -e $OUT/settings ]] || echo "$SETTINGS" >"$OUT/settings"
+[[ $(<"$OUT/settings") == "$SETTINGS" ]] || die "$OUT has $(<"$OUT/settings"), and now $SETTINGS; choose another folder"
+[[ ! -e $OUT/data-bin ]] || { echo "$OUT/data-bin is there"; exit; }
+rm -rf "$PART" && mkdir "$PART"
+
+if [[ $KIND == text8 || $KIND == enwik8 ]]; then
+    python "$HERE/characters.py" "$KIND" "$SOURCE" "$PART"
+    mv "$PART" "$OUT/data-bin" && exit
 fi
-record "kind $KIND"
-if [[ $KIND == wikitext ]]; then
-    PREFIXES=() FILES=()
-    for split in "${SPLITS[@]}"; do
-        PREFIXES+=("--${split}pref" "${TEXT[$split]}") FILES+=("${TEXT[$split]}")
-    done
-    MAKE=(fairseq-posenc check-plain "${FILES[@]}" '&&' fairseq-preprocess --only-source
-        "${PREFIXES[@]}" --destdir "$PART" --workers "$WORKERS")
-else
-    FILES=("$SOURCE") MAKE=(python "$RECIPE/characters.py" "$KIND" "$SOURCE" "$PART")
-fi
-step binarize --inputs "${FILES[@]}" "$OUT/text" --replaces "$OUT/data-bin" --known-by text \
-    --option OUT --outputs "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,text} -- \
-    "${MAKE[@]}" '&&' cp "$OUT/text" "$PART/text"
-log "data for train.sh: $OUT/data-bin"
+python "$EXAMPLES/common/check.py" texts "${FILES[@]#*:}"
+articles() { perl -CSD -ne '
+    s/^\s+|\s+$//g;
+    next unless length;
+    if (/^= (?!=).*[^=\s] =$/) { print "\n" if $any; $any = 0 }
+    s/^(?:= )+(.*?)(?: =)+$/$1/; s/ \@([-,.])\@ /$1/g; s/<unk>/unk/g;
+    print " " if $any++;
+    print;
+    END { print "\n" }' "$1"; }
+# The lines of documents, and an empty one after each, which becomes another </s>.
+running() {
+    if [[ $1 != *.jsonl ]]; then sed 's/^[[:space:]]*//; s/[[:space:]]*$//' "$1" | cat -s; else
+        python -c 'import json, sys
+for line in sys.stdin.buffer:
+    text = json.loads(line)["text"]
+    sys.stdout.buffer.write("".join(f"{one.strip()}\n" for one in [*filter(str.strip, text.split("\n")), ""]).encode())' <"$1"
+    fi
+}
+case $SUBWORDS in
+    byte-bpe) LEARN=("$OUT/dict.txt" python "$EXAMPLES/bert_pretraining/byte_bpe.py" learn "$OUT/tokenizer" "$SIZE")
+        SPLIT=("$EXAMPLES/bert_pretraining/byte_bpe.py" split "$OUT/tokenizer") KEEP=$OUT/tokenizer ;;
+    *) LEARN=("$OUT/sentencepiece.model" python "$EXAMPLES/common/pieces.py" learn unigram /dev/stdout "$SIZE")
+        SPLIT=("$EXAMPLES/common/pieces.py" split "$OUT/sentencepiece.model") KEEP=$OUT/sentencepiece.model ;;
+esac
+apply() { python "${SPLIT[@]}" <"$OUT/documents/$1"; }
+for file in "${FILES[@]}"; do
+    split=${file%%:*} && [[ $KIND == wikitext ]] && PREFIXES+=("--${split}pref" "${file#*:}") && continue
+    create "$OUT/documents/$split" "$([[ -n $ARTICLES ]] && echo articles || echo running)" "${file#*:}"
+    create "${LEARN[@]}" "$OUT/documents/train"
+    create "$OUT/symbols/$split" apply "$split" && PREFIXES+=("--${split}pref" "$OUT/symbols/$split")
+done
+[[ $KIND == wikitext ]] || { cp -r "$KEEP" "$PART" && { [[ $SUBWORDS != byte-bpe ]] || DICTIONARY=(--srcdict "$OUT/dict.txt"); }; }
+fairseq-preprocess --only-source "${PREFIXES[@]}" "${DICTIONARY[@]}" --workers "$WORKERS" --destdir "$PART"
+mv "$PART" "$OUT/data-bin"

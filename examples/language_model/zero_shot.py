@@ -2,7 +2,7 @@
 
     python zero_shot.py TASK FILE MODEL [--device cuda] [--limit N] [--output ANSWERS.jsonl]
 
-MODEL is a model folder, such as train.sh writes. FILE has one JSON object a line:
+MODEL is a folder that `fairseq-posenc pack` wrote. FILE has one JSON object a line:
 
     lambada    {"text": "..."}: the last word is to be predicted
     hellaswag  {"activity_label": "...", "ctx": "...", "endings": [...], "label": 0}
@@ -23,6 +23,8 @@ import math
 import os
 import re
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -31,10 +33,6 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor
 
 import fairseq_posenc
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
-from fairseq_posenc.basics.records import field, texts
-from fairseq_posenc.flags.usage import documented_parser
 
 BLOCK = 64  # questions that are scored together
 BATCH = 4000  # most tokens that are scored together, padding included
@@ -56,13 +54,19 @@ class Question(NamedTuple):
     label: int
 
 
+def field(entry: Any, name: str, kind: type, where: str) -> Any:
+    """An entry of an object that has a value of its type."""
+    value = entry.get(name) if isinstance(entry, dict) else None
+    if not isinstance(value, kind):
+        sys.exit(f"{where}: has no {name} that is a {kind.__name__}")
+    return value
+
+
 def lambada(entry: Dict[str, Any], where: str) -> Question:
     """The last word of a passage."""
     context, _, word = field(entry, "text", str, where).strip().rpartition(" ")
     if not context.strip():
-        raise UsageError(
-            f"{where}: a single word; expected a passage, whose last word is predicted"
-        )
+        sys.exit(f"{where}: a single word; expected a passage, whose last word is predicted")
     return Question(where, context.rstrip(), [f" {word}"], 0)
 
 
@@ -70,7 +74,7 @@ def hellaswag(entry: Dict[str, Any], where: str) -> Question:
     """The four endings of a description, behind the activity and the beginning."""
     activity, beginning = (field(entry, name, str, where) for name in ("activity_label", "ctx"))
     context = f"{activity}: {beginning}"
-    return _question(where, context, texts(entry, "endings", where), entry.get("label"))
+    return _question(where, context, field(entry, "endings", list, where), entry.get("label"))
 
 
 def arc(entry: Dict[str, Any], where: str) -> Question:
@@ -80,7 +84,7 @@ def arc(entry: Dict[str, Any], where: str) -> Question:
     labels = [field(choice, "label", str, where) for choice in offered]
     found = [field(choice, "text", str, where) for choice in offered]
     if right not in labels:
-        raise UsageError(f"{where}: answerKey {right!r} is none of {', '.join(labels)}")
+        sys.exit(f"{where}: answerKey {right!r} is none of {', '.join(labels)}")
     context = f"Question: {field(question, 'stem', str, where)} Answer:"
     return _question(where, context, found, labels.index(right))
 
@@ -94,16 +98,16 @@ def piqa(entry: Dict[str, Any], where: str) -> Question:
 def choices(entry: Dict[str, Any], where: str) -> Question:
     """Choices behind any text."""
     context = field(entry, "context", str, where)
-    return _question(where, context, texts(entry, "choices", where), entry.get("label"))
+    return _question(where, context, field(entry, "choices", list, where), entry.get("label"))
 
 
 def _question(where: str, context: str, found: Sequence[str], label: Any) -> Question:
     if len(found) < 2:
-        raise UsageError(f"{where}: expected a list of at least two choices")
-    if not all(text.strip() for text in [context, *found]):
-        raise UsageError(f"{where}: the text and the choices have to be texts that are not empty")
+        sys.exit(f"{where}: expected a list of at least two choices")
+    if not all(isinstance(text, str) and text.strip() for text in [context, *found]):
+        sys.exit(f"{where}: the text and the choices have to be texts that are not empty")
     if str(label) not in map(str, range(len(found))):
-        raise UsageError(f"{where}: label {label!r}: expected a number from 0 to {len(found) - 1}")
+        sys.exit(f"{where}: label {label!r}: expected a number from 0 to {len(found) - 1}")
     return Question(where, context.rstrip(), [f" {text.strip()}" for text in found], int(label))
 
 
@@ -121,20 +125,26 @@ def questions(task: str, path: str) -> Iterator[Question]:
     beside = re.sub(r"(\.jsonl?)?$", "-labels.lst", path, count=1)
     labels = None
     if task == "piqa" and os.path.isfile(beside):
-        labels = list(read_lines(beside))
+        labels = Path(beside).read_text(encoding="utf-8").split()
     count = 0
-    for number, entry in read_json_lines(path):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
         where = f"{path}: line {number}"
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            sys.exit(f"{where}: is no JSON ({error})")
         if labels is not None and count >= len(labels):
-            raise UsageError(f"{where}: {beside} has only {len(labels)} labels")
+            sys.exit(f"{where}: {beside} has only {len(labels)} labels")
         count += 1
         if not isinstance(entry, dict):
-            raise UsageError(f"{where}: is not in the format of {task}; see --help")
+            sys.exit(f"{where}: is not in the format of {task}; see --help")
         if labels is not None:
-            entry["label"] = labels[count - 1].strip()
+            entry["label"] = labels[count - 1]
         yield TASKS[task](entry, where)
     if not count:
-        raise UsageError(f"{path}: has no questions")
+        sys.exit(f"{path}: has no questions")
 
 
 def _blocks(asked: Iterator[Question]) -> Iterator[List[Question]]:
@@ -175,7 +185,7 @@ def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Cont
         pairs: a text, and what follows it, with the space between them if there is one.
 
     Raises:
-        UsageError: a continuation has no token, or more than the model accepts.
+        SystemExit: a continuation has no token, or more than the model accepts.
     """
     model, longest = hub.models[0], hub.models[0].max_positions()
     contexts = {context: hub.encode(context)[:-1] for context, _ in pairs}
@@ -184,7 +194,7 @@ def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Cont
         whole = hub.encode(context + continuation)
         counts.append(len(whole) - 1 - first_new(contexts[context], whole[:-1]))
         if not 0 < counts[-1] < longest:
-            raise UsageError(
+            sys.exit(
                 f"continuation {number} of the list has {counts[-1]} tokens, and the model accepts "
                 f"1 to {longest - 1}"
             )
@@ -261,7 +271,7 @@ def summary(task: str, given: Sequence[Dict[str, Any]]) -> Dict[str, float]:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = documented_parser(__doc__)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=list(TASKS))
     parser.add_argument("file")
     parser.add_argument("model", help="a model folder")
@@ -270,17 +280,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--output", metavar="FILE", help="write the scores of every choice")
     args = parser.parse_args(argv)
     if args.limit is not None and args.limit < 1:
-        raise UsageError(f"--limit {args.limit}: expected 1 or more")
+        sys.exit(f"--limit {args.limit}: expected 1 or more")
     if not os.path.isfile(args.file):
-        raise UsageError(f"{args.file}: no such file")
+        sys.exit(f"{args.file}: no such file")
     fairseq_posenc.register()
     hub = fairseq_posenc.from_pretrained(args.model, device=args.device)
     if not isinstance(getattr(hub, "task", None), LanguageModelingTask):
-        raise UsageError(f"{args.model}: is no language model; give the model folder of train.sh")
+        sys.exit(f"{args.model}: is no language model; give a folder of `fairseq-posenc pack`")
     given = list(answers(hub, itertools.islice(questions(args.task, args.file), args.limit)))
     if args.output:
-        with write_text(args.output) as stream:
-            stream.writelines(json.dumps(answer) + "\n" for answer in given)
+        lines = [json.dumps(answer) + "\n" for answer in given]
+        Path(args.output).write_text("".join(lines), encoding="utf-8")
     print(json.dumps(summary(args.task, given)), file=sys.stdout)
 
 

@@ -1,23 +1,20 @@
 """Make a classification task on long documents: do these headings belong to this article?
 
-    fairseq-posenc script headings.py WIKITEXT OUT [--words 4096] [--seed 1]
+    python headings.py WIKITEXT OUT [WORDS]
 
 WIKITEXT has train.txt and valid.txt of WikiText. An article gives two examples: its text without
-headings, at most --words words of it, with the headings of the sections that begin in them, and
-with those of another article. OUT gets train.tsv and valid.tsv for examples/glue/prepare.sh.
+headings, at most WORDS (4096) of it, with the headings of the sections that begin in them, and with
+those of another article. OUT gets train.tsv and dev.tsv for examples/glue/prepare.sh own.
 """
 
 import random
 import re
+import sys
 from pathlib import Path
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, List, NamedTuple, Sequence
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines, write_text
-from fairseq_posenc.flags.usage import documented_parser
-
-TITLE = re.compile(r"= (?!=)(.*[^=\s]) =")
-HEADING = re.compile(r"(?:= )+(.*?)(?: =)+")
+TITLE = re.compile(r"= (?!=).*[^=\s] =")
+HEADING = re.compile(r"(= )+(.*?)( =)+")
 LEAST_HEADINGS = 2
 
 
@@ -29,7 +26,7 @@ class Article(NamedTuple):
 
 
 def _clean(line: str) -> str:
-    line = HEADING.sub(r"\1", line) if HEADING.fullmatch(line) else line
+    line = HEADING.sub(r"\2", line) if HEADING.fullmatch(line) else line
     return re.sub(r" @([-,.])@ ", r"\1", line).replace("<unk>", "unk")
 
 
@@ -66,31 +63,22 @@ def examples(found: Sequence[Article], seed: int) -> Iterator[str]:
         others = [*order[number + 1 :], *order[:number]]
         wrong = next((o.headings for o in others if o.headings != article.headings), None)
         if wrong is None:
-            raise UsageError("all articles have the same headings; give more of WikiText")
+            sys.exit("all articles have the same headings; give more of WikiText")
         yield f"{article.headings}\t{article.body}\tyes\n"
         yield f"{wrong}\t{article.body}\tno\n"
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Run the command line."""
-    parser = documented_parser(__doc__)
-    parser.add_argument("wikitext", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--words", type=int, default=4096)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "valid"):
-        source = args.wikitext / f"{split}.txt"
-        found = list(articles(read_lines(str(source)), args.words))
+def main(wikitext: str, out: str, words: str = "4096") -> None:
+    """Write both files."""
+    Path(out).mkdir(parents=True, exist_ok=True)
+    for split, name in (("train", "train.tsv"), ("valid", "dev.tsv")):
+        source = Path(wikitext, f"{split}.txt")
+        found = list(articles(source.read_text(encoding="utf-8").split("\n"), int(words)))
         if len(found) < 2:
-            raise UsageError(
-                f"{source}: has {len(found)} articles with headings; give a text of WikiText"
-            )
-        with write_text(str(args.out / f"{split}.tsv")) as stream:
-            stream.write("headings\tbody\tbelongs\n")
-            stream.writelines(examples(found, args.seed))
+            sys.exit(f"{source}: has {len(found)} articles with headings; give a text of WikiText")
+        lines = ["headings\tbody\tbelongs\n", *examples(found, 1)]
+        Path(out, name).write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:]) if len(sys.argv) in (3, 4) else sys.exit(__doc__)

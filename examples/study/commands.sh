@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the commands of the Snakefile share.
 set -euo pipefail
 

@@ -1,4 +1,4 @@
-"""Print what another position encoding costs a trained model, from the logs of swap.sh.
+"""Print what another position encoding costs a trained model, from the logs of run.sh.
 
 python losses.py FOLDER
 """
@@ -25,12 +25,12 @@ def fields_of(line: str) -> Dict[str, Any]:
 def main() -> None:
     """Print a row for each validation, and the update at which the loss is won back."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the OUT of swap.sh")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the OUT of run.sh")
     folder = parser.parse_args().folder
     logs: List[List[str]] = []
     for path in (folder / "original.log", folder / "train.log"):
         if not path.is_file():
-            sys.exit(f"{path}: is not there; run swap.sh first")
+            sys.exit(f"{path}: is not there; run run.sh first")
         logs.append(path.read_text(encoding="utf-8", errors="replace").split("\n"))
     validated = [found for found in map(fields_of, logs[0]) if "valid_loss" in found]
     sizes = [match.groups() for match in map(SIZES.search, logs[1]) if match]
@@ -40,7 +40,7 @@ def main() -> None:
         if "valid_loss" in found
     }
     if not (validated and sizes and losses):
-        sys.exit(f"{folder}: its logs are incomplete; run swap.sh again")
+        sys.exit(f"{folder}: its logs are incomplete; run run.sh again")
     original = float(validated[-1]["valid_loss"])
     print(f"trained: {sizes[-1][1]} of {sizes[-1][0]} parameters")
     print("update\tvalidation loss\tmore than the model's")

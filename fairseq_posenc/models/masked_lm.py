@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq import hub_utils
 from fairseq.dataclass import ChoiceEnum
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
@@ -211,8 +212,6 @@ class MaskedLMModel(LowRankModel, HeadedModel):
                 RoBERTa, GPT-2's is no default: fairseq would download it.
             kwargs: further settings of fairseq.
         """
-        from fairseq_posenc.serving.hub import interface_of
-
         found = hub_utils.from_pretrained(
             model_name_or_path,
             checkpoint_file,
@@ -222,7 +221,8 @@ class MaskedLMModel(LowRankModel, HeadedModel):
             load_checkpoint_heads=True,
             **kwargs,
         )
-        return interface_of(found)
+        interface = found.get("interface", RobertaHubInterface)  # that of a model folder
+        return interface(found["args"], found["task"], found["models"][0])
 
     @classmethod
     def build_model(cls, args: Options, task: FairseqTask) -> "MaskedLMModel":

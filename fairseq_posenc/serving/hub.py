@@ -1,5 +1,6 @@
 """Model folders from Python: fairseq's hub interfaces, prepared by the folder."""
 
+import functools
 import inspect
 from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
@@ -14,6 +15,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving import BPE, SHOWN
 from fairseq_posenc.serving.inputs import (
     checkpoint_of,
     numbers_of,
@@ -21,7 +23,6 @@ from fairseq_posenc.serving.inputs import (
     refuse_too_long,
 )
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_model_folder
-from fairseq_posenc.serving.pretrained import BPE, SHOWN
 
 MASK = "<mask>"
 _CLASSIFIERS = "sentence_prediction"
@@ -153,7 +154,9 @@ def opened(
     checkpoint_file: str = "model.pt",
     **settings: Any,
 ) -> Dict[str, Any]:
-    """What fairseq's ``from_pretrained`` returns for a model folder, and the folder.
+    """What fairseq's ``from_pretrained`` returns for a model folder.
+
+    With a masked language model comes its ``interface``, a function of settings, task and model.
 
     Args:
         folder: the model folder.
@@ -172,7 +175,9 @@ def opened(
     with in_one_line(folder.path, "pack the model again"):
         found = from_pretrained(folder.path, file, data, **settings)
     _check_head(folder, found["models"][0])
-    return {**found, "folder": folder}
+    if isinstance(found["models"][0], RobertaModel):
+        found["interface"] = functools.partial(SentenceHubInterface, folder=folder)
+    return found
 
 
 def _check_head(folder: ModelFolder, model: Any) -> None:
@@ -187,16 +192,6 @@ def _check_head(folder: ModelFolder, model: Any) -> None:
             f"{folder.path}: model.json names {len(head.labels)} outputs of the head {head.name}, "
             f"and the checkpoint has {size}; pack the model again"
         )
-
-
-def interface_of(found: Dict[str, Any]) -> Any:
-    """The hub interface to what ``from_pretrained`` of :mod:`fairseq.hub_utils` has returned."""
-    cfg, task, models = found["args"], found["task"], found["models"]
-    if not isinstance(models[0], RobertaModel):
-        return GeneratorHubInterface(cfg, task, models)
-    if "folder" in found:
-        return SentenceHubInterface(cfg, task, models[0], found["folder"])
-    return RobertaHubInterface(cfg, task, models[0])
 
 
 def load_folder(path: str, device: Union[str, torch.device]) -> Any:
@@ -214,5 +209,7 @@ def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.M
     place = checked_device(device)
     heads: Dict[str, Any] = {"load_checkpoint_heads": True} if folder.task in _MASKED else {}
     found = opened(folder, inspect.unwrap(hub_utils.from_pretrained), **heads)
-    interface: nn.Module = interface_of(found).eval().to(place)
-    return interface
+    cfg, task, models = found["args"], found["task"], found["models"]
+    if "interface" in found:
+        return found["interface"](cfg, task, models[0]).eval().to(place)
+    return GeneratorHubInterface(cfg, task, models).eval().to(place)

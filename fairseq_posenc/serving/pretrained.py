@@ -13,9 +13,7 @@ from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.basics.errors import UsageError
-
-BPE = "model_folder"
-SHOWN = "from_pretrained"
+from fairseq_posenc.serving import BPE, SHOWN
 
 
 @dataclass

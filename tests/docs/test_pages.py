@@ -136,11 +136,11 @@ def options_of(words):
     return {name: action for action in parser._actions for name in action.option_strings}
 
 
-#: Pages but the reports, which print the commands of the version that was measured.
-TODAY = [page for page in PAGES if "results" not in page.parts]
+#: Reports keep the commands of the version that ran them.
+CURRENT = [page for page in PAGES if "results" not in page.parts]
 
 
-@pytest.mark.parametrize("page", TODAY, ids=name)
+@pytest.mark.parametrize("page", CURRENT, ids=name)
 def test_printed_commands_have_the_options_of_the_command_line(page):
     for words in printed_commands(page):
         known = options_of(words)

@@ -12,6 +12,7 @@ from support.pretraining import CHINESE, MARKED, UNITS
 from support.recipes import bash, succeed, write
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.serving.subwords import KINDS
 
 pytest_plugins = ["support.pretraining"]
 
@@ -54,6 +55,9 @@ def test_words_become_symbols(tmp_path, level, expected):
     succeed(CHINESE / "prepare.sh", ".", "out", cwd=tmp_path, **{**MARKED, **variables})
     made = (tmp_path / "out" / "symbols" / "valid").read_text()
     assert made == expected + "\n"
+    kind, file = ("pieces", "bpe.codes") if level == "piece" else ("words", "words.txt")
+    subwords = KINDS[f"marked-{kind}"](str(tmp_path / "out" / "data-bin" / file))
+    assert subwords.split("中国 iphone 3.5%") == expected.split()  # as model folders do
 
 
 def masked_lm(data, *flags):

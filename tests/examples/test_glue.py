@@ -139,6 +139,11 @@ def test_from_files_to_scores(tmp_path):
     assert again.stdout == "data/data-bin is there\n"
     other = bash(RECIPE / "prepare.sh", "SST-2", *given[1:], cwd=tmp_path)
     assert other.returncode == 1 and "choose another folder" in other.stderr
+    nothing = bash(RECIPE / "prepare.sh", "CoLA", "none", model, "other", cwd=tmp_path)
+    assert nothing.stderr == "prepare.sh: none: has no train.tsv, train.json or train.jsonl\n"
+    write(tmp_path / "CoLA" / "dev.tsv", rows[1:])
+    changed = bash(RECIPE / "prepare.sh", *given, cwd=tmp_path)
+    assert changed.returncode == 1 and "choose another folder" in changed.stderr
     run = ("data/data-bin", model, "run", "--cpu", "--log-interval", "1", "--num-workers", "0")
     fast = {"PRECISION": "", "BATCH": "4", "LR": "1e-2"}
     for epochs in ("1", "2"):  # it goes on

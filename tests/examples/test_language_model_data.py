@@ -1,13 +1,13 @@
 """Data of the language-model recipe: characters and bytes without loss, words as they are."""
 
 import gzip
-import os
+import json
 import random
 
 import pytest
 from fairseq.data import Dictionary, data_utils
 from support.language_models import PREPARE, wikitext
-from support.recipes import assert_error, bash, commands, recipe_module, succeed
+from support.recipes import bash, recipe_module, succeed, write
 
 from fairseq_posenc.serving.subwords import BYTES
 
@@ -37,33 +37,27 @@ def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
         assert sum(lengths) == size and max(lengths) <= characters.ITEM
         parts.append(bytes(NUMBERS[symbol] for symbol in symbols.split()))
     assert b"".join(parts) == text
-    assert sorted(os.listdir(tmp_path / "out")) == [".lock", "data-bin", "steps", "text"]
+    again = succeed(PREPARE, "enwik8", "file", "out", cwd=tmp_path)
+    assert again.stdout == "out/data-bin is there\n"
+    other = bash(PREPARE, "text8", "file", "out", cwd=tmp_path)
+    assert other.returncode == 1 and "out has enwik8" in other.stderr
 
 
-@pytest.mark.parametrize("kind", ["enwik8", "text8"])
-def test_a_compressed_corpus_is_refused(tmp_path, kind):
-    (tmp_path / "file.gz").write_bytes(gzip.compress(bytes(range(97, 123)) * 10))
-    result = bash(PREPARE, kind, "file.gz", "out", cwd=tmp_path)
-    assert_error(result, "binarize: python stopped")
-    assert "file.gz: is compressed; unpack it first: gunzip" in result.stderr
-
-
-def test_words_with_a_byte_order_mark_or_compressed_are_refused(tmp_path):
-    for name, content in (("train", b"\xef\xbb\xbfa b\n"), ("valid", gzip.compress(b"a b\n"))):
-        for split in ("train", "valid"):
-            (tmp_path / f"{split}.txt").write_bytes(content if split == name else b"a b\n")
-        result = bash(PREPARE, "wikitext", tmp_path, "out", cwd=tmp_path)
-        assert result.returncode == 1 and f"{name}.txt: " in result.stderr
-        assert ("byte-order mark" if name == "train" else "gunzip") in result.stderr
-    assert not (tmp_path / "out" / "data-bin").exists()
-
-
-def test_other_bytes_are_refused_with_their_place(tmp_path):
-    (tmp_path / "file").write_bytes(b"only letters\n" * 10)
-    result = bash(PREPARE, "text8", "file", "out", cwd=tmp_path)
-    assert_error(result, "binarize: python stopped")
-    assert "byte 0x0a at 12 is not in text8" in result.stderr
-    assert not (tmp_path / "out" / "data-bin").exists()
+@pytest.mark.parametrize(
+    "kind, content, message",
+    [
+        ("enwik8", gzip.compress(bytes(range(97, 123)) * 10), "is compressed; unpack it first"),
+        ("text8", b"only letters\n" * 10, "byte 0x0a at 12 is not in text8"),
+        ("text8", b"few", "has 3 bytes, too few to split"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, kind, content, message, capsys):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(SystemExit, match=message):
+        characters.binarize(kind, str(tmp_path / "file"), str(tmp_path / "out"))
+    assert f"is not the published {kind}" in capsys.readouterr().err or kind == "enwik8"
+    assert not (tmp_path / "out").exists()
+    assert characters.BYTES == BYTES
 
 
 # --- words
@@ -72,45 +66,40 @@ def test_other_bytes_are_refused_with_their_place(tmp_path):
 @pytest.mark.parametrize("names", ["wiki.{}.tokens", "{}.txt"])
 def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
     folder = wikitext(tmp_path / "wikitext", names)
-    succeed(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    succeed(PREPARE, "wikitext", "wikitext", "out", cwd=tmp_path, WORKERS="1")
     lines = (folder / names.format("train")).read_text().splitlines()
     found, lengths = read_back(tmp_path / "out" / "data-bin", "train")
     # also for an empty line: that is how the tokens of WikiText are counted
     assert found.split() == [w for line in lines for w in [*line.split(), "</s>"]]
     assert len(lengths) == 40
-    again = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
-    assert again.stderr.count("already done") == 1 and "\n+ " not in again.stderr
-    (tmp_path / "out" / "data-bin" / "valid.idx").unlink()
-    gone = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
-    assert gone.returncode == 0 and "valid.idx is gone" in gone.stderr
-    assert read_back(tmp_path / "out" / "data-bin", "train") == (found, lengths)
-    with open(folder / names.format("valid"), "a") as stream:
-        stream.write(" more\n")
-    changed = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
-    assert "already done" not in changed.stderr
 
 
 # --- running text in subwords
 
 
-def test_articles_become_lines(tmp_path):
-    options = ["--articles", "--vocabulary-size", "300", "--dry-run"]
-    found = commands(bash(PREPARE, "subwords", "text", "out", *options, cwd=tmp_path))
-    divided = [command for command in found if "documents" in command]
-    assert divided and all("--one-line" in each and "wikitext" in each for each in divided)
-    plain = commands(bash(PREPARE, "subwords", "text", "out", *options[1:], cwd=tmp_path))
-    assert not any("--one-line" in command for command in plain)
-    refused = bash(PREPARE, "text8", "text", "out", *options[:1], cwd=tmp_path)
-    assert "--articles: has no effect on text8; it is for the kind subwords" in refused.stderr
+SAMPLE = ["", " = A = ", "", " an @-@ b <unk> ", " = = Part = = ", " c ", " = B = ", " d "]
 
 
 @pytest.mark.parametrize("subwords", ["byte-bpe", "sentencepiece"])
-def test_subwords_are_learned_and_kept_with_the_data(subwords, tmp_path):
-    options = ["--subwords", subwords, "--vocabulary-size", "300", "--dry-run"]
-    found = commands(bash(PREPARE, "subwords", "text", "out", *options, cwd=tmp_path))
-    (learning,) = [command for command in found if "learn-subwords" in command]
-    assert learning[2] == subwords and "300" in learning
-    (binarizing,) = [command for command in found if command[0] == "fairseq-preprocess"]
-    assert ("--srcdict" in binarizing) == (subwords == "byte-bpe")
-    kept = "tokenizer" if subwords == "byte-bpe" else "sentencepiece.model"
-    assert any(command[0] == "cp" and command[-1].endswith(kept) for command in found)
+def test_running_text_and_articles_in_subwords(subwords, tmp_path):
+    if subwords == "byte-bpe":
+        pytest.importorskip("tokenizers", reason="an extra: byte-level BPE")
+    for split in ("train", "valid"):
+        lines = ["the cat\n\n sat ", "a dog"] * 20
+        write(tmp_path / f"{split}.jsonl", [json.dumps({"text": text}) for text in lines])
+    given = {"SUBWORDS": subwords, "SIZE": "264" if subwords == "byte-bpe" else "268"}
+    succeed(PREPARE, "subwords", ".", "out", cwd=tmp_path, **given)
+    text = (tmp_path / "out" / "documents" / "train").read_text()
+    assert text == "the cat\nsat\n\na dog\n\n" * 20
+    data = tmp_path / "out" / "data-bin"
+    symbols, _ = read_back(data, "train")
+    assert symbols.count("</s>") == 100 and "<unk>" not in symbols
+    assert (
+        data / {"byte-bpe": "tokenizer/tokenizer.json"}.get(subwords, f"{subwords}.model")
+    ).exists()
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.jsonl").unlink()
+        write(tmp_path / f"{split}.txt", SAMPLE * 20)
+    succeed(PREPARE, "subwords", ".", "articles", cwd=tmp_path, ARTICLES="1", **given)
+    text = (tmp_path / "articles" / "documents" / "train").read_text()
+    assert text == "A an-b unk Part c\nB d\n" * 20

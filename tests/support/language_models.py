@@ -5,7 +5,7 @@ import random
 from support.recipes import EXAMPLES, write
 
 RECIPE = EXAMPLES / "language_model"
-PREPARE, TRAIN, COMPARE = (RECIPE / name for name in ("prepare.sh", "train.sh", "compare.sh"))
+PREPARE, TRAIN = (RECIPE / name for name in ("prepare.sh", "train.sh"))
 
 
 def wikitext(folder, names="wiki.{}.tokens"):
