@@ -96,7 +96,7 @@ def test_no_folder_imports_what_imports_it():
 
 #: The folders from the ground up: each imports only from those before it.
 FLOORS = (
-    "basics compat flags steps encodings attention layers configuration checkpoints "
+    "basics compat flags encodings attention layers configuration checkpoints "
     "stacks models training command_line tokenizers serving exchange analysis cli"
 ).split()
 

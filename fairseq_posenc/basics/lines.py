@@ -20,6 +20,7 @@ from typing import (
     List,
     Mapping,
     Optional,
+    Sequence,
     TextIO,
     Tuple,
     TypeVar,
@@ -117,23 +118,6 @@ def in_blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
     return iter(lambda: list(itertools.islice(source, size)), [])
 
 
-def between_none(items: Iterable[Optional[Item]]) -> Iterator[List[Item]]:
-    """Lists of the items between those that are None; no list is empty.
-
-    >>> list(between_none([None, "a", "b", None, None, "c"]))
-    [['a', 'b'], ['c']]
-    """
-    found: List[Item] = []
-    for item in items:
-        if item is not None:
-            found.append(item)
-        elif found:
-            yield found
-            found = []
-    if found:
-        yield found
-
-
 @contextlib.contextmanager
 def write_text(path: FilePath, flag: str = "") -> Iterator[TextIO]:
     """Write a text that appears under its name only when it is complete.
@@ -157,6 +141,21 @@ def write_text(path: FilePath, flag: str = "") -> Iterator[TextIO]:
             binary = stack.enter_context(gzip.GzipFile("", "wb", LEVEL, binary, mtime=0))
             binary = stack.enter_context(io.BufferedWriter(binary, 1 << 16))
         yield stack.enter_context(io.TextIOWrapper(binary, "utf-8", newline="\n"))
+
+
+@contextlib.contextmanager
+def write_texts(paths: Sequence[FilePath]) -> Iterator[List[TextIO]]:
+    """Write several texts at once; see :func:`write_text`.
+
+    Raises:
+        UsageError: two are the same file, or one cannot be written.
+    """
+    places = [os.path.realpath(os.fspath(path)) for path in paths]
+    for number, path in enumerate(paths):
+        if places[number] in places[:number]:
+            raise UsageError(f"{path}: is given twice; each text needs a file of its own")
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(write_text(path)) for path in paths]
 
 
 def json_text(content: Mapping[str, Any]) -> str:

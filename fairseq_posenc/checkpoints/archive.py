@@ -1,18 +1,16 @@
-"""Damaged checkpoint files: finding them by their checksums, and going on from a whole one."""
+"""Damaged checkpoint files, recognised by their checksums, and whole ones beside them."""
 
 import math
 import os
 import re
 import shlex
-import shutil
-import sys
 import zipfile
 from typing import Hashable, Iterator, Optional
 
-from fairseq_posenc.basics.files import digest_of_file, replace_file
+from fairseq_posenc.basics.files import digest_of_file
 
 _NUMBERED = re.compile(r"checkpoint(?:_(\d+)_(\d+)|(\d+))\.pt")
-_LAST, _KEPT = "checkpoint_last.pt", "checkpoint_last.damaged.pt"
+_LAST = "checkpoint_last.pt"
 
 
 def damaged_member(path: str) -> Optional[str]:
@@ -72,26 +70,6 @@ def _is_whole(path: str) -> bool:
         return not has_checksums or damaged_member(path) is None
     except (OSError, zipfile.BadZipFile):
         return False
-
-
-def recover_last(folder: str) -> None:
-    """Put the newest whole checkpoint in the place of a damaged ``checkpoint_last.pt``.
-
-    The damaged file is kept as ``checkpoint_last.damaged.pt``.  Nothing is done where the last
-    checkpoint is whole, and where no other one is: ``fairseq-train`` then says what is wrong.
-
-    Args:
-        folder: the ``--save-dir`` of a training.
-    """
-    last = os.path.join(folder, _LAST)
-    source = None if not os.path.isfile(last) or _is_whole(last) else _newest_whole(last)
-    if source is None:
-        return
-    for origin, place in ((last, os.path.join(folder, _KEPT)), (source, last)):
-        with replace_file(place) as partial:
-            shutil.copyfile(origin, partial)
-    going_on = f"kept as {_KEPT}; going on from {os.path.basename(source)}"
-    print(f"{last}: is damaged, {going_on}", file=sys.stderr)
 
 
 def fingerprint(path: str) -> Hashable:

@@ -2,7 +2,7 @@
 
 Each module of this folder is a group of commands.  A command declares its arguments without
 importing PyTorch or fairseq, so that ``--help`` is immediate, and imports its implementation only
-when it runs.  Recipes call many commands, so only the group of the command is imported.
+when it runs.  Only the group of the command is imported.
 """
 
 import argparse
@@ -23,7 +23,6 @@ GROUPS = {
     "serving": ("translate", "predict"),
     "tasks": ("reading",),
     "analysis": ("plot", "analyse"),
-    "step": ("step", "alone", "stale", "script"),
 }
 
 

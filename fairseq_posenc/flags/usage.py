@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import re
-from typing import NoReturn, Optional, Sequence
+from typing import NoReturn, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -71,16 +71,3 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise *message* as one line."""
         raise UsageError(one_line(message, flags_of_parser(self)))
-
-
-def documented_parser(text: Optional[str], *places: str) -> OneLineParser:
-    """A parser whose help is the docstring of a module.
-
-    Args:
-        text: the docstring, shown as it stands there.
-        places: names of required arguments without a flag.
-    """
-    parser = OneLineParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for place in places:
-        parser.add_argument(place)
-    return parser

@@ -16,7 +16,6 @@ for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
     pytest.importorskip(_module, reason=f"the recipes need {_module}")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-COMMON = EXAMPLES / "common"
 WMT14 = EXAMPLES / "wmt14_en_de"
 
 
@@ -52,28 +51,6 @@ def succeed(script, *arguments, cwd, **more):
     result = bash(script, *arguments, cwd=cwd, **more)
     assert result.returncode == 0, result.stdout[-1000:] + result.stderr[-3000:]
     return result
-
-
-def shell(body, cwd, **environment):
-    """Run a few lines of bash with the library sourced."""
-    return bash(script(body, cwd), cwd=cwd, timeout=60, **environment)
-
-
-def script(body, cwd):
-    """Write a script that sources the library, and return its path."""
-    sourced = f'. "{COMMON}/steps.sh"\n'
-    path = cwd / "script.sh"
-    path.unlink(missing_ok=True)  # bash may still be reading the one before
-    path.write_text(f"set -euo pipefail\n{sourced}{body}\n")
-    return path
-
-
-def assert_error(result, *parts):
-    """The script failed, and the last line it wrote says why."""
-    assert result.returncode == 1, result.stderr
-    last = result.stderr.strip().split("\n")[-1]
-    assert ": error: " in last and all(part in last for part in parts), result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def error_of(function, *args):
