@@ -61,14 +61,8 @@ def circle_in(graph):
     )
 
 
-#: Tokenizers of transformers, with which model folders split texts, beside the formats of theirs.
-TOKENIZERS = [f"fairseq_posenc.exchange.huggingface.{n}" for n in ("tokenizer", "control_symbols")]
-
-
 def folder(name):
     """The folder, or the file beside the folders, that a file belongs to."""
-    if name in TOKENIZERS:
-        return "tokenizers"
     parts = name.split(".")
     return parts[1] if len(parts) > 1 else name
 
@@ -97,7 +91,7 @@ def test_no_folder_imports_what_imports_it():
 #: The folders from the ground up: each imports only from those before it.
 FLOORS = (
     "basics compat flags encodings attention layers configuration checkpoints "
-    "stacks models training command_line tokenizers serving exchange analysis cli"
+    "stacks models training command_line serving exchange analysis cli"
 ).split()
 
 

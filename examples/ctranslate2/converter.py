@@ -45,7 +45,7 @@ class FairseqPosencConverter(Converter):
             UsageError: the checkpoint cannot be read, or CTranslate2 cannot compute the model.
         """
         load_plug_in(self._user_dir)
-        from fairseq_posenc.exchange.ctranslate2_export import fill, load_expressible
+        from fairseq_posenc.exchange.ctranslate2.export import fill, load_expressible
         from fairseq_posenc.exchange.formats import Wanted
 
         wanted = Wanted(

@@ -147,6 +147,28 @@ def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
 REMEDY = "give the data folder that it was trained on"
 
 
+def named_labels(path: str, classes: int) -> List[str]:
+    """The first symbols of a dictionary of labels, which others fill up; none without a file.
+
+    Args:
+        path: the dictionary.
+        classes: the number of labels.
+
+    Raises:
+        UsageError: the dictionary has fewer.
+    """
+    if not os.path.isfile(path):
+        return []
+    dictionary = read_dictionary(path, adds_mask=False)
+    labels: List[str] = dictionary.symbols[dictionary.nspecial :][:classes]
+    if len(labels) < classes:
+        raise UsageError(
+            f"{path}: names {len(labels)} labels, and the model has {classes} classes; give the "
+            "data folder that it was trained on"
+        )
+    return labels
+
+
 @contextlib.contextmanager
 def in_one_line(path: str, remedy: str = REMEDY) -> Iterator[None]:
     """Name the checkpoint where fairseq cannot load it with its data.

@@ -81,8 +81,9 @@ def pack(args: argparse.Namespace) -> None:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     text = text_from(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.pack import Pack
-    from fairseq_posenc.exchange.pack import pack as write_folder
+    from fairseq_posenc.exchange.ctranslate2.packed import export_packed
+    from fairseq_posenc.serving.pack import Pack
+    from fairseq_posenc.serving.pack import pack as write_folder
 
     wanted = Pack(
         args.checkpoint,
@@ -98,7 +99,7 @@ def pack(args: argparse.Namespace) -> None:
         text.target_subword_file,
         args.trust_subwords,
     )
-    report = write_folder(wanted, args.out_dir)
+    report = write_folder(wanted, args.out_dir, export_packed)
     if report is not None:
         print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)
@@ -109,7 +110,7 @@ def _run_check(args: argparse.Namespace) -> None:
         if value is not None:
             raise UsageError(f"--check {args.check}: writes nothing; leave {name} {value} out")
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.pack import check
+    from fairseq_posenc.serving.pack import check
 
     count = check(args.check)
     digests = f"{count} files are those that were packed"

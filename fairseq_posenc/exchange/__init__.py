@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # on use, because tokenizers do without PyTorch
+def __getattr__(name: str) -> Any:  # on use: a part of the package does without all formats
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.shipped"), name)

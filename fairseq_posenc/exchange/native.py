@@ -28,6 +28,7 @@ from fairseq_posenc.checkpoints.reading import (
 )
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings, task_of
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, SPAN_BOUNDARY_HEAD
+from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
 from fairseq_posenc.exchange.kinds import (
     CAUSAL,
     CLASSIFICATION_HEADS,
@@ -38,7 +39,6 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
     kind_of,
 )
-from fairseq_posenc.exchange.splitters import Subwords
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.segments import PAIRS

@@ -5,7 +5,7 @@ from typing import Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.formats import Wanted
-from fairseq_posenc.exchange.splitters import Subwords
+from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
 from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_folder
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES

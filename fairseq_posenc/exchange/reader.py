@@ -9,13 +9,13 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
-from fairseq_posenc.exchange.dictionary import ordinary_symbols
-from fairseq_posenc.exchange.huggingface.tokenizer import (
+from fairseq_posenc.exchange.kinds import Parameters
+from fairseq_posenc.serving.huggingface.dictionary import ordinary_symbols
+from fairseq_posenc.serving.huggingface.tokenizer import (
     ROLES,
     find_files,
     read_symbols,
 )
-from fairseq_posenc.exchange.kinds import Parameters
 
 #: The first symbols of vocab.txt, in order.
 FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

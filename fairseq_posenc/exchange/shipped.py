@@ -1,16 +1,14 @@
 """The formats that are shipped, which importing registers, and the interfaces to add others."""
 
-from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
-    causal_lm,
-    ctranslate2_export,
-    gau_alpha,
-    masked_lm,
-    onnx_export,
-    remote_seq2seq,
-    roformer,
-    seq2seq,
-    tupe,
-)
+import fairseq_posenc.exchange.ctranslate2.export  # noqa: F401
+import fairseq_posenc.exchange.gau_alpha  # noqa: F401
+import fairseq_posenc.exchange.huggingface.causal.language_model  # noqa: F401
+import fairseq_posenc.exchange.huggingface.masked.language_model  # noqa: F401
+import fairseq_posenc.exchange.huggingface.remote_code.export  # noqa: F401
+import fairseq_posenc.exchange.huggingface.roformer  # noqa: F401
+import fairseq_posenc.exchange.huggingface.seq2seq.export  # noqa: F401
+import fairseq_posenc.exchange.onnx  # noqa: F401
+import fairseq_posenc.exchange.tupe  # noqa: F401
 from fairseq_posenc.exchange.formats import (  # noqa: F401
     FORMATS,
     Exporter,

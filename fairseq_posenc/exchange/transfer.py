@@ -20,7 +20,6 @@ from fairseq_posenc.basics.files import (
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.exported_card import write_card
 from fairseq_posenc.exchange.formats import (
     Exporter,
     ForeignModel,
@@ -29,6 +28,7 @@ from fairseq_posenc.exchange.formats import (
     Report,
     Wanted,
 )
+from fairseq_posenc.exchange.huggingface.card import write_card
 from fairseq_posenc.exchange.kinds import (
     CLASSIFICATION_HEADS,
     TOKEN_HEADS,
@@ -36,9 +36,9 @@ from fairseq_posenc.exchange.kinds import (
     Parameters,
     Settings,
 )
-from fairseq_posenc.exchange.peft_export import FLAGS as ADAPTER_FLAGS
-from fairseq_posenc.exchange.peft_export import export_adapter, is_adapted
-from fairseq_posenc.exchange.peft_folder import whole_folder
+from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
+from fairseq_posenc.exchange.peft.export import export_adapter, is_adapted
+from fairseq_posenc.exchange.peft.folder import whole_folder
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation

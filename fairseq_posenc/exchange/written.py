@@ -4,8 +4,8 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from torch import nn
 
-from fairseq_posenc.exchange.causal_names import Names
 from fairseq_posenc.exchange.formats import Wanted
+from fairseq_posenc.exchange.huggingface.names import Names
 from fairseq_posenc.exchange.kinds import Parameters
 
 

@@ -8,7 +8,7 @@ from support.causal_checkpoints import EXPRESSED, LLAMA, WORDS, checkpoint_of
 from support.conversion import convert
 
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.causal_classes import CLASSES
+from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
 from fairseq_posenc.exchange.kinds import CAUSAL, PAD
 from fairseq_posenc.serving.preparation import Preparation, Text
 

@@ -12,8 +12,8 @@ from support.foreign_models import SOURCES, trained
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.rope_entries import rope_settings
-from fairseq_posenc.exchange.seq2seq_t5 import CLASSES as TRANSLATIONS
+from fairseq_posenc.exchange.huggingface.causal.rope_entries import rope_settings
+from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as TRANSLATIONS
 
 pytest_plugins = ["support.conversion"]
 

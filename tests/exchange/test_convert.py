@@ -17,7 +17,7 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
 from fairseq_posenc.exchange import reader as vocabularies
-from fairseq_posenc.exchange.roformer import half_to_interleaved
+from fairseq_posenc.exchange.huggingface.roformer import half_to_interleaved
 
 SPECIAL = dict(zip(vocabularies.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
 needs_root_refused = pytest.mark.skipif(
@@ -167,7 +167,7 @@ class TestWhatIsWritten:
 
     def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
         """Above 1e-4 --verify fails; just below it passes."""
-        from fairseq_posenc.exchange import roformer_names
+        from fairseq_posenc.exchange.huggingface import roformer_names
 
         for wrong, fails in ((2e-4, True), (5e-5, False)):
 

@@ -16,10 +16,11 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.exchange import ctranslate2_stacks, verify
-from fairseq_posenc.exchange.ctranslate2_export import refuse_settings, write
-from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS, bias_by_distance
-from fairseq_posenc.exchange.ctranslate2_stacks import specification
+from fairseq_posenc.exchange import verify
+from fairseq_posenc.exchange.ctranslate2 import stacks as ctranslate2_stacks
+from fairseq_posenc.exchange.ctranslate2.export import refuse_settings, write
+from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, bias_by_distance
+from fairseq_posenc.exchange.ctranslate2.stacks import specification
 from fairseq_posenc.exchange.formats import Wanted
 from fairseq_posenc.exchange.kinds import KINDS
 

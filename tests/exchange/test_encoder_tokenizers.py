@@ -15,8 +15,8 @@ from support.foreign_models import trained
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.dictionary import dictionary
 from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
+from fairseq_posenc.serving.huggingface.dictionary import dictionary
 from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]

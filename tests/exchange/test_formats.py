@@ -10,9 +10,9 @@ from support.translations import write_translation
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import FORMATS, Importer, register_format
-from fairseq_posenc.exchange.causal_classes import CLASSES
+from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
+from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as SEQ2SEQ
 from fairseq_posenc.exchange.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
-from fairseq_posenc.exchange.seq2seq_t5 import CLASSES as SEQ2SEQ
 
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]

@@ -106,7 +106,7 @@ def test_weights(tmp_path, out, case):
 
 @pytest.mark.parametrize("config, words", CONFIGS, ids=lambda value: str(value)[:40])
 def test_config(tmp_path, out, config, words):
-    from fairseq_posenc.exchange.roformer_names import sine_table
+    from fairseq_posenc.exchange.huggingface.roformer_names import sine_table
 
     weights = {**roformer_weights(), TABLE: sine_table(40, 8)}
     if "id2label" in config:

@@ -13,7 +13,7 @@ from support.parts import encoding_of
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
-from fairseq_posenc.exchange import onnx_export
+from fairseq_posenc.exchange import onnx as onnx_export
 
 ONE_LAYER = ["--encoder-layers", "1"]
 OTHERS = ["gated:tupe+t5", "squared_relu:rotary", "shaw_values:rotary+shaw", "ffn_glu:rotary*1,t5"]

@@ -12,7 +12,7 @@ from support.model_folders import write_model
 from support.translations import NORMS_FIRST, SHARED, WORDS, write_translation
 
 from fairseq_posenc.checkpoints import loader
-from fairseq_posenc.exchange.remote_seq2seq import encodings_with_code
+from fairseq_posenc.exchange.huggingface.remote_code.export import encodings_with_code
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
 
@@ -174,7 +174,7 @@ def test_half_precision_stays_close(transformers, tmp_path):
     """No mask overflows, also where two of them meet."""
     path = write_translation(tmp_path / "ours", *EXPRESSED["alibi"])
     convert("export", "hf-remote-code", path, tmp_path / "theirs")
-    from fairseq_posenc.exchange.remote_seq2seq import RemoteExporter
+    from fairseq_posenc.exchange.huggingface.remote_code.export import RemoteExporter
 
     model = RemoteExporter().load(str(tmp_path / "theirs"))
     source = torch.randint(4, 44, (2, 20))

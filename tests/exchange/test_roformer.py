@@ -20,9 +20,8 @@ from support.foreign_models import trained
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
-from fairseq_posenc.exchange import roformer_names
-from fairseq_posenc.exchange.huggingface import folder
-from fairseq_posenc.exchange.roformer_names import sine_table
+from fairseq_posenc.exchange.huggingface import folder, roformer_names
+from fairseq_posenc.exchange.huggingface.roformer_names import sine_table
 from fairseq_posenc.layers.heads import SpanBoundaryHead
 
 pytest_plugins = ["support.conversion"]

@@ -5,8 +5,8 @@ import torch
 from support.conversion import SYMBOLS, convert, load, reference_folder, refuses, write_folder
 from support.foreign_models import assert_stored_logits, v2_weights, write_v2
 
+from fairseq_posenc.exchange.huggingface.roformer_names import sine_table
 from fairseq_posenc.exchange.released_formulas import transformer_layer
-from fairseq_posenc.exchange.roformer_names import sine_table
 
 DECODER = "cls.predictions.decoder.weight"
 

@@ -17,8 +17,8 @@ from fairseq_posenc.encodings import ENCODINGS, register_encoding
 from fairseq_posenc.encodings.base import SharedBias
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.roformer import RoFormerExporter
-from fairseq_posenc.exchange.roformer_names import ADAPTED, entries_for, settings_of
+from fairseq_posenc.exchange.huggingface.roformer import RoFormerExporter
+from fairseq_posenc.exchange.huggingface.roformer_names import ADAPTED, entries_for, settings_of
 from fairseq_posenc.flags import registry
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers import norms

@@ -10,9 +10,9 @@ from support.conversion import convert, refuses
 from support.translations import EXPRESSED, write_translation
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.sentencepiece_file import read_pieces
-from fairseq_posenc.exchange.splitters import Subwords, splitter_of
-from fairseq_posenc.exchange.symbols import TRANSLATION_MARKS, write_symbols
+from fairseq_posenc.exchange.huggingface.tokenizers.sentencepiece_file import read_pieces
+from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords, splitter_of
+from fairseq_posenc.exchange.huggingface.tokenizers.symbols import TRANSLATION_MARKS, write_symbols
 from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest_plugins = ["support.conversion"]

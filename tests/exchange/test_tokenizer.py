@@ -11,9 +11,9 @@ from support.commands import ROOT
 from support.conversion import SYMBOLS
 from support.recipes import error_of
 
-from fairseq_posenc.exchange.dictionary import dictionary
-from fairseq_posenc.exchange.huggingface.tokenizer import find_files, load, read_symbols
 from fairseq_posenc.exchange.reader import read_vocabulary
+from fairseq_posenc.serving.huggingface.dictionary import dictionary
+from fairseq_posenc.serving.huggingface.tokenizer import find_files, load, read_symbols
 
 tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
 transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")

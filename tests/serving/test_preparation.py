@@ -10,7 +10,7 @@ from support.model_folders import write_task_model
 
 import fairseq_posenc
 from fairseq_posenc import cli
-from fairseq_posenc.exchange.huggingface.tokenizer import load
+from fairseq_posenc.serving.huggingface.tokenizer import load
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Preparation, Text
 from tests.exchange.test_tokenizer import LINES, WORDS, folder_of

@@ -6,7 +6,7 @@ import pytest
 from fairseq.data import Dictionary
 from support.recipes import error_of, recipe_module, write
 
-from fairseq_posenc.exchange.subword_check import check_subwords
+from fairseq_posenc.serving.subword_check import check_subwords
 from fairseq_posenc.serving.subwords import (
     BYTES,
     KINDS,

@@ -17,9 +17,10 @@ from support.conversion import (
 )
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
-from fairseq_posenc.exchange import causal_names as names
-from fairseq_posenc.exchange import masked_names, native
-from fairseq_posenc.exchange.causal_classes import CLASSES
+from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.huggingface import names
+from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
+from fairseq_posenc.exchange.huggingface.masked import names as masked_names
 from fairseq_posenc.exchange.kinds import MASKED
 from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
 

@@ -11,9 +11,9 @@ from support.conversion import SYMBOLS, save_folder
 from support.helpers import TINY, parse
 from support.model_folders import Task, dictionary, write_state
 
-from fairseq_posenc.exchange import causal_names as names
-from fairseq_posenc.exchange.seq2seq_classes import Seq2SeqClass
-from fairseq_posenc.exchange.seq2seq_t5 import CLASSES
+from fairseq_posenc.exchange.huggingface import names
+from fairseq_posenc.exchange.huggingface.seq2seq.classes import Seq2SeqClass
+from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES
 
 WORDS = [f"w{number}" for number in range(40)]
 SHARED = ["--share-all-embeddings"]

@@ -1,0 +1,271 @@
+"""Folders that CTranslate2 loads: translation models, language models and encoders.
+
+Models of this plug-in and fairseq's own are taken.  A model is built and loaded as fairseq's
+commands do, then its parameters are copied into the specification of the engine's Python package.
+A setting with the role ``model`` is accepted if it is listed here or beside the encoding that reads
+it, if it has its default, or if it has no effect in the model at hand.
+"""
+
+import os
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+import torch
+from fairseq.data import Dictionary
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.files import new_folder, refuse_existing
+from fairseq_posenc.basics.lines import json_text
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.checkpoints.settings import task_settings
+from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.encodings import parse_pattern
+from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, refuse_encodings
+from fairseq_posenc.exchange.ctranslate2.stacks import (
+    ACTIVATIONS,
+    Parameters,
+    decoder_spec,
+    encoder_spec,
+    epsilon_of,
+)
+from fairseq_posenc.exchange.formats import (
+    Exporter,
+    Expressible,
+    Report,
+    Wanted,
+    refuse_inexpressible,
+    register_format,
+)
+from fairseq_posenc.exchange.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
+from fairseq_posenc.exchange.source import Source, load_source, source_of, without_effect
+from fairseq_posenc.exchange.verify import compare_engine, same_translations
+from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
+from fairseq_posenc.version import __version__
+
+NAME, ENGINE = "ctranslate2", "CTranslate2"
+#: Settings whose effect is read from the modules and parameters of the built model.
+_READ = (
+    *("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "kv_heads", "normalize_before"),
+    *("learned_pos", "input_dim", "output_dim"),
+)
+_READ_FROM_THE_MODEL = (
+    *(f"{side}_{name}" for side in SIDES for name in _READ),
+    *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
+    *("no_token_positional_embeddings", "layernorm_embedding", "no_scale_embedding"),
+    *("no_decoder_final_norm", "layer_norm_eps", "no_bias", "num_positions", "kv_heads", "qk_norm"),
+    # refuse_encodings checks the encodings
+    *("position_encoding", "encoder_position_encoding", "decoder_position_encoding"),
+)
+#: Settings of which some values are expressed.
+_VALUES = {
+    "activation_fn": tuple(ACTIVATIONS),
+    "norm": ("layer", "rms"),
+    "feed_forward": ("mlp", "glu"),
+}
+#: Settings of an encoder's output layers, which are not exported, and of its segments, which the
+#: exported encoder takes as token types.
+_OF_ENCODERS = (
+    *("lm_head", "untie_weights_roberta", "pooler_activation_fn"),
+    *("spectral_norm_classification_head", "pooler", "pooler_norm", "num_segments", "segments"),
+)
+
+
+class Built(NamedTuple):
+    """A filled specification."""
+
+    spec: Any  # the engine's
+    longest: Dict[str, int]  # the longest input in tokens of each stack, by side
+    exact_below: Dict[str, Optional[int]]  # length from which on positions are approximate, by side
+
+    def settings(self, kind: Kind, quantization: Optional[str]) -> str:
+        """The description of the export that translating reads, as JSON."""
+        entries = {
+            "kind": kind.name,
+            "longest": self.longest,
+            "exact_below": self.exact_below,
+            "quantization": quantization or "float32",
+            "fairseq_posenc": __version__,
+        }
+        return json_text(entries)
+
+
+class CTranslate2Exporter(Exporter):
+    """Writes a folder that CTranslate2 loads."""
+
+    flags = (
+        *("data", "source_lang", "target_lang"),
+        *("quantization", "verify_file", "model_overrides"),
+    )
+
+    def export(self, wanted: Wanted) -> Report:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`.
+
+        The difference is that of log-probabilities, or of an encoder's states; only an export in
+        float32 has to agree.
+        """
+        import_extra("ctranslate2", f"export {NAME}")
+        _check_arguments(wanted)
+        loaded, source = load_expressible(wanted)
+        report = write(loaded, source.kind, wanted)
+        return report._replace(notes=[*report.notes, *source.notes])
+
+
+def load_expressible(wanted: Wanted) -> Tuple[Loaded, Source]:
+    """Load the checkpoint that *wanted* names, if CTranslate2 can compute it.
+
+    Raises:
+        UsageError: it cannot be read or loaded, or CTranslate2 cannot compute it.
+    """
+    source = source_of(wanted, ENGINE)
+    refuse_settings(wanted.path, source.kind, source.settings)
+    return load_source(source, ENGINE), source
+
+
+@torch.no_grad()
+def fill(loaded: Loaded, kind: Kind) -> Built:
+    """The specification of a loaded model, whose settings :func:`refuse_settings` accepts.
+
+    Raises:
+        UsageError: a parameter of the model has no place in the specification.
+    """
+    parameters = Parameters()
+    built = BUILD[kind.name](loaded, parameters)
+    _check_all_copied(loaded, kind, parameters)
+    built.spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
+    return built
+
+
+@torch.no_grad()
+def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
+    """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it.
+
+    Args:
+        wanted: the folder to write, and what to compare.
+
+    Raises:
+        UsageError: as :meth:`CTranslate2Exporter.export`.
+    """
+    built = fill(loaded, kind)
+    difference = same = None
+    with new_folder(wanted.out) as side:
+        built.spec.validate()
+        built.spec.optimize(quantization=wanted.quantization)
+        built.spec.save(side)
+        Path(side, EXPORT_SETTINGS).write_text(built.settings(kind, wanted.quantization), "utf-8")
+        if wanted.verify:
+            limits = {name: built.exact_below[name] or n for name, n in built.longest.items()}
+            difference = compare_engine(kind, loaded, side, limits, wanted.quantization)
+        if wanted.verify_file is not None:
+            same = same_translations(kind, loaded, side, wanted.verify_file)
+        files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
+    notes = _notes(kind, loaded, built)
+    return Report(files, notes, difference, "fairseq", same, wanted.quantization or "float32")
+
+
+def _check_arguments(wanted: Wanted) -> None:
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+
+    if wanted.quantization is not None and wanted.quantization not in ACCEPTED_MODEL_TYPES:
+        known = " or ".join(ACCEPTED_MODEL_TYPES)
+        raise UsageError(f"--quantization {wanted.quantization}: must be {known}")
+    refuse_existing(wanted.out)
+
+
+def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
+    """Refuse what CTranslate2 cannot compute, before anything is loaded or written."""
+    family = kind.family
+    known = {*_READ_FROM_THE_MODEL, *(_OF_ENCODERS if kind is MASKED else ())}
+    known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
+    expressible = Expressible(ENGINE, known, _VALUES)
+    known.update(without_effect(family, settings, expressible))
+    refuse_inexpressible(path, family, settings, expressible)
+    cfg = Namespace(**settings)
+    for side in SIDES:
+        if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing
+            own = f"{side}_position_encoding"
+            flag = flag_of(own if settings.get(own) else "position_encoding")
+            value = side_encoding(cfg, side)
+            refuse_encodings(path, flag, value, parse_pattern(value))
+
+
+def _check_all_copied(loaded: Loaded, kind: Kind, parameters: Parameters) -> None:
+    heads = HEADS if kind is MASKED else ()
+    left = [name for name in parameters.left(loaded.model) if not name.startswith(heads)]
+    left = [name for name in left if not COPIES.search(name)]
+    if left:
+        raise UsageError(
+            f"{loaded.path}: its parameter {left[0]} has no counterpart in CTranslate2; nothing is "
+            "written"
+        )
+
+
+def _notes(kind: Kind, loaded: Loaded, built: Built) -> List[str]:
+    notes = [
+        f"the {side} is computed as in training below {limit} tokens"
+        for side, limit in built.exact_below.items()
+        if limit is not None
+    ]
+    if kind is MASKED and any(n.startswith(HEADS) for n, _ in loaded.model.named_parameters()):
+        notes.append("the states of the encoder are exported, without its output layers")
+    if loaded.settings.get("segments") == "pairs":
+        notes.append("give the segments of pairs as token types")
+    return notes
+
+
+def _translation(loaded: Loaded, parameters: Parameters) -> Built:
+    from ctranslate2.specs import transformer_spec
+
+    model, activation = loaded.model, loaded.settings["activation_fn"]
+    encoder, encoder_exact = encoder_spec(model.encoder, activation, parameters)
+    decoder, decoder_exact = decoder_spec(model.decoder, activation, parameters)
+    spec = transformer_spec.TransformerSpec(encoder, decoder)
+    spec.register_source_vocabulary(_symbols(loaded.task.source_dictionary))
+    spec.register_target_vocabulary(_symbols(loaded.task.target_dictionary))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    longest = {"source": model.encoder.max_positions(), "target": model.decoder.max_positions()}
+    return Built(spec, longest, {"source": encoder_exact, "target": decoder_exact})
+
+
+def _language_model(loaded: Loaded, parameters: Parameters) -> Built:
+    from ctranslate2.specs import transformer_spec
+
+    decoder = loaded.model.decoder
+    filled, exact = decoder_spec(decoder, loaded.settings["activation_fn"], parameters)
+    spec = transformer_spec.TransformerDecoderModelSpec(filled)
+    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
+    if not getattr(task_settings(loaded.task), "add_bos_token", False):
+        spec.config.bos_token = spec.config.eos_token  # a text starts with it
+    return Built(spec, {"target": decoder.max_positions()}, {"target": exact})
+
+
+def _encoder(loaded: Loaded, parameters: Parameters) -> Built:
+    from ctranslate2.specs import transformer_spec
+
+    encoder = loaded.model.encoder.sentence_encoder
+    filled, exact = encoder_spec(encoder, loaded.settings["activation_fn"], parameters)
+    spec = transformer_spec.TransformerEncoderModelSpec(filled)
+    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
+    return Built(spec, {"source": encoder.max_positions()}, {"source": exact})
+
+
+def _symbols(dictionary: Dictionary) -> List[str]:
+    """The symbols of a dictionary, in order, with the engine's name of padding."""
+    return ["<blank>" if symbol == dictionary.pad_word else symbol for symbol in dictionary.symbols]
+
+
+#: The function that fills the specification of a kind of model, by its name.
+BUILD: Dict[str, Callable[[Loaded, Parameters], Built]] = {
+    TRANSLATION.name: _translation,
+    CAUSAL.name: _language_model,
+    MASKED.name: _encoder,
+}
+
+register_format(
+    NAME,
+    summary="folder for the engine CTranslate2, translation and language models, encoders",
+    exporter=CTranslate2Exporter(),
+)

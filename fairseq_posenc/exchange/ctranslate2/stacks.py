@@ -1,0 +1,296 @@
+"""Filling CTranslate2's specifications of encoders and decoders from fairseq's modules."""
+
+import inspect
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.ctranslate2.positions import Positions, no_positions, positions_of
+from fairseq_posenc.flags.options import Layer
+
+if TYPE_CHECKING:
+    from ctranslate2.specs.model_spec import LayerSpec
+
+
+#: Names of the engine's activations, by the value of ``--activation-fn``.
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_accurate": "GELUTanh",
+    "gelu_fast": "GELUTanh",
+    "tanh": "Tanh",
+}
+
+
+class Parameters:
+    """Copies parameters in float32, and remembers which.
+
+    A model with a parameter that nobody copied computes something that the export does not.
+    """
+
+    def __init__(self) -> None:
+        self._copied: Set[int] = set()
+        self.epsilons: Set[float] = set()
+
+    def copy(self, parameter: Tensor) -> np.ndarray:
+        """The values of *parameter*, contiguous."""
+        self.count(parameter)
+        return parameter.float().contiguous().numpy().copy()
+
+    def count(self, *parameters: Tensor) -> None:
+        """Count *parameters* as copied, because something that was copied holds their values."""
+        self._copied.update(map(id, parameters))
+
+    def left(self, model: nn.Module) -> List[str]:
+        """Names of the parameters of *model* that were not copied."""
+        return [name for name, value in model.named_parameters() if id(value) not in self._copied]
+
+
+def encoder_spec(
+    module: Layer, activation: str, parameters: Parameters
+) -> Tuple[Any, Optional[int]]:
+    """The specification of an encoder, filled.
+
+    Args:
+        module: fairseq's encoder.
+        activation: value of ``--activation-fn``.
+        parameters: copies the parameters.
+
+    Returns:
+        the specification, and the length in tokens from which on its positions are approximate.
+    """
+    from ctranslate2.specs import transformer_spec
+
+    embeddings = [module.embed_tokens]
+    if getattr(module, "embed_segments", None) is not None:
+        embeddings.append(module.embed_segments)
+    arguments = {
+        **_shape(module, activation),
+        "num_source_embeddings": len(embeddings),
+        "embeddings_merge": _common().EmbeddingsMerge.ADD,
+    }
+    spec = specification(transformer_spec.TransformerEncoderSpec, arguments)
+    for each, embedding in zip(spec.embeddings, embeddings):
+        each.weight = parameters.copy(embedding.weight)
+    return spec, _fill_stack(spec, module, parameters)
+
+
+def decoder_spec(
+    module: Layer, activation: str, parameters: Parameters
+) -> Tuple[Any, Optional[int]]:
+    """The specification of a decoder, filled; as :func:`encoder_spec`."""
+    from ctranslate2.specs import transformer_spec
+
+    encodings: List[Any] = [getattr(each.self_attn, "encoding", None) for each in module.layers]
+    alibi = native_alibi([None if each is None else each.name for each in encodings])
+    arguments = {
+        **_shape(module, activation),
+        "with_encoder_attention": module.layers[0].encoder_attn is not None,
+        "alibi": alibi,
+    }
+    spec = specification(transformer_spec.TransformerDecoderSpec, arguments)
+    spec.embeddings.weight = parameters.copy(module.embed_tokens.weight)
+    exact_below = _fill_stack(spec, module, parameters, alibi)
+    for layer, each in zip(spec.layer, module.layers):
+        if each.encoder_attn is not None:
+            attention = each.encoder_attn
+            _fill_linear(layer.attention.linear[0], [attention.q_proj], parameters)
+            both = [attention.k_proj, attention.v_proj]
+            _fill_linear(layer.attention.linear[1], both, parameters)
+            _fill_linear(layer.attention.linear[2], [attention.out_proj], parameters)
+            norm = each.encoder_attn_layer_norm
+            fill_norm(layer.attention.layer_norm, norm, each.embed_dim, parameters)
+    for name, projection in (
+        ("project_in", module.project_in_dim),
+        ("project_out", module.project_out_dim),
+    ):
+        if projection is not None:
+            linear = _common().LinearSpec()
+            _fill_linear(linear, [projection], parameters)
+            vars(spec)[name] = linear  # the constructor adds both or none
+    _fill_linear(spec.projection, [module.output_projection], parameters)
+    return spec, exact_below
+
+
+def native_alibi(names: List[Optional[str]]) -> bool:
+    """True where the engine's own ALiBi serves, which has no limit, given each layer's encoding."""
+    return set(names) == {"alibi"}
+
+
+def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
+    """A new specification of the engine, also of a version that knows fewer arguments.
+
+    Args:
+        kind: the class of the specification.
+        arguments: those of the newest version; None and False stand for what a model does without.
+
+    Raises:
+        UsageError: a model needs an argument that the installed version does not know.
+    """
+    known = inspect.signature(vars(kind)["__init__"]).parameters
+    unknown = sorted(set(arguments) - set(known))
+    needed = [name for name in unknown if arguments[name] not in (None, False)]
+    if needed:
+        import ctranslate2
+
+        raise UsageError(
+            f"ctranslate2 {ctranslate2.__version__} has no {', '.join(needed)} in its "
+            f"{kind.__name__}, which this model needs: install a newer version"
+        )
+    return kind(**{name: value for name, value in arguments.items() if name in known})
+
+
+def _common() -> Any:
+    from ctranslate2.specs import common_spec
+
+    return common_spec
+
+
+def _shape(module: Layer, activation: str) -> Any:
+    """The arguments that specifications of encoders and decoders share."""
+    first = module.layers[0]
+    return {
+        "num_layers": len(module.layers),
+        "num_heads": first.self_attn.num_heads,
+        "num_heads_kv": _kv_heads(first.self_attn),
+        "pre_norm": first.normalize_before,
+        "no_final_norm": module.layer_norm is None,
+        "activation": _common().Activation[ACTIVATIONS[activation]],
+        "layernorm_embedding": module.layernorm_embedding is not None,
+        "ffn_glu": hasattr(first, "fc_gate"),
+        "rms_norm": _is_rms(module),
+    }
+
+
+def _kv_heads(attention: Layer) -> Optional[int]:
+    """The number of key heads if several heads of queries share one, else None."""
+    heads = getattr(attention, "kv_heads", attention.num_heads)  # fairseq's has no such attribute
+    return None if heads == attention.num_heads else int(heads)
+
+
+def _is_rms(module: Layer) -> bool:
+    """True for norms that have no parameters."""
+    return getattr(module.layers[0].final_layer_norm, "weight", None) is None
+
+
+def _fill_stack(
+    spec: "LayerSpec", module: Layer, parameters: Parameters, alibi: bool = False
+) -> Optional[int]:
+    """Fill what encoders and decoders share: positions, norms, self-attention and feed-forward."""
+    spec.scale_embeddings = float(module.embed_scale)
+    table = module.embed_positions
+    if table is not None:
+        spec.position_encodings.encodings = _rows(table, module, parameters)
+    size, rms = module.layers[0].embed_dim, _is_rms(module)
+    limits = []
+    for name in ("layer_norm", "layernorm_embedding"):
+        if getattr(module, name) is not None:
+            fill_norm(getattr(spec, name), getattr(module, name), size, parameters)
+    for layer, each in zip(spec.layer, module.layers):
+        positions = Positions() if alibi else positions_in(each.self_attn, table is not None)
+        limits += [] if positions.exact_below is None else [positions.exact_below]
+        layer.self_attention = _self_attention(each.self_attn, positions, rms, parameters)
+        norm = each.self_attn_layer_norm
+        fill_norm(layer.self_attention.layer_norm, norm, size, parameters)
+        fill_norm(layer.ffn.layer_norm, each.final_layer_norm, size, parameters)
+        _fill_linear(layer.ffn.linear_0, [each.fc1], parameters)
+        _fill_linear(layer.ffn.linear_1, [each.fc2], parameters)
+        if hasattr(each, "fc_gate"):
+            _fill_linear(layer.ffn.linear_0_noact, [each.fc_gate], parameters)
+    for encoding in getattr(module, "encodings", {}).values():
+        for owned in encoding.modules.values():
+            parameters.count(*(() if owned is None else owned.parameters()))
+    return min(limits, default=None)
+
+
+def positions_in(attention: Layer, has_table: bool) -> Positions:
+    """The positions of one self-attention, this plug-in's or fairseq's."""
+    encoding = getattr(attention, "encoding", None)
+    if encoding is None:  # fairseq's
+        return Positions() if has_table else no_positions(attention)
+    return positions_of(attention, encoding.name.split("+"))
+
+
+def _rows(table: nn.Module, module: Layer, parameters: Parameters) -> np.ndarray:
+    """The vectors of all positions, (L, C), whatever kind of table it is."""
+    parameters.count(*table.parameters())
+    tokens = torch.full((1, module.max_positions()), module.padding_idx + 1)
+    return table(tokens)[0].float().contiguous().numpy().copy()
+
+
+def _self_attention(
+    attention: Layer, positions: Positions, rms: bool, parameters: Parameters
+) -> Any:
+    """The specification of a self-attention, filled but for its norm."""
+    from ctranslate2.specs import attention_spec
+
+    norms: List[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
+    normed = norms[0] is not None
+    arguments = {
+        **{"self_attention": True, "rms_norm": rms, "num_heads_kv": _kv_heads(attention)},
+        **{"qk_norm": normed, "qk_norm_rms": normed and rms},
+        **positions.arguments,
+    }
+    spec = specification(attention_spec.MultiHeadAttentionSpec, arguments)
+    for name, tensor in positions.tensors.items():
+        setattr(spec, name, tensor)
+    if getattr(attention, "position_terms", None) is not None:
+        parameters.count(*attention.position_terms.parameters())
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+    _fill_linear(spec.linear[0], projections, parameters)
+    factors = np.ones(attention.head_dim, np.float32)
+    factors[: positions.rotated] = positions.temperature
+    if normed:
+        for each, norm in zip((spec.q_norm, spec.k_norm), norms):
+            fill_norm(each, norm, attention.head_dim, parameters)
+            _scale(each, ("gamma", "beta"), factors)
+    else:
+        rows = len(attention.q_proj.weight) + len(attention.k_proj.weight)
+        _scale(spec.linear[0], ("weight", "bias"), np.tile(factors, rows // len(factors)))
+    _fill_linear(spec.linear[1], [attention.out_proj], parameters)
+    return spec
+
+
+def _scale(spec: "LayerSpec", names: Tuple[str, ...], factors: np.ndarray) -> None:
+    """Multiply the first rows of the arrays of a specification by *factors*, in place."""
+    for name in names:
+        array = getattr(spec, name, None)
+        if isinstance(array, np.ndarray):  # an absent bias is a mark of the engine's
+            array[: len(factors)] *= factors.reshape(-1, *[1] * (array.ndim - 1))
+
+
+def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Parameters) -> None:
+    """Several projections of one input as one."""
+    spec.weight = np.concatenate([parameters.copy(each.weight) for each in projections])
+    if any(each.bias is not None for each in projections):
+        spec.bias = np.concatenate([_bias(each, parameters) for each in projections])
+
+
+def _bias(projection: Layer, parameters: Parameters) -> np.ndarray:
+    if projection.bias is None:
+        return np.zeros(len(projection.weight), np.float32)
+    return parameters.copy(projection.bias)
+
+
+def fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:
+    """A layer norm, or an RMS norm without parameters."""
+    parameters.epsilons.add(float(norm.eps))
+    weight: Optional[Tensor] = getattr(norm, "weight", None)
+    spec.gamma = np.ones(size, np.float32) if weight is None else parameters.copy(weight)
+    if hasattr(spec, "beta"):
+        spec.beta = parameters.copy(norm.bias)
+
+
+def epsilon_of(path: str, parameters: Parameters) -> float:
+    """The ε of all norms.
+
+    Raises:
+        UsageError: there are several, and the engine has one.
+    """
+    if len(parameters.epsilons) > 1:
+        shown = " and ".join(f"{value:g}" for value in sorted(parameters.epsilons))
+        raise UsageError(f"{path}: its norms have ε of {shown}; CTranslate2 has one for all")
+    return parameters.epsilons.pop()

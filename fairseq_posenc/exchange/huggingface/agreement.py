@@ -1,0 +1,174 @@
+"""What has to agree in a folder of transformers: entries of config.json, tensors and symbols.
+
+Versions of the library read a folder that contradicts itself in different ways.  Where the output
+is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
+and version 5 the matrix.  Such folders are refused.
+"""
+
+import os
+from typing import List, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.kinds import LM_HEAD
+from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
+from fairseq_posenc.serving.huggingface.tokenizer import numbers_in
+
+#: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
+_MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
+
+
+def agreed(
+    folder: hf.Folder, vocabulary: Vocabulary, names: Sequence[str], width: str
+) -> Tuple[hf.Folder, List[str]]:
+    """A folder without the rows behind the last symbol, and notes on them and on special symbols.
+
+    Args:
+        folder: the folder.
+        vocabulary: its symbols.
+        names: tensors with a row for each symbol, the embedding first.
+        width: the entry of config.json for the channels of the embedding.
+
+    Raises:
+        UsageError: sizes, symbols or numbers of special symbols in config.json are not those of
+            tensors and vocabulary.
+    """
+    known = len(vocabulary.order) - vocabulary.missing
+    _check_numbers(folder.config, known)
+    tensors = dict(folder.parameters)
+    present = [name for name in names if name in tensors]
+    if present:
+        _check_shapes(folder, present, width)
+    notes = _other_roles(folder.config, vocabulary)
+    for name in [name for name in present if tensors[name].dim() and len(tensors[name]) > known]:
+        rows = len(tensors[name])
+        if not _is_explained(folder, vocabulary, folder.parameters[present[0]]):
+            raise UsageError(
+                f"{folder.weights}: {name} has {rows} rows, but {vocabulary.source} has {known} "
+                "symbols; give the vocabulary that the model was trained with"
+            )
+        tensors[name] = tensors[name][:known]
+        notes.append(f"left out {rows - known} rows of {name} that have no symbol")
+    return folder._replace(parameters=tensors), notes
+
+
+def _check_shapes(folder: hf.Folder, names: Sequence[str], width: str) -> None:
+    """Refuse tensors with other sizes than config.json and the first of them say."""
+    config, tensors = folder.config, folder.parameters
+    rows = {name: len(tensors[name]) if tensors[name].dim() else 1 for name in names}
+    first, *others = names
+    sizes = {"vocab_size": (rows[first], "rows")}
+    if tensors[first].dim() == 2:
+        sizes[width] = tensors[first].size(1), "columns"
+    for entry, (size, what) in sizes.items():
+        if config.size(entry, size) != size:
+            raise UsageError(
+                f"{config.path}: {entry} is {config.size(entry)}, but {first} in {folder.weights} "
+                f"has {size} {what}"
+            )
+    for name in others:
+        if rows[name] != rows[first]:
+            raise UsageError(
+                f"{folder.weights}: {name} has {rows[name]} rows, and {first} has {rows[first]}"
+            )
+
+
+def _check_numbers(config: Config, known: int) -> None:
+    """Refuse numbers of special symbols that are those of no symbol."""
+    for entry, given in config.entries.items():
+        if not entry.endswith("_token_id") or given is None:
+            continue
+        several = isinstance(given, list) and given and entry.endswith("eos_token_id")
+        for number in given if several else [given]:
+            whole = isinstance(number, int) and not isinstance(number, bool)
+            if not whole or not 0 <= number < known:
+                raise UsageError(
+                    f"{config.path}: {entry} is {given!r}; it must be the number of a symbol, from "
+                    f"0 to {known - 1}"
+                )
+
+
+def _other_roles(config: Config, vocabulary: Vocabulary) -> List[str]:
+    """Notes on symbols that have their role in the tokenizer alone, which many models differ in."""
+    notes: List[str] = []
+    for ours, entry in (("</s>", "eos_token_id"), ("<pad>", "pad_token_id")):
+        number, given = int(vocabulary.order[LEADING.index(ours)]), config.get(entry, None)
+        known = given if isinstance(given, list) else [given]
+        if ours in vocabulary.names and given is not None and number not in known:
+            notes.append(
+                f"{entry} in config.json is {given}, but the tokenizer has number {number}, "
+                f"{vocabulary.names[ours]!r}, in this role, and that becomes {ours}"
+            )
+    return notes
+
+
+def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
+    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up.
+
+    Args:
+        table: the embedding, with all its rows.
+    """
+    known = len(vocabulary.order) - vocabulary.missing
+    unknown = int(vocabulary.order[LEADING.index("<unk>")])
+    if unknown < known and bool((table[known:] == table[unknown]).all()):
+        return True  # an export writes these for symbols that the dictionary lacks
+    tokenizer = os.path.join(folder.path, "tokenizer.json")
+    if os.path.isfile(tokenizer) and len(numbers_in(tokenizer)) > known:
+        return False
+    largest = max(_MULTIPLES[0], len(table) // 16)
+    multiples = (multiple for multiple in _MULTIPLES if multiple <= largest)
+    return any(-(-known // multiple) * multiple == len(table) for multiple in multiples)
+
+
+def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bool:
+    """Whether the output is apart from the embedding.
+
+    Args:
+        folder: the folder.
+        tied: whether it is the embedding by config.json.
+        pairs: names of tensors that are equal then, output and embedding first.
+
+    Raises:
+        UsageError: the tensors of a pair differ, or there is no output of its own.
+    """
+    tensors = folder.parameters
+    for own, shared in pairs if tied else ():
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
+            raise UsageError(
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
+                "in config.json, or in the class where it is absent; set it to false, or correct "
+                "the weights"
+            )
+    if not tied and pairs[0][0] not in tensors:
+        raise UsageError(
+            f"{folder.weights}: has no tensor {pairs[0][0]}, though tie_word_embeddings is false "
+            "in config.json, or in the class where it is absent"
+        )
+    return not tied
+
+
+def move_output(folder: hf.Folder, reader: Reader, prefix: str) -> bool:
+    """Move the output weight of a model whose head is just that projection.
+
+    Args:
+        folder: the folder.
+        reader: its parameters.
+        prefix: start of the names in the encoder.
+
+    Returns:
+        whether it is apart from the token embedding.
+
+    Raises:
+        UsageError: as :func:`has_own_output`.
+    """
+    weight, tied = hf.DECODER + "weight", folder.config.flag("tie_word_embeddings", True)
+    own = has_own_output(folder, tied, (weight, prefix + hf.TOKENS))
+    if own:
+        reader.move_rows(weight, LM_HEAD + "weight")
+    reader.drop(weight)
+    return own

@@ -1,0 +1,1 @@
+"""Translation models as folders with code of their own."""

@@ -1,0 +1,251 @@
+"""Translation models without a native class of transformers, as a folder with its own code.
+
+The code is in ``templates/``, needs PyTorch and transformers alone, and is loaded with
+``trust_remote_code=True``.  It computes rotary positions in every scaling, biases by distance and
+tables; each layer can have another rotation.  Frequencies are in config.json with all digits, and
+biases become tables, so that the code knows no rule of any encoding.
+"""
+
+import importlib
+import re
+import sys
+import types
+import uuid
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import torch
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.encodings import ENCODINGS, all_encodings
+from fairseq_posenc.encodings.base import DistanceBias, Encoding
+from fairseq_posenc.exchange.ctranslate2.positions import reach_of
+from fairseq_posenc.exchange.formats import Expressible, refuse_inexpressible, register_format
+from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface.joints import extended, interleaved_to_half, with_halves
+from fairseq_posenc.exchange.huggingface.seq2seq.export import READ, TranslationExporter
+from fairseq_posenc.exchange.huggingface.seq2seq.folder import special, texts_of, write_texts
+from fairseq_posenc.exchange.huggingface.seq2seq.write import EMBEDDINGS, OUTPUT, own_parameters
+from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
+from fairseq_posenc.exchange.kinds import PAD, TRANSLATION, Parameters, Settings
+from fairseq_posenc.exchange.source import without_effect
+from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.serving.model_folder import Search
+
+NAME = "hf-remote-code"
+_TEMPLATES = Path(__file__).with_name("templates")
+_MODULES = ("configuration_posenc_seq2seq", "modeling_posenc_seq2seq")
+#: The norms of queries and keys.
+_NORMED = re.compile(r"attn\.[qk]_norm\.")
+_CLASS, _CONFIG = "PosencForConditionalGeneration", "PosencSeq2SeqConfig"
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+#: The form and the activation of forms that have their own.
+_FORMS = {"swiglu": ("glu", "silu"), "geglu": ("glu", "gelu")}
+#: Settings of any value beside those of native classes and of the encodings.
+_ALSO = (
+    *("no_bias", "layer_norm_eps", "layernorm_embedding", "no_decoder_final_norm", "kv_heads"),
+    *(f"{side}_{name}" for side in SIDES for name in ("kv_heads", "normalize_before")),
+    *("norm", "feed_forward", "activation_fn", "qk_norm", "position_encoding", "share_layers"),
+    *(f"{side}_position_encoding" for side in SIDES),
+)
+#: Starts of the names of parameters that become tables.
+_POSITIONS = ("position_bias", "position_map", "embed_positions")
+_VALUES = {
+    "norm": ("layer", "rms"),
+    "feed_forward": ("mlp", "glu", *_FORMS),
+    "activation_fn": tuple(_ACTIVATIONS),
+}
+
+
+def encodings_with_code() -> List[str]:
+    """The names of encodings that the code of the folder can compute."""
+    return [name for name, entry in ENCODINGS.items() if name == "rotary" or _simple(entry)]
+
+
+def _simple(entry: Encoding) -> bool:
+    """True for tables, nothing, and biases by distance."""
+    return entry.acts.hook == "input" or issubclass(entry.acts, DistanceBias)
+
+
+class RemoteExporter(TranslationExporter):
+    """Writes a folder with the code of its model."""
+
+    name = "the code of the folder"
+
+    def refuse(self, path: str, settings: Settings) -> None:
+        """See :class:`~fairseq_posenc.exchange.huggingface.seq2seq.export.TranslationExporter`."""
+        names = encodings_with_code()
+        flags = [ENCODINGS.find(name).flags for name in names]
+        known = {*READ, *_ALSO, *(f.name for each in flags if each for f in fields_of(each))}
+        expressible = Expressible(self.name, known - {"rotary_value", *_VALUES}, _VALUES)
+        lost = without_effect(TRANSLATION.family, settings, expressible) - set(_VALUES)
+        expressible = expressible._replace(any={*expressible.any, *lost})
+        refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
+        for side in SIDES:
+            flag = f"{side}_position_encoding"
+            flag = flag if settings[flag] is not None else "position_encoding"
+            for entry in all_encodings(settings[flag]):
+                if entry.name not in names:
+                    raise UsageError(
+                        f"{path}: {flag_of(flag)} {settings[flag]}: {self.name} has no "
+                        f"{entry.name}; it has {', '.join(names)}; nothing was written"
+                    )
+
+    def load(self, folder: str) -> nn.Module:
+        """Load a folder with its own code, which stays out of the library's cache."""
+        import_extra("transformers", "--verify")
+        package = "_exported_" + uuid.uuid4().hex
+        module = types.ModuleType(package)
+        module.__path__ = [folder]
+        sys.modules[package] = module
+        try:
+            code = importlib.import_module(f"{package}.{_MODULES[1]}")
+            return hf.load_with(getattr(code, _CLASS), folder)
+        finally:
+            for name in [n for n in sys.modules if n.partition(".")[0] == package]:
+                del sys.modules[name]
+
+    def write(
+        self,
+        loaded: Loaded,
+        settings: Settings,
+        folder: str,
+        subwords: Optional[Subwords],
+        search: Search,
+    ) -> List[str]:
+        """See :class:`~fairseq_posenc.exchange.huggingface.seq2seq.export.TranslationExporter`."""
+        texts = texts_of(loaded, subwords, hides=True)
+        ours = own_parameters(loaded)
+        state: Parameters = {}
+        entries = _embeddings(ours, state, texts.hidden)
+        sides = {side: _side(loaded, side, settings, ours, state) for side in SIDES}
+        form = _FORMS.get(settings["feed_forward"])
+        if form is None:
+            form = (settings["feed_forward"], _ACTIVATIONS[settings["activation_fn"]])
+        config = {
+            "model_type": "posenc_seq2seq",
+            "architectures": [_CLASS],
+            "auto_map": {
+                "AutoConfig": f"{_MODULES[0]}.{_CONFIG}",
+                "AutoModelForSeq2SeqLM": f"{_MODULES[1]}.{_CLASS}",
+            },
+            "vocab_size": texts.sizes["encoder"],
+            "target_vocab_size": texts.sizes["decoder"],
+            "hidden_symbols": texts.hidden["decoder"],
+            **{f"{side}_side": sides[side] for side in SIDES},
+            **entries,
+            "scale_embedding": not settings["no_scale_embedding"],
+            "layernorm_embedding": bool(settings["layernorm_embedding"]),
+            "norm": settings["norm"],
+            "norm_epsilon": settings["layer_norm_eps"],
+            "biased": not settings["no_bias"],
+            **dict(zip(("feed_forward", "activation"), form)),
+            "qk_norm": bool(settings["qk_norm"]),
+            **{n: settings[n] for n in ("dropout", "attention_dropout", "activation_dropout")},
+            **special(texts.symbols["decoder"]),
+            "torch_dtype": "float32",
+        }
+        hf.write_weights(folder, config, {name: x.clone() for name, x in state.items()})
+        for name in _MODULES:
+            code = (_TEMPLATES / f"{name}.py.txt").read_text("utf-8")
+            Path(folder, f"{name}.py").write_text(code, "utf-8")
+        notes = write_texts(folder, loaded, texts, settings, search)
+        return ["load it with trust_remote_code=True: the code is in the folder", *notes]
+
+
+def _embeddings(ours: Parameters, state: Parameters, hidden: Dict[str, int]) -> Dict[str, Any]:
+    """Move the embeddings and the output from *ours* to *state*; return what is shared."""
+    source, target = (ours.pop(EMBEDDINGS[side]) for side in SIDES)
+    output = ours.pop(OUTPUT, target)
+    one = source.shape == target.shape and torch.equal(source, target)
+    tied = torch.equal(output, target)
+    state["encoder.embed_tokens.weight"] = extended(source, hidden["encoder"])
+    if not one:
+        state["target_embedding.weight"] = extended(target, hidden["decoder"])
+    if not tied:
+        state["lm_head.weight"] = extended(output, hidden["decoder"])
+    return {"share_embeddings": one, "share_output": tied}
+
+
+def _side(
+    loaded: Loaded, side: str, settings: Settings, ours: Parameters, state: Parameters
+) -> Dict[str, Any]:
+    """The entries of one side in config.json; its parameters move from *ours* to *state*."""
+    stack: Any = getattr(loaded.model, side)
+    attentions = [layer.self_attn for layer in stack.layers]
+    heads, dim = settings[f"{side}_attention_heads"], settings[f"{side}_embed_dim"]
+    found: Dict[str, Any] = {
+        "layers": len(attentions),
+        "dim": dim,
+        "heads": heads,
+        "kv_heads": getattr(attentions[0], "kv_heads", heads),  # fairseq's have no such attribute
+        "ffn_dim": settings[f"{side}_ffn_embed_dim"],
+        "norm_first": bool(settings[f"{side}_normalize_before"]),
+        "final_norm": stack.layer_norm is not None,
+    }
+    names = [name for name in ours if name.startswith(f"{side}.")]
+    parts = {name.split(".", 1)[1]: ours.pop(name) for name in names}
+    parts = {name: x for name, x in parts.items() if not name.startswith(_POSITIONS)}
+    encodings = [getattr(attention, "encoding", None) for attention in attentions]
+    rotated = [getattr(each, "transform", None) for each in encodings]
+    module = next((each for each in rotated if each is not None), None)
+    if module is not None:
+        if module.pairing == "interleaved":
+            parts = _halves(parts, dim // heads, module.dim)
+        bases = [a.kind.variant if each else None for a, each in zip(attentions, rotated)]
+        kinds = [base for base in dict.fromkeys(bases) if base is not None]
+        found["theta"] = [module.frequencies(base).tolist() for base in kinds]
+        found["rotations"] = [None if base is None else kinds.index(base) for base in bases]
+        found["rotation_length"] = module.temperature
+    biases = _biases(loaded.path, side, encodings)
+    if biases:
+        reach = max(reach_of(bias, stack.max_positions()) for bias in biases)
+        distances = torch.arange(-reach, reach + 1)
+        logits = [bias.by_distance(distances).float() for bias in biases]
+        parts["distance_bias"] = torch.stack(logits).sum(dim=0)
+        found["distance_bias"] = reach
+    if stack.embed_positions is not None:
+        rows = stack.embed_positions(torch.full((1, stack.max_positions()), PAD + 1))[0]
+        parts["embed_positions"] = rows.float()
+        found["position_table"] = len(rows)
+    prefix = "encoder.stack." if side == "encoder" else "decoder."
+    state.update({prefix + name: value for name, value in parts.items()})
+    return found
+
+
+def _biases(path: str, side: str, encodings: List[Any]) -> List[Any]:
+    """The biases of all layers of a stack, which share them."""
+    shared = [getattr(each, "shared_bias", None) for each in encodings]
+    by_layer = [[] if each is None else list(each.values()) for each in shared]
+    if any(list(map(id, each)) != list(map(id, by_layer[0])) for each in by_layer):
+        raise UsageError(
+            f"{path}: {flag_of('position_encoding')}: the layers of the {side} have different "
+            "biases, and the code of the folder has one for all; nothing was written"
+        )
+    return by_layer[0]
+
+
+def _halves(parts: Parameters, head_dim: int, dim: int) -> Parameters:
+    """Parameters of a stack whose pairs of channels are i and i + dim/2, norms included."""
+    return {
+        name: interleaved_to_half(x, head_dim, dim) if _NORMED.search(name) else x
+        for name, x in with_halves(parts, head_dim, dim).items()
+    }
+
+
+register_format(
+    NAME,
+    summary="a folder of transformers with its own code: translation models, also rotary ones",
+    exporter=RemoteExporter(),
+)

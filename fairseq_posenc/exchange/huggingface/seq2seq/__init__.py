@@ -1,0 +1,1 @@
+"""Translation models as classes of transformers."""

@@ -1,0 +1,1 @@
+"""Tokenizers of exported folders, which number text as fairseq does."""

@@ -1,0 +1,288 @@
+"""From the subwords of a model to a ``tokenizer.json`` that splits raw text in the same way.
+
+A symbol that subwords can make and the dictionary lacks is ``<unk>`` for fairseq.  A tokenizer has
+a number for every symbol, so such symbols get numbers behind the dictionary, and rows of ``<unk>``.
+"""
+
+import base64
+import os
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_json_object, read_lines
+from fairseq_posenc.exchange.huggingface.tokenizers import sentencepiece_file as spm
+from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
+    SEPARATORS,
+    Splitter,
+    replace,
+    split_at_spaces,
+)
+from fairseq_posenc.exchange.reader import LEADING, MASK
+from fairseq_posenc.serving.huggingface.control_symbols import as_text
+from fairseq_posenc.serving.huggingface.tokenizer import find_files, special_names, spelled
+from fairseq_posenc.serving.preparation import Text
+
+#: How much less probable than the least probable piece an unknown character is.
+_UNKNOWN = 10.0
+_END_OF_WORD, _MARK, _SPACE = "</w>", "@@", "\u2581"
+_VERSION = "#version: 0.2"
+#: The step of tokenizer.json that lower-cases does not see where words end.
+_LAST_SIGMA = replace(r"(?<=[\p{Lu}\p{Ll}])Σ(?!\p{L})", "ς")
+_STRANGE = (
+    "{} symbols of dict.txt are runs of characters that the model of SentencePiece does not know; "
+    "its tokenizer splits longer runs of them into these, where fairseq reads <unk>"
+)
+
+
+class Inexact(Exception):
+    """A tokenizer.json cannot split text as the subwords do; the message says why."""
+
+
+class _Numbers:
+    """Numbers of symbols: those of the dictionary, then further ones.
+
+    Args:
+        symbols: the symbols of fairseq's dictionary, in order.
+    """
+
+    def __init__(self, symbols: List[str]) -> None:
+        self.of = {symbol: index for index, symbol in enumerate(symbols)}
+        self.hidden: List[str] = []
+
+    def __call__(self, symbol: str) -> int:
+        """The number of a symbol, a new one if it is unknown."""
+        if symbol not in self.of:
+            self.of[symbol] = len(self.of)
+            self.hidden.append(symbol)
+        return self.of[symbol]
+
+
+def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
+    """Merges of subword-nmt: its last symbols of words end in ``</w>``, the others in ``@@``."""
+    lines = list(read_lines(path))
+    if not lines or lines[0].strip() != _VERSION:
+        raise Inexact(f"the merges do not begin with {_VERSION}")
+    merges = [tuple(line.split()) for line in lines[1:] if line.strip()]
+    if any(len(pair) != 2 for pair in merges):
+        raise UsageError(f"{path}: cannot be read as merges of subword-nmt (a line has no pair)")
+    numbers, vocab = _Numbers(symbols), {symbol: symbols.index(symbol) for symbol in LEADING}
+    for symbol in symbols[len(LEADING) :]:
+        vocab.setdefault(_piece_of(symbol), numbers(symbol))
+    for piece in {piece for a, b in merges for piece in (a, b, a + b)}:
+        if piece not in vocab:
+            vocab[piece] = numbers(piece if piece.endswith(_END_OF_WORD) else piece + _MARK)
+    model = {
+        "type": "BPE",
+        "vocab": vocab,
+        "merges": [f"{a} {b}" for a, b in dict.fromkeys(merges)],
+        "unk_token": "<unk>",
+        "end_of_word_suffix": _END_OF_WORD,
+        **dict.fromkeys(("dropout", "continuing_subword_prefix")),
+        **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
+    }
+    decoder = {"type": "BPEDecoder", "suffix": _END_OF_WORD}
+    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, decoder, tuple(numbers.hidden))
+
+
+def _piece_of(symbol: str) -> str:
+    inner = symbol.endswith(_MARK) and symbol != _MARK
+    return symbol[: -len(_MARK)] if inner else symbol + _END_OF_WORD
+
+
+def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
+    """A model of SentencePiece, unigram or BPE."""
+    model = spm.read_pieces(path)
+    if model.kind not in (spm.UNIGRAM, spm.BPE) or not model.plain:
+        raise Inexact("the model of SentencePiece is neither unigram nor BPE with spaces first")
+    if any(piece.kind == spm.USER_DEFINED for piece in model.pieces):
+        raise Inexact("the model of SentencePiece has symbols of users")
+    known = [piece for piece in model.pieces if piece.kind in (spm.NORMAL, spm.BYTE)]
+    numbers = _Numbers(symbols)
+    for piece in known:
+        numbers(piece.symbol)
+    strange = len(set(symbols[len(LEADING) :]) - {p.symbol for p in known} - _fillers(symbols))
+    notes = () if not strange else (_STRANGE.format(strange),)
+    make = _unigram if model.kind == spm.UNIGRAM else _merged
+    steps = [SEPARATORS, replace(r"\s+", " ")]
+    if model.charsmap:
+        rules = base64.b64encode(model.charsmap).decode("ascii")
+        # this step reads a letter and its accents together if they are short, and then leaves out
+        # what the rules do not join
+        composed = [{"type": "NFC"}] if model.composed else []
+        steps += [*composed, {"type": "Precompiled", "precompiled_charsmap": rules}, *composed]
+    if model.squeezed:
+        steps += [replace(" {2,}", " "), replace("^ | $", "")]
+    if model.prefix:
+        steps.append({"type": "Prepend", "prepend": _SPACE})
+    steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
+    if model.squeezed:  # a text can have this sign, too
+        steps.append(replace(f"{_SPACE}+$", ""))
+    joined = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    parts: List[Dict[str, Any]] = [joined, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    if model.prefix:
+        parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    unread = {*LEADING, MASK, *_fillers(symbols), *(p.symbol for p in known if p.kind == spm.BYTE)}
+    split = as_text({"model": make(known, numbers, model.bytes)}, unread)
+    return Splitter(
+        split["model"],
+        {"type": "Sequence", "normalizers": steps},
+        split.get("pre_tokenizer"),
+        {"type": "Sequence", "decoders": parts},
+        tuple(numbers.hidden),
+        notes,
+        sentencepiece=_numbered(path, known, numbers) if model.kind == spm.BPE else None,
+    )
+
+
+def _numbered(path: str, pieces: List[spm.Piece], numbers: _Numbers) -> bytes:
+    """A model of SentencePiece with the numbers of a dictionary.
+
+    Programs such as llama.cpp read one, and merge its pieces as in a BPE model, whatever it is.
+    """
+    own = {piece.symbol: piece for piece in pieces}
+    own.update({name: spm.Piece(name, 0.0, spm.CONTROL) for name in LEADING})
+    own["<unk>"] = spm.Piece("<unk>", 0.0, spm.UNKNOWN)
+    for symbol in numbers.of:  # others were unknown in training, alone or in runs
+        kind = spm.NORMAL if len(symbol) == 1 else spm.UNUSED
+        own.setdefault(symbol, spm.Piece(symbol, 0.0, kind))
+    return spm.with_pieces(path, map(own.__getitem__, numbers.of))
+
+
+def _fillers(symbols: List[str]) -> Set[str]:
+    """The symbols that fairseq adds to fill a dictionary up."""
+    return {symbol for symbol in symbols if symbol.startswith("madeupword")}
+
+
+def _unigram(pieces: List[spm.Piece], numbers: _Numbers, has_bytes: bool) -> Dict[str, Any]:
+    scores = {piece.symbol: piece.score for piece in pieces}
+    least = min(scores.values(), default=0.0)
+    # a symbol that is no piece was an unknown character in the training data
+    entries = [[symbol, scores.get(symbol, least - _UNKNOWN)] for symbol in numbers.of]
+    for number, symbol in enumerate(LEADING):
+        entries[number] = [symbol, least]
+    unknown = numbers.of["<unk>"]
+    return {"type": "Unigram", "unk_id": unknown, "vocab": entries, "byte_fallback": has_bytes}
+
+
+def _merged(pieces: List[spm.Piece], numbers: _Numbers, has_bytes: bool) -> Dict[str, Any]:
+    scores = {piece.symbol: piece.score for piece in pieces if piece.kind == spm.NORMAL}
+    merges: List[Tuple[float, int, int, str]] = []
+    for symbol, score in scores.items():
+        for at in range(1, len(symbol)):
+            left, right = symbol[:at], symbol[at:]
+            if left in scores and right in scores:
+                places = (numbers.of[left], numbers.of[right])
+                merges.append((-score, *places, f"{left} {right}"))
+    return {
+        "type": "BPE",
+        "vocab": numbers.of,
+        "merges": [pair for *_, pair in sorted(merges)],
+        "unk_token": "<unk>",
+        "fuse_unk": True,
+        "byte_fallback": has_bytes,
+        **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix")),
+    }
+
+
+def _of_transformers(path: str, symbols: List[str]) -> Splitter:
+    """The tokenizer.json of a folder, with fairseq's numbers and names of special symbols."""
+    file = os.path.join(path, "tokenizer.json")
+    if not os.path.isfile(file):
+        raise Inexact("its tokenizer has no tokenizer.json")
+    files, content = find_files(path), read_json_object(file, f"{file}:")
+    ours = {theirs: name for name, theirs in files.special().items()}
+    content = as_text(content, [*special_names(files, content), *_fillers(symbols)])
+    model, numbers = dict(content["model"]), _Numbers(symbols)
+    listed = _names(model["vocab"])
+    tokens = {token["content"]: token for token in content.get("added_tokens", ())}
+    kept = {name: token for name, token in tokens.items() if name not in ours}
+    theirs = {spelled(name): name for name in (*listed, *kept)}  # runs of spaces have other names
+    for name in (*listed, *kept):
+        numbers(ours.get(name, spelled(name)))
+    if isinstance(model["vocab"], list):
+        scores = {ours.get(name, name): score for name, score in model["vocab"]}
+        least = min(scores.values(), default=0.0)
+        names = (theirs.get(name, name) for name in numbers.of)
+        model["vocab"] = [[name, scores.get(name, least)] for name in names]
+        model["unk_id"] = numbers.of["<unk>"]
+    else:
+        model["vocab"] = {theirs.get(name, name): number for name, number in numbers.of.items()}
+        if model.get("unk_token") in ours:
+            model["unk_token"] = ours[model["unk_token"]]
+    decoder = content.get("decoder") or {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    return Splitter(
+        model,
+        content.get("normalizer"),
+        content.get("pre_tokenizer"),
+        decoder,
+        tuple(numbers.hidden),
+        added=tuple({**t, "id": numbers.of[spelled(name)]} for name, t in kept.items()),
+    )
+
+
+def _names(vocab: Any) -> List[str]:
+    return [name for name, _ in vocab] if isinstance(vocab, list) else list(vocab)
+
+
+#: The function that makes a splitter of a kind of subwords, given its file and the dictionary.
+SPLITTERS: Mapping[str, Callable[[str, List[str]], Splitter]] = {
+    "subword-nmt": _subword_nmt,
+    "sentencepiece": _sentencepiece,
+    "transformers": _of_transformers,
+}
+
+
+class Subwords(NamedTuple):
+    """The preparation of a model's text, with the paths of its files."""
+
+    text: Text
+    source: Optional[str]  # the file of the subwords of the source
+    target: Optional[str]  # the same of the target
+
+
+def splitter_of(
+    subwords: Optional[Subwords], side: str, symbols: List[str], hides: bool
+) -> Splitter:
+    """The splitter of one side of a model.
+
+    Args:
+        subwords: how its text was prepared, or None if it was split into symbols.
+        side: encoder or decoder.
+        symbols: the symbols of fairseq's dictionary, in order.
+        hides: whether the model can have symbols that it never produces.
+
+    Returns:
+        a splitter whose notes say what is left to the user.
+    """
+    if subwords is None:
+        return split_at_spaces(symbols)
+    text = subwords.text
+    path = subwords.source if side == "encoder" else subwords.target
+    try:
+        if text.subwords not in SPLITTERS:
+            if text.subwords != "none":
+                raise Inexact(f"--subwords {text.subwords} has no counterpart there")
+            found = split_at_spaces(symbols)
+        else:
+            found = SPLITTERS[text.subwords](str(path), symbols)
+        if found.hidden and not hides:
+            raise Inexact(
+                f"the dictionary lacks {len(found.hidden)} symbols of its subwords, such as "
+                f"{found.hidden[0]!r}, which the class cannot hide"
+            )
+    except Inexact as reason:
+        found = split_at_spaces(symbols)
+        return found._replace(notes=(*found.notes, f"the subwords are not carried: {reason}"))
+    notes = list(found.notes)
+    if text.tokenizer != "none":
+        notes.append(
+            f"the tokenizer begins and ends with words: split text by --tokenizer {text.tokenizer} "
+            "before, and join it after"
+        )
+    if text.lowercase:
+        steps = [_LAST_SIGMA, {"type": "Lowercase"}, found.normalizer]
+        found = found._replace(
+            normalizer={"type": "Sequence", "normalizers": steps},
+            sentencepiece=None,  # a SentencePiece model has no such step
+        )
+    return found._replace(notes=tuple(notes))

@@ -1,0 +1,221 @@
+"""Low-rank matrices of a model of this plug-in (``--lora-rank``) as an adapter of PEFT.
+
+A class of transformers can have one module where we have several projections.  Their matrices
+A₁, A₂ (r, C) and B₁, B₂ are then those of one product of rank 2r:
+
+    [B₁ A₁; B₂ A₂] = [B₁ 0; 0 B₂] [A₁; A₂]
+
+with the rows of the joint module in its own order, and rows of zeros for a projection without
+matrices.
+"""
+
+import dataclasses
+import os
+import tempfile
+from argparse import Namespace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.checkpoints.reading import DIGEST, read_checkpoint
+from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
+from fairseq_posenc.configuration.fields import computing_fields
+from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS, Wanted
+from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface.names import TRANSPOSED, Joint
+from fairseq_posenc.exchange.kinds import CAUSAL, TRANSLATION, Settings, kind_of
+from fairseq_posenc.exchange.peft.folder import LowRank, merge, write_adapter
+from fairseq_posenc.exchange.written import Stack, Written
+from fairseq_posenc.layers.low_rank import LowRankFlags, LowRankLinear
+
+#: The fields of a request that belong to an adapter.
+FLAGS = ("peft_base", "lora_base")
+_TASKS = {CAUSAL.name: "CAUSAL_LM", TRANSLATION.name: "SEQ_2_SEQ_LM"}
+_PARTS = (".lora_A", ".lora_B")
+#: Entries of config.json that can differ in a folder with more symbols or of another precision.
+_FREE = ("vocab_size", "torch_dtype")
+_MERGE = "merge them first by fairseq-posenc merge-lora, and export the whole model"
+
+
+def is_adapted(path: str) -> bool:
+    """True for a checkpoint of low-rank matrices."""
+    return os.path.isfile(path) and DIGEST in read_checkpoint(path, lazy=True)["model"]
+
+
+def export_adapter(
+    wanted: Wanted,
+    whole: Callable[[Wanted, str], Written],
+    stacks_of: Callable[[Settings], Sequence[Stack]],
+    folder: str,
+) -> Tuple[Written, Optional[float]]:
+    """Write the matrices of an adapted model, and compare it where *wanted* says so.
+
+    Args:
+        wanted: the request.
+        whole: writes a whole model, given a request and a folder.
+        stacks_of: where a model of these settings has its projections in the foreign class.
+        folder: an existing empty folder.
+
+    Returns:
+        what was written, and the largest difference of the logits.
+
+    Raises:
+        UsageError: the class has no place for something that was trained, or the base is missing or
+            another one.
+    """
+    for name in (*SUBWORD_FLAGS, *CARD_FLAGS):
+        if getattr(wanted, name):
+            raise UsageError(
+                f"{flag_of(name)} {getattr(wanted, name)}: has no effect on an adapter, which has "
+                "neither a tokenizer nor a card; drop it"
+            )
+    settings, base = _adapted_settings(wanted)
+    stacks = stacks_of(settings)
+    if not stacks:
+        raise UsageError(
+            f"{wanted.path}: holds low-rank matrices, for which this format has no place; {_MERGE}"
+        )
+    if wanted.peft_base is None:
+        raise UsageError(
+            f"{wanted.path}: holds low-rank matrices; export their base {base} to a folder and "
+            f"give that by --peft-base, or {_MERGE}"
+        )
+    with tempfile.TemporaryDirectory() as copy:
+        written = whole(wanted._replace(path=base), copy)
+        _check_base(wanted.peft_base, copy, base)
+        model = written.load(wanted.path, {"lora_base": base})
+        matrices = matrices_of(model, stacks, wanted.path)
+        joints = [joint for stack in stacks for joint in stack.theirs.modules]
+        entries = {
+            "task_type": _TASKS.get(settings["kind"]),
+            "base_model_name_or_path": wanted.peft_base,
+            "fan_in_fan_out": any(joint.layout is TRANSPOSED for joint in joints),
+        }
+        write_adapter(folder, matrices, _modules(stacks), entries)
+        difference = None
+        if wanted.verify:
+            merge(folder, wanted.peft_base, copy)
+            difference = written.compare(model)
+    note = f"an adapter of PEFT for {wanted.peft_base}: {len(matrices)} modules"
+    return written._replace(notes=[note]), difference
+
+
+def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
+    """The settings of an adapted model, its ``kind`` among them, and the file of its base.
+
+    Raises:
+        UsageError: the base is missing, or has other settings.
+    """
+    saved = saved_settings(read_checkpoint(wanted.path, lazy=True))
+    base = wanted.lora_base or saved["lora_base"]
+    if not os.path.isfile(base):
+        raise UsageError(f"--lora-base {base}: no such file; give the checkpoint that is adapted")
+    theirs = saved_settings(read_checkpoint(base, lazy=True))
+    names = [architecture(each) for each in (saved, theirs)]
+    kind, of_base = map(kind_of, names)
+    if kind is None or kind is not of_base or not is_ours(theirs):  # fairseq's own lack settings
+        raise UsageError(f"{wanted.path}: is a model {names[0]}, its base a {names[1]}; {_MERGE}")
+    settings, theirs = kind.complete(saved), kind.complete(theirs)
+    own = {field.name for field in dataclasses.fields(LowRankFlags)}
+    for field in computing_fields(kind.family.dataclass, Namespace(**settings)):
+        name = field.name
+        if name not in own and settings[name] != theirs[name]:
+            raise UsageError(
+                f"{wanted.path}: was trained with {flag_of(name)} {settings[name]}, its base with "
+                f"{theirs[name]}, and an adapter cannot change that; {_MERGE}"
+            )
+    return {**settings, "kind": kind.name}, base
+
+
+def _check_base(folder: str, copy: str, base: str) -> None:
+    """Refuse a folder that is not the export of the base.
+
+    Args:
+        folder: the folder.
+        copy: the export of the base.
+        base: the file of the base.
+    """
+    advice = f"give the folder to which {base} was exported in the same format"
+    if not os.path.isdir(folder):
+        raise UsageError(f"--peft-base {folder}: there is no such folder; {advice}")
+    ours, theirs = (
+        read_json_object(os.path.join(each, "config.json"), f"--peft-base {each}: config.json")
+        for each in (copy, folder)
+    )
+    for name in sorted(set(ours) & set(theirs) - set(_FREE)):
+        if ours[name] != theirs[name]:
+            raise UsageError(
+                f"--peft-base {folder}: {name} is {theirs[name]} there and {ours[name]} in the "
+                f"base; {advice}"
+            )
+    found = hf.read_weights(hf.weights_file(folder))
+    for name, value in hf.read_weights(hf.weights_file(copy)).items():
+        known = found.get(name)
+        if known is None or not torch.equal(known[: len(value)].float(), value):
+            raise UsageError(f"--peft-base {folder}: {name} is not that of the base; {advice}")
+
+
+def matrices_of(model: nn.Module, stacks: Sequence[Stack], path: str) -> Dict[str, LowRank]:
+    """The low-rank matrices of a model by the names of modules in a class of transformers.
+
+    Args:
+        model: the adapted model.
+        stacks: where the class has its projections.
+        path: the checkpoint, for messages.
+
+    Raises:
+        UsageError: the class has no place for some of them, or something else was trained.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not name.endswith(_PARTS):
+            raise UsageError(
+                f"{path}: has a trained {name} beside its matrices, for which an adapter has no "
+                f"place; {_MERGE}"
+            )
+    modules: Dict[str, Any] = dict(model.named_modules())
+    left = {name for name, module in modules.items() if isinstance(module, LowRankLinear)}
+    found: Dict[str, LowRank] = {}
+    for stack in stacks:
+        for number in range(stack.layers):
+            for joint in stack.theirs.modules:
+                ours = [f"{stack.ours}layers.{number}.{name}" for name in joint.ours]
+                if left & set(ours):
+                    parts = {name: modules[name] for name in ours if name in modules}
+                    theirs = stack.theirs.layer.format(number) + joint.theirs
+                    found[theirs] = _joined(parts, joint, stack)
+                    left -= set(ours)
+    if left:
+        raise UsageError(
+            f"{path}: --lora-layers names {min(left)}, for which an adapter has no place; {_MERGE}"
+        )
+    return found
+
+
+def _joined(parts: Mapping[str, Any], joint: Joint, stack: Stack) -> LowRank:
+    """The matrices of a joint module, given ours by name, adapted or not."""
+    found: Dict[str, Any] = {n: m for n, m in parts.items() if isinstance(m, LowRankLinear)}
+    a = torch.cat([module.lora_A.detach().float() for module in found.values()])
+    blocks, column = {}, 0
+    for name, module in parts.items():
+        block = torch.zeros(module.out_features, len(a))
+        if name in found:
+            end = column + len(module.lora_A)
+            block[:, column:end], column = module.lora_B.detach(), end
+        blocks[f"{name}.weight"] = block
+    b = joint.layout.join(list(stack.ordered(blocks).values()), stack.heads)
+    (scale,) = {module.scale for module in found.values()}
+    return LowRank(a, b.t() if joint.layout is TRANSPOSED else b, scale)
+
+
+def _modules(stacks: Sequence[Stack]) -> Dict[str, List[str]]:
+    """The modules of all layers in a class of transformers, by the ends of their names."""
+    found: Dict[str, List[str]] = {}
+    for stack in stacks:
+        for number in range(stack.layers):
+            for joint in stack.theirs.modules:
+                name = stack.theirs.layer.format(number) + joint.theirs
+                found.setdefault(joint.theirs, []).append(name)
+    return found

@@ -1,0 +1,264 @@
+"""Adapters of the library PEFT: a folder with low-rank matrices and their settings.
+
+The matrices of a module M of the base are ``base_model.model.M.lora_A.weight`` (r, C_in) and
+``base_model.model.M.lora_B.weight`` (C_out, r).  Its weight (C_out, C_in) becomes W + (α / r) B A
+(Hu et al. 2021, arXiv 2106.09685, Eq. 3); the product is transposed for weights (C_in, C_out).
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Collection, Dict, Iterator, Mapping, NamedTuple, Optional
+
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import json_text, read_json_object
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.checkpoints.reading import refuse_nonfinite
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
+from fairseq_posenc.exchange.huggingface.names import TRANSPOSED
+from fairseq_posenc.exchange.reader import ForeignParameters
+
+CONFIG = "adapter_config.json"
+_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+#: Types of models whose projections have weights (C_in, C_out).
+TRANSPOSED_TYPES = {
+    each.model_type
+    for each in CLASSES.values()
+    if any(joint.layout is TRANSPOSED for joint in each.names.modules)
+}
+#: Entries of any value: they are read, or matter in training or for finding modules alone.
+_INERT = (
+    *("peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path"),
+    *("revision", "inference_mode", "r", "lora_alpha", "rank_pattern", "alpha_pattern"),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
+    *("lora_dropout", "fan_in_fan_out", "megatron_core", "qalora_group_size", "runtime_config"),
+)
+#: Values of other entries that leave the formula as it is, beside those that mean no.
+_PLAIN: Mapping[str, Collection[Any]] = {
+    "bias": ("none",),
+    "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base
+}
+#: Ends of the names of files that belong to a base beside its weights.
+_TEXTS = (".json", ".txt", ".model")
+
+
+class LowRank(NamedTuple):
+    """The matrices of one module, and the factor on their product."""
+
+    a: Tensor  # (r, C_in)
+    b: Tensor  # (C_out, r)
+    scale: float  # α / r
+
+    @property
+    def rank(self) -> int:
+        """r."""
+        return len(self.a)
+
+    @property
+    def alpha(self) -> float:
+        """α, as a whole number where it is one."""
+        alpha = self.scale * self.rank
+        return int(alpha) if alpha == int(alpha) else alpha
+
+    @property
+    def product(self) -> Tensor:
+        """(α / r) B A, (C_out, C_in)."""
+        return self.scale * (self.b.float() @ self.a.float())
+
+
+def write_adapter(
+    folder: str,
+    matrices: Mapping[str, LowRank],
+    modules: Mapping[str, Collection[str]],
+    entries: Mapping[str, Any],
+) -> None:
+    """Write an adapter that PEFT loads.
+
+    Args:
+        folder: an existing folder.
+        matrices: those of each module, by the name in the base.
+        modules: the modules of all layers by the ends of their names.
+        entries: further entries of its settings.
+
+    Raises:
+        UsageError: safetensors is not installed.
+    """
+    safetensors = import_extra("safetensors.torch", _WEIGHTS[0])
+    ends = [end for end, names in modules.items() if set(names) & set(matrices)]
+    within = tuple(f".{end}" for end in ends)
+    matched = {name for names in modules.values() for name in names if name.endswith(within)}
+    named = {end: next(name for name in modules[end] if name in matrices) for end in ends}
+    if matched != set(matrices):  # the ends of names would match modules without matrices
+        named = {name: name for name in matrices}
+    ranks = {shown: matrices[name].rank for shown, name in named.items()}
+    usual = max(set(ranks.values()), key=list(ranks.values()).count)
+    others = {shown: named[shown] for shown, rank in ranks.items() if rank != usual}
+    content = {
+        "peft_type": "LORA",
+        "inference_mode": True,
+        "r": usual,
+        "lora_alpha": next(x.alpha for x in matrices.values() if x.rank == usual),
+        "lora_dropout": 0.0,
+        "target_modules": sorted(named),
+        "rank_pattern": {shown: matrices[name].rank for shown, name in others.items()},
+        "alpha_pattern": {shown: matrices[name].alpha for shown, name in others.items()},
+        "bias": "none",
+        **entries,
+    }
+    tensors = {
+        f"base_model.model.{name}.lora_{part}.weight": x.contiguous()
+        for name, found in matrices.items()
+        for part, x in (("A", found.a), ("B", found.b))
+    }
+    Path(folder, CONFIG).write_text(json_text(content), "utf-8")
+    saved = safetensors.save(tensors, metadata={"format": "pt"})
+    Path(folder, _WEIGHTS[0]).write_bytes(saved)
+
+
+def read_adapter(folder: str) -> Dict[str, LowRank]:
+    """The matrices of an adapter by the names of modules in the base.
+
+    Raises:
+        UsageError: a file is missing or damaged, or the adapter does more than Eq. 3.
+    """
+    config = _config(folder)
+    file = next((f for f in (os.path.join(folder, n) for n in _WEIGHTS) if os.path.isfile(f)), None)
+    if file is None:
+        raise UsageError(f"{folder}: has no weights; it needs {' or '.join(_WEIGHTS)}")
+    parts: Dict[str, Dict[str, Tensor]] = {}
+    for name, value in hf.read_weights(file).items():
+        found = _KEY.fullmatch(name)
+        if found is None or value.dim() != 2:
+            raise UsageError(
+                f"{file}: unexpected tensor {name}; only lora_A and lora_B of linear modules can "
+                "be read"
+            )
+        refuse_nonfinite(value, name, file)
+        parts.setdefault(found[1], {})[found[2]] = value
+    if not parts:
+        raise UsageError(f"{file}: holds no matrices")
+    return {name: _low_rank(config, file, name, both) for name, both in parts.items()}
+
+
+def _config(folder: str) -> Config:
+    """The settings of an adapter, which change nothing but matrices."""
+    file = os.path.join(folder, CONFIG)
+    config = Config(file, read_json_object(file, f"{file}:"))
+    config.one_of("peft_type", "", ("LORA",))
+    for name, value in config.entries.items():
+        known = _PLAIN.get(name, ())
+        if name not in _INERT and value and value not in known:
+            supported = f"; known: {', '.join(map(str, known))}" if known else "; drop it"
+            raise UsageError(f"{file}: {name} {value} is not supported{supported}")
+    return config
+
+
+def _low_rank(config: Config, file: str, name: str, both: Mapping[str, Tensor]) -> LowRank:
+    rank = _of_pattern(config, "rank_pattern", name, config.size("r", 8))
+    alpha = _of_pattern(config, "alpha_pattern", name, config.factor("lora_alpha", 8))
+    a, b = both.get("A"), both.get("B")
+    if a is None or b is None or len(a) != rank or b.size(1) != rank:
+        raise UsageError(
+            f"{file}: the matrices of {name} are not lora_A and lora_B of rank {rank}, as in "
+            f"{config.path}"
+        )
+    return LowRank(a, b, alpha / rank)
+
+
+def _of_pattern(config: Config, entry: str, name: str, usual: Any) -> Any:
+    """The value of a module, whose name ends as the first of the keys that match."""
+    pattern: Dict[str, Any] = config.get(entry, {})
+    try:
+        key = next((key for key in pattern if re.match(rf"(.*\.)?({key})$", name)), None)
+        value = usual if key is None else pattern[key]
+    except (re.error, TypeError) as error:
+        raise UsageError(f"{config.path}: {entry} {pattern} cannot be read ({error})") from error
+    return config._replace(entries={entry: value}).factor(entry, usual)
+
+
+def merge(adapter: str, base: str, out: str) -> None:
+    """Write the base with an adapter merged into its weights, in float32.
+
+    Args:
+        adapter: the folder of the adapter.
+        base: the folder of the base.
+        out: an existing folder.
+
+    Raises:
+        UsageError: a file cannot be read, or the adapter belongs to another base.
+    """
+    matrices = read_adapter(adapter)
+    file = hf.weights_file(base)
+    tensors = {
+        name: x.float() if x.is_floating_point() else x for name, x in hf.read_weights(file).items()
+    }
+    path = os.path.join(base, "config.json")
+    entries = read_json_object(path, f"{path}:")
+    for module, found in matrices.items():
+        name = _weight_of(module, tensors)
+        if name is None:
+            raise UsageError(
+                f"{adapter}: adapts {module}, which {file} has not; give the base by --peft-base"
+            )
+        product = found.product
+        product = product.t() if entries.get("model_type") in TRANSPOSED_TYPES else product
+        if product.shape != tensors[name].shape:
+            sizes = " and ".join(" x ".join(map(str, x.shape)) for x in (product, tensors[name]))
+            raise UsageError(
+                f"{adapter}: adapts {module}, whose sizes differ here and in {file} ({sizes}); "
+                "give the base by --peft-base"
+            )
+        tensors[name] = tensors[name] + product
+    for text in Path(base).iterdir():
+        if text.is_file() and text.name.endswith(_TEXTS):
+            shutil.copy(text, out)
+    entries.pop("dtype", None)
+    hf.write_weights(out, {**entries, "torch_dtype": "float32"}, tensors)
+
+
+def _weight_of(module: str, tensors: ForeignParameters) -> Optional[str]:
+    """The name of a module's weight; older files leave the first part out."""
+    name = f"{module}.weight"
+    return next((n for n in (name, name.partition(".")[2]) if n in tensors), None)
+
+
+@contextlib.contextmanager
+def whole_folder(source: str, base: Optional[str]) -> Iterator[str]:
+    """The folder of a whole model: *source* itself, or an adapter merged with its base.
+
+    Args:
+        source: a foreign model, or the folder of an adapter.
+        base: the base of the adapter, if it is not where its settings say.
+
+    Yields:
+        the folder, temporary for an adapter.
+
+    Raises:
+        UsageError: as :func:`merge`, or there is a base without an adapter.
+    """
+    if os.path.isfile(os.path.join(source, "config.json")) or not os.path.isfile(
+        os.path.join(source, CONFIG)
+    ):
+        if base is not None:
+            raise UsageError(f"--peft-base {base}: {source} is no adapter, it has no {CONFIG}")
+        yield source
+        return
+    named = _config(source).get("base_model_name_or_path", "")
+    found = named if base is None else base
+    if not os.path.isdir(found):
+        said = f"{source}: its base {named!r}" if base is None else f"--peft-base {base}"
+        raise UsageError(f"{said} is no folder here; give the folder of the base by --peft-base")
+    with tempfile.TemporaryDirectory() as folder:
+        merge(source, found, folder)
+        try:
+            yield folder
+        except UsageError as error:
+            raise UsageError(error.message.replace(folder, found)) from error

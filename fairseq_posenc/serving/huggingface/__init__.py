@@ -1,0 +1,1 @@
+"""Tokenizers of transformers in model folders; imports neither PyTorch nor fairseq."""

@@ -1,0 +1,285 @@
+"""Writing a model folder: checkpoint, dictionaries, subwords, head, settings, card, export."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Callable, List, NamedTuple, Optional, Sequence, TypeVar
+
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import new_folder, refuse_existing
+from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.checkpoints.loader import named_labels
+from fairseq_posenc.checkpoints.reading import (
+    Checkpoint,
+    read_checkpoint,
+    refuse_adapted,
+    write_checkpoint,
+)
+from fairseq_posenc.checkpoints.settings import heads_of, task_of
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving.card import card
+from fairseq_posenc.serving.engines import engine_for
+from fairseq_posenc.serving.hub import load_folder
+from fairseq_posenc.serving.huggingface import tokenizer
+from fairseq_posenc.serving.huggingface.dictionary import dictionary
+from fairseq_posenc.serving.model_folder import (
+    CARD,
+    CHECKPOINT,
+    SETTINGS,
+    Head,
+    ModelFolder,
+    Search,
+    read_model_folder,
+)
+from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.subword_check import check_subwords
+from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
+from fairseq_posenc.serving.translate import Hardware
+from fairseq_posenc.training.reading.data import SETTINGS as READING
+from fairseq_posenc.training.tasks import span_prediction
+
+#: How many texts of the data are compared with the subwords, and how many symbols of each.
+_TEXTS, _LONGEST = 300, 300
+
+
+class Pack(NamedTuple):
+    """The contents of a model folder to be."""
+
+    checkpoint: str  # the file of the model
+    data: str  # the folder with the dictionaries, as given to ``fairseq-train``
+    text: Text  # how the text was prepared; languages may be None
+    # the file of the subwords, or the folder of a tokenizer of transformers, or None
+    subword_file: Optional[str] = None
+    search: Search = Search()  # defaults of the search
+    about: Optional[str] = None  # a sentence on the data, or None
+    scores: Sequence[str] = ()  # files whose content becomes part of the card
+    # also export to CTranslate2: yes, auto (if it is installed and can compute the model) or no
+    export: str = "no"
+    quantization: Optional[str] = None  # type of the exported weights, or None for float32
+    # the values that 0 and 1 stand for in a regression, or None for themselves
+    bounds: Optional[Sequence[float]] = None
+    # the file of the subwords of the target, where it is another
+    target_subword_file: Optional[str] = None
+    trust_subwords: bool = False  # do not compare the subwords with the dictionaries and the data
+
+
+#: What an export says of itself.
+Report = TypeVar("Report")
+
+
+def pack(
+    wanted: Pack, out_dir: str, export: Callable[[Pack, ModelFolder], Optional[Report]]
+) -> Optional[Report]:
+    """Write a model folder, complete or not at all.
+
+    Args:
+        out_dir: a folder that does not exist, or is empty.
+        export: exports the model of the folder as *wanted* says, or refuses a damaged one.
+
+    Returns:
+        the report of the export, if there is one.
+
+    Raises:
+        UsageError: a piece is missing or does not belong to the checkpoint, the model cannot be
+            exported, or the folder cannot be written.
+    """
+    refuse_existing(out_dir)
+    if not os.path.isdir(wanted.data):
+        raise UsageError(f"--data {wanted.data}: there is no such folder")
+    state = read_checkpoint(wanted.checkpoint)
+    refuse_adapted(wanted.checkpoint, state["model"])
+    scores = {path: _read(path, "--scores") for path in wanted.scores}
+    task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
+    text = _complete(wanted, task, state)
+    with new_folder(out_dir) as side:
+        head = head_of(state, task, wanted.data, wanted.bounds)
+        if wanted.bounds is not None and (head is None or not head.regression):
+            raise UsageError(
+                f"--regression-range {' '.join(map(str, wanted.bounds))}: the model is no "
+                "regression; leave it out"
+            )
+        folder = ModelFolder(side, task, text, wanted.search, head)
+        _copy_dictionaries(wanted.data, folder)
+        if task == span_prediction.TASK:
+            _copy(os.path.join(wanted.data, READING), folder.file(READING), "--data")
+        if wanted.subword_file is not None:
+            _copy_subwords(wanted.subword_file, folder)
+        if wanted.target_subword_file is not None:
+            target = folder.file(str(text.target_subword_file))
+            _copy(wanted.target_subword_file, target, "--target-subword-file")
+        state["last_optimizer_state"] = None
+        write_checkpoint(state, folder.file(CHECKPOINT))
+        report = export(wanted, folder)
+        _check_subwords(wanted, folder)
+        Path(folder.file(SETTINGS)).write_text(folder.with_digests().settings(), "utf-8")
+        name = os.path.basename(os.path.abspath(out_dir))
+        content = card(name, folder, state, wanted.about, scores, report)
+        Path(folder.file(CARD)).write_text(content, "utf-8")
+    return report
+
+
+def check(path: str) -> int:
+    """Check a model folder: its files are those that were packed, and what reads them can.
+
+    Returns:
+        the number of files that were compared with their digests.
+
+    Raises:
+        UsageError: naming what is wrong.
+    """
+    folder = read_model_folder(path, "pack --check")
+    folder.check(path, *{name.split("/")[0] for name in folder.digests})
+    if folder.checkpoint is not None:
+        load_folder(path, "cpu")
+    if folder.export is not None and folder.task == "translation":
+        engine_for(folder, Hardware(), "ctranslate2")
+    return len(folder.digests)
+
+
+def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
+    """The text settings with languages, as given, recorded, or found in the data."""
+    text, saved = wanted.text, task_of(state)
+    named = {
+        "source_lang": text.source_lang or option(saved, "source_lang"),
+        "target_lang": text.target_lang or option(saved, "target_lang"),
+    }
+    if task == "translation" and None in named.values():
+        named = dict(zip(named, data_utils.infer_language_pair(wanted.data)))
+    if task == "translation" and None in named.values():
+        raise UsageError(
+            f"--data {wanted.data}: has no data from which the languages could be told; give "
+            "--source-lang and --target-lang"
+        )
+    name = SUBWORD_FILES[text.subwords]
+    if wanted.target_subword_file is not None:
+        if name is None or text.subwords == "transformers" or task != "translation":
+            raise UsageError(
+                f"--target-subword-file {wanted.target_subword_file}: is for translation with "
+                "--subwords subword-nmt, sentencepiece or marked-pieces; leave it out"
+            )
+        text = text._replace(target_subword_file=f"target.{name}")
+    source, target = named["source_lang"], named["target_lang"]
+    return text._replace(subword_file=name, source_lang=source, target_lang=target)
+
+
+def _copy_dictionaries(data: str, folder: ModelFolder) -> None:
+    inside = [entry.name for entry in os.scandir(data) if entry.is_dir()]
+    names = [
+        os.path.join(part, name)
+        for part in ("", *inside)
+        for name in sorted(os.listdir(os.path.join(data, part)))
+        if name.startswith("dict.") and name.endswith("txt")
+    ]
+    missing = [name for name in folder.dictionaries if name not in names]
+    if missing:
+        raise UsageError(
+            f"--data {data}: has no {missing[0]}; give the folder that the model was trained on"
+        )
+    for name in names:
+        os.makedirs(os.path.dirname(folder.file(name)), exist_ok=True)
+        _copy(os.path.join(data, name), folder.file(name), "--data")
+
+
+def _copy_subwords(source: str, folder: ModelFolder) -> None:
+    target = folder.file(str(folder.text.subword_file))
+    if folder.text.subwords != "transformers":
+        _copy(source, target, "--subword-file")
+        return
+    theirs = dictionary(source)  # refuses a folder without a tokenizer
+    ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
+    if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
+        raise UsageError(
+            f"--subword-file {source}: its symbols are not those of the model's dictionary; give "
+            "the tokenizer of that model"
+        )
+    os.mkdir(target)
+    for name in tokenizer.FILES:
+        if os.path.isfile(os.path.join(source, name)):
+            _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
+
+
+def _check_subwords(wanted: Pack, folder: ModelFolder) -> None:
+    """Read the subwords, and refuse those of another model unless the user insists."""
+    kind, target = folder.text.subwords, wanted.target_subword_file
+    sides = [("--subword-file", wanted.subword_file)]
+    if folder.task == "translation":
+        sides.append(sides[0] if target is None else ("--target-subword-file", target))
+    for name, (flag, file) in zip(folder.dictionaries, sides):
+        subwords, path = KINDS[kind](file), os.path.join(wanted.data, name)
+        if not wanted.trust_subwords:
+            shown = f"--subwords {kind}" if file is None else f"{flag} {file}"
+            check_subwords(kind, subwords, _symbols(_read(path, "--data")), _texts(path), shown)
+
+
+def _texts(dictionary: str) -> List[List[str]]:
+    """Some texts of the data beside a dictionary, in symbols and without unknown ones."""
+    folder, name = os.path.split(dictionary)
+    side = name[len("dict") : -len("txt")]  # "." where there is only one
+    files = sorted(Path(folder).glob(f"*{side}idx"))
+    if not files:
+        return []
+    symbols, path = Dictionary.load(dictionary), str(files[0].with_suffix(""))
+    try:
+        data = data_utils.load_indexed_dataset(path, symbols)
+        some = [data[n][:_LONGEST] for n in range(min(_TEXTS, len(data)))]
+    except Exception as error:  # fairseq asserts, or reads nonsense
+        raise UsageError(
+            f"--data {files[0]}: cannot be read ({error}); make the data again, or give "
+            "--trust-subwords"
+        ) from error
+    texts = [symbols.string(numbers).split() for numbers in some]
+    return [text for text in texts if symbols.unk_word not in text]
+
+
+def _symbols(dictionary: str) -> List[str]:
+    """The symbols of a dict.txt, without those that only fill it up."""
+    found = [line.rsplit(" ", 1)[0] for line in dictionary.split("\n") if line]
+    return [symbol for symbol in found if not symbol.startswith("madeupword")]
+
+
+def _copy(source: str, target: str, flag: str) -> None:
+    try:
+        shutil.copyfile(source, target)
+    except FileNotFoundError as error:
+        raise UsageError(f"{flag} {source}: there is no such file") from error
+
+
+def _read(path: str, flag: str) -> str:
+    return "\n".join(read_lines(path, f"{flag} {path}"))
+
+
+def head_of(
+    state: Checkpoint, task: str, data: str, bounds: Optional[Sequence[float]] = None
+) -> Optional[Head]:
+    """The head that ``predict`` uses: that of the task, or the only one of an imported model.
+
+    Args:
+        data: the folder that it was trained on; ``label/dict.txt`` there names the classes, which
+            otherwise are numbers.
+        bounds: the values that 0 and 1 stand for in a regression.
+
+    Raises:
+        UsageError: there are fewer names than classes.
+    """
+    if task not in ("sentence_prediction", "masked_lm"):
+        return None
+    found, settings = heads_of(state), task_of(state)
+    name = option(settings, "classification_head_name") or next(iter(found), None)
+    if name not in found or (task == "masked_lm" and len(found) > 1):
+        return None
+    classes = found[name]
+    if option(settings, "regression_target", False):
+        values = ["value"] if classes == 1 else [f"value{n}" for n in range(1, classes + 1)]
+        low, high = bounds or (0.0, 1.0)
+        return Head(name, values, True, _inputs(data), (low, high))
+    labels = named_labels(os.path.join(data, "label", "dict.txt"), classes)
+    return Head(name, labels or [str(n) for n in range(classes)], False, _inputs(data))
+
+
+def _inputs(data: str) -> Optional[int]:
+    """Number of texts in each example of a data folder."""
+    if not os.path.isdir(os.path.join(data, "input0")):
+        return None
+    return 2 if os.path.isdir(os.path.join(data, "input1")) else 1
