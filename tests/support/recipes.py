@@ -62,13 +62,6 @@ def error_of(function, *args):
     return message
 
 
-def commands(result):
-    """The commands that a dry run printed, as lists of words."""
-    assert result.returncode == 0, result.stderr
-    lines = [line for line in result.stdout.splitlines() if line.startswith("+ ")]
-    return [shlex.split(line[2:]) for line in lines]
-
-
 def flags_of(command):
     """Flags of a command and the values after them; a repeated flag keeps its last value."""
     flags = {}
@@ -76,16 +69,6 @@ def flags_of(command):
         if word.startswith("--"):
             flags[word] = None if following.startswith("--") else following
     return flags
-
-
-def trainings_in(found):
-    """Flags of the trainings among commands."""
-    return [flags_of(command) for command in found if command[0] == "fairseq-train"]
-
-
-def trainings(script, *arguments, cwd):
-    """Flags of the trainings that a script would run; its *arguments* may end in those after --."""
-    return trainings_in(commands(bash(script, "--dry-run", *arguments, cwd=cwd)))
 
 
 def check_flags(flags, expected):
