@@ -3,8 +3,8 @@
     python documents.py [--wikitext] [--articles] [--lowercase] FILE >OUT
 
 FILE.jsonl has a document as {"text": ...} in every line, and an empty line follows each; in another
-file, blank lines part documents. With --wikitext it is WikiText: a document is an article, and the marks of headings and
-of joined characters are taken away. With --articles each article is one line.
+file, blank lines part documents. With --wikitext it is WikiText: a document is an article, and the
+marks of headings and of joined characters are taken away. With --articles each article is one line.
 """
 
 import argparse
