@@ -106,14 +106,6 @@ def test_single_tokens_at_positions(tmp_path, monkeypatch):
     assert threading.active_count() == threads
 
 
-def test_errors_of_a_stepped_search_are_shown():
-    decoder = torch.nn.Linear(1, 1)
-    with pytest.raises(ZeroDivisionError):
-        rounds.SteppedSearch(lambda: 1 // 0, decoder, 1)
-    with pytest.raises(RuntimeError, match="over"):
-        rounds.SteppedSearch(lambda: None, decoder, 1)
-
-
 def test_memory_is_that_of_a_process_with_one_model():
     wide = "transformer --encoder-ffn-embed-dim 131072"  # 128 MiB, and its gradients as much
     small, large = (rounds.peak_memory(subject(entry)) for entry in ("transformer", wide))
