@@ -7,7 +7,7 @@ import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from support.causal_checkpoints import EXPRESSED as CAUSAL
 from support.causal_checkpoints import checkpoint_of
-from support.foreign_models import trained
+from support.foreign_models import MODERN, trained
 from support.translations import EXPRESSED as TRANSLATION
 from support.translations import write_translation
 
@@ -17,13 +17,6 @@ from fairseq_posenc.models.low_rank import _digest
 
 QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
-_MODERN = {
-    "encoder_normalize_before": True,
-    "skip_first_norm": True,
-    "feed_forward": "geglu",
-    "attention": "local",
-    "local_window": "200,4",
-}
 #: Models by name: what writes the base, its format, and what is adapted.
 ADAPTED = {
     "llama": (lambda folder: checkpoint_of(folder, CAUSAL["llama"][1]), "hf-llama", QV),
@@ -46,7 +39,7 @@ ADAPTED = {
         "q_proj,fc2",
     ),
     "modernbert": (
-        lambda folder: trained(folder, **_MODERN),
+        lambda folder: trained(folder, **MODERN),
         "hf-modernbert",
         "q_proj,k_proj,fc_gate",
     ),
