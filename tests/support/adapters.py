@@ -7,7 +7,7 @@ import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from support.causal_checkpoints import EXPRESSED as CAUSAL
 from support.causal_checkpoints import checkpoint_of
-from support.foreign_models import trained
+from support.foreign_models import MODERN, trained
 from support.translations import EXPRESSED as TRANSLATION
 from support.translations import write_translation
 
@@ -17,13 +17,6 @@ from fairseq_posenc.models.low_rank import _digest
 
 QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
-_MODERN = {
-    "encoder_normalize_before": True,
-    "skip_first_norm": True,
-    "feed_forward": "geglu",
-    "attention": "local",
-    "local_window": "200,4",
-}
 
 
 def _causal(name):
@@ -47,7 +40,7 @@ ADAPTED = {
     "bloom": (_causal("bloom"), "hf-bloom", "k_proj,fc2"),
     "gpt2": (_causal("gpt2"), "hf-gpt2", "v_proj,out_proj,fc1,fc2"),
     "roberta": (_masked(position_encoding="learned"), "hf-roberta", "q_proj,fc2"),
-    "modernbert": (_masked(**_MODERN), "hf-modernbert", "q_proj,k_proj,fc_gate"),
+    "modernbert": (_masked(**MODERN), "hf-modernbert", "q_proj,k_proj,fc_gate"),
     "bart": (_translation("bart"), "hf-bart", QV),
     "t5": (_translation("geglu"), "hf-t5", QV),
 }
