@@ -50,8 +50,6 @@ PARTS = [
         (["tsv", "x.tsv", *OUT], {"x.tsv": "a b\n"}, "line 1: has no tab"),
         (["tsv", "x.tsv", *OUT], {"x.tsv": "\n\n"}, "contains no document"),
         (["tsv", "x.tsv", "x.de", *OUT], {}, "parallel.py tsv"),
-        (["tsv", "x.tsv"], {}, "parallel.py tsv"),
-        (["xml", "x.tsv", *OUT], {}, "parallel.py tsv"),
         (["folder", "d/1", *OUT], {}, "has no file that ends in .en"),
         (
             ["tagged", "x.en", "x.de", *OUT],

@@ -1,6 +1,9 @@
 """Fixtures of the conversions."""
 
 import pytest
+from support.conversion import transformers
+
+__all__ = ["out", "transformers"]
 
 
 @pytest.fixture

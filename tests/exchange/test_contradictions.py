@@ -15,70 +15,7 @@ from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.causal.rope_entries import rope_settings
 from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as TRANSLATIONS
 
-pytest_plugins = ["support.conversion"]
-
-TIED = {"tie_word_embeddings": True}
-UNTIED = {"tie_word_embeddings": False}
-HALF = {"partial_rotary_factor": 0.5}
-#: A format, entries of config.json that are changed, and words of the refusal.
-CONFIGS = [
-    ("hf-llama", TIED, ["lm_head.weight and model.embed_tokens.weight differ", "is true"]),
-    ("hf-gpt-neox", TIED, ["embed_out.weight and gpt_neox.embed_in.weight differ"]),
-    ("hf-bloom", UNTIED, ["has no tensor lm_head.weight", "tie_word_embeddings"]),
-    ("hf-bart", UNTIED, ["has no tensor lm_head.weight", "tie_word_embeddings"]),
-    ("hf-t5", UNTIED, ["has no tensor lm_head.weight", "tie_word_embeddings"]),
-    ("hf-roformer", UNTIED, ["has no tensor cls.predictions.decoder.weight"]),
-    ("gau-alpha", UNTIED, ["has no tensor cls.predictions.decoder.weight"]),
-    (
-        "hf-marian",
-        {"share_encoder_decoder_embeddings": False},
-        ["has no tensor model.encoder.embed_tokens.weight"],
-    ),
-    ("hf-llama", {"rope_parameters": HALF}, ["partial_rotary_factor is 0.5", "all channels"]),
-    ("hf-llama", HALF, ["partial_rotary_factor is 0.5", "all channels"]),
-    ("hf-modernbert", HALF, ["partial_rotary_factor 0.5"]),
-    ("hf-llama", {"rope_parameters": []}, ["rope_parameters is []", "JSON object"]),
-    ("hf-llama", {"rope_scaling": 3}, ["rope_scaling is 3", "JSON object"]),
-    ("hf-llama", {"hidden_act": ["silu"]}, ["hidden_act is ['silu']", "a name"]),
-    ("hf-gpt-neox", {"rope_theta": 99.0}, ["rope_theta 99.0", "10000.0"]),
-    ("hf-gpt-neox", {"head_dim": 4}, ["head_dim 4", "8"]),
-    ("hf-gpt-neox", {"num_attention_heads": 3}, ["num_attention_heads is 3", "hidden_size, 16"]),
-    ("hf-bloom", {"n_head": 3}, ["n_head is 3", "does not divide hidden_size, 16"]),
-    ("hf-bloom", {"num_attention_heads": 4}, ["num_attention_heads is 4 and n_head is 2"]),
-    ("hf-bloom", {"n_embed": 32}, ["n_embed is 32 and hidden_size is 16"]),
-    ("hf-gpt2", {"num_hidden_layers": 1}, ["num_hidden_layers is 1 and n_layer is 2"]),
-    ("hf-bart", {"num_hidden_layers": 1}, ["num_hidden_layers is 1 and encoder_layers is 2"]),
-    ("hf-t5", {"head_dim": 8}, ["head_dim is 8 and d_kv is 16"]),
-    ("hf-t5", {"dense_act_fn": "gelu"}, ["dense_act_fn gelu", "relu"]),
-    ("hf-t5", {"is_gated_act": True}, ["is_gated_act True"]),
-    ("hf-t5", {"feed_forward_proj": []}, ["feed_forward_proj is []"]),
-    ("hf-t5", {"is_encoder_decoder": False}, ["is_encoder_decoder False"]),
-    ("hf-bart", {"is_encoder_decoder": False}, ["is_encoder_decoder False"]),
-    ("hf-modernbert", {"decoder_bias": False}, ["unexpected tensor decoder.bias"]),
-    ("hf-modernbert", {"norm_bias": False}, ["unexpected tensor head.norm.bias"]),
-    ("hf-modernbert", {"attention_bias": False}, ["unexpected tensor model.layers.0.attn.W"]),
-    (
-        "hf-modernbert",
-        {
-            "global_rope_theta": 500.0,
-            "rope_parameters": {"full_attention": {"rope_theta": 700.0}},
-        },
-        ["global_rope_theta 500.0", "700.0"],
-    ),
-    ("hf-llama", {"mlp_bias": True}, ["has no tensor model.layers.0.mlp.gate_proj.bias"]),
-    ("hf-llama", {"vocab_size": 10**9}, ["vocab_size is 1000000000", "11 rows"]),
-    ("hf-gpt2", {"vocab_size": float("nan")}, ["vocab_size is nan"]),
-    ("hf-gpt2", {"eos_token_id": 50256}, ["eos_token_id is 50256", "from 0 to 10"]),
-    ("hf-roberta", {"bos_token_id": "2"}, ["bos_token_id is '2'"]),
-    ("hf-llama", {"eos_token_id": [2, 11]}, ["eos_token_id is [2, 11]"]),
-    ("hf-llama", {"pad_token_id": -1}, ["pad_token_id is -1"]),
-    ("hf-marian", {"decoder_start_token_id": -1}, ["decoder_start_token_id is -1"]),
-    ("hf-marian", {"decoder_start_token_id": 11}, ["decoder_start_token_id is 11"]),
-    ("hf-bart", {"d_model": 32}, ["d_model is 32", "16 columns"]),
-    ("hf-bart", {"max_position_embeddings": 30}, ["42 rows", "needs 32"]),
-    ("hf-m2m100", {"decoder_start_token_id": 1}, ["decoder_start_token_id is 1", "padding"]),
-    ("hf-m2m100", {"max_position_embeddings": 10**9}, ["max_position_embeddings is 1000000000"]),
-]
+DECODER = "cls.predictions.decoder.weight"
 
 
 def config_of(folder, **changed):
@@ -94,20 +31,15 @@ def weights_of(folder, **changed):
     torch.save({name: x for name, x in tensors.items() if x is not None}, file)
 
 
-@pytest.mark.parametrize("name, config, words", CONFIGS, ids=lambda value: str(value)[:50])
-def test_entries(tmp_path, out, name, config, words):
-    source = SOURCES[name](tmp_path / "source")
-    config_of(source, **config)
-    refuses([str(source), *words], "import", name, source, out)
-    assert not out.exists()
-
-
 @pytest.mark.parametrize(
     "name, tensor, words",
     [
         ("hf-gpt2", "lm_head.weight", "differ"),
         ("hf-bloom", "lm_head.weight", "differ"),
         ("hf-bart", "model.encoder.embed_tokens.weight", "differ"),
+        ("hf-roformer", DECODER, "tie_word_embeddings"),
+        ("roformer-v2", DECODER, "tie_word_embeddings"),
+        ("gau-alpha", DECODER, "tie_word_embeddings"),
     ],
 )
 def test_another_matrix_where_all_are_one(tmp_path, out, name, tensor, words):
@@ -152,13 +84,17 @@ def test_a_bias_that_is_missing(tmp_path, out, name, bias):
         ),
         ("hf-gpt2", "transformer.h.0.attn.c_attn.weight", (2,), "cannot be split into 3 parts"),
         ("hf-marian", "model.encoder.embed_positions.weight", (39, 16), "39 rows, and the longest"),
+        ("hf-roformer", "roformer.encoder.embed_positions.weight", (40, 8), "sine table"),
+        ("roformer-v2", "roformer.encoder.embed_positions.weight", (40, 8), "sine table"),
+        ("roformer-v2", "roformer.embeddings.LayerNorm.weight", (16,), "unexpected tensor"),
+        ("roformer-v2", "roformer.encoder.layer.0.output.dense.bias", (16,), "unexpected tensor"),
+        ("gau-alpha", "gau_alpha.encoder.layer.0.gau.q_scaleoffset.bias", (8,), "unexpected"),
     ],
 )
-def test_tensors_of_other_sizes(tmp_path, out, name, tensor, size, words):
+def test_tensors_of_other_sizes_and_names(tmp_path, out, name, tensor, size, words):
     source = SOURCES[name](tmp_path / "source")
     weights_of(source, **{tensor: torch.ones(size)})
     refuses([tensor, words], "import", name, source, out)
-    assert not out.exists()
 
 
 def test_one_segment_for_all_tokens_has_one_row(tmp_path, out):
@@ -278,7 +214,6 @@ def test_a_dictionary_that_is_cut(tmp_path, out, exported, name, lines):
         refuses(["dict.txt", "encoding"], "import", name, exported / name, tmp_path / "none")
     finally:
         dictionary.write_text(content)
-    assert not (tmp_path / "none").exists()
 
 
 def test_numbers_of_config_json_are_those_of_the_dictionary(tmp_path, out):

@@ -11,15 +11,13 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from support.conversion import convert
-from support.foreign_models import trained
+from support.foreign_models import MODERN, trained
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
 from fairseq_posenc.serving.huggingface.dictionary import dictionary
 from fairseq_posenc.serving.preparation import Preparation, Text
-
-pytest_plugins = ["support.conversion"]
 
 SYLLABLES = "ba be bi do du fa kü lo mi ña os pu".split()
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -68,10 +66,7 @@ def word_pieces(folder):
 KINDS = {"unigram": unigram, "byte pairs": byte_pairs, "word pieces": word_pieces}
 MODELS = {
     "hf-roberta": {"position_encoding": "learned", "num_segments": 0},
-    "hf-modernbert": {
-        **{"encoder_normalize_before": True, "skip_first_norm": True, "feed_forward": "geglu"},
-        **{"attention": "local", "local_window": "200,8", "no_bias": True},
-    },
+    "hf-modernbert": {**MODERN, "local_window": "200,8", "no_bias": True},
 }
 
 

@@ -7,8 +7,6 @@ from support.foreign_models import trained
 from support.translations import EXPRESSED as TRANSLATIONS
 from support.translations import write_translation
 
-pytest_plugins = ["support.conversion"]
-
 
 def card_of(folder):
     """The card as the Hub's own library reads it."""
@@ -39,7 +37,6 @@ def test_the_card_of_a_language_model_says_what_trained_it(transformers, tmp_pat
     missing = tmp_path / "none.txt"
     refuses([f"--scores {missing}"], "export", target, path, tmp_path / "x", "--scores", missing)
     refuses(["--about"], "export", "onnx", path, tmp_path / "y", "--about", "Words.")
-    assert not (tmp_path / "x").exists() and not (tmp_path / "y").exists()
 
 
 @pytest.mark.parametrize(

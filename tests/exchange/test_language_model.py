@@ -12,12 +12,11 @@ from support.conversion import (
     foreign,
     load,
     read_symbols,
-    refuses,
     reload,
     roformer_weights,
     write_folder,
 )
-from support.foreign_models import trained
+from support.foreign_models import OURS, ROFORMER_LM, trained
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
@@ -25,16 +24,13 @@ from fairseq_posenc.exchange.kinds import CAUSAL
 from fairseq_posenc.models.language_model import LanguageModel
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 
-pytest_plugins = ["support.conversion"]
-
 NAME = "RoFormerForCausalLM"
-SPECIAL = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 TASK = ["--task", "language_modeling"]
 
 
 def ours_of(dictionary):
     """Our number of each symbol in SYMBOLS."""
-    return torch.tensor([dictionary.index(SPECIAL.get(symbol, symbol)) for symbol in SYMBOLS])
+    return torch.tensor([dictionary.index(OURS.get(symbol, symbol)) for symbol in SYMBOLS])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +140,7 @@ def test_interactive_continues_as_they_do(scored):
                 ids.pop()
                 break
         ((_, text),) = found[number]
-        want = [SPECIAL.get(SYMBOLS[i], SYMBOLS[i]) for i in ids[1:]]
+        want = [OURS.get(SYMBOLS[i], SYMBOLS[i]) for i in ids[1:]]
         assert text.split() == want and len(want) > len(prompt)
 
 
@@ -178,46 +174,16 @@ def test_what_is_no_language_model_here(transformers, tmp_path, capsys, config, 
     assert isinstance(model, MaskedLMModel)
 
 
-def language_model(folder, **settings):
-    """A random language model of ours with its dictionary, which has no <mask>."""
-    small = {
-        **{"decoder_layers": 2, "decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24},
-        **{"decoder_attention_heads": 2, "max_target_positions": 40, "tokens_per_sample": 40},
-        **{"position_encoding": "rotary", "lm_head": "roberta", "no_scale_embedding": True},
-        **{"layernorm_embedding": True, "share_decoder_input_output_embed": True},
-        **{"activation_fn": "gelu", "decoder_input_dim": 16, "decoder_output_dim": 16},
-    }
-    return trained(folder, kind=CAUSAL, **{**small, **settings})
-
-
 @pytest.mark.parametrize(
     "settings",
     [{}, {"rotary_pairing": "half", "num_segments": 3}],
     ids=lambda given: " ".join(given),
 )
 def test_models_of_ours(transformers, tmp_path, settings):
-    checkpoint = language_model(tmp_path / "ours", **settings)
+    checkpoint = trained(tmp_path / "ours", kind=CAUSAL, **{**ROFORMER_LM, **settings})
     convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
     assert read_symbols(tmp_path / "out") == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
     reload(transformers, NAME, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    "settings, words",
-    [
-        ({"lm_head": "projection"}, ["--lm-head projection", "only supports roberta"]),
-        ({"decoder_normalize_before": True}, ["--decoder-normalize-before True", NAME]),
-        ({"no_scale_embedding": False}, ["--no-scale-embedding False", "only supports True"]),
-        ({"layernorm_embedding": False}, ["--layernorm-embedding False"]),
-        ({"position_encoding": "alibi"}, ["--position-encoding alibi", "rotary"]),
-        ({"decoder_input_dim": 8, "decoder_output_dim": 8}, ["--decoder-output-dim 8"]),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
-)
-def test_what_they_cannot_express(tmp_path, settings, words):
-    checkpoint = language_model(tmp_path / "ours", **settings)
-    refuses([str(checkpoint), *words], "export", "hf-roformer", checkpoint, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_head_with_an_adaptive_softmax_is_refused(scored, tmp_path):

@@ -14,8 +14,6 @@ from support.foreign_models import trained
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 
-pytest_plugins = ["support.conversion"]
-
 
 @pytest.fixture(scope="module")
 def exported(transformers, tmp_path_factory):
@@ -155,7 +153,6 @@ def test_what_an_adapter_cannot_hold_is_refused(exported, tmp_path):
     ):
         again = adapt(moved, layers, **changes)
         refuses(words, "export", "hf-llama", again, out, *base)
-    assert not out.exists()
 
 
 def test_a_head_that_was_trained_beside_the_matrices_is_refused(exported, tmp_path):
@@ -232,7 +229,6 @@ def test_adapters_that_are_something_else_are_refused(name, exported, tmp_path):
         file = tmp_path / "adapter" / "adapter_config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     refuses(words, "import", "hf-llama", tmp_path / "adapter", tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
 
 
 def test_a_base_without_an_adapter_and_a_base_of_another_format(exported, tmp_path):
@@ -244,4 +240,3 @@ def test_a_base_without_an_adapter_and_a_base_of_another_format(exported, tmp_pa
     (tmp_path / "empty").mkdir()
     shutil.copy(folder / "adapter" / "adapter_config.json", tmp_path / "empty")
     refuses(["has no weights", "adapter_model"], "import", "hf-llama", tmp_path / "empty", out)
-    assert not out.exists()

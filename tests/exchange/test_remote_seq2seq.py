@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from support.conversion import convert, refuses
+from support.conversion import convert
 from support.model_folders import WORDS as WORDS_OF_FOLDER
 from support.model_folders import write_model
 from support.translations import NORMS_FIRST, SHARED, WORDS, write_translation
@@ -15,8 +15,6 @@ from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.exchange.huggingface.remote_code.export import encodings_with_code
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
-
-pytest_plugins = ["support.conversion"]
 
 ROTARY = ["--position-encoding", "rotary"]
 SCALED = ["--rotary-scaling-factor", "4", "--rotary-original-length", "30"]
@@ -147,22 +145,6 @@ def test_a_model_folder_says_how_text_was_prepared_and_searched(transformers, tm
     place = {word: 4 + n for n, word in enumerate(WORDS_OF_FOLDER[::-1])}
     milks = [3] * 5  # m@@ i@@ l@@ k@@ s
     assert numbers == [place["the"], place["do@@"], place["g"], *milks, place["cat"], 2]
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        ([*ROTARY, "--rotary-value"], "--rotary-value True"),
-        (["--position-encoding", "shaw"], "--position-encoding shaw: the code of the folder has"),
-        ([*ROTARY, "--layer", "gated"], "--layer gated"),
-        (["--position-encoding", "alibi,none"], "have different biases"),
-    ],
-)
-def test_refusals_name_the_flag(flags, words, tmp_path):
-    pytest.importorskip("safetensors", reason="the weights are written with it")
-    path = write_translation(tmp_path / "ours", *flags)
-    refuses([str(path), words], "export", "hf-remote-code", path, tmp_path / "theirs")
-    assert not (tmp_path / "theirs").exists()
 
 
 def test_the_code_knows_all_encodings_that_are_tables_or_go_by_distance():

@@ -1,9 +1,7 @@
 """Language models of random weights by the classes of transformers that can hold them."""
 
-import torch
+from support.foreign_models import trained
 
-from fairseq_posenc.checkpoints.reading import write_checkpoint
-from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.kinds import CAUSAL
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -62,15 +60,6 @@ EXPRESSED = {
 }
 
 
-@torch.no_grad()
 def checkpoint_of(folder, settings, words=WORDS):
     """A checkpoint of random weights, none of which is a zero or a one that could be forgotten."""
-    folder.mkdir()
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
-    saved = native.new_checkpoint(settings, {}, str(folder), CAUSAL)
-    model = native.build(saved, str(folder / "dict.txt"), CAUSAL)
-    for parameter in model.parameters():
-        parameter.add_(0.2 * torch.randn_like(parameter))
-    saved["model"] = model.state_dict()
-    write_checkpoint(saved, str(folder / "checkpoint.pt"))
-    return folder / "checkpoint.pt"
+    return trained(folder, kind=CAUSAL, words=words, **settings)

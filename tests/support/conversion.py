@@ -140,9 +140,11 @@ def convert(*arguments: Any) -> None:
 
 
 def refuses(words: List[str], *arguments: Any) -> str:
-    """The command must stop with one line that has all of *words*."""
+    """The command must stop with one line that has all of *words*, and write no target."""
+    there = [Path(target).exists() for target in arguments[3:4]]
     with pytest.raises(SystemExit) as error:
         convert(*arguments)
+    assert [Path(target).exists() for target in arguments[3:4]] == there
     message = str(error.value)
     assert message.startswith("fairseq_posenc: error: ") and "\n" not in message
     for word in words:

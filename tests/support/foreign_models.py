@@ -217,6 +217,20 @@ SHAPE = {
 }
 
 
+#: Settings of a masked language model like ModernBERT, and of a language model like RoFormer.
+MODERN = {
+    **{"encoder_normalize_before": True, "skip_first_norm": True, "feed_forward": "geglu"},
+    **{"attention": "local", "local_window": "200,4"},
+}
+ROFORMER_LM = {
+    **{"decoder_layers": 2, "decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24},
+    **{"decoder_attention_heads": 2, "max_target_positions": 40, "tokens_per_sample": 40},
+    **{"position_encoding": "rotary", "lm_head": "roberta", "no_scale_embedding": True},
+    **{"layernorm_embedding": True, "share_decoder_input_output_embed": True},
+    **{"activation_fn": "gelu", "decoder_input_dim": 16, "decoder_output_dim": 16},
+}
+
+
 def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
     """A random checkpoint of ours with its dictionary; a masked language model has SHAPE."""
     settings = {**SHAPE, **settings} if kind is MASKED else settings

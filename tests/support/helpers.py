@@ -10,10 +10,7 @@ import pytest
 import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import _override_attr as override_attributes
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 from support.commands import shape
 
 from fairseq_posenc.attention import ATTENTIONS
@@ -107,14 +104,11 @@ class TranslationTask:
     cfg = Namespace(_name="translation")
 
 
-def _arguments(arch, flags, task):
-    arguments = ["data", "--task", task, "--arch", arch, *flags]
-    return options.parse_args_and_arch(options.get_training_parser(), arguments)
-
-
 @functools.lru_cache(maxsize=None)
 def _parse(arch, flags, task):
-    return convert_namespace_to_omegaconf(_arguments(arch, flags, task))
+    arguments = ["data", "--task", task, "--arch", arch, *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return convert_namespace_to_omegaconf(args)
 
 
 def parse(arch, *flags, task="translation"):
@@ -122,34 +116,9 @@ def parse(arch, *flags, task="translation"):
     return copy.deepcopy(_parse(arch, flags, task))
 
 
-_overrides = OverridesParser.create()
-
-
-def _override(text):
-    """Key and value of an override of Hydra's."""
-    (override,) = _overrides.parse_overrides([text])
-    return override.key_or_group, override.value()
-
-
-@functools.lru_cache(maxsize=None)
-def _model_settings(arch, flags, task):
-    dataclass = vars(models.ARCH_MODEL_REGISTRY[arch])["__dataclass"]
-    settings = OmegaConf.create({"model": OmegaConf.structured(dataclass)})
-    texts = override_attributes("model", dataclass, _arguments(arch, flags, task))
-    for text in [f"model._name={arch}", *texts]:
-        OmegaConf.update(settings, *_override(text), merge=True)
-    return OmegaConf.create(OmegaConf.to_container(settings, resolve=True, enum_to_str=True))
-
-
 def model_settings(arch, *flags, task="translation"):
-    """``parse(arch, *flags).model``, without composing the rest, which takes ten times as long."""
-    older = vars(models.ARCH_MODEL_REGISTRY[arch])["__dataclass"] is None  # one of fairseq's
-    # omegaconf 2.0, of official fairseq, needs the task in place to set any value of a model
-    if older or not hasattr(OmegaConf, "register_new_resolver"):
-        return parse(arch, *flags, task=task).model
-    settings = copy.deepcopy(_model_settings(arch, flags, task))
-    OmegaConf.set_struct(settings, True)
-    return settings.model
+    """The part of :func:`parse` that a model is built from."""
+    return copy.deepcopy(_parse(arch, flags, task).model)
 
 
 def build(arch, *flags):

@@ -112,3 +112,17 @@ def write(path, lines):
     """Write a text with line feeds and return its path."""
     path.write_bytes("".join(line + "\n" for line in lines).encode())
     return str(path)
+
+
+def run_page(blocks, folder, **variables):
+    """Run the blocks of a page one after the other in a folder; returns what they print."""
+    found = subprocess.run(
+        ["bash", "-euc", "".join(blocks)],
+        cwd=folder,
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert found.returncode == 0, found.stderr[-3000:]
+    return found.stdout
