@@ -9,7 +9,8 @@
 set -euo pipefail
 TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SUBWORDS=${SUBWORDS:-subword-nmt} LANGUAGE=${LANGUAGE:-en} LONGEST=${LONGEST:-510} WORKERS=${WORKERS:-$(nproc)}
-export LOWERCASE=${LOWERCASE-1} WIKITEXT=${WIKITEXT:-} TQDM_MININTERVAL=10 # of subword-nmt, for logs
+LOWERCASE=${LOWERCASE-1} WIKITEXT=${WIKITEXT:-}
+export TQDM_MININTERVAL=10 # of subword-nmt, for logs
 COMMON=$HERE/../common START='' DICTIONARY=() TESTS=()
 [[ $SUBWORDS != byte-bpe ]] || SIZE=${SIZE:-50000}
 SIZE=${SIZE:-32678}
@@ -17,17 +18,7 @@ SIZE=${SIZE:-32678}
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
 create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
-documents() { perl -CSD -ne '
-    s/^\s+|\s+$//g;
-    if ($ENV{WIKITEXT}) {
-        next unless length;
-        $gap = 1 if /^= (?!=).*[^=\s] =$/;
-        s/^(?:= )+(.*?)(?: =)+$/$1/; s/ \@([-,.])\@ /$1/g; s/<unk>/unk/g;
-    }
-    if (!length) { $gap = 1; next }
-    print "\n" if $gap && $any;
-    print $ENV{LOWERCASE} ? lc($_) : $_, "\n";
-    ($any, $gap) = (1, 0)' "$1"; }
+documents() { python "$COMMON/documents.py" ${WIKITEXT:+--wikitext} ${LOWERCASE:+--lowercase} "$1"; }
 
 SPLITS=(train valid)
 [[ ! -e $TEXTS/test.txt ]] || SPLITS+=(test)

@@ -31,8 +31,7 @@ whole() { paste "$DATA/test.$TARGET" "$1" | awk -F '\t' '$1 != "" { text = text 
 python "$HERE/contrastive.py" write "$CHOICES" "${DOCUMENTS:?the documents of CHOICES}" "$OUT"/choices.{"$SOURCE","$TARGET"}
 for lang in "$SOURCE" "$TARGET"; do tokens "$lang" "$OUT/choices.$lang" >"$OUT/choices.tokens.$lang"; done
 for context in ${CONTEXT//,/ }; do
-    NAME=$OUT/choices-$context
-    rm -rf "$NAME"
+    NAME=$OUT/choices-$context && rm -rf "$NAME"
     python "$HERE/context.py" --context "$context" --sides "$SIDES" --last "$OUT/choices.tokens".{"$SOURCE","$TARGET"} \
         "$NAME".{"$SOURCE","$TARGET"}
     fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --testpref "$NAME" --destdir "$NAME" \

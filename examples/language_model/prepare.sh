@@ -42,23 +42,7 @@ if [[ $KIND == text8 || $KIND == enwik8 ]]; then
     mv "$PART" "$OUT/data-bin" && exit
 fi
 python "$EXAMPLES/common/check.py" texts "${FILES[@]#*:}"
-articles() { perl -CSD -ne '
-    s/^\s+|\s+$//g;
-    next unless length;
-    if (/^= (?!=).*[^=\s] =$/) { print "\n" if $any; $any = 0 }
-    s/^(?:= )+(.*?)(?: =)+$/$1/; s/ \@([-,.])\@ /$1/g; s/<unk>/unk/g;
-    print " " if $any++;
-    print;
-    END { print "\n" }' "$1"; }
-# The lines of documents, and an empty one after each, which becomes another </s>.
-running() {
-    if [[ $1 != *.jsonl ]]; then sed 's/^[[:space:]]*//; s/[[:space:]]*$//' "$1" | cat -s; else
-        python -c 'import json, sys
-for line in sys.stdin.buffer:
-    text = json.loads(line)["text"]
-    sys.stdout.buffer.write("".join(f"{one.strip()}\n" for one in [*filter(str.strip, text.split("\n")), ""]).encode())' <"$1"
-    fi
-}
+documents() { python "$EXAMPLES/common/documents.py" ${ARTICLES:+--articles} "$1"; }
 case $SUBWORDS in
     byte-bpe) LEARN=("$OUT/dict.txt" python "$EXAMPLES/bert_pretraining/byte_bpe.py" learn "$OUT/tokenizer" "$SIZE")
         SPLIT=("$EXAMPLES/bert_pretraining/byte_bpe.py" split "$OUT/tokenizer") KEEP=$OUT/tokenizer ;;
@@ -68,7 +52,7 @@ esac
 apply() { python "${SPLIT[@]}" <"$OUT/documents/$1"; }
 for file in "${FILES[@]}"; do
     split=${file%%:*} && [[ $KIND == wikitext ]] && PREFIXES+=("--${split}pref" "${file#*:}") && continue
-    create "$OUT/documents/$split" "$([[ -n $ARTICLES ]] && echo articles || echo running)" "${file#*:}"
+    create "$OUT/documents/$split" documents "${file#*:}"
     create "${LEARN[@]}" "$OUT/documents/train"
     create "$OUT/symbols/$split" apply "$split" && PREFIXES+=("--${split}pref" "$OUT/symbols/$split")
 done

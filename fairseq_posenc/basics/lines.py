@@ -20,7 +20,6 @@ from typing import (
     List,
     Mapping,
     Optional,
-    Sequence,
     TextIO,
     Tuple,
     TypeVar,
@@ -45,24 +44,6 @@ _READERS: Dict[str, Callable[[Any], Any]] = {
     "unxz": lzma.open,
 }
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-
-
-def refuse_compressed(path: FilePath, start: bytes, readable: Iterable[str] = ()) -> Optional[str]:
-    """Refuse a compressed file.
-
-    Args:
-        start: its first bytes.
-        readable: the entries of :data:`COMPRESSED` that are no error.
-
-    Returns:
-        the one of *readable* that the file is, or None.
-    """
-    for command, pattern in COMPRESSED.items():
-        if re.match(pattern, start):
-            if command in readable:
-                return command
-            raise UsageError(f"{path}: is compressed; unpack it first: {command} {path}")
-    return None
 
 
 def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
@@ -100,11 +81,12 @@ def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
     try:
         with contextlib.ExitStack() as stack:
             raw: Any = stack.enter_context(open(path, "rb"))
-            command = refuse_compressed(path, raw.peek(16), _READERS)
-            lines: Iterable[bytes] = raw
-            if command:
-                unpacked = stack.enter_context(_READERS[command](raw))
-                lines = io.BufferedReader(unpacked)
+            start, lines = raw.peek(16), raw  # type: bytes, Iterable[bytes]
+            command = next((c for c, magic in COMPRESSED.items() if re.match(magic, start)), None)
+            if command in _READERS:
+                lines = io.BufferedReader(stack.enter_context(_READERS[command](raw)))
+            elif command:
+                raise UsageError(f"{path}: is compressed; unpack it first: {command} {path}")
             yield from decoded(lines, subject)
     except _DAMAGED as error:
         raise UsageError(f"{subject}: damaged ({error}); replace it") from error
@@ -141,21 +123,6 @@ def write_text(path: FilePath, flag: str = "") -> Iterator[TextIO]:
             binary = stack.enter_context(gzip.GzipFile("", "wb", LEVEL, binary, mtime=0))
             binary = stack.enter_context(io.BufferedWriter(binary, 1 << 16))
         yield stack.enter_context(io.TextIOWrapper(binary, "utf-8", newline="\n"))
-
-
-@contextlib.contextmanager
-def write_texts(paths: Sequence[FilePath]) -> Iterator[List[TextIO]]:
-    """Write several texts at once; see :func:`write_text`.
-
-    Raises:
-        UsageError: two are the same file, or one cannot be written.
-    """
-    places = [os.path.realpath(os.fspath(path)) for path in paths]
-    for number, path in enumerate(paths):
-        if places[number] in places[:number]:
-            raise UsageError(f"{path}: is given twice; each text needs a file of its own")
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(write_text(path)) for path in paths]
 
 
 def json_text(content: Mapping[str, Any]) -> str:

@@ -67,6 +67,19 @@ def add_commands(
         if each.run is not None:
             subparser.set_defaults(run=each.run, parser=subparser)
         declare(subparser, *each.arguments)
+        if each.run is not None:
+            subparser.usage = f"%(prog)s {_usage(subparser)}"
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """The required arguments of a command, so that its help fits on a screen."""
+    words, forms = ["[options]"], {"?": "[{}]", "+": "{} ...", argparse.REMAINDER: "[{} ...]"}
+    for action in parser._actions:
+        name = action.metavar or action.dest
+        if action.required or not action.option_strings:
+            form = forms.get(str(action.nargs), "{}").format(name)
+            words.append(" ".join([*action.option_strings[:1], form]))
+    return " ".join(words)
 
 
 def declare(parser: argparse.ArgumentParser, *arguments: Declare) -> None:

@@ -171,7 +171,8 @@ def opened(
     if settings.get("bpe") in (None, "", _DEFAULT):
         settings.pop("bpe", None)
     settings = {**overrides_of(folder), "bpe": BPE, "model_folder": folder.path, **settings}
-    data, file = settings.pop("data"), checkpoint_file.replace("model.pt", CHECKPOINT)
+    data = settings.pop("data")
+    file = CHECKPOINT if checkpoint_file == "model.pt" else checkpoint_file  # fairseq's default
     with in_one_line(folder.path, "pack the model again"):
         found = from_pretrained(folder.path, file, data, **settings)
     _check_head(folder, found["models"][0])

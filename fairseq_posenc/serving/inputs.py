@@ -54,11 +54,6 @@ def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Ten
     return torch.tensor(numbers + ([dictionary.eos()] if end else []), dtype=torch.long)
 
 
-def tokens_of(dictionary: Dictionary, numbers: Tensor) -> List[str]:
-    """The symbols of numbers (T,)."""
-    return [dictionary[number] for number in numbers.tolist()]
-
-
 def batches_by_tokens(
     lengths: Sequence[int], limit: int, groups: Optional[Sequence[int]] = None
 ) -> List[List[int]]:

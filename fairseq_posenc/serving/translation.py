@@ -7,7 +7,7 @@ import torch
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.serving.inputs import batches_by_tokens, load, numbers_of, tokens_of
+from fairseq_posenc.serving.inputs import batches_by_tokens, load, numbers_of
 from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.translate import Beam, Hardware, Hypothesis, Tokens
 
@@ -50,9 +50,8 @@ class FairseqEngine:
 
     def _hypothesis(self, found: Dict[str, Any]) -> Hypothesis:
         dictionary = self._task.target_dictionary
-        numbers = found["tokens"]
-        tokens = tokens_of(dictionary, numbers[numbers.ne(dictionary.eos())])
-        return Hypothesis(tokens, float(found["score"]))
+        numbers = [number for number in found["tokens"].tolist() if number != dictionary.eos()]
+        return Hypothesis([dictionary[number] for number in numbers], float(found["score"]))
 
 
 def engine_of(folder: ModelFolder, hardware: Hardware) -> FairseqEngine:

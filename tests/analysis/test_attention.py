@@ -6,14 +6,12 @@ import pytest
 import torch
 from support.helpers import VOCABULARY, build
 from support.masked_language_models import build as build_masked_lm
-from support.own_encodings import OWN
 
 from fairseq_posenc.analysis import attention as analysis
 from fairseq_posenc.attention import gated
 from fairseq_posenc.attention import softmax as softmax_attention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
-from fairseq_posenc.encodings import ENCODINGS
 from tests.analysis.test_positions import masked_lm_file, save, translation_file
 
 GAU = ("--layer", "gated", "--gau-key-size", "8", "--gau-normaliser", "softmax")
@@ -81,12 +79,11 @@ def test_figures_are_means_over_heads_and_sequences(folder):
         ("learned", []),
         ("tupe+t5", []),
         ("bert_ad", []),
-        ("own_layer+rotary", GAU),
-        ("own_layer", []),
+        ("shaw+rotary", GAU),
+        ("shaw", []),
     ],
 )
 def test_they_are_of_what_the_layers_attend_with(make, encoding, flags, folder, monkeypatch):
-    monkeypatch.setitem(ENCODINGS, "own_layer", OWN["own_layer"])
     _, path = make(folder, encoding, *flags)
     model, tokens = loaded(path, folder / "text")
     found = list(analysis.matrices(model, tokens))

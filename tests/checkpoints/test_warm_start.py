@@ -18,9 +18,8 @@ from support.helpers import (
     tiny,
 )
 from support.masked_language_models import tiny as masked_language_model
-from support.own_encodings import OWN
 
-from fairseq_posenc.encodings import ENCODINGS as registry
+from fairseq_posenc.encodings import ENCODINGS
 
 
 def stock(*flags):
@@ -119,7 +118,7 @@ def test_the_documentation_says_what_belongs_to_each_encoding():
     text = (ROOT / "docs" / "checkpoints.md").read_text().partition("### Which swaps keep what")[2]
     rows = re.findall(r"^\| (`.*`) \| (.*?) \|", text.partition("\n## ")[0], re.MULTILINE)
     said = {name: parts for names, parts in rows for name in re.findall(r"`(\w+)`", names)}
-    assert sorted(said) == sorted(registry)
+    assert sorted(said) == sorted(ENCODINGS)
     without = {name for name, _ in language_model("none").named_parameters()}
     for name, parts in said.items():
         own = {key for key, _ in language_model(name).named_parameters()} - without
@@ -136,17 +135,16 @@ def test_anything_else_that_is_missing_or_superfluous_still_fails(caplog):
         load(tiny("rotary"), dict(state, **{"encoder.something": torch.zeros(1)}), caplog)
 
 
-def test_layer_terms_survive_pruning(caplog, monkeypatch):
+def test_layer_terms_survive_pruning():
     """--encoder-layers-to-keep renumbers layers after the checkpoint was fitted to the model."""
-    monkeypatch.setitem(registry, "own_layer", OWN["own_layer"])
-    full = tiny("own_layer", "--encoder-layers", "3")
+    full = tiny("shaw", "--encoder-layers", "3")
     # fairseq wants both sides named, or drops the other one's layers altogether
     keep = ["--encoder-layers-to-keep", "0,2", "--decoder-layers-to-keep", "0,1"]
-    flags = ["--position-encoding", "own_layer", *TINY, "--encoder-layers", "3", *keep]
+    flags = ["--position-encoding", "shaw", *TINY, "--encoder-layers", "3", *keep]
     pruned = build("posenc_transformer", *flags)
     cfg = model_settings("posenc_transformer", *flags)
     pruned.load_state_dict(full.state_dict(), strict=True, model_cfg=cfg)
-    key = "self_attn.position_terms.own_layer.table.weight"
+    key = "self_attn.position_terms.shaw.key_table.weight"
     for new, old in ((0, 0), (1, 2)):
         assert torch.equal(
             pruned.state_dict()[f"encoder.layers.{new}.{key}"],

@@ -59,6 +59,7 @@ def test_help_needs_neither_pytorch_nor_fairseq_nor_a_second(words, broken):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert finished.returncode == 0 and finished.stderr == ""
     assert finished.stdout.startswith(" ".join(["usage: fairseq-posenc", *words]))
+    assert len(finished.stdout.splitlines()) <= 50  # a screen
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent < 1
 

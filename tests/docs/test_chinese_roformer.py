@@ -3,11 +3,10 @@
 import importlib.util
 import os
 import re
-import subprocess
 
 import pytest
 from support.commands import ROOT
-from support.recipes import environment
+from support.recipes import run_page
 
 for package in ("transformers", "tokenizers", "safetensors", "onnxruntime"):
     pytest.importorskip(package, reason="the page exchanges models with it")
@@ -26,17 +25,9 @@ def test_the_page_runs_as_printed(tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     if importlib.util.find_spec("rjieba") is None:
         (tmp_path / "rjieba.py").write_text(JIEBA)
-    found = subprocess.run(
-        ["bash", "-euc", "".join(script)],
-        cwd=tmp_path,
-        env={**environment(), "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
+    said = run_page(script, tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert '"valid_accuracy": "100"' in (tmp_path / "runs/chinese/tuned/train.log").read_text()
-    assert "\nbad\n" in found.stdout and found.stdout.count("largest difference from ") == 3
+    assert "\nbad\n" in said and said.count("largest difference from ") == 3
     texts, labels = (
         (tmp_path / "runs" / "chinese" / name).read_text(encoding="utf-8").splitlines()
         for name in ("own/test.tsv", "labels.tsv")

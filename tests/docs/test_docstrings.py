@@ -42,9 +42,3 @@ def test_examples_of_docstrings():
                 runner.run(test, out=reports.append)
     assert not runner.summarize(verbose=False).failed, "".join(reports)
     assert len(named) >= LEAST, sorted(named)
-
-
-def test_wrong_examples_are_found():
-    parser = doctest.DocTestParser()
-    test = parser.get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
-    assert doctest.DocTestRunner().run(test, out=lambda text: None).failed == 1

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -80,26 +79,6 @@ def test_every_architecture_is_listed():
         for start, choices in re.findall(r"`([a-z]\w+)(?:\{([\w,]+)\})?`", (cells + [""])[place]):
             listed |= {start + choice for choice in choices.split(",")}
     assert listed == {name for family in FAMILIES.values() for name in family.presets}
-
-
-def test_the_site_follows_links_of_the_repository():
-    links = pytest.importorskip("mkdocs") and module("links")
-    known = {"recipes/glue/README.md", "study.md", "recipes/study/README.md", "changelog.md"}
-    for own, link, expected in (
-        ("index.md", "../examples/glue/README.md#a", "recipes/glue/README.md#a"),
-        ("recipes/glue/README.md", "../../docs/study.md", "../../study.md"),
-        ("recipes/glue/README.md", "../study/README.md", "../study/README.md"),
-        ("changelog.md", "docs/study.md", "study.md"),
-        ("index.md", "../CHANGELOG.md", "changelog.md"),
-    ):
-        text = links.LINK.sub(
-            lambda found, own=own: links.site_link(found, own, known), f"[x]({link})"
-        )
-        assert text == f"[x]({expected})"
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
-    files = [SimpleNamespace(src_uri=place) for place in known]
-    text = "[a script](../scripts/setup.sh)\n```\n[a](b)\n```\n"
-    assert links.on_page_markdown(text, page, None, files) == "a script\n```\n[a](b)\n```\n"
 
 
 def test_the_site_has_formulas_without_scripts():

@@ -172,22 +172,6 @@ def test_the_rules_of_these_tests_are_those_of_the_papers(name, given, answer):
     assert OUTPUTS[name](given.split()) == answer.split()
 
 
-def test_lengths_and_families_that_a_task_has_not_are_refused():
-    def refused(name, method, *args):
-        with pytest.raises(UsageError) as error:
-            getattr(GENERATED_TASKS[name], method)(*args)
-        return str(error.value).partition("error: ")[2]
-
-    said = refused("modular_arithmetic", "check_lengths", [1, 4], "--lengths")
-    assert said == (
-        "--lengths 4: modular_arithmetic has the lengths 1, 3, 5, … (symbols of the formula)"
-    )
-    assert "at most 100" in refused("copy_unique", "check_lengths", [101], "--lengths")
-    assert "8, 9, 10, …" in refused("recall", "check_lengths", [7], "--lengths")
-    said = refused("counting", "check_family", "masked_lm", "--family")
-    assert said == "--family masked_lm: counting is for translation and language_modeling"
-
-
 def test_a_task_with_impossible_symbols_or_a_name_that_is_taken_is_refused():
     about = {"paper": "", "summary": "", "unit": ""}
     for symbol in (ANSWER, "<pad>", "<mask>", "a b", ""):

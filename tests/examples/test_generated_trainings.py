@@ -3,29 +3,17 @@
 import re
 
 import pytest
-from support.commands import run, succeed
+from support.commands import run, shape, succeed
 from support.made_up_tasks import TASKS_DIR, writing
 
 from fairseq_posenc.checkpoints.loader import load
 
+BLOCKS = ["--tokens-per-sample", "32", "--sample-break-mode", "eos"]
+LANGUAGES = ["--source-lang", "input", "--target-lang", "output"]
 TINY = {
-    "translation": [
-        *("--arch", "posenc_transformer", "--encoder-layers", "1", "--decoder-layers", "1"),
-        *("--encoder-embed-dim", "16", "--decoder-embed-dim", "16"),
-        *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
-        *("--encoder-ffn-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
-        *("--source-lang", "input", "--target-lang", "output"),
-    ],
-    "language_modeling": [
-        *("--arch", "posenc_lm", "--decoder-layers", "1", "--decoder-embed-dim", "16"),
-        *("--decoder-ffn-embed-dim", "16", "--decoder-attention-heads", "2"),
-        *("--tokens-per-sample", "32", "--sample-break-mode", "eos"),
-    ],
-    "masked_lm": [
-        *("--arch", "posenc_masked_lm", "--encoder-layers", "1", "--encoder-embed-dim", "16"),
-        *("--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2"),
-        *("--tokens-per-sample", "32", "--sample-break-mode", "eos"),
-    ],
+    "translation": ["--arch", "posenc_transformer", *shape(1, 16, 16, 2), *LANGUAGES],
+    "language_modeling": ["--arch", "posenc_lm", *shape(1, 16, 16, 2, "decoder"), *BLOCKS],
+    "masked_lm": ["--arch", "posenc_masked_lm", *shape(1, 16, 16, 2, "encoder"), *BLOCKS],
 }
 TRAINING = [
     *("--cpu", "--num-workers", "0", "--optimizer", "adam", "--lr", "0.01", "--batch-size", "16"),

@@ -3,14 +3,11 @@
 import re
 
 import pytest
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from support.commands import shape
 from support.language_models import PREPARE, TRAIN, wikitext
-from support.recipes import bash, check_flags, flags_of, succeed
+from support.recipes import bash, check_flags, flags_of, stub_arguments, succeed
 
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
-
-pytest_plugins = ["support.stub_programs"]
 
 TINY = [*shape(1, 16, 16, 2, "decoder"), "--num-workers", "0", "--lr", "0.01"]
 SMALL = ["--cpu", "--tokens-per-sample", "16", "--update-freq", "1"]
@@ -34,13 +31,10 @@ def test_words_are_prepared_trained_on_and_trained_further(tmp_path):
     assert losses[-1] < losses[0] and log.count("num_updates 6") >= 1
 
 
-def test_training_is_that_of_gpt3(tmp_path, stubs):
-    done = bash(TRAIN, "rotary", "data", "run", "--lr", "1", cwd=tmp_path, **stubs.variables)
-    assert done.returncode == 0, done.stderr
-    (called,) = stubs.called("fairseq-train")
-    flags = flags_of(called.split(" "))
+def test_training_is_that_of_gpt3(tmp_path):
+    (words,) = stub_arguments(TRAIN, "rotary", "data", "run", "--lr", "1", cwd=tmp_path)
     check_flags(
-        flags,
+        flags_of(words),
         "--arch roformer_lm_small --position-encoding rotary --task language_modeling "
         "--tokens-per-sample 2048 --sample-break-mode none --criterion cross_entropy "
         "--max-update 55000 --warmup-updates 550 --lr 1 --min-lr 6e-5 --lr-scheduler cosine "
@@ -55,12 +49,6 @@ def test_every_encoding_is_the_preset_of_its_name():
     named = {"learned": "learned", "t5": "t5bias", "alibi": "alibi", "shaw": "shaw"}
     for encoding, name in {**named, "transformer_xl": "transformer_xl"}.items():
         assert PRESETS[f"{name}_lm_small"] == {**small, "position_encoding": encoding}
-    assert {
-        "roformer_lm_small",
-        "roformer_lm_medium",
-        "gau_lm_small",
-        "performer_lm_enwik8",
-    } <= set(ARCH_CONFIG_REGISTRY)
 
 
 @pytest.mark.parametrize(

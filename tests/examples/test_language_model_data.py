@@ -97,9 +97,12 @@ def test_running_text_and_articles_in_subwords(subwords, tmp_path):
     assert (
         data / {"byte-bpe": "tokenizer/tokenizer.json"}.get(subwords, f"{subwords}.model")
     ).exists()
+
+
+def test_articles_become_lines(tmp_path):
+    pytest.importorskip("tokenizers", reason="an extra: byte-level BPE")
     for split in ("train", "valid"):
-        (tmp_path / f"{split}.jsonl").unlink()
         write(tmp_path / f"{split}.txt", SAMPLE * 20)
-    succeed(PREPARE, "subwords", ".", "articles", cwd=tmp_path, ARTICLES="1", **given)
-    text = (tmp_path / "articles" / "documents" / "train").read_text()
+    succeed(PREPARE, "subwords", ".", "out", cwd=tmp_path, ARTICLES="1", SIZE="264")
+    text = (tmp_path / "out" / "documents" / "train").read_text()
     assert text == "A an-b unk Part c\nB d\n" * 20

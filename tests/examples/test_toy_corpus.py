@@ -1,101 +1,17 @@
-"""The toy corpus: its German against tables and translations by hand, and the files it writes."""
+"""The toy corpus: its German against translations by hand, and the files it writes."""
 
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-from support.toy_grammar import (
-    ADJECTIVES,
-    ADVERBS,
-    NOUNS,
-    TOY,
-    VERBS,
-    Clause,
-    NounPhrase,
-    Pronoun,
-    Sentence,
-    conjugate_german,
-    toy,
-)
+from support.recipes import EXAMPLES, recipe_module
 
-# ---- German as a grammar book has it, independent of the generator
-
-# article + ending of the adjective, by gender or plural: nominative, accusative, dative, genitive
-AFTER_DER = {
-    "m": ["der e", "den en", "dem en", "des en"],
-    "f": ["die e", "die e", "der en", "der en"],
-    "n": ["das e", "das e", "dem en", "des en"],
-    "p": ["die en", "die en", "den en", "der en"],
-}
-AFTER_EIN = {
-    "m": ["ein er", "einen en", "einem en", "eines en"],
-    "f": ["eine e", "eine e", "einer en", "einer en"],
-    "n": ["ein es", "ein es", "einem en", "eines en"],
-}
-# nominative singular, accusative, dative, genitive, nominative plural, dative plural
-PARADIGMS = {
-    "man": ("m", "Mann Mann Mann Mannes Männer Männern"),
-    "boy": ("m", "Junge Jungen Jungen Jungen Jungen Jungen"),
-    "student": ("m", "Student Studenten Studenten Studenten Studenten Studenten"),
-    "bear": ("m", "Bär Bären Bären Bären Bären Bären"),
-    "teacher": ("m", "Lehrer Lehrer Lehrer Lehrers Lehrer Lehrern"),
-    "woman": ("f", "Frau Frau Frau Frau Frauen Frauen"),
-    "mother": ("f", "Mutter Mutter Mutter Mutter Mütter Müttern"),
-    "actress": (
-        "f",
-        "Schauspielerin Schauspielerin Schauspielerin Schauspielerin "
-        "Schauspielerinnen Schauspielerinnen",
-    ),
-    "child": ("n", "Kind Kind Kind Kindes Kinder Kindern"),
-    "girl": ("n", "Mädchen Mädchen Mädchen Mädchens Mädchen Mädchen"),
-    "hotel": ("n", "Hotel Hotel Hotel Hotels Hotels Hotels"),
-}
-PRESENT = {  # ich, du, er, wir, sie
-    "sleep": "schlafe schläfst schläft schlafen schlafen",
-    "work": "arbeite arbeitest arbeitet arbeiten arbeiten",
-    "dance": "tanze tanzt tanzt tanzen tanzen",
-    "see": "sehe siehst sieht sehen sehen",
-    "forget": "vergesse vergisst vergisst vergessen vergessen",
-    "carry": "trage trägst trägt tragen tragen",
-    "help": "helfe hilfst hilft helfen helfen",
-    "give": "gebe gibst gibt geben geben",
-    "invite": "lade lädst lädt laden laden",
-    "find": "finde findest findet finden finden",
-    "be": "bin bist ist sind sind",
-    "know": "weiß weißt weiß wissen wissen",
-}
-
-
-# ---- the tables of the generator against the grammar book
-
-
-@pytest.mark.parametrize("english", PARADIGMS)
-def test_nouns_and_articles_agree_in_gender_number_and_case(english):
-    gender, forms = PARADIGMS[english]
-    *singular, plural, dative_plural = forms.split()
-    noun, old = NOUNS[english], ADJECTIVES["old"]
-    for case in range(4):
-        for determiner, table in (("the", AFTER_DER), ("a", AFTER_EIN)):
-            article, ending = table[gender][case].split()
-            phrase = NounPhrase(noun, False, determiner, old)
-            assert phrase.german(case) == [article, "alt" + ending, singular[case]]
-        article, ending = AFTER_DER["p"][case].split()
-        expected = [article, "alt" + ending, dative_plural if case == 2 else plural]
-        assert NounPhrase(noun, True, "the", old).german(case) == expected
-    assert NounPhrase(noun, True, "bare", old).german(2) == ["alten", dative_plural]
-    assert NounPhrase(noun, True, "two", old).german(0) == ["zwei", "alte", plural]
-
-
-@pytest.mark.parametrize("english", PRESENT)
-def test_verbs_agree_with_their_subject(english):
-    verb = VERBS[english]
-    forms = [conjugate_german(verb.german, person, verb.changed_stem) for person in range(5)]
-    assert forms == PRESENT[english].split()
-
-
-# ---- whole sentences
-
+grammar, lexicon = (recipe_module("toy", name) for name in ("grammar", "lexicon"))
+Clause, NounPhrase = grammar.Clause, grammar.NounPhrase
+Pronoun, Sentence = grammar.Pronoun, grammar.Sentence
+ADJECTIVES, ADVERBS = lexicon.ADJECTIVES, lexicon.ADVERBS
+NOUNS, VERBS = lexicon.NOUNS, lexicon.VERBS
 HE, THEY, I = (  # noqa: E741
     Pronoun(2, "he him", "er ihn ihm"),
     Pronoun(4, "they them", "sie sie ihnen"),
@@ -184,18 +100,8 @@ def test_translations_by_hand(sentence, english, german):
     assert sentence.pair() == (english, german)
 
 
-# ---- what is left to draw
-
-
-def test_a_used_up_grammar_is_an_error(monkeypatch):
-    sentence = BY_HAND[0][0]
-    monkeypatch.setattr(toy.Sampler, "sentence", lambda self: sentence)
-    with pytest.raises(ValueError, match="only 1 sentences"):
-        toy.draw_pairs(2, seed=1)
-
-
 def run_script(*arguments):
-    command = [sys.executable, str(TOY / "corpus.py"), *map(str, arguments)]
+    command = [sys.executable, str(EXAMPLES / "toy" / "corpus.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -215,20 +121,10 @@ def test_files_have_the_sizes_asked_for_and_share_no_sentence(tmp_path):
     assert len(list((tmp_path / "a").iterdir())) == 6
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--train", "0"], "--train 0: must be 1 or more"),
-        (["--valid", "-3"], "--valid -3: must be 1 or more"),
-    ],
-)
-def test_wrong_sizes_are_one_line(tmp_path, arguments, message):
-    result = run_script(tmp_path / "out", *arguments)
-    assert result.returncode == 1 and result.stderr == message + "\n"
+def test_mistakes_are_one_line(tmp_path):
+    result = run_script(tmp_path / "out", "--train", "0")
+    assert (result.returncode, result.stderr) == (1, "--train 0: must be 1 or more\n")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
     (tmp_path / "out").write_text("mine")
     result = run_script(tmp_path / "out", "--train", "5", "--valid", "5", "--test", "5")
     assert result.returncode == 1 and result.stderr.count("\n") == 1

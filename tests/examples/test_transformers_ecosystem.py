@@ -2,13 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.commands import ROOT
-from support.recipes import EXAMPLES, environment
+from support.recipes import EXAMPLES, run_page
 
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: results that do not depend on the machine, and are on the page as well
@@ -29,15 +28,7 @@ def test_the_page_runs_as_printed(tmp_path):
     for name in ("examples", "fairseq_posenc"):
         (tmp_path / name).symlink_to(ROOT / name)
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    found = subprocess.run(
-        ["bash", "-euc", "".join(blocks)],
-        cwd=tmp_path,
-        env={**environment(), "PATH": programs, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
-    assert found.stdout.count("largest difference from LlamaForCausalLM") == 2
+    said = run_page(blocks, tmp_path, PATH=programs, PYTHONPATH=str(ROOT))
+    assert said.count("largest difference from LlamaForCausalLM") == 2
     for words in (*PRINTED, *(OF_LLAMA_CPP if has_llama else ())):
-        assert words in found.stdout and words in page, words
+        assert words in said and words in page, words

@@ -9,14 +9,13 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import time
 
 import pytest
 import sacrebleu
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from support.commands import ROOT
 from support.recipes import WMT14, bash, environment, succeed
+from support.waiting import until
 
 from fairseq_posenc.serving.words import words_of
 
@@ -156,13 +155,6 @@ def test_sgm_segments_in_order_as_plain_lines():
         assert read(broken).returncode == 1 and "cut off" in read(broken).stderr
 
 
-def train(data, folder, updates, *more):
-    flags = ["--cpu", "--max-tokens", 400, "--max-update", updates, "--save-interval-updates", 4]
-    return succeed(
-        "train.sh", "roformer_tiny", data, folder, *flags, *more, cwd=folder.parent, **SMALL
-    )
-
-
 def check_scores(data, folder):
     """The scores that evaluate.sh printed are those of the translations beside them."""
     texts, words = (lines(folder / f"hypotheses.{end}") for end in ("txt", "tok"))
@@ -179,46 +171,18 @@ def check_scores(data, folder):
     assert scores[:2] == [f"{name} BLEU {score:.2f}" for name, score in bleu.items()]
     assert f" = {sacrebleu.corpus_bleu(texts, [reference[0]]).score:.2f} " in scores[2]
     assert "tok:13a" in scores[2] and scores[3].startswith("chrF2") and scores[4].startswith("TER")
-    return sacrebleu.corpus_bleu(texts, [reference[0]]).score
 
 
 def test_training_is_resumed_averaged_and_scored(prepared, tmp_path):
     data, run = prepared / "out" / "data-bin", tmp_path / "run"
-    train(data, run, 6)
-    resumed = train(data, run, 10)
+    flags = ["--cpu", "--max-tokens", 400, "--save-interval-updates", 4, "--max-update"]
+    for updates in (6, 10):
+        given = ["roformer_tiny", data, run, *flags, updates]
+        resumed = succeed("train.sh", *given, cwd=tmp_path, **SMALL)
     assert "@ 6 updates" in resumed.stdout
     arguments = [data, run, "--cpu", "--max-len-b", 20]
     succeed("evaluate.sh", *arguments, cwd=tmp_path, AVERAGE="2")
     check_scores(data, run / "evaluate")
-
-
-@pytest.mark.slow
-def test_rehearsal(tmp_path):
-    """Many pairs from archives to scores; the training is killed and resumed."""
-    sides = [
-        ROOT.parent / "shared" / "data" / "multi30k" / f"train.{lang}" for lang in ("en", "de")
-    ]
-    real = sides[0].exists()
-    pairs = list(zip(*map(lines, sides)))[:20000] if real else list(sentence_pairs(20000, 1))
-    write_archives(tmp_path / "raw", pairs)
-    sized = {"SYMBOLS": "4000" if real else "120", "WORKERS": "2"}
-    done = prepare(tmp_path, **sized)
-    assert done.returncode == 0, done.stderr
-    data, run = tmp_path / "out" / "data-bin", tmp_path / "run"
-    given = ["--cpu", "--max-tokens", "1000", "--max-update", "200", "--lr", "2e-3"]
-    given += ["--warmup-updates", "50", "--save-interval-updates", "25", "--log-interval", "5"]
-    words = ["bash", str(WMT14 / "train.sh"), "roformer_tiny", str(data), str(run), *given]
-    with open(tmp_path / "log", "w") as log:
-        job = subprocess.Popen(words, env={**environment(), **SMALL}, stdout=log, stderr=log)
-        while not list(run.glob("checkpoint_*_75.pt")) and job.poll() is None:
-            time.sleep(0.1)
-        job.kill()  # bash has become fairseq-train
-        assert job.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
-    resumed = bash("train.sh", *words[2:], cwd=tmp_path, timeout=1800, **SMALL)
-    assert resumed.returncode == 0 and "num_updates: 200" in resumed.stdout, resumed.stderr
-    assert re.search(r"@ (75|100) updates", resumed.stdout)
-    succeed("evaluate.sh", data, run, "--cpu", "--max-len-b", 30, cwd=tmp_path, timeout=1800)
-    assert check_scores(data, run / "evaluate") > 0
 
 
 @pytest.mark.slow
@@ -295,9 +259,7 @@ def test_a_job_is_requeued_when_its_time_is_up_but_not_when_it_is_cancelled(
     )
     try:
         started = tmp_path / "calls.started"
-        deadline = time.monotonic() + 60
-        while not started.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(started.exists, seconds=60)
         call = started.read_text()
         job.send_signal(sent)
         assert job.wait(timeout=60) != 0

@@ -67,13 +67,6 @@ def test_continuations_are_scored_as_in_one_forward(model):
     assert found.log_probabilities == pytest.approx(whole, abs=1e-6)
 
 
-def test_the_most_probable_word_is_greedy(model):
-    best = most_probable(model, "the cat")
-    words = [" cat", " sleeps", f" {best}"]
-    found = zero_shot.score_continuations(model, [("the cat", word) for word in words])
-    assert [each.greedy for each in found] == [word.strip() == best for word in words]
-
-
 def test_a_long_context_loses_its_beginning(model):
     long = "cat sleeps " * 20
     (cut,) = zero_shot.score_continuations(model, [(long + "the", " cat")])
@@ -179,14 +172,12 @@ def test_the_two_accuracies_differ_by_length():
         ("lambada", "{", "is no JSON"),
         ("lambada", {"text": "word"}, "a single word"),
         ("lambada", {"body": "a b"}, "has no text"),
-        ("lambada", [1], "is not in the format of lambada"),
         ("hellaswag", {**ENTRIES["hellaswag"], "label": 2}, "expected a number from 0 to 1"),
         ("hellaswag", {**ENTRIES["hellaswag"], "label": ""}, "expected a number from 0 to 1"),
         ("hellaswag", {**ENTRIES["hellaswag"], "endings": ["a"]}, "at least two choices"),
         ("choices", {**ENTRIES["choices"], "choices": ["a", " "]}, "not empty"),
         ("arc", {**ENTRIES["arc"], "answerKey": "E"}, "answerKey 'E' is none of A, B"),
         ("piqa", {"goal": "a", "sol1": "b", "sol2": "c"}, "label None: expected a number"),
-        ("piqa", {**ENTRIES["piqa"], "goal": None}, "has no goal that is a str"),
         ("arc", {**ENTRIES["arc"], "question": "the"}, "has no choices that is a list"),
     ],
 )

@@ -43,18 +43,6 @@ def test_ratios_are_of_the_same_round():
     assert (other["ratio_q1"], other["ratio_q3"]) == pytest.approx((2.2, 2.6))
 
 
-def test_stock_against_stock_is_even(tmp_path, capsys):
-    archs = ["--archs", "transformer", "transformer", "transformer --encoder-layers 8"]
-    rows = rows_of(tmp_path, "--repeat", "5", *archs)
-    printed = capsys.readouterr().out
-    assert [row["job"] for row in rows] == ["training"] * 3 + ["generation"] * 3
-    for row in rows:
-        assert 0 < row["ratio_q1"] <= row["ratio"] <= row["ratio_q3"]
-        assert f"{row['median_ms']:.2f}" in printed and row["length"] == "9 7"
-    assert all(0.6 < row["ratio"] < 1.6 for row in rows[1::3]), rows
-    assert rows[2]["ratio"] > 1.6  # eight encoder layers for one
-
-
 def test_the_batch_is_padded_as_fairseq_pads():
     flags = ("--batch", "4", "--length", "16", "8", "--seed", "3")
     first, second = (subject(arch, *flags).sample for arch in ("transformer", "roformer_base"))

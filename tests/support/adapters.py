@@ -17,34 +17,32 @@ from fairseq_posenc.models.low_rank import _digest
 
 QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
+
+
+def _causal(name):
+    return lambda folder: checkpoint_of(folder, CAUSAL[name][1])
+
+
+def _translation(name):
+    return lambda folder: write_translation(folder, *TRANSLATION[name][1])
+
+
+def _masked(**settings):
+    return lambda folder: trained(folder, **settings)
+
+
 #: Models by name: what writes the base, its format, and what is adapted.
 ADAPTED = {
-    "llama": (lambda folder: checkpoint_of(folder, CAUSAL["llama"][1]), "hf-llama", QV),
-    "grouped": (lambda folder: checkpoint_of(folder, CAUSAL["grouped"][1]), "hf-llama", _LLAMA),
-    "neox": (lambda folder: checkpoint_of(folder, CAUSAL["share"][1]), "hf-gpt-neox", QV),
-    "ranks": (
-        lambda folder: checkpoint_of(folder, CAUSAL["neox"][1]),
-        "hf-gpt-neox",
-        "k_proj,q_proj,v_proj,out_proj,fc1",
-    ),
-    "bloom": (lambda folder: checkpoint_of(folder, CAUSAL["bloom"][1]), "hf-bloom", "k_proj,fc2"),
-    "gpt2": (
-        lambda folder: checkpoint_of(folder, CAUSAL["gpt2"][1]),
-        "hf-gpt2",
-        "v_proj,out_proj,fc1,fc2",
-    ),
-    "roberta": (
-        lambda folder: trained(folder, position_encoding="learned"),
-        "hf-roberta",
-        "q_proj,fc2",
-    ),
-    "modernbert": (
-        lambda folder: trained(folder, **MODERN),
-        "hf-modernbert",
-        "q_proj,k_proj,fc_gate",
-    ),
-    "bart": (lambda folder: write_translation(folder, *TRANSLATION["bart"][1]), "hf-bart", QV),
-    "t5": (lambda folder: write_translation(folder, *TRANSLATION["geglu"][1]), "hf-t5", QV),
+    "llama": (_causal("llama"), "hf-llama", QV),
+    "grouped": (_causal("grouped"), "hf-llama", _LLAMA),
+    "neox": (_causal("share"), "hf-gpt-neox", QV),
+    "ranks": (_causal("neox"), "hf-gpt-neox", "k_proj,q_proj,v_proj,out_proj,fc1"),
+    "bloom": (_causal("bloom"), "hf-bloom", "k_proj,fc2"),
+    "gpt2": (_causal("gpt2"), "hf-gpt2", "v_proj,out_proj,fc1,fc2"),
+    "roberta": (_masked(position_encoding="learned"), "hf-roberta", "q_proj,fc2"),
+    "modernbert": (_masked(**MODERN), "hf-modernbert", "q_proj,k_proj,fc_gate"),
+    "bart": (_translation("bart"), "hf-bart", QV),
+    "t5": (_translation("geglu"), "hf-t5", QV),
 }
 
 

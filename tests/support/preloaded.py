@@ -225,7 +225,6 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     logging.getLogger().handlers.clear()
-    sys.modules["quick_hydra"].hand_out()
     gc.set_threshold(200_000, 50, 50)  # a short process leaves little garbage
     os.chdir(request["folder"])
     os.environ.clear()

@@ -62,13 +62,6 @@ def error_of(function, *args):
     return message
 
 
-def commands(result):
-    """The commands that a dry run printed, as lists of words."""
-    assert result.returncode == 0, result.stderr
-    lines = [line for line in result.stdout.splitlines() if line.startswith("+ ")]
-    return [shlex.split(line[2:]) for line in lines]
-
-
 def flags_of(command):
     """Flags of a command and the values after them; a repeated flag keeps its last value."""
     flags = {}
@@ -76,16 +69,6 @@ def flags_of(command):
         if word.startswith("--"):
             flags[word] = None if following.startswith("--") else following
     return flags
-
-
-def trainings_in(found):
-    """Flags of the trainings among commands."""
-    return [flags_of(command) for command in found if command[0] == "fairseq-train"]
-
-
-def trainings(script, *arguments, cwd):
-    """Flags of the trainings that a script would run; its *arguments* may end in those after --."""
-    return trainings_in(commands(bash(script, "--dry-run", *arguments, cwd=cwd)))
 
 
 def check_flags(flags, expected):
@@ -129,3 +112,17 @@ def write(path, lines):
     """Write a text with line feeds and return its path."""
     path.write_bytes("".join(line + "\n" for line in lines).encode())
     return str(path)
+
+
+def run_page(blocks, folder, **variables):
+    """Run the blocks of a page one after the other in a folder; returns what they print."""
+    found = subprocess.run(
+        ["bash", "-euc", "".join(blocks)],
+        cwd=folder,
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert found.returncode == 0, found.stderr[-3000:]
+    return found.stdout

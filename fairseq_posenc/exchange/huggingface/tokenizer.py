@@ -213,7 +213,7 @@ def load(folder: str) -> Tokenizer:
     names.update({spelled(symbol): symbol for symbol in spaces})
     special.update({symbol: spelled(symbol) for symbol in spaces})
     if tokenizer.decoder is None:
-        tokenizer.decoder = import_extra("tokenizers", "tokenize").decoders.WordPiece(cleanup=False)
+        tokenizer.decoder = _package("tokenizers").decoders.WordPiece(cleanup=False)
 
     def split(line: str) -> List[str]:
         found = tokenizer.encode(line, add_special_tokens=False)
@@ -250,8 +250,12 @@ def special_names(files: Files, content: Mapping[str, Any]) -> List[str]:
     return [*marked, *files.special().values(), *RESERVED]
 
 
+def _package(module: str) -> Any:
+    return import_extra(module, "the tokens of transformers")
+
+
 def _from_json(files: Files) -> Any:
-    tokenizers, path = import_extra("tokenizers", "tokenize"), files.path("tokenizer.json")
+    tokenizers, path = _package("tokenizers"), files.path("tokenizer.json")
     content = _json(path)
     try:
         names = special_names(files, content)
@@ -267,7 +271,7 @@ def _from_json(files: Files) -> Any:
 
 def _word_pieces(files: Files) -> Any:
     """BERT's tokenizer, or RoFormer's: words of jieba that are in the vocabulary stay whole."""
-    tokenizers = import_extra("tokenizers", "tokenize")
+    tokenizers = _package("tokenizers")
     symbols, source = read_symbols(files)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     special = files.special()
@@ -286,8 +290,8 @@ def _word_pieces(files: Files) -> Any:
     splitters = tokenizers.pre_tokenizers
     tokenizer.pre_tokenizer = splitters.BertPreTokenizer()
     if words:
-        import_extra("rjieba", "tokenize")
-        roformer = import_extra("transformers.models.roformer.tokenization_utils", "tokenize")
+        _package("rjieba")
+        roformer = _package("transformers.models.roformer.tokenization_utils")
         words_of = roformer.JiebaPreTokenizer(numbers)
         tokenizer.pre_tokenizer = splitters.PreTokenizer.custom(words_of)
     return tokenizer

@@ -1,0 +1,65 @@
+"""Documents of a text: lines without spaces around, and an empty line between two documents.
+
+    python documents.py [--wikitext] [--articles] [--lowercase] FILE >OUT
+
+FILE.jsonl has a document as {"text": ...} in every line, and an empty line follows each; in another
+file, blank lines part documents. With --wikitext it is WikiText: a document is an article, and the
+marks of headings and of joined characters are taken away. With --articles each article is one line.
+"""
+
+import argparse
+import json
+import re
+import sys
+from typing import Iterator
+
+TITLE = re.compile(r"= (?!=).*[^=\s] =")
+HEADING = re.compile(r"(?:= )+(.*?)(?: =)+")
+
+
+def plain(line: str) -> str:
+    """A line of WikiText without its marks."""
+    line = HEADING.sub(r"\1", line) if HEADING.fullmatch(line) else line
+    return re.sub(r" @([-,.])@ ", r"\1", line).replace("<unk>", "unk")
+
+
+def lines_of(path: str, wikitext: bool) -> Iterator[str]:
+    """The lines, stripped; an empty one wherever another document begins."""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for line in file:
+            if path.endswith(".jsonl"):
+                yield from (one for one in json.loads(line)["text"].split("\n") if one.strip())
+                yield ""
+            elif wikitext:
+                if TITLE.fullmatch(line.strip()):
+                    yield ""
+                if line.strip():
+                    yield plain(line.strip())
+            else:
+                yield line
+
+
+def main() -> None:
+    """Print the documents."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file")
+    for flag in ("--wikitext", "--articles", "--lowercase"):
+        parser.add_argument(flag, action="store_true")
+    args = parser.parse_args()
+    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+    within, between = (" ", "\n") if args.articles else ("\n", "\n\n")
+    before = ""
+    for line in map(str.strip, lines_of(args.file, args.wikitext or args.articles)):
+        if line:
+            print(before, line.lower() if args.lowercase else line, sep="", end="")
+            before = within
+        elif before:
+            before = between
+    ends = before == between and args.file.endswith(".jsonl")
+    print(end=between if ends else "\n" if before else "")
+
+
+if __name__ == "__main__":
+    main()
