@@ -30,7 +30,6 @@ VISION = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-DEFAULT = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2"]  # before
 TO_XYZ = [
     [0.4124564, 0.3575761, 0.1804375],
     [0.2126729, 0.7151522, 0.0721750],
@@ -62,14 +61,6 @@ def distance(one, other, vision):
     return math.dist(lab(rgb_of(one), vision), lab(rgb_of(other), vision))
 
 
-def test_the_simulation_finds_what_colour_blind_readers_confuse():
-    pairs = list(itertools.combinations(DEFAULT, 2))
-    assert min(distance(*pair, "normal") for pair in pairs) > 20
-    for vision in ("protanopia", "deuteranopia"):
-        assert min(distance(*pair, vision) for pair in pairs) < 10
-    assert math.dist(lab([1, 1, 1], "normal"), (100, 0, 0)) < 0.1
-
-
 @pytest.mark.parametrize("vision", VISION)
 def test_colours_are_told_apart(vision):
     colors = figures.COLORS
@@ -97,7 +88,7 @@ def test_heat_maps_are_read_in_grey_and_centred_on_zero():
     assert figures.heat_limits(-8.0, -1.0) == {"vmin": -8.0, "vmax": -1.0}
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.svg", "a.pdf"])
+@pytest.mark.parametrize("name", ["a", "a.png", "a.svg", "a.pdf"])
 def test_a_figure_is_the_same_file_again_and_of_the_format_of_its_name(tmp_path, name):
     contents = []
     for _ in range(2):
@@ -107,7 +98,7 @@ def test_a_figure_is_the_same_file_again_and_of_the_format_of_its_name(tmp_path,
         figures.save_figure(figure, tmp_path / name)
         contents.append((tmp_path / name).read_bytes())
     assert contents[0] == contents[1]
-    if name == "a.png":
+    if name in ("a", "a.png"):
         assert struct.unpack(">II", contents[0][16:24]) == (600, 300)  # at 300 dpi
     else:
         start = {"a.svg": b"<?xml", "a.pdf": b"%PDF"}[name]

@@ -35,16 +35,8 @@ def test_both_log_formats_give_the_same_curves(log):
     curves = training.read_curves(log.splitlines(), "loss")
     assert curves.train == {10: 9.5, 20: 8.25}
     assert curves.valid == {20: 7.5, 40: 6.5}
-
-
-def test_other_metrics():
-    assert training.read_curves(JSON_LOG.splitlines(), "nll_loss").valid == {20: 7.0}
-    assert training.read_curves(SIMPLE_LOG.splitlines(), "bleu").valid == {40: 3.5}
-
-
-def test_early_updates_can_be_left_out():
-    curves = training.read_curves(SIMPLE_LOG.splitlines(), "loss", first=20)
-    assert curves == ({20: 8.25}, {20: 7.5, 40: 6.5})
+    assert training.read_curves(log.splitlines(), "loss", first=20).train == {20: 8.25}
+    assert training.read_curves(log.splitlines(), "nll_loss").valid[20] == 7.0
 
 
 def test_two_runs_make_one_picture(tmp_path):
@@ -82,16 +74,6 @@ def test_means_and_ranges_make_one_picture(tmp_path):
     output = tmp_path / "curves.png"
     training.draw({"a": [first, second], "b": [bare, bare]}, "loss", output)
     assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a", b"\x89PNG")],
-)
-def test_the_name_chooses_the_format(tmp_path, name, start):
-    curves = training.read_curves(SIMPLE_LOG.splitlines(), "loss")
-    training.draw({"a": [curves]}, "loss", tmp_path / name)
-    assert (tmp_path / name).read_bytes().startswith(start)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
         ("text8", b"only letters\n" * 10, "byte 0x0a at 12 is not in text8"),
         ("text8", b"few", "has 3 bytes, too few to split"),
     ],
+    ids=["compressed", "another byte", "short"],  # a compressed text has the time in it
 )
 def test_other_files_are_refused(tmp_path, kind, content, message, capsys):
     (tmp_path / "file").write_bytes(content)

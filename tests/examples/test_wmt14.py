@@ -9,11 +9,13 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import time
 
 import pytest
 import sacrebleu
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from support.commands import ROOT
 from support.recipes import WMT14, bash, environment, succeed
 from support.waiting import until
 
@@ -171,6 +173,7 @@ def check_scores(data, folder):
     assert scores[:2] == [f"{name} BLEU {score:.2f}" for name, score in bleu.items()]
     assert f" = {sacrebleu.corpus_bleu(texts, [reference[0]]).score:.2f} " in scores[2]
     assert "tok:13a" in scores[2] and scores[3].startswith("chrF2") and scores[4].startswith("TER")
+    return sacrebleu.corpus_bleu(texts, [reference[0]]).score
 
 
 def test_training_is_resumed_averaged_and_scored(prepared, tmp_path):
@@ -183,6 +186,35 @@ def test_training_is_resumed_averaged_and_scored(prepared, tmp_path):
     arguments = [data, run, "--cpu", "--max-len-b", 20]
     succeed("evaluate.sh", *arguments, cwd=tmp_path, AVERAGE="2")
     check_scores(data, run / "evaluate")
+
+
+@pytest.mark.slow
+def test_rehearsal(tmp_path):
+    """Many pairs from archives to scores; the training is killed and resumed."""
+    sides = [
+        ROOT.parent / "shared" / "data" / "multi30k" / f"train.{lang}" for lang in ("en", "de")
+    ]
+    real = sides[0].exists()
+    pairs = list(zip(*map(lines, sides)))[:20000] if real else list(sentence_pairs(20000, 1))
+    write_archives(tmp_path / "raw", pairs)
+    sized = {"SYMBOLS": "4000" if real else "120", "WORKERS": "2"}
+    done = prepare(tmp_path, **sized)
+    assert done.returncode == 0, done.stderr
+    data, run = tmp_path / "out" / "data-bin", tmp_path / "run"
+    given = ["--cpu", "--max-tokens", "1000", "--max-update", "200", "--lr", "2e-3"]
+    given += ["--warmup-updates", "50", "--save-interval-updates", "25", "--log-interval", "5"]
+    words = ["bash", str(WMT14 / "train.sh"), "roformer_tiny", str(data), str(run), *given]
+    with open(tmp_path / "log", "w") as log:
+        job = subprocess.Popen(words, env={**environment(), **SMALL}, stdout=log, stderr=log)
+        while not list(run.glob("checkpoint_*_75.pt")) and job.poll() is None:
+            time.sleep(0.1)
+        job.kill()  # bash has become fairseq-train
+        assert job.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
+    resumed = bash("train.sh", *words[2:], cwd=tmp_path, timeout=1800, **SMALL)
+    assert resumed.returncode == 0 and "num_updates: 200" in resumed.stdout, resumed.stderr
+    assert re.search(r"@ (75|100) updates", resumed.stdout)
+    succeed("evaluate.sh", data, run, "--cpu", "--max-len-b", 30, cwd=tmp_path, timeout=1800)
+    assert check_scores(data, run / "evaluate") > 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.causal_checkpoints import EXPRESSED, WORDS, checkpoint_of
 from support.conversion import convert
+from support.vocabularies import learn_pieces
 
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
@@ -46,16 +47,8 @@ def test_texts_are_tokenised_and_continued_alike(name, transformers, tmp_path):
 
 def test_raw_text_is_split_and_computed_as_in_fairseq(transformers, tmp_path):
     """Symbols of the subwords that dict.txt lacks are <unk>, and never written."""
-    module = pytest.importorskip("sentencepiece", reason="learns the subwords")
     texts = ["a cab had a bad dab", "bad cad", "a hag bags a cab", "dada"]
-    (tmp_path / "train").write_text("\n".join(texts * 9) + "\n", encoding="utf-8")
-    module.SentencePieceTrainer.train(
-        input=str(tmp_path / "train"),
-        model_prefix=str(tmp_path / "m"),
-        vocab_size=14,
-        minloglevel=2,
-    )
-    file = str(tmp_path / "m.model")
+    file = str(learn_pieces(tmp_path / "m", texts * 9, vocab_size=14))
     preparation = Preparation(Text(subwords="sentencepiece", subword_file=file))
     lines = [preparation.source(text) for text in texts]
     lacking = lines[2][-1]
@@ -106,24 +99,15 @@ TINY_LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+LLAMA3 = {
+    **{"rope_type": "llama3", "original_max_position_embeddings": 16},
+    **{"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+}
 THEIRS = {
     "llama": ("hf-llama", "Llama", TINY_LLAMA),
     "tied": ("hf-llama", "Llama", {**TINY_LLAMA, "tie_word_embeddings": True}),
     "biases": ("hf-llama", "Llama", {**TINY_LLAMA, "attention_bias": True, "hidden_act": "relu"}),
-    "scaled": (
-        "hf-llama",
-        "Llama",
-        {
-            **TINY_LLAMA,
-            "rope_scaling": {
-                "rope_type": "llama3",
-                "factor": 4.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 16,
-            },
-        },
-    ),
+    "scaled": ("hf-llama", "Llama", {**TINY_LLAMA, "rope_scaling": LLAMA3}),
     "neox": (
         "hf-gpt-neox",
         "GPTNeoX",

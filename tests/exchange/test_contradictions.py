@@ -97,12 +97,6 @@ def test_tensors_of_other_sizes_and_names(tmp_path, out, name, tensor, size, wor
     refuses([tensor, words], "import", name, source, out)
 
 
-def test_one_segment_for_all_tokens_has_one_row(tmp_path, out):
-    source = SOURCES["hf-roberta"](tmp_path / "source", type_vocab_size=1)
-    words = ["token_type_embeddings.weight has size 2 x 16", "type_vocab_size 1 requires 1 x 16"]
-    refuses(words, "import", "hf-roberta", source, out)
-
-
 def test_an_entry_under_its_other_name_is_read(tmp_path, out):
     source = SOURCES["hf-bloom"](tmp_path / "source")
     convert("import", "hf-bloom", source, out)

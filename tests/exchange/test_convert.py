@@ -8,13 +8,12 @@ import sys
 import pytest
 import torch
 from support.conversion import SYMBOLS, convert, load, refuses, write_folder
+from support.foreign_models import OURS
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import reader as vocabularies
-
-SPECIAL = dict(zip(vocabularies.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
 
 
 @pytest.fixture
@@ -48,8 +47,7 @@ class TestDictionary:
         refuses(["vocab.txt", *words], "import", "hf-roformer", source, out)
 
     def test_other_names_of_special_symbols(self, tmp_path, out):
-        renamed = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>"}
-        symbols = [renamed.get(symbol, symbol) for symbol in SYMBOLS]
+        symbols = [OURS.get(symbol, symbol) if symbol != "[MASK]" else symbol for symbol in SYMBOLS]
         source = write_folder(tmp_path / "source", symbols=symbols)
         names = {"cls_token": "<s>", "sep_token": {"content": "</s>"}, "pad_token": "<pad>"}
         settings = json.dumps({**names, "unk_token": "<unk>"})
@@ -183,13 +181,6 @@ class TestRefused:
         refuses([str(file), "give the folder"], "import", "hf-roformer", file, tmp_path / "out")
         words = [str(tmp_path / "none"), "config.json"]
         refuses(words, "import", "hf-roformer", tmp_path / "none", tmp_path / "out")
-
-    def test_export_of_what_is_not_ours(self, folder, tmp_path, out):
-        path = tmp_path / "checkpoint.pt"
-        refuses([str(path)], "export", "hf-roformer", path, out)
-        torch.save({"args": None, "cfg": {"model": {"_name": "transformer"}}, "model": {}}, path)
-        words = ["not a masked language model", "transformer", "posenc_masked_lm"]
-        refuses(words, "export", "hf-roformer", path, out)
 
     def test_export_without_its_dictionary(self, folder, tmp_path, out):
         convert("import", "hf-roformer", folder, out)

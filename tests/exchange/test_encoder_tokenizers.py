@@ -3,7 +3,6 @@
 Each tokenizer is read by the automatic class, and its batch goes into the model as it is.
 """
 
-import json
 import random
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from fairseq.data import Dictionary
 from support.conversion import convert
 from support.foreign_models import MODERN, trained
+from support.vocabularies import learn_pieces, save_tokenizer
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
@@ -35,12 +35,7 @@ TEST += ["<s> ba", "</s>", "ba <pad>", "<unk>be", "ba <mask> be", "[CLS] ba [SEP
 
 
 def unigram(folder):
-    module = pytest.importorskip("sentencepiece", reason="learns the subwords")
-    (folder / "train").write_text("\n".join(TRAIN) + "\n", encoding="utf-8")
-    module.SentencePieceTrainer.train(
-        input=str(folder / "train"), model_prefix=str(folder / "m"), vocab_size=50, minloglevel=2
-    )
-    return "sentencepiece", folder / "m.model"
+    return "sentencepiece", learn_pieces(folder / "m", TRAIN, vocab_size=50)
 
 
 def byte_pairs(folder):
@@ -48,9 +43,7 @@ def byte_pairs(folder):
     made = tokenizers.ByteLevelBPETokenizer()
     made.train_from_iterator(TRAIN, 300, show_progress=False, special_tokens=SPECIAL[::-1])
     made.add_tokens(["   ", "  "])  # as ModernBERT's and GPT-NeoX's have them
-    made.save(str(folder / "tokenizer.json"))
-    roles = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), SPECIAL))
-    (folder / "tokenizer_config.json").write_text(json.dumps(roles))
+    save_tokenizer(folder, made)
     return "transformers", folder
 
 

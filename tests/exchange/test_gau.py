@@ -3,23 +3,13 @@
 import pytest
 import torch
 from conftest import SHARED
-from support.conversion import (
-    SYMBOLS,
-    convert,
-    linear,
-    load,
-    read_symbols,
-    reference_folder,
-)
+from support.conversion import SYMBOLS, convert, linear, load, read_symbols, reference_folder
 from support.foreign_models import assert_stored_logits, gau_weights, write_gau
 
 from fairseq_posenc.exchange.released_formulas import gated_layer
 
 CLASSIFIER = {"architectures": ["GAUAlphaForSequenceClassification"], "summary_type": "first"}
-WORDS = "gau_alpha.embeddings.word_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
-
-
 NORMALISERS = ("softmax_plus", "softmax", "squared_relu")
 
 

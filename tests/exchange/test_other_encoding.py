@@ -87,10 +87,3 @@ def test_an_architecture_registered_elsewhere_is_known_by_its_parameters(saved, 
     torch.save(checkpoint, tmp_path / "elsewhere.pt")
     said = message(flags_with, str(tmp_path / "elsewhere.pt"), "none")
     assert f"is a model {name}; it has to be" in said
-
-
-def test_models_of_other_kinds_are_refused(tmp_path):
-    path = tmp_path / "lstm.pt"
-    torch.save({"model": {}, "cfg": {"model": Namespace(_name="lstm", arch="lstm")}}, path)
-    said = message(flags_with, str(path), "rotary")
-    assert said.startswith(f"{path}: is a model lstm; it has to be one of posenc_transformer or")

@@ -10,10 +10,7 @@ TIED = {"tie_word_embeddings": True}
 UNTIED = {"tie_word_embeddings": False}
 HALF = {"partial_rotary_factor": 0.5}
 FULL = "full_attention"
-GAU_CLASSIFIER = {
-    "architectures": ["GAUAlphaForSequenceClassification"],
-    "summary_type": "first",
-}
+GAU_CLASSIFIER = {"architectures": ["GAUAlphaForSequenceClassification"], "summary_type": "first"}
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
 #: A format, entries of config.json that are changed, and words of the refusal.
 CONFIGS = [
@@ -28,13 +25,31 @@ CONFIGS = [
     ("hf-roformer", {"num_hidden_layers": 1}, ["unexpected tensor", "15 more"]),
     ("hf-roformer", {"embedding_size": 8}, ["embedding_size is 8", "16 columns"]),
     ("hf-roformer", {"num_attention_heads": 3}, ["num_attention_heads is 3", "hidden_size, 16"]),
+    ("hf-roformer", {"num_attention_heads": 0}, ["num_attention_heads is 0", "above 0"]),
+    ("hf-roformer", {"hidden_size": -16}, ["hidden_size is -16", "above 0"]),
+    ("hf-roformer", {"hidden_size": 16.0}, ["hidden_size is 16.0", "whole number"]),
+    ("hf-roformer", {"num_hidden_layers": True}, ["num_hidden_layers is True"]),
+    ("hf-roformer", {"embedding_size": "sixteen"}, ["embedding_size is 'sixteen'"]),
+    ("hf-roformer", {"vocab_size": 99}, ["vocab_size is 99", "11 rows"]),
+    ("hf-roformer", {"type_vocab_size": "2"}, ["type_vocab_size is '2'"]),
+    ("hf-roformer", {"max_position_embeddings": -1}, ["max_position_embeddings is -1"]),
+    ("hf-roformer", {"layer_norm_eps": "tiny"}, ["layer_norm_eps is 'tiny'"]),
+    ("hf-roformer", {"hidden_dropout_prob": 3}, ["hidden_dropout_prob is 3", "0 to 1"]),
+    ("hf-roformer", {"num_hidden_layers": 10**7}, ["num_hidden_layers is 10000000", "tensors"]),
+    ("hf-roformer", {"hidden_size": 10**9}, ["hidden_size is 1000000000", "rows or columns"]),
+    ("hf-roformer", {"intermediate_size": 10**9}, ["intermediate_size is 1000000000"]),
+    ("hf-roformer", {"type_vocab_size": 10**9}, ["type_vocab_size is 1000000000"]),
+    ("hf-roformer", {"is_decoder": "no"}, ["is_decoder is 'no'", "true or false"]),
+    ("hf-roformer", {"hidden_act": ["gelu"]}, ["hidden_act ['gelu']"]),
+    ("hf-roformer", {"model_type": ["roformer"]}, ["model_type is ['roformer']"]),
+    ("hf-roformer", {"architectures": []}, ["architecture []"]),
+    ("hf-roformer", {"architectures": [3]}, ["architecture 3"]),
+    ("hf-roformer", {"tie_word_embeddings": "no"}, ["tie_word_embeddings is 'no'"]),
     ("roformer-v2", {"model_type": "gau_alpha"}, ["model_type is 'gau_alpha'", "'roformer'"]),
     ("roformer-v2", {"architectures": ["RoFormerForCausalLM"]}, ["CausalLM", "MaskedLM"]),
     ("roformer-v2", {"is_decoder": True}, ["is_decoder True"]),
     ("roformer-v2", {"add_cross_attention": True}, ["add_cross_attention"]),
     ("roformer-v2", {"embedding_size": 8}, ["embedding_size 8", "16"]),
-    ("roformer-v2", {"hidden_act": "mish"}, ["hidden_act 'mish'", "relu"]),
-    ("roformer-v2", {"num_hidden_layers": 1}, ["unexpected tensor", "5 more"]),
     ("gau-alpha", {"model_type": "roformer"}, ["model_type is 'roformer'", "'gau_alpha'"]),
     ("gau-alpha", {"architectures": ["GAUAlphaForMultipleChoice"]}, ["MultipleChoice"]),
     ("gau-alpha", {"normalization": "relu"}, ["normalization relu", "softmax_plus, softmax, sq"]),
@@ -56,6 +71,7 @@ CONFIGS = [
     ("gau-alpha", {**GAU_CLASSIFIER, "summary_use_proj": True}, ["summary_use_proj True"]),
     ("gau-alpha", {**GAU_CLASSIFIER, "summary_activation": "tanh"}, ["summary_activation tanh"]),
     ("hf-roberta", {"pad_token_id": 1}, ["pad_token_id is 1", "<pad> as number 0"]),
+    ("hf-roberta", {"type_vocab_size": 1}, ["2 x 16", "type_vocab_size 1 requires 1 x 16"]),
     ("hf-roberta", {"hidden_act": "relu"}, ["hidden_act is relu", "GELU"]),
     ("hf-roberta", {"is_decoder": True}, ["is_decoder"]),
     ("hf-roberta", {"max_position_embeddings": 1}, ["max_position_embeddings is 1", "is left"]),

@@ -22,15 +22,19 @@ from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.exchange.huggingface import roformer_names
 from fairseq_posenc.exchange.huggingface.roformer_names import sine_table
 from fairseq_posenc.layers.heads import SpanBoundaryHead
+from fairseq_posenc.models.language_model import LanguageModel
 
 TABLE = "roformer.encoder.embed_positions.weight"
+UNTIED = {"tie_word_embeddings": False}
 # class of transformers, what differs from CONFIG, the head on our side
 VARIANTS = [
     ("RoFormerForMaskedLM", {}, None),
     ("RoFormerForMaskedLM", {"rotary_value": True}, None),
     ("RoFormerForMaskedLM", {"embedding_size": 8, "hidden_act": "relu"}, None),
-    ("RoFormerForMaskedLM", {"tie_word_embeddings": False, "hidden_act": "gelu_new"}, None),
+    ("RoFormerForMaskedLM", {**UNTIED, "hidden_act": "gelu_new"}, None),
     ("RoFormerForCausalLM", {"is_decoder": True, "embedding_size": 24}, None),
+    ("RoFormerForCausalLM", {"is_decoder": True}, None),
+    ("RoFormerForCausalLM", {"is_decoder": True, **UNTIED, "rotary_value": True}, None),
     (
         "RoFormerForSequenceClassification",
         {"num_labels": 3, "type_vocab_size": 4},
@@ -62,6 +66,12 @@ def test_there_and_back(transformers, tmp_path, capsys, name, config, head):
     real = slice(None) if want.dim() == 2 else ids.ne(0)
     torch.testing.assert_close(have[real], want[real], atol=2e-5, rtol=1e-4)
     model, _ = load(ours)
+    language_model = "is_decoder" in config and "embedding_size" not in config
+    assert isinstance(model, LanguageModel) == language_model
+    if language_model:
+        layer = model.decoder.output_projection
+        assert (layer.weight is model.decoder.embed_tokens.weight) == ("rotary_value" not in config)
+        return
     assert (head in model.classification_heads) or (head in model.token_heads) or head is None
     assert model.args.causal == (name == "RoFormerForCausalLM")
 

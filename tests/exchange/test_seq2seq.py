@@ -12,7 +12,6 @@ from support.translations import EXPRESSED, NORMS_FIRST, SHARED, WORDS, write_tr
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.huggingface.seq2seq.classes import marian_sinusoids
 from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES
 from fairseq_posenc.exchange.kinds import PAD, TRANSLATION
 from fairseq_posenc.serving.translate import Beam
@@ -150,12 +149,6 @@ def test_their_models_compute_the_same_here(name, transformers, tmp_path, capsys
     want = theirs(input_ids=order[source], decoder_input_ids=inputs).logits[..., order]
     got = ours(source, torch.tensor([50, 50]), target)[0]
     torch.testing.assert_close(got, want, atol=3e-5, rtol=1e-4)
-
-
-def test_marians_sinusoids_are_those_of_the_class(transformers):
-    config = transformers.MarianConfig(vocab_size=9, **SIZES)
-    table = transformers.MarianMTModel(config).model.encoder.embed_positions.weight
-    torch.testing.assert_close(marian_sinusoids(64, 32), table.detach(), atol=1e-6, rtol=0)
 
 
 @torch.no_grad()

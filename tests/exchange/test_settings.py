@@ -9,20 +9,20 @@ import pytest
 import torch
 from support.conversion import convert, load, refuses
 from support.foreign_models import SOURCES, trained
+from support.own_extensions import registries_as_before
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.configuration.fields import computing_fields
-from fairseq_posenc.encodings import ENCODINGS, register_encoding
+from fairseq_posenc.encodings import register_encoding
 from fairseq_posenc.encodings.base import SharedBias
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.roformer import RoFormerExporter
 from fairseq_posenc.exchange.huggingface.roformer_names import ADAPTED, entries_for, settings_of
-from fairseq_posenc.flags import registry
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers import norms
-from fairseq_posenc.layers.norms import NORMS, register_norm
+from fairseq_posenc.layers.norms import register_norm
 from fairseq_posenc.models.masked_lm import MASKED_LM
 
 FIELDS = {field.name: field for field in dataclasses.fields(MASKED_LM.dataclass)}
@@ -82,40 +82,23 @@ class GainFlags:
 
 
 class GainNorm(norms.LayerNorm):
-    """A layer norm times a constant."""
-
-    def __init__(self, channels, options):
-        super().__init__(channels, options)
-        self.gain = options.own_gain
-
-    def forward(self, x):
-        return self.gain * super().forward(x)
+    """A norm with flags of its own."""
 
 
 class Constant(SharedBias):
-    """A bias that is the same everywhere."""
-
-    def __init__(self, options, stack):
-        super().__init__(options, stack)
-        self.gain = options.own_gain
-
-    def forward(self, query_positions, key_positions):
-        return self.gain * torch.ones(query_positions.size(0), 1, query_positions.size(1), 1)
+    """An encoding with flags of its own."""
 
 
 @pytest.fixture(params=["norm", "position_encoding"])
 def own(request):
     """A norm or an encoding with flags of its own, registered while the test runs."""
-    if request.param == "norm":
-        register_norm("own_gain_norm", paper="", summary="", flags=GainFlags)(GainNorm)
-        yield {"norm": "own_gain_norm"}
-        del NORMS["own_gain_norm"]
-    else:
-        register_encoding("own_constant", paper="", summary="", flags=GainFlags)(Constant)
-        yield {"position_encoding": "rotary+own_constant"}
-        del ENCODINGS["own_constant"]
-    for declare_again in registry.listeners:
-        declare_again()
+    with registries_as_before():
+        if request.param == "norm":
+            register_norm("own_gain_norm", paper="", summary="", flags=GainFlags)(GainNorm)
+            yield {"norm": "own_gain_norm"}
+        else:
+            register_encoding("own_constant", paper="", summary="", flags=GainFlags)(Constant)
+            yield {"position_encoding": "rotary+own_constant"}
 
 
 def changed(path, **settings):

@@ -8,6 +8,7 @@ import pytest
 from fairseq.data import Dictionary
 from support.conversion import convert, refuses
 from support.translations import EXPRESSED, write_translation
+from support.vocabularies import learn_pieces, save_tokenizer
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.huggingface.tokenizers.sentencepiece_file import read_pieces
@@ -49,18 +50,13 @@ TRAIN, TEST = lines_of(1, 400), [*lines_of(1, 450)[400:], *lines_of(2, 150), *OD
 def subwords(tmp_path_factory):
     """The file of the subwords of a kind, learned from TRAIN once."""
     folder = tmp_path_factory.mktemp("subwords")
-    (folder / "train").write_text("\n".join(TRAIN) + "\n", encoding="utf-8")
 
     def sentencepiece(kind, **more):
-        module = pytest.importorskip("sentencepiece", reason="learns the subwords")
-        name = "-".join([kind, *more])
-        if not (folder / f"{name}.model").exists():
-            flags = {"vocab_size": 90, "character_coverage": 1.0, "minloglevel": 2, **more}
-            prefix = str(folder / name)
-            module.SentencePieceTrainer.train(
-                input=str(folder / "train"), model_prefix=prefix, model_type=kind, **flags
-            )
-        return folder / f"{name}.model"
+        prefix = folder / "-".join([kind, *more])
+        if not prefix.with_suffix(".model").exists():
+            flags = {"vocab_size": 90, "character_coverage": 1.0, "model_type": kind, **more}
+            learn_pieces(prefix, TRAIN, **flags)
+        return prefix.with_suffix(".model")
 
     def merges():
         learn = pytest.importorskip("subword_nmt.learn_bpe", reason="learns the merges")
@@ -72,11 +68,7 @@ def subwords(tmp_path_factory):
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
         made.train_from_iterator(TRAIN, 330, show_progress=False, special_tokens=special, **more)
         made.add_tokens(list(spaces))
-        (folder / name).mkdir(exist_ok=True)
-        made.save(str(folder / name / "tokenizer.json"))
-        roles = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
-        named = ", ".join(f'"{role}_token": "{name}"' for role, name in roles.items())
-        (folder / name / "tokenizer_config.json").write_text(f"{{{named}}}")
+        save_tokenizer(folder / name, made)
         return folder / name
 
     def bytes_of_gpt2():

@@ -92,12 +92,8 @@ def test_a_sentence_piece_model_in_a_tokenizer_json(tmp_path):
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, **names)
     fast.save_pretrained(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
-    content["truncation"] = {
-        "direction": "Right",
-        "max_length": 3,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
+    limit = {"max_length": 3, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
+    content["truncation"] = limit
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     theirs = fast.tokenize
     ours = list(map(load(str(tmp_path)).split, LINES))

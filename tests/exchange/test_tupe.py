@@ -144,9 +144,8 @@ def test_a_wrong_head_is_found(tmp_path, out, monkeypatch, part):
 def test_constants_that_became_flags(tmp_path, out, args, flags):
     state = released()
     if "rel_pos_bins" in args:
-        state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(17, 2)
-        if args["rel_pos_bins"] == 32:
-            state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(33, 2)
+        rows = args["rel_pos_bins"] + 1
+        state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(rows, 2)
     state["decoder.sentence_encoder.pos.weight"] = torch.randn(61, 16)
     path = write(tmp_path / "source", state, args)
     convert("import", "tupe", path, out, "--verify")
