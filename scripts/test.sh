@@ -19,12 +19,13 @@ scripts/setup.sh --tests "$VENV"
 PATH=$VENV/bin:$PATH
 
 # What Snakemake needs contradicts what fairseq needs, so it has an environment of its own.
-export SNAKEMAKE=$VENV/snakemake/bin/snakemake
-if [[ ! -x $SNAKEMAKE ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+OWN=$VENV/snakemake/bin/snakemake
+if [[ -z ${SNAKEMAKE:-} && ! -x $OWN ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     python -m venv "$VENV/snakemake"
     "$VENV/snakemake/bin/pip" install --quiet snakemake ||
         echo "test.sh: Snakemake cannot be installed; the tests of studies are skipped" >&2
 fi
+[[ -n ${SNAKEMAKE:-} || ! -x $OWN ]] || export SNAKEMAKE=$OWN
 
 # Two processes of one thread each: faster than one process of two for models this small.
 export OMP_NUM_THREADS=1
