@@ -1,7 +1,6 @@
 """The flags that say how a model's text was prepared."""
 
 import argparse
-import os
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import argument, several, switch
@@ -70,9 +69,10 @@ def _packed(folder: str, given: Text) -> Text:
     languages = Text(source_lang=given.source_lang, target_lang=given.target_lang)
     if given != languages:
         raise UsageError(f"--text-of {folder}: says how text was prepared; drop the other flags")
-    text = read_model_folder(folder, "--text-of").text
+    packed = read_model_folder(folder, "--text-of")
+    text = packed.text
     both = (text.subword_file, text.target_subword_file)
-    source, target = (name and os.path.join(folder, name) for name in both)
+    source, target = (name and packed.file(name) for name in both)
     return text._replace(
         source_lang=given.source_lang or text.source_lang,
         target_lang=given.target_lang,
