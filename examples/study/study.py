@@ -195,7 +195,7 @@ def make_words(plan: Dict[str, Any], task: str) -> List[str]:
 
 
 def contexts(plan: Dict[str, Any], folder: str) -> List[str]:
-    """How many sentences before a choice are read: as in training, and as the plan asks."""
+    """The numbers of sentences read before a choice: that of training, then those of the plan."""
     lines = Path(folder, "text.settings").read_text(encoding="utf-8").splitlines()
     (trained,) = (line.partition("=")[2] for line in lines if line.startswith("CONTEXT="))
     return [trained.split(",")[-1], *map(str, plan["extrapolation"].get("lengths", []))]

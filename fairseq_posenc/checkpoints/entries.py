@@ -1,4 +1,4 @@
-"""What the entries of a checkpoint have to be, checked where a file is read."""
+"""Rules for the entries of a checkpoint, which are checked wherever a file is read."""
 
 import reprlib
 from argparse import Namespace

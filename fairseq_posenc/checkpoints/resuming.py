@@ -35,7 +35,7 @@ from fairseq_posenc.flags.options import Layer, Options, option
 
 logger = logging.getLogger(__name__)
 
-# what fairseq raises at an entry of a checkpoint that it does not expect
+# errors that fairseq raises where it does not expect the content of a checkpoint
 _OF_CONTENT = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 #: settings that only say how long the sequences of training were

@@ -154,9 +154,9 @@ def opened(
     checkpoint_file: str = "model.pt",
     **settings: Any,
 ) -> Dict[str, Any]:
-    """What fairseq's ``from_pretrained`` returns for a model folder.
+    """Load a model folder by fairseq's ``from_pretrained``, and return what that returns.
 
-    With a masked language model comes its ``interface``, a function of settings, task and model.
+    A masked language model adds its ``interface``, a function of settings, task and model.
 
     Args:
         folder: the model folder.
