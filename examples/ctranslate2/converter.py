@@ -51,9 +51,11 @@ class FairseqPosencConverter(Converter):
         wanted = Wanted(
             self._model_path,
             out="",  # Converter.convert writes
-            data=self._data_dir,
-            source_lang=self._source_lang,
-            target_lang=self._target_lang,
+            options={
+                "data": self._data_dir,
+                "source_lang": self._source_lang,
+                "target_lang": self._target_lang,
+            },
         )
         loaded, source = load_expressible(wanted)
         return fill(loaded, source.kind).spec

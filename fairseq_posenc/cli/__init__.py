@@ -13,12 +13,12 @@ from typing import List, Optional, Sequence, Tuple, Type
 
 from fairseq_posenc import __version__
 from fairseq_posenc.basics.standard import printing
-from fairseq_posenc.cli.command import Command, Run, add_commands
-from fairseq_posenc.flags.usage import OneLineParser
+from fairseq_posenc.cli.command import Command, CommandParser, Run, add_commands
 
 GROUPS = {
     "installation": ("path", "list", "doctor"),
-    "checkpoints": ("average", "merge-lora", "model-flags", "import", "export"),
+    "checkpoints": ("average", "merge-lora", "model-flags"),
+    "conversion": ("import", "export"),
     "packing": ("pack",),
     "serving": ("translate", "predict"),
     "tasks": ("reading",),
@@ -35,7 +35,7 @@ def commands(name: Optional[str] = None) -> List[Command]:
 
 def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:
     """The parser of the command line, or of the part that the command with a name needs."""
-    parser = OneLineParser(prog="fairseq-posenc", description="Position encodings for fairseq.")
+    parser = CommandParser(prog="fairseq-posenc", description="Position encodings for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq_posenc {__version__}")
     add_commands(parser, commands(name))
     return parser

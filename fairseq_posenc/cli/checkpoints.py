@@ -1,4 +1,4 @@
-"""``fairseq-posenc average``, ``merge-lora``, ``model-flags``, ``import`` and ``export``."""
+"""``fairseq-posenc average``, ``merge-lora`` and ``model-flags``."""
 
 import argparse
 import os
@@ -6,28 +6,7 @@ import shlex
 from typing import List
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.progress import say_on_terminal
-from fairseq_posenc.cli.command import (
-    Declare,
-    argument,
-    command,
-    load_plug_in,
-    number,
-    place,
-    several,
-    switch,
-    user_dir,
-)
-from fairseq_posenc.serving.subwords import SUBWORDS
-
-_FORMAT = place("FORMAT", "a format that `fairseq-posenc list` names, for example hf-roformer")
-#: The texts of a card.
-card_texts = several(
-    argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
-    argument("--scores", nargs="+", metavar="FILE", help="texts with scores, for the card"),
-)
-#: The help of ``--quantization``.
-QUANTIZATION = "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)"
+from fairseq_posenc.cli.command import argument, command, load_plug_in, number, place, user_dir
 
 
 def _counts(parser: argparse.ArgumentParser) -> None:
@@ -114,25 +93,6 @@ def average(args: argparse.Namespace) -> None:
     print("wrote " + args.output)
 
 
-def _conversion(out: str, what: str) -> Declare:
-    """The arguments that ``import`` and ``export`` share; *what* is at the place *out*."""
-    return several(
-        argument("out_dir", metavar=out, help=what),
-        argument("--vocab", metavar="FILE", help="the vocabulary, if it is not beside the model"),
-        switch(
-            "--verify",
-            "run both models on the same tokens, print the largest difference of the logits (of "
-            "log-probabilities for an engine), and write nothing if it is above 1e-4",
-        ),
-        argument(
-            "--peft-base",
-            metavar="DIR",
-            help="for an adapter of PEFT: the base in transformers (import: as the adapter says)",
-        ),
-        user_dir("your formats and encodings, if the model needs some"),
-    )
-
-
 @command(
     "merge-lora",
     "merge trained low-rank matrices with the model that they adapt",
@@ -172,97 +132,4 @@ def model_flags(args: argparse.Namespace) -> None:
     print(shlex.join(flags_with(args.checkpoint, args.position_encoding)))
 
 
-@command(
-    "import",
-    "import a checkpoint of another toolkit",
-    _FORMAT,
-    place("SOURCE", "the model to import"),
-    _conversion("OUT_DIR", "folder to write to"),
-)
-def import_(args: argparse.Namespace) -> None:
-    """Convert a model of another toolkit to checkpoint.pt and dict.txt."""
-    load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.shipped import importer_of
-    from fairseq_posenc.exchange.transfer import import_checkpoint
-
-    importer = importer_of(args.format)
-    say_on_terminal(f"converting {args.source}")
-    report = import_checkpoint(
-        importer, args.source, args.out_dir, args.vocab, args.verify, args.peft_base
-    )
-    print("\n".join(report.lines()))
-
-
-def _for_some_formats(parser: argparse.ArgumentParser) -> None:
-    """Declare what only some formats take."""
-    group = parser.add_argument_group("for classifiers, translation models and ctranslate2")
-    add = group.add_argument
-    add("--data", metavar="DIR", help="the binary data, if it is no longer where training had it")
-    group = parser.add_argument_group("for translation models and ctranslate2")
-    add = group.add_argument
-    for side in ("source", "target"):
-        shown = "default: as in the checkpoint or the data"
-        add(f"--{side}-lang", metavar="LANG", help=shown)
-    group = parser.add_argument_group("for models in transformers")
-    add = group.add_argument
-    add(
-        "--text-of",
-        metavar="FOLDER",
-        help="the folder of a packed model that says how text was prepared",
-    )
-    add("--subwords", choices=SUBWORDS, help="without --text-of: how words were split (none)")
-    add("--subword-file", metavar="FILE", help="merges, model of SentencePiece, or tokenizer")
-    add("--lora-base", metavar="FILE", help="the checkpoint that matrices adapt, if it was moved")
-    card_texts(parser)
-
-
-def _for_ctranslate2(parser: argparse.ArgumentParser) -> None:
-    """Declare what only one format takes."""
-    add = parser.add_argument_group("for ctranslate2").add_argument
-    add("--quantization", metavar="TYPE", help=QUANTIZATION)
-    add(
-        "--verify-file",
-        metavar="FILE",
-        help="text in subwords, a sentence a line: count identical beam translations",
-    )
-    add(
-        "--model-overrides",
-        metavar="DICT",
-        help="settings to change, such as \"{'rotary_scaling': 'linear'}\"",
-    )
-
-
-@command(
-    "export",
-    "export a checkpoint to another toolkit",
-    _FORMAT,
-    argument(
-        "source", metavar="CHECKPOINT", help="a checkpoint of this plug-in, or a model folder"
-    ),
-    argument(
-        "--head",
-        metavar="NAME",
-        help="the head to export; lm for the language-model head, and with onnx features for none",
-    ),
-    _conversion("OUT", "folder to write to; with onnx a file"),
-    _for_some_formats,
-    _for_ctranslate2,
-)
-def export(args: argparse.Namespace) -> None:
-    """Convert a checkpoint of this plug-in to a model of another toolkit."""
-    from fairseq_posenc.flags.values import read_overrides
-
-    overrides = None if args.model_overrides is None else read_overrides(args.model_overrides)
-    load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.shipped import Wanted, check_flags, exporter_of
-
-    exporter = exporter_of(args.format)
-    given = {name: value for name, value in vars(args).items() if name in Wanted._fields}
-    given.update(path=args.source, out=args.out_dir, model_overrides=overrides)
-    wanted = Wanted(**given)
-    check_flags(args.format, exporter, wanted)
-    say_on_terminal(f"converting {args.source}")
-    print("\n".join(exporter.export(wanted).lines()))
-
-
-COMMANDS = (average, merge_lora, model_flags, import_, export)
+COMMANDS = (average, merge_lora, model_flags)

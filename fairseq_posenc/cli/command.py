@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.settings import check_option
+from fairseq_posenc.flags.usage import OneLineParser
 
 #: Declares one or several arguments of a parser, without slow imports.
 Declare = Callable[[argparse.ArgumentParser], object]
@@ -24,6 +25,22 @@ class Command(NamedTuple):
     description: str  # the text of its ``--help``
     arguments: Sequence[Declare]  # declare its arguments
     run: Optional[Run]  # executes it; None for a group of commands
+
+
+class CommandParser(OneLineParser):
+    """The parser of a command, which can declare some arguments when it is used.
+
+    That is for arguments whose declaration needs slow imports; ``--help`` alone is without them.
+    """
+
+    #: Declares arguments, given the parser and the words of the command line after the command.
+    late: Optional[Callable[[Any, Sequence[str]], object]] = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """See :class:`argparse.ArgumentParser`."""
+        if self.late is not None and args not in ([], ["-h"], ["--help"]):
+            self.late(self, args)
+        return super().parse_known_args(args, namespace)
 
 
 def command(
@@ -102,6 +119,11 @@ def place(name: str, help: Optional[str] = None, **options: Any) -> Declare:
     """A required argument without a flag, by its name in the usage, such as NEW_SOURCE."""
     dest = name.lower().replace("-", "_")
     return argument(dest, metavar=name, help=help, **options)
+
+
+def late(add: Callable[[argparse.ArgumentParser, Sequence[str]], object]) -> Declare:
+    """What declares arguments only when the command is used; see :class:`CommandParser`."""
+    return lambda parser: setattr(parser, "late", add)
 
 
 def device() -> Declare:

@@ -4,7 +4,6 @@ import argparse
 import math
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli.checkpoints import QUANTIZATION, card_texts
 from fairseq_posenc.cli.command import (
     argument,
     at_least,
@@ -44,7 +43,8 @@ from fairseq_posenc.serving.model_folder import Search
     ),
     number("--beam", "hypotheses of the beam search", Search().beam),
     number("--lenpen", "length penalty of the beam search", Search().lenpen, float),
-    card_texts,
+    argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
+    argument("--scores", nargs="+", metavar="FILE", help="texts with scores, for the card"),
     argument(
         "--ctranslate2",
         nargs="?",
@@ -53,7 +53,11 @@ from fairseq_posenc.serving.model_folder import Search
         choices=("yes", "auto", "no"),
         help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
     ),
-    argument("--quantization", metavar="TYPE", help=QUANTIZATION),
+    argument(
+        "--quantization",
+        metavar="TYPE",
+        help="type of the exported weights: int8, int8_float16, float16, ... (float32)",
+    ),
     user_dir(),
 )
 def pack(args: argparse.Namespace) -> None:

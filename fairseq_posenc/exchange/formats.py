@@ -21,7 +21,6 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Sequence,
     Tuple,
     TypeVar,
 )
@@ -33,6 +32,11 @@ from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.kinds import MASKED, Kind, Parameters, Settings
 from fairseq_posenc.exchange.reader import Vocabulary
 from fairseq_posenc.models.family import Family
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
 
 #: Logits of right-padded tokens (B, T), numbered as in fairseq, with segments (B, T): (B, T, V) in
 #: the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
@@ -80,55 +84,44 @@ class Imported:
     labels: List[str] = field(default_factory=list)
 
 
-class Wanted(NamedTuple):
-    """An export that a user asks for; an exporter says in ``flags`` which of these it takes.
+class Flag(NamedTuple):
+    """A flag of ``fairseq-posenc import`` or ``export`` that some formats take.
 
     Args:
-        path: the checkpoint.
+        name: its name in :attr:`Wanted.options`; ``verify_file`` is ``--verify-file``.
+        help: what it does.
+        metavar: the name of its value.
+        choices: the values that it can have, if these are few.
+        nargs: the number of its values, as for ``ArgumentParser.add_argument``.
+        read: makes the value from what is on the command line, or raises a ValueError.
+    """
+
+    name: str
+    help: str
+    metavar: Optional[str] = None
+    choices: Optional[Tuple[str, ...]] = None
+    nargs: Optional[str] = None
+    read: Callable[[Any], Any] = _as_it_is
+
+
+class Wanted(NamedTuple):
+    """An import or export that a user asks for.
+
+    Args:
+        path: what is read: the foreign model, or the checkpoint.
         out: the folder or file to write.
         verify: compare both models.
-        vocab: the checkpoint's dict.txt, if that is neither beside it nor in its training data.
-        head: name of the head to export, ``lm`` for the language-model head; by default the only
-            classification or token head, or the language-model head if there is none.
-        data: the binary data, if that is no longer where training had it.
-        source_lang: the language of the source, where neither the checkpoint nor the data say it.
-        target_lang: the same of the target.
-        quantization: type of the weights.
-        verify_file: text in subwords, a sentence a line, whose translations are compared.
-        model_overrides: settings to change.
-        text_of: a model folder that says how text was prepared.
-        subwords: how words were split, where no folder says it.
-        subword_file: the file of those subwords.
-        about: a sentence on the data, for the card.
-        scores: files whose content becomes part of the card.
-        peft_base: the exported base, for the adapter of a checkpoint of low-rank matrices.
-        lora_base: the checkpoint that those adapt, if it is no longer where it was.
+        options: values of the format's flags, by the names of the flags.
     """
 
     path: str
     out: str
     verify: bool = False
-    vocab: Optional[str] = None
-    head: Optional[str] = None
-    data: Optional[str] = None
-    source_lang: Optional[str] = None
-    target_lang: Optional[str] = None
-    quantization: Optional[str] = None
-    verify_file: Optional[str] = None
-    model_overrides: Optional[Mapping[str, Any]] = None
-    text_of: Optional[str] = None
-    subwords: Optional[str] = None
-    subword_file: Optional[str] = None
-    about: Optional[str] = None
-    scores: Optional[Sequence[str]] = None
-    peft_base: Optional[str] = None
-    lora_base: Optional[str] = None
+    options: Mapping[str, Any] = MappingProxyType({})
 
-
-#: The fields of :class:`Wanted` that say how text was prepared.
-SUBWORD_FLAGS = ("text_of", "subwords", "subword_file")
-#: The fields of :class:`Wanted` for a card; an exporter that takes them writes one.
-CARD_FLAGS = ("about", "scores")
+    def get(self, name: str) -> Any:
+        """The value of a flag, or None."""
+        return self.options.get(name)
 
 
 class Report(NamedTuple):
@@ -181,8 +174,8 @@ class Exporter:
     """Writes models of a format; most inherit from
     :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter` instead, which writes folders."""
 
-    #: The fields of :class:`Wanted` that are taken besides path, out and verify.
-    flags: Tuple[str, ...] = ()
+    #: The flags that it takes besides ``--verify``.
+    flags: Tuple[Flag, ...] = ()
 
     def export(self, wanted: Wanted) -> Report:
         """Write a model, complete or not at all.
@@ -256,20 +249,30 @@ def _chosen(command: str, name: str, ways: Mapping[str, Optional[Way]]) -> Way:
     return found
 
 
-def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:
+def export_flags() -> Dict[Flag, List[str]]:
+    """The flags of all exporters, with the names of the formats that take each."""
+    takers: Dict[Flag, List[str]] = {}
+    for name, entry in FORMATS.items():
+        for flag in entry.exporter.flags if entry.exporter else ():
+            takers.setdefault(flag, []).append(name)
+    return takers
+
+
+def check_flags(name: str, wanted: Wanted) -> None:
     """Refuse flags that have no effect on an export.
 
     Args:
+        name: the format.
         wanted: what was asked for.
     """
-    given = {key: value for key, value in wanted._asdict().items() if value is not None}
-    for flag in [key for key in given if key not in ("path", "out", "verify", *exporter.flags)]:
-        shown = " ".join(given[flag]) if flag == "scores" else given[flag]
-        takers = [n for n, each in FORMATS.items() if each.exporter and flag in each.exporter.flags]
-        raise UsageError(
-            f"{flag_of(flag)} {shown}: is for export {' or '.join(takers)}, and has no "
-            f"effect on {name}; drop it"
-        )
+    for flag, takers in export_flags().items():
+        value = wanted.get(flag.name)
+        if value is not None and name not in takers:
+            shown = " ".join(value) if isinstance(value, list) else value
+            raise UsageError(
+                f"{flag_of(flag.name)} {shown}: is for export {' or '.join(takers)}, and has no "
+                f"effect on {name}; drop it"
+            )
 
 
 class Expressible(NamedTuple):

@@ -7,6 +7,7 @@ averaging, ``--restore-file`` and ``--finetune-from-model`` accept the files.
 
 import dataclasses
 from argparse import Namespace
+from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -28,6 +29,7 @@ from fairseq_posenc.checkpoints.reading import (
 )
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings, task_of
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, SPAN_BOUNDARY_HEAD
+from fairseq_posenc.exchange.formats import Flag
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
 from fairseq_posenc.exchange.kinds import (
     CAUSAL,
@@ -43,6 +45,8 @@ from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.segments import PAIRS
 
+VOCAB = Flag("vocab", "the vocabulary, if it is not beside the model", "FILE")
+
 
 class NativeCheckpoint(NamedTuple):
     """A model of this plug-in, read from its file."""
@@ -57,6 +61,7 @@ class NativeCheckpoint(NamedTuple):
     data: Optional[str] = None  # the folder of its training data
     subwords: Optional[Subwords] = None  # how its text was prepared, if that is known
     notes: Sequence[str] = ()  # what a user of an export should know
+    options: Mapping[str, Any] = MappingProxyType({})  # values of the flags of the export
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""

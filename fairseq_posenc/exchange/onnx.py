@@ -24,7 +24,7 @@ from fairseq_posenc.encodings.random_positions import COUNTED
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
 from fairseq_posenc.exchange.kinds import MASKED, PAD
-from fairseq_posenc.exchange.transfer import choose_head
+from fairseq_posenc.exchange.transfer import HEAD, choose_head
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
 from fairseq_posenc.flags.options import option
 
@@ -71,7 +71,7 @@ class OneHead(nn.Module):
 class ONNXExporter(Exporter):
     """Writes a masked language model or a classifier to one file."""
 
-    flags = ("vocab", "head")
+    flags = (native.VOCAB, HEAD)
 
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`; ``features`` is a head, too."""
@@ -79,7 +79,7 @@ class ONNXExporter(Exporter):
         import_extra("onnx", needed_by)
         runtime = import_extra("onnxruntime", f"{needed_by} --verify") if wanted.verify else None
         check_writable(wanted.out)
-        exported, name = _read(wanted.path, wanted.vocab, wanted.head)
+        exported, name = _read(wanted.path, wanted.get("vocab"), wanted.get("head"))
         graph = record(exported, wanted.path)
         difference, description = None, ""
         if runtime is not None:

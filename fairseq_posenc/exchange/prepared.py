@@ -4,12 +4,18 @@ import os
 from typing import Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.formats import Wanted
+from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
 from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_folder
 from fairseq_posenc.serving.preparation import Text
-from fairseq_posenc.serving.subwords import SUBWORD_FILES
+from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
+#: How text was prepared.
+SUBWORD_FLAGS = (
+    Flag("text_of", "the folder of a packed model that says how text was prepared", "FOLDER"),
+    Flag("subwords", "without --text-of: how words were split (none)", choices=SUBWORDS),
+    Flag("subword_file", "merges, model of SentencePiece, or tokenizer", "FILE"),
+)
 #: fairseq-generate's search.
 _SEARCH = Search(beam=5, lenpen=1.0)
 
@@ -27,13 +33,13 @@ def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
         folder = read_model_folder(wanted.path, "export")
         if folder.checkpoint is None:
             raise UsageError(f"{wanted.path}: has no {CHECKPOINT}; pack the checkpoint")
-        said = wanted if wanted.text_of or wanted.subwords else wanted._replace(text_of=wanted.path)
-        found = said._replace(
-            path=folder.checkpoint,
-            data=wanted.data or wanted.path,
-            source_lang=wanted.source_lang or folder.text.source_lang,
-            target_lang=wanted.target_lang or folder.text.target_lang,
-        )
+        said = {
+            "data": wanted.path,
+            "source_lang": folder.text.source_lang,
+            "target_lang": folder.text.target_lang,
+            **({} if wanted.get("subwords") else {"text_of": wanted.path}),
+        }
+        found = wanted._replace(path=folder.checkpoint, options={**said, **wanted.options})
         return found, subwords_of(found), folder.search
     return wanted, subwords_of(wanted), _SEARCH
 
@@ -44,7 +50,7 @@ def subwords_of(wanted: Wanted) -> Optional[Subwords]:
     Raises:
         UsageError: as :func:`prepared`.
     """
-    kind, file, folder = wanted.subwords, wanted.subword_file, wanted.text_of
+    kind, file, folder = map(wanted.get, ("subwords", "subword_file", "text_of"))
     if folder is not None:
         if kind is not None or file is not None:
             raise UsageError(f"--text-of {folder}: give it without --subwords and --subword-file")

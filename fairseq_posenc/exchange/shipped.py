@@ -13,6 +13,7 @@ from fairseq_posenc.exchange.formats import (  # noqa: F401
     FORMATS,
     Exporter,
     Expressible,
+    Flag,
     ForeignModel,
     Imported,
     Importer,

@@ -9,11 +9,25 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
 from fairseq_posenc.checkpoints.settings import architecture, saved_settings, task_settings
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.exchange.formats import Expressible, Wanted, inexpressible
+from fairseq_posenc.exchange.formats import Expressible, Flag, Wanted, inexpressible
 from fairseq_posenc.exchange.kinds import KINDS, MASKED, TRANSLATION, Kind, Settings, kind_of
 from fairseq_posenc.exchange.native import one_document
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.values import read_overrides
 from fairseq_posenc.models.family import Family
+
+DATA = Flag("data", "the binary data, if it is no longer where training had it", "DIR")
+#: The languages of a translation model.
+LANGUAGES = (
+    Flag("source_lang", "default: as in the checkpoint or the data", "LANG"),
+    Flag("target_lang", "default: as in the checkpoint or the data", "LANG"),
+)
+MODEL_OVERRIDES = Flag(
+    "model_overrides",
+    "settings to change, such as \"{'rotary_scaling': 'linear'}\"",
+    "DICT",
+    read=read_overrides,
+)
 
 
 class Source(NamedTuple):
@@ -36,12 +50,13 @@ def source_of(wanted: Wanted, target: str, kinds: Sequence[Kind] = KINDS) -> Sou
     Raises:
         UsageError: it cannot be read, is of another kind, or a folder of data is missing.
     """
-    if wanted.data is not None and not os.path.isdir(wanted.data):
-        raise UsageError(f"--data {wanted.data}: there is no such folder")
-    overrides = dict(wanted.model_overrides or {})
-    for name in ("data", "source_lang", "target_lang"):
-        if getattr(wanted, name) is not None:
-            overrides[name] = getattr(wanted, name)
+    data = wanted.get("data")
+    if data is not None and not os.path.isdir(data):
+        raise UsageError(f"--data {data}: there is no such folder")
+    overrides = dict(wanted.get("model_overrides") or {})
+    for flag in (DATA, *LANGUAGES):
+        if wanted.get(flag.name) is not None:
+            overrides[flag.name] = wanted.get(flag.name)
     checkpoint = read_checkpoint(wanted.path, lazy=True)
     refuse_adapted(wanted.path, checkpoint["model"])
     settings = saved_settings(checkpoint)

@@ -22,13 +22,14 @@ from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.formats import (
     Exporter,
+    Flag,
     ForeignModel,
     Imported,
     Importer,
     Report,
     Wanted,
 )
-from fairseq_posenc.exchange.huggingface.card import write_card
+from fairseq_posenc.exchange.huggingface.card import ABOUT, write_card
 from fairseq_posenc.exchange.kinds import (
     CLASSIFICATION_HEADS,
     TOKEN_HEADS,
@@ -37,13 +38,20 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
 )
 from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
-from fairseq_posenc.exchange.peft.export import export_adapter, is_adapted
+from fairseq_posenc.exchange.peft.export import PEFT_BASE, export_adapter, is_adapted
 from fairseq_posenc.exchange.peft.folder import whole_folder
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation
 from fairseq_posenc.exchange.written import Stack, Written
 
+HEAD = Flag(
+    "head",
+    "the head to export; lm for the language-model head, and with onnx features for none",
+    "NAME",
+)
+#: The flags of every import.
+IMPORT_FLAGS = (native.VOCAB, PEFT_BASE)
 #: Ends of the names of weights.
 _WEIGHTS = (".pt", ".safetensors")
 
@@ -60,42 +68,30 @@ class Exported(NamedTuple):
     notes: Tuple[str, ...] = ()
 
 
-def import_checkpoint(
-    importer: Importer,
-    source: str,
-    out_dir: str,
-    vocab: Optional[str] = None,
-    verify: bool = False,
-    peft_base: Optional[str] = None,
-) -> Report:
+def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
         importer: reads the foreign format.
-        source: the foreign model, or an adapter of PEFT, which is merged.
-        out_dir: the folder to write to; created if necessary.
-        vocab: the foreign vocabulary, if it is not at the format's usual place.
-        verify: compare with the foreign model on the same tokens.
-        peft_base: the base of an adapter, if it is not where its settings say.
+        wanted: what was asked for; the foreign model can be an adapter of PEFT, which is merged.
 
     Returns:
         the files written, and the comparison.
 
     Raises:
-        UsageError: the source cannot be read or expressed, *out_dir* cannot be written to, or the
-            two models differ by more than 1e-4; nothing is written then.
+        UsageError: the source cannot be read or expressed, *wanted.out* cannot be written to, or
+            the two models differ by more than 1e-4; nothing is written then.
     """
-    folder = source if os.path.isdir(source) else os.path.dirname(source)
-    refuse_own_source(out_dir, folder)
-    with whole_folder(source, peft_base) as whole:
-        return _import(importer, whole, out_dir, vocab, verify)
+    source = wanted.path
+    refuse_own_source(wanted.out, source if os.path.isdir(source) else os.path.dirname(source))
+    with whole_folder(source, wanted.get(PEFT_BASE.name)) as whole:
+        return _import(importer, wanted._replace(path=whole))
 
 
-def _import(
-    importer: Importer, source: str, out_dir: str, vocab: Optional[str], verify: bool
-) -> Report:
-    imported = importer.read(source, vocab)
-    foreign = _reference(imported.foreign, source) if verify else None
+def _import(importer: Importer, wanted: Wanted) -> Report:
+    source, out_dir = wanted.path, wanted.out
+    imported = importer.read(source, wanted.get("vocab"))
+    foreign = _reference(imported.foreign, source) if wanted.verify else None
     with staging(out_dir) as side:
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
         kind = imported.kind
@@ -144,10 +140,10 @@ class FolderExporter(Exporter):
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
         refuse_own_source(wanted.out, wanted.path)
         adapted = is_adapted(wanted.path)
-        for name in () if adapted else ADAPTER_FLAGS:
-            if getattr(wanted, name) is not None:
+        for name, *_ in () if adapted else ADAPTER_FLAGS:
+            if wanted.get(name) is not None:
                 raise UsageError(
-                    f"{flag_of(name)} {getattr(wanted, name)}: is for checkpoints of low-rank "
+                    f"{flag_of(name)} {wanted.get(name)}: is for checkpoints of low-rank "
                     f"matrices alone, and {wanted.path} is a whole model; drop it"
                 )
         difference = None
@@ -158,7 +154,7 @@ class FolderExporter(Exporter):
                 written = self.whole(wanted, side)
                 if wanted.verify:
                     difference = written.compare(written.load(written.wanted.path, {}))
-                if "about" in self.flags:
+                if ABOUT in self.flags:
                     write_card(side, written.wanted, written.notes, difference)
             files = [os.path.join(wanted.out, name) for name in _files(side)]
         compared = "" if difference is None else written.description
@@ -168,7 +164,7 @@ class FolderExporter(Exporter):
 class CheckpointExporter(FolderExporter):
     """Writes folders, given a masked language model or a language model of this plug-in."""
 
-    flags: Tuple[str, ...] = ("vocab", "head")
+    flags: Tuple[Flag, ...] = (native.VOCAB, HEAD)
 
     def write(
         self, checkpoint: native.NativeCheckpoint, head: Optional[str], folder: str
@@ -188,9 +184,10 @@ class CheckpointExporter(FolderExporter):
     def whole(self, wanted: Wanted, folder: str) -> Written:
         """See :class:`FolderExporter`."""
         wanted, subwords, _ = prepared(wanted)
-        checkpoint = native.read_native(wanted.path, wanted.vocab)
-        checkpoint = checkpoint._replace(data=wanted.data or checkpoint.data, subwords=subwords)
-        head, kind = choose_head(checkpoint, wanted.head), checkpoint.kind
+        checkpoint = native.read_native(wanted.path, wanted.get("vocab"))
+        data, options = wanted.get("data") or checkpoint.data, wanted.options
+        checkpoint = checkpoint._replace(data=data, subwords=subwords, options=options)
+        head, kind = choose_head(checkpoint, wanted.get("head")), checkpoint.kind
         exported = self.write(checkpoint, head, folder)
         foreign = exported.foreign
 

@@ -106,8 +106,9 @@ def test_a_preset_is_an_architecture(own, toy, tmp_path):
 
 def test_a_format_of_ones_own_goes_there_and_back(own, tmp_path):
     ours, there, back = trained(tmp_path / "ours"), tmp_path / "there", tmp_path / "back"
-    done = posenc("export", "plain", ours, there, *own)
+    done = posenc("export", "plain", ours, there, *own, "--indent", "3")
     assert (done.status, done.err) == (0, "") and f"wrote {there}/weights.npz" in done.out
+    assert (there / "model.json").read_text().startswith('{\n   "')
     done = posenc("import", "plain", there, back, *own)
     assert (done.status, done.err) == (0, "") and f"wrote {back}/checkpoint.pt" in done.out
     before, after = (load_file(path)["model"] for path in (ours, back / "checkpoint.pt"))
@@ -122,6 +123,12 @@ def test_a_format_of_ones_own_refuses_like_the_others(own, tmp_path):
     assert "--attention elu" in done.message() and "the format plain" in done.message()
     done = posenc("export", "plain", trained(tmp_path / "ours"), out, *own, "--verify")
     assert "--verify: nothing can run the foreign model" in done.message()
+    done = posenc("export", "plain", inexpressible, out, *own, "--indent", "x")
+    assert "--indent x: invalid literal for int()" in done.message()
+    done = posenc("export", "hf-llama", inexpressible, out, *own, "--indent", "3")
+    assert "--indent 3: is for export plain, and has no effect on hf-llama" in done.message()
+    shown = posenc("export", "plain", "--help", *own).out
+    assert "--indent N" in shown and "--head NAME" in shown and "--quantization" not in shown
     done = posenc("export", "plain", inexpressible, out)
     assert "export plain: unknown format" in done.message() and not out.exists()
     assert "plain" not in FORMATS

@@ -112,6 +112,8 @@ def options_of(words):
         if not parts:
             break
         parser = parts[0].choices[word]
+    if parser.late is not None:  # with the flags of all formats
+        parser.late(parser, [])
     return {name: action for action in parser._actions for name in action.option_strings}
 
 

@@ -59,7 +59,7 @@ def loaded(kind, arch, *flags):
 def difference(kind, out, arch, *flags, quantization=None):
     model = loaded(kind, arch, *flags)
     refuse_settings("model.pt", kind, model.settings)
-    wanted = Wanted("model.pt", str(out / "model"), verify=True, quantization=quantization)
+    wanted = Wanted("model.pt", str(out / "model"), True, {"quantization": quantization})
     return write(model, kind, wanted)
 
 

@@ -7,12 +7,14 @@ from support.conversion import convert, refuses
 from support.foreign_models import SOURCES, trained
 from support.translations import write_translation
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange import FORMATS, Importer, register_format
+from fairseq_posenc.exchange import FORMATS, Exporter, Flag, Importer, register_format
+from fairseq_posenc.exchange.formats import Format, export_flags
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
 from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as SEQ2SEQ
 from fairseq_posenc.exchange.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
+from fairseq_posenc.exchange.transfer import IMPORT_FLAGS
 
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
@@ -112,10 +114,24 @@ def test_the_command_line_has_what_is_registered(tmp_path, command, known, name)
 @pytest.mark.parametrize("name", EXPORTED)
 def test_flags_without_effect_are_refused_with_the_formats_that_take_them(tmp_path, name):
     flags = {"vocab": "x", "head": "x", "data": "x", "quantization": "int8", "verify-file": "x"}
-    for flag in [f for f in flags if f.replace("-", "_") not in FORMATS[name].exporter.flags]:
-        takers = [n for n in EXPORTED if flag.replace("-", "_") in FORMATS[n].exporter.flags]
+    known = {n: [flag_of(flag.name)[2:] for flag in FORMATS[n].exporter.flags] for n in EXPORTED}
+    for flag in [flag for flag in flags if flag not in known[name]]:
+        takers = [n for n in EXPORTED if flag in known[n]]
         words = [f"--{flag} {flags[flag]}", *takers, f"no effect on {name}"]
         refuses(words, "export", name, tmp_path / "a", tmp_path / "b", f"--{flag}", flags[flag])
+
+
+def test_every_flag_of_a_format_says_what_it_does():
+    assert [flag.name for flag in (*export_flags(), *IMPORT_FLAGS) if not flag.help] == []
+
+
+@pytest.mark.parametrize("name", ["vocab", "verify"])
+def test_a_flag_with_the_name_of_another_is_refused(monkeypatch, tmp_path, name):
+    exporter = Exporter()
+    exporter.flags = (Flag(name, "something else"),)
+    monkeypatch.setitem(FORMATS, "mine", Format("", exporter=exporter))
+    words = [f"--{name}: ", "mine", "give it another name"]
+    refuses(words, "export", "mine", tmp_path / "a", tmp_path / "b")
 
 
 def test_registering():

@@ -33,19 +33,38 @@ from fairseq_posenc.exchange.ctranslate2.stacks import (
 from fairseq_posenc.exchange.formats import (
     Exporter,
     Expressible,
+    Flag,
     Report,
     Wanted,
     refuse_inexpressible,
     register_format,
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
-from fairseq_posenc.exchange.source import Source, load_source, source_of, without_effect
+from fairseq_posenc.exchange.source import (
+    DATA,
+    LANGUAGES,
+    MODEL_OVERRIDES,
+    Source,
+    load_source,
+    source_of,
+    without_effect,
+)
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__
 
 NAME, ENGINE = "ctranslate2", "CTranslate2"
+QUANTIZATION = Flag(
+    "quantization",
+    "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)",
+    "TYPE",
+)
+VERIFY_FILE = Flag(
+    "verify_file",
+    "text in subwords, a sentence a line: count identical beam translations",
+    "FILE",
+)
 #: Settings whose effect is read from the modules and parameters of the built model.
 _READ = (
     *("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "kv_heads", "normalize_before"),
@@ -95,10 +114,7 @@ class Built(NamedTuple):
 class CTranslate2Exporter(Exporter):
     """Writes a folder that CTranslate2 loads."""
 
-    flags = (
-        *("data", "source_lang", "target_lang"),
-        *("quantization", "verify_file", "model_overrides"),
-    )
+    flags = (DATA, *LANGUAGES, QUANTIZATION, VERIFY_FILE, MODEL_OVERRIDES)
 
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`.
@@ -150,27 +166,29 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     """
     built = fill(loaded, kind)
     difference = same = None
+    quantization, text = wanted.get("quantization"), wanted.get("verify_file")
     with new_folder(wanted.out) as side:
         built.spec.validate()
-        built.spec.optimize(quantization=wanted.quantization)
+        built.spec.optimize(quantization=quantization)
         built.spec.save(side)
-        Path(side, EXPORT_SETTINGS).write_text(built.settings(kind, wanted.quantization), "utf-8")
+        Path(side, EXPORT_SETTINGS).write_text(built.settings(kind, quantization), "utf-8")
         if wanted.verify:
             limits = {name: built.exact_below[name] or n for name, n in built.longest.items()}
-            difference = compare_engine(kind, loaded, side, limits, wanted.quantization)
-        if wanted.verify_file is not None:
-            same = same_translations(kind, loaded, side, wanted.verify_file)
+            difference = compare_engine(kind, loaded, side, limits, quantization)
+        if text is not None:
+            same = same_translations(kind, loaded, side, text)
         files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
     notes = _notes(kind, loaded, built)
-    return Report(files, notes, difference, "fairseq", same, wanted.quantization or "float32")
+    return Report(files, notes, difference, "fairseq", same, quantization or "float32")
 
 
 def _check_arguments(wanted: Wanted) -> None:
     from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 
-    if wanted.quantization is not None and wanted.quantization not in ACCEPTED_MODEL_TYPES:
+    quantization = wanted.get("quantization")
+    if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
         known = " or ".join(ACCEPTED_MODEL_TYPES)
-        raise UsageError(f"--quantization {wanted.quantization}: must be {known}")
+        raise UsageError(f"--quantization {quantization}: must be {known}")
     refuse_existing(wanted.out)
 
 

@@ -27,8 +27,7 @@ def export_packed(wanted: Pack, folder: ModelFolder) -> Optional[Report]:
         wanted.checkpoint,
         folder.file(EXPORT),
         verify=True,
-        quantization=wanted.quantization,
-        model_overrides=overrides,
+        options={"quantization": wanted.quantization, "model_overrides": overrides},
     )
     try:
         if wanted.export != "no":

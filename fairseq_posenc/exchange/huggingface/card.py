@@ -8,12 +8,15 @@ from typing import Dict, Optional, Sequence
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
 from fairseq_posenc.checkpoints.settings import saved_settings, task_of
-from fairseq_posenc.exchange.formats import Wanted
+from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.card import block, trained_with
 from fairseq_posenc.version import __version__
 
 CARD = "README.md"
+ABOUT = Flag("about", "a sentence on the data, for the card", "TEXT")
+#: The flags of an exporter that writes a card.
+CARD_FLAGS = (ABOUT, Flag("scores", "texts with scores, for the card", "FILE", nargs="+"))
 #: The Hub's name of a task and the class that loads a model, by the end of its architecture.
 _TASKS = (
     ("ForCausalLM", "text-generation", "AutoModelForCausalLM"),
@@ -31,7 +34,8 @@ def scores_of(wanted: Wanted) -> Dict[str, str]:
     Raises:
         UsageError: a file cannot be read.
     """
-    return {path: "\n".join(read_lines(path, f"--scores {path}")) for path in wanted.scores or ()}
+    paths = wanted.get("scores") or ()
+    return {path: "\n".join(read_lines(path, f"--scores {path}")) for path in paths}
 
 
 def write_card(
@@ -62,10 +66,10 @@ def write_card(
         f"# {name}",
         f"`{architecture}` of transformers, trained with fairseq by `--arch {arch}`.",
     ]
-    if wanted.about:
-        sections += ["## Data", wanted.about]
+    if wanted.get("about"):
+        sections += ["## Data", wanted.get("about")]
     sections += trained_with(state, arch)
-    if wanted.scores:
+    if wanted.get("scores"):
         sections += ["## Scores", *(block([s.strip()]) for s in scores_of(wanted).values())]
     remarks = [f"- {note}" for note in notes]
     if difference is not None:
@@ -86,10 +90,7 @@ def write_card(
 def _metadata(state: Checkpoint, task: str, wanted: Wanted) -> str:
     """The lines of YAML in front, whose values are JSON, which is YAML as well."""
     saved = task_of(state)
-    given = (
-        wanted.source_lang or option(saved, "source_lang"),
-        wanted.target_lang or option(saved, "target_lang"),
-    )
+    given = [wanted.get(name) or option(saved, name) for name in ("source_lang", "target_lang")]
     languages = [name for name in given if name and name.isalpha() and len(name) in (2, 3)]
     entries = {
         "library_name": "transformers",

@@ -23,7 +23,6 @@ from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
-    CARD_FLAGS,
     Expressible,
     ForeignModel,
     Imported,
@@ -34,6 +33,7 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import roformer_names as names
 from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output, move_output
+from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.encoder_heads import (
     Architecture,
     classifier,
@@ -43,9 +43,10 @@ from fairseq_posenc.exchange.huggingface.encoder_heads import (
 )
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import MASK_NOTE
 from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
-from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order
-from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+from fairseq_posenc.exchange.source import DATA
+from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
 from fairseq_posenc.models import presets
 
 
@@ -132,7 +133,7 @@ def _output_bias(folder: hf.Folder) -> Tuple[str, bool]:
 class RoFormerExporter(CheckpointExporter):
     """Writes a folder that the stock classes load."""
 
-    flags = ("vocab", "head", "data", *CARD_FLAGS)
+    flags = (VOCAB, HEAD, DATA, *CARD_FLAGS)
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""

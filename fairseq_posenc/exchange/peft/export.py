@@ -23,16 +23,24 @@ from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.checkpoints.reading import DIGEST, read_checkpoint
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
 from fairseq_posenc.configuration.fields import computing_fields
-from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS, Wanted
+from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.names import TRANSPOSED, Joint
 from fairseq_posenc.exchange.kinds import CAUSAL, TRANSLATION, Settings, kind_of
 from fairseq_posenc.exchange.peft.folder import LowRank, merge, write_adapter
+from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.written import Stack, Written
 from fairseq_posenc.layers.low_rank import LowRankFlags, LowRankLinear
 
-#: The fields of a request that belong to an adapter.
-FLAGS = ("peft_base", "lora_base")
+PEFT_BASE = Flag(
+    "peft_base",
+    "for an adapter of PEFT: the base in transformers (import: as the adapter says)",
+    "DIR",
+)
+LORA_BASE = Flag("lora_base", "the checkpoint that matrices adapt, if it was moved", "FILE")
+#: The flags of an export that belong to an adapter.
+FLAGS = (PEFT_BASE, LORA_BASE)
 _TASKS = {CAUSAL.name: "CAUSAL_LM", TRANSLATION.name: "SEQ_2_SEQ_LM"}
 _PARTS = (".lora_A", ".lora_B")
 #: Entries of config.json that can differ in a folder with more symbols or of another precision.
@@ -66,10 +74,10 @@ def export_adapter(
         UsageError: the class has no place for something that was trained, or the base is missing or
             another one.
     """
-    for name in (*SUBWORD_FLAGS, *CARD_FLAGS):
-        if getattr(wanted, name):
+    for name, *_ in (*SUBWORD_FLAGS, *CARD_FLAGS):
+        if wanted.get(name):
             raise UsageError(
-                f"{flag_of(name)} {getattr(wanted, name)}: has no effect on an adapter, which has "
+                f"{flag_of(name)} {wanted.get(name)}: has no effect on an adapter, which has "
                 "neither a tokenizer nor a card; drop it"
             )
     settings, base = _adapted_settings(wanted)
@@ -78,28 +86,29 @@ def export_adapter(
         raise UsageError(
             f"{wanted.path}: holds low-rank matrices, for which this format has no place; {_MERGE}"
         )
-    if wanted.peft_base is None:
+    theirs = wanted.get("peft_base")
+    if theirs is None:
         raise UsageError(
             f"{wanted.path}: holds low-rank matrices; export their base {base} to a folder and "
             f"give that by --peft-base, or {_MERGE}"
         )
     with tempfile.TemporaryDirectory() as copy:
         written = whole(wanted._replace(path=base), copy)
-        _check_base(wanted.peft_base, copy, base)
+        _check_base(theirs, copy, base)
         model = written.load(wanted.path, {"lora_base": base})
         matrices = matrices_of(model, stacks, wanted.path)
         joints = [joint for stack in stacks for joint in stack.theirs.modules]
         entries = {
             "task_type": _TASKS.get(settings["kind"]),
-            "base_model_name_or_path": wanted.peft_base,
+            "base_model_name_or_path": theirs,
             "fan_in_fan_out": any(joint.layout is TRANSPOSED for joint in joints),
         }
         write_adapter(folder, matrices, _modules(stacks), entries)
         difference = None
         if wanted.verify:
-            merge(folder, wanted.peft_base, copy)
+            merge(folder, theirs, copy)
             difference = written.compare(model)
-    note = f"an adapter of PEFT for {wanted.peft_base}: {len(matrices)} modules"
+    note = f"an adapter of PEFT for {theirs}: {len(matrices)} modules"
     return written._replace(notes=[note]), difference
 
 
@@ -110,7 +119,7 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
         UsageError: the base is missing, or has other settings.
     """
     saved = saved_settings(read_checkpoint(wanted.path, lazy=True))
-    base = wanted.lora_base or saved["lora_base"]
+    base = wanted.get("lora_base") or saved["lora_base"]
     if not os.path.isfile(base):
         raise UsageError(f"--lora-base {base}: no such file; give the checkpoint that is adapted")
     theirs = saved_settings(read_checkpoint(base, lazy=True))

@@ -23,8 +23,6 @@ from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
-    CARD_FLAGS,
-    SUBWORD_FLAGS,
     Expressible,
     ForeignModel,
     Imported,
@@ -35,12 +33,14 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import joints, names
 from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output
+from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES, CausalClass
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import CAUSAL_MARKS, write_symbols
 from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Parameters, Settings
-from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
 from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
+from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import (
     DICTIONARY,
     Reader,
@@ -78,7 +78,7 @@ class CausalExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
+    flags = (VOCAB, *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
 
     def __init__(self, target: CausalClass) -> None:
         self.target = target

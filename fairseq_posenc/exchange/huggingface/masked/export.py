@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS, refuse_inexpressible
+from fairseq_posenc.exchange.formats import refuse_inexpressible
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import joints
+from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.encoder_heads import Architecture, label_entries
 from fairseq_posenc.exchange.huggingface.masked.base import MaskedClass
 from fairseq_posenc.exchange.huggingface.tokenizers.encoder import written_tokenizer
@@ -31,10 +32,12 @@ from fairseq_posenc.exchange.kinds import (
     TOKEN_HEADS,
     Settings,
 )
-from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
 from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
+from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import ForeignParameters
-from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+from fairseq_posenc.exchange.source import DATA
+from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
 from fairseq_posenc.exchange.written import Stack
 
 
@@ -45,7 +48,7 @@ class MaskedExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = ("vocab", "head", "data", *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
+    flags = (VOCAB, HEAD, DATA, *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
 
     def __init__(self, target: MaskedClass) -> None:
         self.target = target

@@ -16,6 +16,7 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import encodings_by_side
 from fairseq_posenc.exchange.formats import (
     Expressible,
+    Flag,
     Wanted,
     refuse_inexpressible,
     register_format,
@@ -56,7 +57,7 @@ READ = (
 class TranslationExporter(FolderExporter):
     """Writes a folder with a translation model for transformers."""
 
-    flags: Tuple[str, ...] = FLAGS
+    flags: Tuple[Flag, ...] = FLAGS
     #: the target of the export, for messages
     name: str
 

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.exchange.formats import CARD_FLAGS, SUBWORD_FLAGS
+from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords, splitter_of
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
     TRANSLATION_MARKS,
@@ -21,13 +21,15 @@ from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
     write_symbols,
 )
 from fairseq_posenc.exchange.kinds import PAD, Settings
+from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import DICTIONARY
+from fairseq_posenc.exchange.source import DATA, LANGUAGES
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.serving.model_folder import Search
 from fairseq_posenc.serving.translate import MAX_LENGTH
 
-#: The fields of a request that an export of a translation model reads.
-FLAGS = ("data", "source_lang", "target_lang", *SUBWORD_FLAGS, *CARD_FLAGS)
+#: The flags that an export of a translation model reads.
+FLAGS = (DATA, *LANGUAGES, *SUBWORD_FLAGS, *CARD_FLAGS)
 #: The folder of the target's tokenizer, where there are two dictionaries.
 TARGET = "target"
 _END = "</s>"

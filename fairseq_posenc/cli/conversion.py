@@ -1,0 +1,146 @@
+"""``fairseq-posenc import`` and ``export``, whose formats bring flags of their own."""
+
+import argparse
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.progress import say_on_terminal
+from fairseq_posenc.cli.command import (
+    Declare,
+    argument,
+    command,
+    late,
+    load_plug_in,
+    place,
+    several,
+    switch,
+    user_dir,
+)
+from fairseq_posenc.flags.usage import OneLineParser
+
+if TYPE_CHECKING:
+    from fairseq_posenc.exchange.formats import Flag
+
+_FORMAT = place("FORMAT", "a format, for example hf-roformer")
+_USER_DIR = user_dir("your formats and encodings, if the model needs some")
+_MORE = """`fairseq-posenc list` names the formats, and `fairseq-posenc {} FORMAT --help`
+shows the flags that one of them takes, too."""
+
+
+def _conversion(out: str, what: str, find: "Callable[[], Dict[Flag, List[str]]]") -> Declare:
+    """The arguments that both commands share, and the flags of formats.
+
+    Args:
+        out: the place of what is written, and *what* that is.
+        find: the flags, with the names of the formats that take each.
+    """
+    return several(
+        argument("out_dir", metavar=out, help=what),
+        switch(
+            "--verify",
+            "run both models on the same tokens, print the largest difference of the logits (of "
+            "log-probabilities for an engine), and write nothing if it is above 1e-4",
+        ),
+        _USER_DIR,
+        late(lambda parser, words: _declare(parser, words, find)),
+    )
+
+
+def _declare(
+    parser: argparse.ArgumentParser,
+    words: Sequence[str],
+    find: "Callable[[], Dict[Flag, List[str]]]",
+) -> None:
+    """Declare the flags of formats; help shows those of the format that is among the words."""
+    first = OneLineParser(add_help=False)
+    _USER_DIR(first)
+    load_plug_in(first.parse_known_args(words)[0].user_dir)
+    from fairseq_posenc.exchange.shipped import FORMATS
+
+    chosen = set(words) & set(FORMATS)
+    parser.set_defaults(flags=find())
+    group = parser.add_argument_group("flags of " + (" ".join(sorted(chosen)) or "some formats"))
+    for flag, takers in find().items():
+        try:
+            group.add_argument(
+                flag_of(flag.name),
+                metavar=flag.metavar,
+                choices=flag.choices,
+                nargs=flag.nargs,
+                help=argparse.SUPPRESS if chosen and not chosen & set(takers) else flag.help,
+            )
+        except argparse.ArgumentError as error:
+            raise UsageError(
+                f"{flag_of(flag.name)}: the flag of {' and '.join(takers)} is another one than "
+                "that of other formats or of the command; give it another name"
+            ) from error
+
+
+def _options(args: argparse.Namespace) -> Dict[str, Any]:
+    """The values of the formats' flags, where these are given."""
+    found = {}
+    for flag in args.flags:
+        value = getattr(args, flag.name)
+        try:
+            found.update({} if value is None else {flag.name: flag.read(value)})
+        except UsageError:
+            raise
+        except ValueError as error:
+            raise UsageError(f"{flag_of(flag.name)} {value}: {error}") from error
+    return found
+
+
+def _import_flags() -> "Dict[Flag, List[str]]":
+    from fairseq_posenc.exchange.shipped import FORMATS
+    from fairseq_posenc.exchange.transfer import IMPORT_FLAGS
+
+    return {flag: list(FORMATS) for flag in IMPORT_FLAGS}
+
+
+def _export_flags() -> "Dict[Flag, List[str]]":
+    from fairseq_posenc.exchange.formats import export_flags
+
+    return export_flags()
+
+
+@command(
+    "import",
+    "import a checkpoint of another toolkit",
+    _FORMAT,
+    place("SOURCE", "the model to import"),
+    _conversion("OUT_DIR", "folder to write to", _import_flags),
+    more=_MORE.format("import"),
+)
+def import_(args: argparse.Namespace) -> None:
+    """Convert a model of another toolkit to checkpoint.pt and dict.txt."""
+    from fairseq_posenc.exchange.shipped import Wanted, importer_of
+    from fairseq_posenc.exchange.transfer import import_checkpoint
+
+    importer = importer_of(args.format)
+    say_on_terminal(f"converting {args.source}")
+    wanted = Wanted(args.source, args.out_dir, args.verify, _options(args))
+    print("\n".join(import_checkpoint(importer, wanted).lines()))
+
+
+@command(
+    "export",
+    "export a checkpoint to another toolkit",
+    _FORMAT,
+    argument(
+        "source", metavar="CHECKPOINT", help="a checkpoint of this plug-in, or a model folder"
+    ),
+    _conversion("OUT", "folder to write to; with onnx a file", _export_flags),
+    more=_MORE.format("export"),
+)
+def export(args: argparse.Namespace) -> None:
+    """Convert a checkpoint of this plug-in to a model of another toolkit."""
+    from fairseq_posenc.exchange.shipped import Wanted, check_flags, exporter_of
+
+    exporter = exporter_of(args.format)
+    wanted = Wanted(args.source, args.out_dir, args.verify, _options(args))
+    check_flags(args.format, wanted)
+    say_on_terminal(f"converting {args.source}")
+    print("\n".join(exporter.export(wanted).lines()))
+
+
+COMMANDS = (import_, export)
