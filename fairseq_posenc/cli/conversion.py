@@ -55,6 +55,7 @@ def _declare(
     first = OneLineParser(add_help=False)
     _USER_DIR(first)
     load_plug_in(first.parse_known_args(words)[0].user_dir)
+    import fairseq_posenc.packs  # noqa: F401 - registers
     from fairseq_posenc.exchange.shipped import FORMATS
 
     chosen = set(words) & set(FORMATS)
@@ -92,9 +93,9 @@ def _options(args: argparse.Namespace) -> Dict[str, Any]:
 
 def _import_flags() -> "Dict[Flag, List[str]]":
     from fairseq_posenc.exchange.shipped import FORMATS
-    from fairseq_posenc.exchange.transfer import IMPORT_FLAGS
+    from fairseq_posenc.exchange.transfer import import_flags
 
-    return {flag: list(FORMATS) for flag in IMPORT_FLAGS}
+    return {flag: list(FORMATS) for flag in import_flags()}
 
 
 def _export_flags() -> "Dict[Flag, List[str]]":

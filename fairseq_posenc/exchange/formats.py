@@ -156,6 +156,9 @@ class Report(NamedTuple):
 class Importer:
     """Reads models of a format."""
 
+    #: Values of ``model_type`` in config.json for which projections have weights (C_in, C_out).
+    transposed: Collection[str] = ()
+
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """Read a model.
 
@@ -176,6 +179,10 @@ class Exporter:
 
     #: The flags that it takes besides ``--verify``.
     flags: Tuple[Flag, ...] = ()
+
+    def takes(self) -> Tuple[Flag, ...]:
+        """Its flags, and those of what it can export besides a whole model."""
+        return self.flags
 
     def export(self, wanted: Wanted) -> Report:
         """Write a model, complete or not at all.
@@ -253,7 +260,7 @@ def export_flags() -> Dict[Flag, List[str]]:
     """The flags of all exporters, with the names of the formats that take each."""
     takers: Dict[Flag, List[str]] = {}
     for name, entry in FORMATS.items():
-        for flag in entry.exporter.flags if entry.exporter else ():
+        for flag in entry.exporter.takes() if entry.exporter else ():
             takers.setdefault(flag, []).append(name)
     return takers
 

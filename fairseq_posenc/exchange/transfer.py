@@ -8,7 +8,7 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from torch import nn
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import (
     GIVE_A_FOLDER,
     refuse_own_source,
@@ -37,21 +37,16 @@ from fairseq_posenc.exchange.kinds import (
     Parameters,
     Settings,
 )
-from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
-from fairseq_posenc.exchange.peft.export import PEFT_BASE, export_adapter, is_adapted
-from fairseq_posenc.exchange.peft.folder import whole_folder
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation
-from fairseq_posenc.exchange.written import Stack, Written
+from fairseq_posenc.exchange.written import ADAPTERS, Stack, Written, adapter_in
 
 HEAD = Flag(
     "head",
     "the head to export; lm for the language-model head, and with onnx features for none",
     "NAME",
 )
-#: The flags of every import.
-IMPORT_FLAGS = (native.VOCAB, PEFT_BASE)
 #: Ends of the names of weights.
 _WEIGHTS = (".pt", ".safetensors")
 
@@ -68,12 +63,17 @@ class Exported(NamedTuple):
     notes: Tuple[str, ...] = ()
 
 
+def import_flags() -> Tuple[Flag, ...]:
+    """The flags of every import."""
+    return (native.VOCAB, *(flag for each in ADAPTERS for flag in each.import_flags))
+
+
 def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
         importer: reads the foreign format.
-        wanted: what was asked for; the foreign model can be an adapter of PEFT, which is merged.
+        wanted: what was asked for; the foreign model can be an adapter, which is merged.
 
     Returns:
         the files written, and the comparison.
@@ -84,7 +84,8 @@ def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:
     """
     source = wanted.path
     refuse_own_source(wanted.out, source if os.path.isdir(source) else os.path.dirname(source))
-    with whole_folder(source, wanted.get(PEFT_BASE.name)) as whole:
+    adapter = adapter_in(wanted, lambda each: each.is_folder(source))
+    with adapter.merged(wanted) if adapter else contextlib.nullcontext(source) as whole:
         return _import(importer, wanted._replace(path=whole))
 
 
@@ -119,7 +120,11 @@ def _import(importer: Importer, wanted: Wanted) -> Report:
 
 
 class FolderExporter(Exporter):
-    """Writes the folder of a whole model, or an adapter of PEFT for one with low-rank matrices."""
+    """Writes the folder of a whole model, or of an adapter."""
+
+    def takes(self) -> Tuple[Flag, ...]:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        return (*self.flags, *(flag for each in ADAPTERS for flag in each.flags))
 
     def whole(self, wanted: Wanted, folder: str) -> Written:
         """Write a whole model.
@@ -139,17 +144,11 @@ class FolderExporter(Exporter):
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
         refuse_own_source(wanted.out, wanted.path)
-        adapted = is_adapted(wanted.path)
-        for name, *_ in () if adapted else ADAPTER_FLAGS:
-            if wanted.get(name) is not None:
-                raise UsageError(
-                    f"{flag_of(name)} {wanted.get(name)}: is for checkpoints of low-rank "
-                    f"matrices alone, and {wanted.path} is a whole model; drop it"
-                )
+        adapter = adapter_in(wanted, lambda each: each.is_checkpoint(wanted.path))
         difference = None
         with staging(wanted.out) as side:
-            if adapted:
-                written, difference = export_adapter(wanted, self.whole, self.stacks, side)
+            if adapter is not None:
+                written, difference = adapter.export(wanted, self.whole, self.stacks, side)
             else:
                 written = self.whole(wanted, side)
                 if wanted.verify:

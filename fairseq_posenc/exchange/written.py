@@ -1,12 +1,23 @@
-"""A whole model in a folder, and the places where the matrices of an adapted one belong."""
+"""A whole model in a folder, and what is no whole model but adapts one."""
 
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from torch import nn
 
-from fairseq_posenc.exchange.formats import Wanted
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface.names import Names
-from fairseq_posenc.exchange.kinds import Parameters
+from fairseq_posenc.exchange.kinds import Parameters, Settings
 
 
 class Written(NamedTuple):
@@ -44,3 +55,78 @@ class Stack(NamedTuple):
     layers: int
     heads: int
     ordered: Callable[[Parameters], Parameters] = dict
+
+
+class Adapter:
+    """What adapts a model, as a checkpoint of this plug-in and as a folder of another toolkit.
+
+    An instance in :data:`ADAPTERS` makes every format that writes and reads folders handle it.
+    """
+
+    #: The flags that an export takes for it, and an import.
+    flags: Tuple[Flag, ...] = ()
+    import_flags: Tuple[Flag, ...] = ()
+
+    def is_checkpoint(self, path: str) -> bool:
+        """True for a checkpoint that holds nothing else."""
+        raise NotImplementedError
+
+    def is_folder(self, path: str) -> bool:
+        """True for a foreign folder that holds nothing else."""
+        raise NotImplementedError
+
+    def export(
+        self,
+        wanted: Wanted,
+        whole: Callable[[Wanted, str], Written],
+        stacks_of: Callable[[Settings], Sequence[Stack]],
+        folder: str,
+    ) -> Tuple[Written, Optional[float]]:
+        """Write a checkpoint that holds nothing else, and compare it where *wanted* says so.
+
+        Args:
+            wanted: the request.
+            whole: writes a whole model, given a request and a folder.
+            stacks_of: where a model of these settings has its projections in the foreign class.
+            folder: an existing empty folder.
+
+        Returns:
+            what was written, and the largest difference of the logits.
+
+        Raises:
+            UsageError: the class has no place for something that was trained, or the base is
+                missing or another one.
+        """
+        raise NotImplementedError
+
+    def merged(self, wanted: Wanted) -> ContextManager[str]:
+        """A temporary folder of the whole model that a folder makes of its base.
+
+        Raises:
+            UsageError: a file of the adapter or its base is missing or damaged, or they do not
+                belong together.
+        """
+        raise NotImplementedError
+
+
+ADAPTERS: List[Adapter] = []
+
+
+def adapter_in(wanted: Wanted, holds: Callable[[Adapter], bool]) -> Optional[Adapter]:
+    """The adapter that *wanted* names, or None for a whole model.
+
+    Args:
+        wanted: the request.
+        holds: whether its path is one of a kind of adapters.
+
+    Raises:
+        UsageError: there are flags of an adapter for a whole model.
+    """
+    found = next((each for each in ADAPTERS if holds(each)), None)
+    for flag in () if found else (flag for each in ADAPTERS for flag in each.flags):
+        if wanted.get(flag.name) is not None:
+            raise UsageError(
+                f"{flag_of(flag.name)} {wanted.get(flag.name)}: {wanted.path} is no adapter, it "
+                "is a whole model; drop it"
+            )
+    return found

@@ -14,7 +14,7 @@ from fairseq_posenc.exchange.formats import Format, export_flags
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
 from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as SEQ2SEQ
 from fairseq_posenc.exchange.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
-from fairseq_posenc.exchange.transfer import IMPORT_FLAGS
+from fairseq_posenc.exchange.transfer import import_flags
 
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
@@ -114,7 +114,7 @@ def test_the_command_line_has_what_is_registered(tmp_path, command, known, name)
 @pytest.mark.parametrize("name", EXPORTED)
 def test_flags_without_effect_are_refused_with_the_formats_that_take_them(tmp_path, name):
     flags = {"vocab": "x", "head": "x", "data": "x", "quantization": "int8", "verify-file": "x"}
-    known = {n: [flag_of(flag.name)[2:] for flag in FORMATS[n].exporter.flags] for n in EXPORTED}
+    known = {n: [flag_of(flag.name)[2:] for flag in FORMATS[n].exporter.takes()] for n in EXPORTED}
     for flag in [flag for flag in flags if flag not in known[name]]:
         takers = [n for n in EXPORTED if flag in known[n]]
         words = [f"--{flag} {flags[flag]}", *takers, f"no effect on {name}"]
@@ -122,7 +122,7 @@ def test_flags_without_effect_are_refused_with_the_formats_that_take_them(tmp_pa
 
 
 def test_every_flag_of_a_format_says_what_it_does():
-    assert [flag.name for flag in (*export_flags(), *IMPORT_FLAGS) if not flag.help] == []
+    assert [flag.name for flag in (*export_flags(), *import_flags()) if not flag.help] == []
 
 
 @pytest.mark.parametrize("name", ["vocab", "verify"])

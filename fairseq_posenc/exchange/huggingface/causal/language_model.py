@@ -39,7 +39,6 @@ from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import CAUSAL_MARKS, write_symbols
 from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Parameters, Settings
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
-from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import (
     DICTIONARY,
@@ -78,7 +77,7 @@ class CausalExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = (VOCAB, *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
+    flags = (VOCAB, *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def __init__(self, target: CausalClass) -> None:
         self.target = target
@@ -204,6 +203,8 @@ class CausalImporter(Importer):
 
     def __init__(self, source: CausalClass) -> None:
         self.source = source
+        if any(joint.layout is names.TRANSPOSED for joint in source.names.modules):
+            self.transposed = [source.model_type]
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""

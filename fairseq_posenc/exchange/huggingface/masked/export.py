@@ -33,7 +33,6 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
 )
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
-from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.exchange.source import DATA
@@ -48,7 +47,7 @@ class MaskedExporter(CheckpointExporter):
         target: the class.
     """
 
-    flags = (VOCAB, HEAD, DATA, *SUBWORD_FLAGS, *CARD_FLAGS, *ADAPTER_FLAGS)
+    flags = (VOCAB, HEAD, DATA, *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def __init__(self, target: MaskedClass) -> None:
         self.target = target

@@ -35,7 +35,6 @@ from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES
 from fairseq_posenc.exchange.huggingface.seq2seq.write import written
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
 from fairseq_posenc.exchange.kinds import TRANSLATION, Settings
-from fairseq_posenc.exchange.peft.export import FLAGS as ADAPTER_FLAGS
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.source import load_source, source_of, without_effect
 from fairseq_posenc.exchange.transfer import FolderExporter
@@ -142,8 +141,6 @@ class Seq2SeqExporter(TranslationExporter):
     Args:
         target: the class.
     """
-
-    flags = (*FLAGS, *ADAPTER_FLAGS)
 
     def __init__(self, target: Seq2SeqClass) -> None:
         self.target = target

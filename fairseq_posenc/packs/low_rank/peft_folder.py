@@ -20,20 +20,13 @@ from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.formats import FORMATS
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
-from fairseq_posenc.exchange.huggingface.names import TRANSPOSED
 from fairseq_posenc.exchange.reader import ForeignParameters
 
 CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
-#: Types of models whose projections have weights (C_in, C_out).
-TRANSPOSED_TYPES = {
-    each.model_type
-    for each in CLASSES.values()
-    if any(joint.layout is TRANSPOSED for joint in each.names.modules)
-}
 #: Entries of any value: they are read, or matter in training or for finding modules alone.
 _INERT = (
     *("peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path"),
@@ -202,14 +195,15 @@ def merge(adapter: str, base: str, out: str) -> None:
     }
     path = os.path.join(base, "config.json")
     entries = read_json_object(path, f"{path}:")
+    importers = [entry.importer for entry in FORMATS.values() if entry.importer is not None]
+    transposed = any(entries.get("model_type") in each.transposed for each in importers)
     for module, found in matrices.items():
         name = _weight_of(module, tensors)
         if name is None:
             raise UsageError(
                 f"{adapter}: adapts {module}, which {file} has not; give the base by --peft-base"
             )
-        product = found.product
-        product = product.t() if entries.get("model_type") in TRANSPOSED_TYPES else product
+        product = found.product.t() if transposed else found.product
         if product.shape != tensors[name].shape:
             sizes = " and ".join(" x ".join(map(str, x.shape)) for x in (product, tensors[name]))
             raise UsageError(
@@ -230,27 +224,26 @@ def _weight_of(module: str, tensors: ForeignParameters) -> Optional[str]:
     return next((n for n in (name, name.partition(".")[2]) if n in tensors), None)
 
 
+def is_adapter(folder: str) -> bool:
+    """True for the folder of an adapter without a whole model."""
+    files = {name: os.path.isfile(os.path.join(folder, name)) for name in (CONFIG, "config.json")}
+    return files[CONFIG] and not files["config.json"]
+
+
 @contextlib.contextmanager
-def whole_folder(source: str, base: Optional[str]) -> Iterator[str]:
-    """The folder of a whole model: *source* itself, or an adapter merged with its base.
+def merged_folder(source: str, base: Optional[str]) -> Iterator[str]:
+    """A temporary folder of the whole model that an adapter makes of its base.
 
     Args:
-        source: a foreign model, or the folder of an adapter.
-        base: the base of the adapter, if it is not where its settings say.
+        source: the folder of the adapter.
+        base: the base, if it is not where the settings of the adapter say.
 
     Yields:
-        the folder, temporary for an adapter.
+        the folder.
 
     Raises:
-        UsageError: as :func:`merge`, or there is a base without an adapter.
+        UsageError: as :func:`merge`.
     """
-    if os.path.isfile(os.path.join(source, "config.json")) or not os.path.isfile(
-        os.path.join(source, CONFIG)
-    ):
-        if base is not None:
-            raise UsageError(f"--peft-base {base}: {source} is no adapter, it has no {CONFIG}")
-        yield source
-        return
     named = _config(source).get("base_model_name_or_path", "")
     found = named if base is None else base
     if not os.path.isdir(found):

@@ -13,6 +13,11 @@ from support.conversion import convert, refuses
 from support.foreign_models import trained
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
+from fairseq_posenc.exchange import FORMATS, Importer
+from fairseq_posenc.exchange.formats import Format
+from fairseq_posenc.packs.low_rank.peft_folder import merge
+
+pytest_plugins = ["support.conversion"]
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +95,22 @@ def test_joint_modules_have_the_sum_of_the_ranks(exported):
     config = json.loads((exported("roberta") / "adapter" / "adapter_config.json").read_text())
     layer = "roberta.encoder.layer.0."  # "output.dense" is also the end of another module
     assert {f"{layer}output.dense", f"{layer}attention.self.query"} < set(config["target_modules"])
+
+
+def test_weights_of_a_class_of_ones_own_can_be_transposed(exported, monkeypatch, tmp_path):
+    folder = exported("gpt2")
+    shutil.copytree(folder / "base", tmp_path / "base")
+    file = tmp_path / "base" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_type": "mine"}))
+    importer = Importer()
+    importer.transposed = ["mine"]
+    monkeypatch.setitem(FORMATS, "mine", Format("", importer))
+    merged = [tmp_path / "theirs", tmp_path / "mine"]
+    for base, out in zip((folder / "base", tmp_path / "base"), merged):
+        out.mkdir()
+        merge(str(folder / "adapter"), str(base), str(out))
+    weights, mine = ((out / "model.safetensors").read_bytes() for out in merged)
+    assert weights == mine
 
 
 def test_a_base_of_another_place_or_with_more_rows(exported, tmp_path, capsys):

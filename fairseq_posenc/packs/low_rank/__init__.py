@@ -1,0 +1,1 @@
+"""Low-rank matrices that adapt a model."""
