@@ -29,9 +29,9 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import computing_fields
-from fairseq_posenc.exchange.kinds import MASKED, Kind, Parameters, Settings
 from fairseq_posenc.exchange.reader import Vocabulary
 from fairseq_posenc.models.family import Family
+from fairseq_posenc.models.kinds import MASKED, Kind, Parameters, Settings
 
 
 def _as_it_is(value: Any) -> Any:

@@ -14,13 +14,13 @@ from typing import Optional
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.agreement import agreed, move_output
 from fairseq_posenc.exchange.reader import Reader, Vocabulary, read_vocabulary
+from fairseq_posenc.models import kinds
 from fairseq_posenc.models.presets import GAU, RELEASED
 
 BASE = "gau_alpha."

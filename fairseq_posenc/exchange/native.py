@@ -31,7 +31,9 @@ from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_set
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, SPAN_BOUNDARY_HEAD
 from fairseq_posenc.exchange.formats import Flag
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
-from fairseq_posenc.exchange.kinds import (
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import ROLES
+from fairseq_posenc.models.kinds import (
     CAUSAL,
     CLASSIFICATION_HEADS,
     COPIES,
@@ -41,8 +43,6 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
     kind_of,
 )
-from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.segments import PAIRS
 
 VOCAB = Flag("vocab", "the vocabulary, if it is not beside the model", "FILE")

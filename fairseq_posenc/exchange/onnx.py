@@ -23,10 +23,10 @@ from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings.random_positions import COUNTED
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
-from fairseq_posenc.exchange.kinds import MASKED, PAD
 from fairseq_posenc.exchange.transfer import HEAD, choose_head
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.models.kinds import MASKED, PAD
 
 NAME = "onnx"
 #: The value of ``--head`` for the features before any head.

@@ -19,9 +19,9 @@ from fairseq_posenc.checkpoints.settings import architecture, encodings_by_side,
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
 from fairseq_posenc.encodings import parse_pattern
-from fairseq_posenc.exchange.kinds import KINDS, Kind, Settings, kind_of
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.settings import ROLES
+from fairseq_posenc.models.kinds import KINDS, Kind, Settings, kind_of
 
 logger = logging.getLogger(__name__)
 #: Settings that follow from the encoding, from the data, or from the training before.

@@ -9,7 +9,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
-from fairseq_posenc.exchange.kinds import Parameters
+from fairseq_posenc.models.kinds import Parameters
 from fairseq_posenc.serving.huggingface.dictionary import ordinary_symbols
 from fairseq_posenc.serving.huggingface.tokenizer import (
     ROLES,

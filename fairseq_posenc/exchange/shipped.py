@@ -25,7 +25,7 @@ from fairseq_posenc.exchange.formats import (  # noqa: F401
     refuse_inexpressible,
     register_format,
 )
-from fairseq_posenc.exchange.kinds import CAUSAL, MASKED  # noqa: F401
 from fairseq_posenc.exchange.native import NativeCheckpoint  # noqa: F401
 from fairseq_posenc.exchange.reader import Reader, Vocabulary, renumber  # noqa: F401
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported  # noqa: F401
+from fairseq_posenc.models.kinds import CAUSAL, MASKED  # noqa: F401

@@ -10,11 +10,11 @@ from fairseq_posenc.checkpoints.settings import architecture, saved_settings, ta
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.exchange.formats import Expressible, Flag, Wanted, inexpressible
-from fairseq_posenc.exchange.kinds import KINDS, MASKED, TRANSLATION, Kind, Settings, kind_of
 from fairseq_posenc.exchange.native import one_document
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.values import read_overrides
 from fairseq_posenc.models.family import Family
+from fairseq_posenc.models.kinds import KINDS, MASKED, TRANSLATION, Kind, Settings, kind_of
 
 DATA = Flag("data", "the binary data, if it is no longer where training had it", "DIR")
 #: The languages of a translation model.

@@ -30,17 +30,17 @@ from fairseq_posenc.exchange.formats import (
     Wanted,
 )
 from fairseq_posenc.exchange.huggingface.card import ABOUT, write_card
-from fairseq_posenc.exchange.kinds import (
+from fairseq_posenc.exchange.prepared import prepared
+from fairseq_posenc.exchange.verify import compare
+from fairseq_posenc.exchange.verify_translation import compare_translation
+from fairseq_posenc.exchange.written import ADAPTERS, Stack, Written, adapter_in
+from fairseq_posenc.models.kinds import (
     CLASSIFICATION_HEADS,
     TOKEN_HEADS,
     TRANSLATION,
     Parameters,
     Settings,
 )
-from fairseq_posenc.exchange.prepared import prepared
-from fairseq_posenc.exchange.verify import compare
-from fairseq_posenc.exchange.verify_translation import compare_translation
-from fairseq_posenc.exchange.written import ADAPTERS, Stack, Written, adapter_in
 
 HEAD = Flag(
     "head",

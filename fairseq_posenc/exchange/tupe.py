@@ -17,7 +17,6 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
     ForeignModel,
@@ -28,6 +27,7 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.reader import SPECIAL, ForeignParameters, Reader, Vocabulary, renumber
 from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
+from fairseq_posenc.models import kinds
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
 _STACK = "decoder.sentence_encoder."

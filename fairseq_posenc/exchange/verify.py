@@ -14,8 +14,8 @@ from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import architecture
 from fairseq_posenc.exchange.formats import ForeignModel, Logits
-from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Kind, kind_of
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Kind, kind_of
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
 

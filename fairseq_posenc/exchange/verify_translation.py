@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.exchange.formats import ForeignModel
-from fairseq_posenc.exchange.kinds import PAD
 from fairseq_posenc.exchange.verify import computed, largest, refuse_difference, sample
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import PAD
 
 #: fairseq's numbers of ``</s>`` and of the first ordinary symbol.
 _END, _FIRST = 2, 4

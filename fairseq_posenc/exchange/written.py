@@ -17,7 +17,7 @@ from torch import nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface.names import Names
-from fairseq_posenc.exchange.kinds import Parameters, Settings
+from fairseq_posenc.models.kinds import Parameters, Settings
 
 
 class Written(NamedTuple):

@@ -10,7 +10,7 @@ from support.vocabularies import learn_pieces
 
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
-from fairseq_posenc.exchange.kinds import CAUSAL, PAD
+from fairseq_posenc.models.kinds import CAUSAL, PAD
 from fairseq_posenc.serving.preparation import Preparation, Text
 
 

@@ -22,7 +22,7 @@ from fairseq_posenc.exchange.ctranslate2.export import refuse_settings, write
 from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, bias_by_distance
 from fairseq_posenc.exchange.ctranslate2.stacks import specification
 from fairseq_posenc.exchange.formats import Wanted
-from fairseq_posenc.exchange.kinds import KINDS
+from fairseq_posenc.models.kinds import KINDS
 
 pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
 

@@ -15,7 +15,7 @@ from support.vocabularies import learn_pieces, save_tokenizer
 
 import fairseq_posenc
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.kinds import EMBEDDING, PAD
+from fairseq_posenc.models.kinds import EMBEDDING, PAD
 from fairseq_posenc.serving.huggingface.dictionary import dictionary
 from fairseq_posenc.serving.preparation import Preparation, Text
 

@@ -13,8 +13,8 @@ from fairseq_posenc.exchange import FORMATS, Exporter, Flag, Importer, register_
 from fairseq_posenc.exchange.formats import Format, export_flags
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
 from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as SEQ2SEQ
-from fairseq_posenc.exchange.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
 from fairseq_posenc.exchange.transfer import import_flags
+from fairseq_posenc.models.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
 
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]

@@ -11,7 +11,7 @@ from support.foreign_models import OURS, ROFORMER_LM, trained
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange.kinds import CAUSAL
+from fairseq_posenc.models.kinds import CAUSAL
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 
 NAME = "RoFormerForCausalLM"

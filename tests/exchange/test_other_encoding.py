@@ -9,9 +9,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from support.helpers import VOCABULARY
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, TRANSLATION
 from fairseq_posenc.exchange.native import new_checkpoint
 from fairseq_posenc.exchange.other_encoding import flags_with
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
 
 SIZES = {"embed_dim": 32, "ffn_embed_dim": 48, "layers": 1, "attention_heads": 4}
 ENCODER = {f"encoder_{name}": size for name, size in SIZES.items()}

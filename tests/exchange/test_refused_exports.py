@@ -9,7 +9,7 @@ from support.foreign_models import MODERN, ROFORMER_LM, trained
 from support.translations import EXPRESSED as TRANSLATIONS
 from support.translations import NORMS_FIRST, SHARED, write_translation
 
-from fairseq_posenc.exchange.kinds import CAUSAL
+from fairseq_posenc.models.kinds import CAUSAL
 
 #: What the classes of masked language models express, as far as it is not the default.
 EXPRESSED = {

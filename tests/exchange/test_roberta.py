@@ -14,7 +14,7 @@ from support.vocabularies import carried
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.kinds import PAD
+from fairseq_posenc.models.kinds import PAD
 
 LEARNED = {"position_encoding": "learned"}
 

@@ -13,7 +13,7 @@ from support.translations import SHARED, write_translation
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, TRANSLATION
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
 
 MASKED_MODELS = {
     "hf-roberta": {"position_encoding": "learned", "num_segments": 0},

@@ -13,7 +13,7 @@ from support.translations import EXPRESSED, NORMS_FIRST, SHARED, WORDS, write_tr
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES
-from fairseq_posenc.exchange.kinds import PAD, TRANSLATION
+from fairseq_posenc.models.kinds import PAD, TRANSLATION
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
 

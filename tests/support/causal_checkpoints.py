@@ -2,7 +2,7 @@
 
 from support.foreign_models import trained
 
-from fairseq_posenc.exchange.kinds import CAUSAL
+from fairseq_posenc.models.kinds import CAUSAL
 
 WORDS = [f"w{number}" for number in range(40)]
 SIZES = {

@@ -21,8 +21,8 @@ from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.huggingface import names
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
 from fairseq_posenc.exchange.huggingface.masked import names as masked_names
-from fairseq_posenc.exchange.kinds import MASKED
 from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
+from fairseq_posenc.models.kinds import MASKED
 
 GAU_CONFIG = {
     "model_type": "gau_alpha",

@@ -39,7 +39,6 @@ from fairseq_posenc.exchange.formats import (
     refuse_inexpressible,
     register_format,
 )
-from fairseq_posenc.exchange.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
 from fairseq_posenc.exchange.source import (
     DATA,
     LANGUAGES,
@@ -51,6 +50,7 @@ from fairseq_posenc.exchange.source import (
 )
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__
 

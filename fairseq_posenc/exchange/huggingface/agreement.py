@@ -14,8 +14,8 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.kinds import LM_HEAD
 from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
+from fairseq_posenc.models.kinds import LM_HEAD
 from fairseq_posenc.serving.huggingface.tokenizer import numbers_in
 
 #: The number of rows is often rounded up to a multiple of one of these, which is small beside it.

@@ -4,10 +4,10 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.checkpoints.loader import named_labels
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.models import kinds
 from fairseq_posenc.serving.huggingface.tokenizer import RESERVED
 
 #: Settings of the output layer, and those of classification heads.

@@ -16,7 +16,6 @@ from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.kinds import EMBEDDING, SEGMENTS
 from fairseq_posenc.exchange.reader import (
     FIRST,
     SPECIAL_TOKENS,
@@ -24,6 +23,7 @@ from fairseq_posenc.exchange.reader import (
     Reader,
     Vocabulary,
 )
+from fairseq_posenc.models.kinds import EMBEDDING, SEGMENTS
 
 #: Names of the token and the segment embedding, behind the prefix of the names in the encoder.
 TOKENS = "embeddings.word_embeddings.weight"

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.huggingface.names import Joint, Names
-from fairseq_posenc.exchange.kinds import PAD, Parameters
 from fairseq_posenc.exchange.native import size_of
 from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader
+from fairseq_posenc.models.kinds import PAD, Parameters
 
 PARTS = ("weight", "bias")
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
@@ -42,12 +41,12 @@ from fairseq_posenc.exchange.huggingface.encoder_heads import (
     token_classifier,
 )
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import MASK_NOTE
-from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order
 from fairseq_posenc.exchange.source import DATA
 from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
-from fairseq_posenc.models import presets
+from fairseq_posenc.models import kinds, presets
+from fairseq_posenc.models.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 
 
 class RoFormerImporter(Importer):

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Logits
 from fairseq_posenc.exchange.huggingface import folder as hf
@@ -20,6 +19,7 @@ from fairseq_posenc.exchange.huggingface.encoder_heads import (
 )
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader
 from fairseq_posenc.flags.options import Layer
+from fairseq_posenc.models import kinds
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"

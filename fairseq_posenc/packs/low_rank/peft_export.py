@@ -27,10 +27,10 @@ from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.names import TRANSPOSED, Joint
-from fairseq_posenc.exchange.kinds import CAUSAL, TRANSLATION, Settings, kind_of
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.written import ADAPTERS, Adapter, Stack, Written
 from fairseq_posenc.layers.low_rank import LowRankFlags, LowRankLinear
+from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Settings, kind_of
 from fairseq_posenc.packs.low_rank.peft_folder import (
     LowRank,
     is_adapter,

@@ -14,7 +14,7 @@ from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.causal import names
 from fairseq_posenc.exchange.huggingface.causal.rope_entries import rope_entries, rope_settings
 from fairseq_posenc.exchange.huggingface.names import Names
-from fairseq_posenc.exchange.kinds import Settings
+from fairseq_posenc.models.kinds import Settings
 
 _PRE_NORM = {"decoder_normalize_before": (True,)}
 #: The gated forms of the feed-forward that have an activation of their own, with its name there.

@@ -37,7 +37,6 @@ from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES, CausalClass
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import CAUSAL_MARKS, write_symbols
-from fairseq_posenc.exchange.kinds import CAUSAL, FOLLOWING, PAD, Parameters, Settings
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import (
@@ -48,6 +47,7 @@ from fairseq_posenc.exchange.reader import (
 )
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.exchange.written import Stack
+from fairseq_posenc.models.kinds import CAUSAL, FOLLOWING, PAD, Parameters, Settings
 
 DECODER = CAUSAL.stack
 OUTPUT = CAUSAL.head + "weight"

@@ -17,8 +17,8 @@ from fairseq_posenc.encodings.rotary_scaling import (
     Scaling,
 )
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.flags.by_layer import numbers_by_layer
+from fairseq_posenc.models.kinds import Settings
 
 _LENGTH, _SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 #: Entries of ``rope_scaling`` with the only values that a rule has here, by its name there.

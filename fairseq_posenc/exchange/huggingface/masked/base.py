@@ -5,15 +5,15 @@ from typing import Any, Collection, Dict, Mapping, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Expressible, ForeignModel
 from fairseq_posenc.exchange.huggingface import encoder_heads
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.encoder_heads import Architecture
 from fairseq_posenc.exchange.huggingface.names import Names
-from fairseq_posenc.exchange.kinds import PAD, Parameters, Settings
 from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.models import kinds
+from fairseq_posenc.models.kinds import PAD, Parameters, Settings
 
 #: Settings that are read from the model itself, or matter in training alone.
 _READ = (

@@ -7,14 +7,14 @@ rotary, norms first, gated feed-forward, windows     ModernBertForMaskedLM and i
 from typing import Any, Dict
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.encoder_heads import Architecture
 from fairseq_posenc.exchange.huggingface.masked import names
 from fairseq_posenc.exchange.huggingface.masked.base import MaskedClass
 from fairseq_posenc.exchange.huggingface.masked.modernbert import ModernBert
-from fairseq_posenc.exchange.kinds import PAD, Settings
+from fairseq_posenc.models import kinds
+from fairseq_posenc.models.kinds import PAD, Settings
 
 
 class Roberta(MaskedClass):

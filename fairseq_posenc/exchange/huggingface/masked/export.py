@@ -20,7 +20,13 @@ from fairseq_posenc.exchange.huggingface.encoder_heads import Architecture, labe
 from fairseq_posenc.exchange.huggingface.masked.base import MaskedClass
 from fairseq_posenc.exchange.huggingface.tokenizers.encoder import written_tokenizer
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import HIDDEN, MASK_NOTE
-from fairseq_posenc.exchange.kinds import (
+from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
+from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
+from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.source import DATA
+from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
+from fairseq_posenc.exchange.written import Stack
+from fairseq_posenc.models.kinds import (
     EMBEDDING,
     ENCODER,
     HEADS,
@@ -32,12 +38,6 @@ from fairseq_posenc.exchange.kinds import (
     TOKEN_HEADS,
     Settings,
 )
-from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
-from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
-from fairseq_posenc.exchange.reader import ForeignParameters
-from fairseq_posenc.exchange.source import DATA
-from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
-from fairseq_posenc.exchange.written import Stack
 
 
 class MaskedExporter(CheckpointExporter):

@@ -15,15 +15,6 @@ from fairseq_posenc.exchange.huggingface.masked.base import MaskedClass
 from fairseq_posenc.exchange.huggingface.masked.classes import CLASSES, padding_of
 from fairseq_posenc.exchange.huggingface.masked.export import MaskedExporter
 from fairseq_posenc.exchange.huggingface.names import NORM_1, NORM_2
-from fairseq_posenc.exchange.kinds import (
-    EMBEDDING,
-    ENCODER,
-    LM_HEAD,
-    PAD,
-    SEGMENTS,
-    TABLE,
-    Settings,
-)
 from fairseq_posenc.exchange.native import size_of
 from fairseq_posenc.exchange.reader import (
     MASK,
@@ -31,6 +22,15 @@ from fairseq_posenc.exchange.reader import (
     Vocabulary,
     dictionary_vocabulary,
     read_vocabulary,
+)
+from fairseq_posenc.models.kinds import (
+    EMBEDDING,
+    ENCODER,
+    LM_HEAD,
+    PAD,
+    SEGMENTS,
+    TABLE,
+    Settings,
 )
 
 #: Ends of the names of tensors that the classes compute themselves.

@@ -8,7 +8,6 @@ from typing import Any, Collection, Dict, List, Set
 
 from fairseq_posenc.attention.local import numbers
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import encoder_heads, joints
 from fairseq_posenc.exchange.huggingface import folder as hf
@@ -16,9 +15,10 @@ from fairseq_posenc.exchange.huggingface.causal.classes import GATED
 from fairseq_posenc.exchange.huggingface.encoder_heads import Architecture
 from fairseq_posenc.exchange.huggingface.masked import names
 from fairseq_posenc.exchange.huggingface.masked.base import MaskedClass
-from fairseq_posenc.exchange.kinds import Parameters, Settings
 from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
+from fairseq_posenc.models import kinds
+from fairseq_posenc.models.kinds import Parameters, Settings
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"
 #: config.json's former names of the rotary bases, and their usual values.

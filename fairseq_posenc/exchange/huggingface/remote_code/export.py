@@ -30,10 +30,10 @@ from fairseq_posenc.exchange.huggingface.seq2seq.export import READ, Translation
 from fairseq_posenc.exchange.huggingface.seq2seq.folder import special, texts_of, write_texts
 from fairseq_posenc.exchange.huggingface.seq2seq.write import EMBEDDINGS, OUTPUT, own_parameters
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
-from fairseq_posenc.exchange.kinds import PAD, TRANSLATION, Parameters, Settings
 from fairseq_posenc.exchange.source import without_effect
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
 from fairseq_posenc.serving.model_folder import Search
 
 NAME = "hf-remote-code"

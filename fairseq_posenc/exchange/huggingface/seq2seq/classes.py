@@ -35,8 +35,8 @@ from fairseq_posenc.exchange.huggingface.seq2seq.names import (
     CROSS_Q,
     CROSS_V,
 )
-from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import Settings
 
 #: Layers of both sides that have our own names.
 _SELF = tuple(Joint(name, (name,)) for name in (Q, K, V, OUT, NORM_1))

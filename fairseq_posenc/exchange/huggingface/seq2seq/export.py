@@ -34,13 +34,13 @@ from fairseq_posenc.exchange.huggingface.seq2seq.importer import Seq2SeqImporter
 from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES
 from fairseq_posenc.exchange.huggingface.seq2seq.write import written
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
-from fairseq_posenc.exchange.kinds import TRANSLATION, Settings
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.source import load_source, source_of, without_effect
 from fairseq_posenc.exchange.transfer import FolderExporter
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, compare_translation, reference
 from fairseq_posenc.exchange.written import Stack, Written
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import TRANSLATION, Settings
 from fairseq_posenc.serving.model_folder import Search
 
 #: Settings of any value: they are read, follow from the parameters, or matter in training alone.

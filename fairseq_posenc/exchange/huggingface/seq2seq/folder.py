@@ -20,11 +20,11 @@ from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
     Splitter,
     write_symbols,
 )
-from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import DICTIONARY
 from fairseq_posenc.exchange.source import DATA, LANGUAGES
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import PAD, Settings
 from fairseq_posenc.serving.model_folder import Search
 from fairseq_posenc.serving.translate import MAX_LENGTH
 

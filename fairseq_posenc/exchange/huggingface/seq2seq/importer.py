@@ -13,7 +13,6 @@ from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.huggingface.seq2seq.classes import Seq2SeqClass
 from fairseq_posenc.exchange.huggingface.seq2seq.folder import TARGET
 from fairseq_posenc.exchange.huggingface.seq2seq.read import read_parameters
-from fairseq_posenc.exchange.kinds import TRANSLATION
 from fairseq_posenc.exchange.reader import (
     LEADING,
     MASK,
@@ -24,6 +23,7 @@ from fairseq_posenc.exchange.reader import (
 )
 from fairseq_posenc.exchange.verify_translation import NOT_SAVED, reference
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import TRANSLATION
 from fairseq_posenc.serving.huggingface.tokenizer import find_files, in_order, read_symbols
 
 #: Signs of a second vocabulary.

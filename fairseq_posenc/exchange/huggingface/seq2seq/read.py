@@ -22,9 +22,9 @@ from fairseq_posenc.exchange.huggingface.joints import (
 from fairseq_posenc.exchange.huggingface.seq2seq.classes import Seq2SeqClass
 from fairseq_posenc.exchange.huggingface.seq2seq.names import BEHIND, CROSS_K, CROSS_V
 from fairseq_posenc.exchange.huggingface.seq2seq.write import BIAS_OF_T5, EMBEDDINGS, OUTPUT, TABLE
-from fairseq_posenc.exchange.kinds import PAD, Settings
 from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import PAD, Settings
 
 
 def read_parameters(

@@ -34,8 +34,8 @@ from fairseq_posenc.exchange.huggingface.seq2seq.names import (
     CROSS_V,
     UNSCALED,
 )
-from fairseq_posenc.exchange.kinds import Settings
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import Settings
 
 #: ``feed_forward_proj`` for our forms that have their own activation.
 _GATED = {"swiglu": "gated-silu", "geglu": "gated-gelu_python"}

@@ -16,8 +16,8 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange.huggingface.joints import extended, write_layers
 from fairseq_posenc.exchange.huggingface.seq2seq.classes import Seq2SeqClass
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import HIDDEN
-from fairseq_posenc.exchange.kinds import COPIES, PAD, Parameters, Settings
 from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import COPIES, PAD, Parameters, Settings
 
 EMBEDDINGS = {side: f"{side}.embed_tokens.weight" for side in SIDES}
 OUTPUT = "decoder.output_projection.weight"
