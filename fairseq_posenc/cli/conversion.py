@@ -1,7 +1,7 @@
 """``fairseq-posenc import`` and ``export``, whose formats bring flags of their own."""
 
 import argparse
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence
+from typing import Any, Dict, Sequence
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.progress import say_on_terminal
@@ -18,21 +18,18 @@ from fairseq_posenc.cli.command import (
 )
 from fairseq_posenc.flags.usage import OneLineParser
 
-if TYPE_CHECKING:
-    from fairseq_posenc.exchange.formats import Flag
-
 _FORMAT = place("FORMAT", "a format, for example hf-roformer")
 _USER_DIR = user_dir("your formats and encodings, if the model needs some")
 _MORE = """`fairseq-posenc list` names the formats, and `fairseq-posenc {} FORMAT --help`
 shows the flags that one of them takes, too."""
 
 
-def _conversion(out: str, what: str, find: "Callable[[], Dict[Flag, List[str]]]") -> Declare:
+def _conversion(out: str, what: str, way: str) -> Declare:
     """The arguments that both commands share, and the flags of formats.
 
     Args:
         out: the place of what is written, and *what* that is.
-        find: the flags, with the names of the formats that take each.
+        way: the command.
     """
     return several(
         argument("out_dir", metavar=out, help=what),
@@ -42,39 +39,35 @@ def _conversion(out: str, what: str, find: "Callable[[], Dict[Flag, List[str]]]"
             "log-probabilities for an engine), and write nothing if it is above 1e-4",
         ),
         _USER_DIR,
-        late(lambda parser, words: _declare(parser, words, find)),
+        late(lambda parser, words: _declare(parser, words, way)),
     )
 
 
-def _declare(
-    parser: argparse.ArgumentParser,
-    words: Sequence[str],
-    find: "Callable[[], Dict[Flag, List[str]]]",
-) -> None:
+def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) -> None:
     """Declare the flags of formats; help shows those of the format that is among the words."""
     first = OneLineParser(add_help=False)
     _USER_DIR(first)
     load_plug_in(first.parse_known_args(words)[0].user_dir)
     import fairseq_posenc.packs  # noqa: F401 - registers
-    from fairseq_posenc.exchange.shipped import FORMATS
+    from fairseq_posenc.exchange.shipped import FORMATS, export_flags, import_flags
 
+    flags = import_flags() if way == "import" else export_flags()
     chosen = set(words) & set(FORMATS)
-    parser.set_defaults(flags=find())
+    parser.set_defaults(flags=list(flags))
     group = parser.add_argument_group("flags of " + (" ".join(sorted(chosen)) or "some formats"))
-    for flag, takers in find().items():
-        try:
-            group.add_argument(
-                flag_of(flag.name),
-                metavar=flag.metavar,
-                choices=flag.choices,
-                nargs=flag.nargs,
-                help=argparse.SUPPRESS if chosen and not chosen & set(takers) else flag.help,
-            )
-        except argparse.ArgumentError as error:
+    for flag, takers in flags.items():
+        if flag.name in {*parser._defaults, *(action.dest for action in parser._actions)}:
             raise UsageError(
                 f"{flag_of(flag.name)}: the flag of {' and '.join(takers)} is another one than "
                 "that of other formats or of the command; give it another name"
-            ) from error
+            )
+        group.add_argument(
+            flag_of(flag.name),
+            metavar=flag.metavar,
+            choices=flag.choices,
+            nargs=flag.nargs,
+            help=argparse.SUPPRESS if chosen and not chosen & set(takers) else flag.help,
+        )
 
 
 def _options(args: argparse.Namespace) -> Dict[str, Any]:
@@ -91,25 +84,12 @@ def _options(args: argparse.Namespace) -> Dict[str, Any]:
     return found
 
 
-def _import_flags() -> "Dict[Flag, List[str]]":
-    from fairseq_posenc.exchange.shipped import FORMATS
-    from fairseq_posenc.exchange.transfer import import_flags
-
-    return {flag: list(FORMATS) for flag in import_flags()}
-
-
-def _export_flags() -> "Dict[Flag, List[str]]":
-    from fairseq_posenc.exchange.formats import export_flags
-
-    return export_flags()
-
-
 @command(
     "import",
     "import a checkpoint of another toolkit",
     _FORMAT,
     place("SOURCE", "the model to import"),
-    _conversion("OUT_DIR", "folder to write to", _import_flags),
+    _conversion("OUT_DIR", "folder to write to", "import"),
     more=_MORE.format("import"),
 )
 def import_(args: argparse.Namespace) -> None:
@@ -130,7 +110,7 @@ def import_(args: argparse.Namespace) -> None:
     argument(
         "source", metavar="CHECKPOINT", help="a checkpoint of this plug-in, or a model folder"
     ),
-    _conversion("OUT", "folder to write to; with onnx a file", _export_flags),
+    _conversion("OUT", "folder to write to; with onnx a file", "export"),
     more=_MORE.format("export"),
 )
 def export(args: argparse.Namespace) -> None:

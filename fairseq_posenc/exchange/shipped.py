@@ -20,6 +20,7 @@ from fairseq_posenc.exchange.formats import (  # noqa: F401
     Report,
     Wanted,
     check_flags,
+    export_flags,
     exporter_of,
     importer_of,
     refuse_inexpressible,
@@ -27,5 +28,5 @@ from fairseq_posenc.exchange.formats import (  # noqa: F401
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint  # noqa: F401
 from fairseq_posenc.exchange.reader import Reader, Vocabulary, renumber  # noqa: F401
-from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported  # noqa: F401
+from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported, import_flags  # noqa: F401
 from fairseq_posenc.models.kinds import CAUSAL, MASKED  # noqa: F401

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from torch import nn
 
@@ -21,6 +21,7 @@ from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.formats import (
+    FORMATS,
     Exporter,
     Flag,
     ForeignModel,
@@ -63,9 +64,10 @@ class Exported(NamedTuple):
     notes: Tuple[str, ...] = ()
 
 
-def import_flags() -> Tuple[Flag, ...]:
-    """The flags of every import."""
-    return (native.VOCAB, *(flag for each in ADAPTERS for flag in each.import_flags))
+def import_flags() -> Dict[Flag, List[str]]:
+    """The flags of all importers, with the names of the formats that take each."""
+    flags = (native.VOCAB, *(flag for each in ADAPTERS for flag in each.import_flags))
+    return {flag: [name for name, entry in FORMATS.items() if entry.importer] for flag in flags}
 
 
 def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:

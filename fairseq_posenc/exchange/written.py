@@ -57,56 +57,32 @@ class Stack(NamedTuple):
     ordered: Callable[[Parameters], Parameters] = dict
 
 
-class Adapter:
+class Adapter(NamedTuple):
     """What adapts a model, as a checkpoint of this plug-in and as a folder of another toolkit.
 
-    An instance in :data:`ADAPTERS` makes every format that writes and reads folders handle it.
+    With one in :data:`ADAPTERS`, every format of folders reads and writes it.
+
+    Args:
+        flags: those that an export takes for it.
+        import_flags: those that an import takes.
+        is_checkpoint: true for the path of a checkpoint that holds nothing else.
+        is_folder: true for the path of a foreign folder that holds nothing else.
+        export: writes such a checkpoint to an existing empty folder, given the request, what writes
+            a whole model to a folder, where a model of some settings has its projections in the
+            foreign class, and the folder; returns what was written, and the largest difference of
+            the logits if the request asks for it.
+        merged: makes a temporary folder of the whole model that such a folder makes of its base.
     """
 
-    #: The flags that an export takes for it, and an import.
-    flags: Tuple[Flag, ...] = ()
-    import_flags: Tuple[Flag, ...] = ()
-
-    def is_checkpoint(self, path: str) -> bool:
-        """True for a checkpoint that holds nothing else."""
-        raise NotImplementedError
-
-    def is_folder(self, path: str) -> bool:
-        """True for a foreign folder that holds nothing else."""
-        raise NotImplementedError
-
-    def export(
-        self,
-        wanted: Wanted,
-        whole: Callable[[Wanted, str], Written],
-        stacks_of: Callable[[Settings], Sequence[Stack]],
-        folder: str,
-    ) -> Tuple[Written, Optional[float]]:
-        """Write a checkpoint that holds nothing else, and compare it where *wanted* says so.
-
-        Args:
-            wanted: the request.
-            whole: writes a whole model, given a request and a folder.
-            stacks_of: where a model of these settings has its projections in the foreign class.
-            folder: an existing empty folder.
-
-        Returns:
-            what was written, and the largest difference of the logits.
-
-        Raises:
-            UsageError: the class has no place for something that was trained, or the base is
-                missing or another one.
-        """
-        raise NotImplementedError
-
-    def merged(self, wanted: Wanted) -> ContextManager[str]:
-        """A temporary folder of the whole model that a folder makes of its base.
-
-        Raises:
-            UsageError: a file of the adapter or its base is missing or damaged, or they do not
-                belong together.
-        """
-        raise NotImplementedError
+    flags: Tuple[Flag, ...]
+    import_flags: Tuple[Flag, ...]
+    is_checkpoint: Callable[[str], bool]
+    is_folder: Callable[[str], bool]
+    export: Callable[
+        [Wanted, Callable[[Wanted, str], Written], Callable[[Settings], Sequence[Stack]], str],
+        Tuple[Written, Optional[float]],
+    ]
+    merged: Callable[[Wanted], ContextManager[str]]
 
 
 ADAPTERS: List[Adapter] = []

@@ -125,7 +125,7 @@ def test_every_flag_of_a_format_says_what_it_does():
     assert [flag.name for flag in (*export_flags(), *import_flags()) if not flag.help] == []
 
 
-@pytest.mark.parametrize("name", ["vocab", "verify"])
+@pytest.mark.parametrize("name", ["vocab", "verify", "source"])
 def test_a_flag_with_the_name_of_another_is_refused(monkeypatch, tmp_path, name):
     exporter = Exporter()
     exporter.flags = (Flag(name, "something else"),)

@@ -13,7 +13,7 @@ import dataclasses
 import os
 import tempfile
 from argparse import Namespace
-from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -52,72 +52,75 @@ _FREE = ("vocab_size", "torch_dtype")
 _MERGE = "merge them first by fairseq-posenc merge-lora, and export the whole model"
 
 
-class LowRankMatrices(Adapter):
-    """Checkpoints of low-rank matrices, and adapters of PEFT."""
+def is_adapted(path: str) -> bool:
+    """True for a checkpoint of low-rank matrices."""
+    return os.path.isfile(path) and DIGEST in read_checkpoint(path, lazy=True)["model"]
 
-    flags = (PEFT_BASE, LORA_BASE)
-    import_flags = (PEFT_BASE,)
 
-    def is_checkpoint(self, path: str) -> bool:
-        """See :class:`~fairseq_posenc.exchange.written.Adapter`."""
-        return os.path.isfile(path) and DIGEST in read_checkpoint(path, lazy=True)["model"]
+def export_adapter(
+    wanted: Wanted,
+    whole: Callable[[Wanted, str], Written],
+    stacks_of: Callable[[Settings], Sequence[Stack]],
+    folder: str,
+) -> Tuple[Written, Optional[float]]:
+    """Write the matrices of an adapted model, and compare it where *wanted* says so.
 
-    def is_folder(self, path: str) -> bool:
-        """See :class:`~fairseq_posenc.exchange.written.Adapter`."""
-        return is_adapter(path)
+    Args:
+        wanted: the request.
+        whole: writes a whole model, given a request and a folder.
+        stacks_of: where a model of these settings has its projections in the foreign class.
+        folder: an existing empty folder.
 
-    def merged(self, wanted: Wanted) -> ContextManager[str]:
-        """See :class:`~fairseq_posenc.exchange.written.Adapter`."""
-        return merged_folder(wanted.path, wanted.get("peft_base"))
+    Returns:
+        what was written, and the largest difference of the logits.
 
-    def export(
-        self,
-        wanted: Wanted,
-        whole: Callable[[Wanted, str], Written],
-        stacks_of: Callable[[Settings], Sequence[Stack]],
-        folder: str,
-    ) -> Tuple[Written, Optional[float]]:
-        """See :class:`~fairseq_posenc.exchange.written.Adapter`."""
-        for name, *_ in (*SUBWORD_FLAGS, *CARD_FLAGS):
-            if wanted.get(name):
-                raise UsageError(
-                    f"{flag_of(name)} {wanted.get(name)}: has no effect on an adapter, which has "
-                    "neither a tokenizer nor a card; drop it"
-                )
-        settings, base = _adapted_settings(wanted)
-        stacks = stacks_of(settings)
-        if not stacks:
+    Raises:
+        UsageError: the class has no place for something that was trained, or the base is missing or
+            another one.
+    """
+    for name, *_ in (*SUBWORD_FLAGS, *CARD_FLAGS):
+        if wanted.get(name):
             raise UsageError(
-                f"{wanted.path}: holds low-rank matrices, for which this format has no place; "
-                f"{_MERGE}"
+                f"{flag_of(name)} {wanted.get(name)}: has no effect on an adapter, which has "
+                "neither a tokenizer nor a card; drop it"
             )
-        theirs = wanted.get("peft_base")
-        if theirs is None:
-            raise UsageError(
-                f"{wanted.path}: holds low-rank matrices; export their base {base} to a folder and "
-                f"give that by --peft-base, or {_MERGE}"
-            )
-        with tempfile.TemporaryDirectory() as copy:
-            written = whole(wanted._replace(path=base), copy)
-            _check_base(theirs, copy, base)
-            model = written.load(wanted.path, {"lora_base": base})
-            matrices = matrices_of(model, stacks, wanted.path)
-            joints = [joint for stack in stacks for joint in stack.theirs.modules]
-            entries = {
-                "task_type": _TASKS.get(settings["kind"]),
-                "base_model_name_or_path": theirs,
-                "fan_in_fan_out": any(joint.layout is TRANSPOSED for joint in joints),
-            }
-            write_adapter(folder, matrices, _modules(stacks), entries)
-            difference = None
-            if wanted.verify:
-                merge(folder, theirs, copy)
-                difference = written.compare(model)
-        note = f"an adapter of PEFT for {theirs}: {len(matrices)} modules"
-        return written._replace(notes=[note]), difference
+    settings, base = _adapted_settings(wanted)
+    stacks = stacks_of(settings)
+    if not stacks:
+        raise UsageError(
+            f"{wanted.path}: holds low-rank matrices, for which this format has no place; {_MERGE}"
+        )
+    theirs = wanted.get("peft_base")
+    if theirs is None:
+        raise UsageError(
+            f"{wanted.path}: holds low-rank matrices; export their base {base} to a folder and "
+            f"give that by --peft-base, or {_MERGE}"
+        )
+    with tempfile.TemporaryDirectory() as copy:
+        written = whole(wanted._replace(path=base), copy)
+        _check_base(theirs, copy, base)
+        model = written.load(wanted.path, {"lora_base": base})
+        matrices = matrices_of(model, stacks, wanted.path)
+        joints = [joint for stack in stacks for joint in stack.theirs.modules]
+        entries = {
+            "task_type": _TASKS.get(settings["kind"]),
+            "base_model_name_or_path": theirs,
+            "fan_in_fan_out": any(joint.layout is TRANSPOSED for joint in joints),
+        }
+        write_adapter(folder, matrices, _modules(stacks), entries)
+        difference = None
+        if wanted.verify:
+            merge(folder, theirs, copy)
+            difference = written.compare(model)
+    note = f"an adapter of PEFT for {theirs}: {len(matrices)} modules"
+    return written._replace(notes=[note]), difference
 
 
-ADAPTERS.append(LowRankMatrices())
+ADAPTERS.append(
+    Adapter(
+        (PEFT_BASE, LORA_BASE), (PEFT_BASE,), is_adapted, is_adapter, export_adapter, merged_folder
+    )
+)
 
 
 def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:

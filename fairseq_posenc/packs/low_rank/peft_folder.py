@@ -20,7 +20,7 @@ from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import FORMATS
+from fairseq_posenc.exchange.formats import FORMATS, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.reader import ForeignParameters
 
@@ -231,12 +231,11 @@ def is_adapter(folder: str) -> bool:
 
 
 @contextlib.contextmanager
-def merged_folder(source: str, base: Optional[str]) -> Iterator[str]:
+def merged_folder(wanted: Wanted) -> Iterator[str]:
     """A temporary folder of the whole model that an adapter makes of its base.
 
     Args:
-        source: the folder of the adapter.
-        base: the base, if it is not where the settings of the adapter say.
+        wanted: the request, with the folder of the adapter.
 
     Yields:
         the folder.
@@ -244,6 +243,7 @@ def merged_folder(source: str, base: Optional[str]) -> Iterator[str]:
     Raises:
         UsageError: as :func:`merge`.
     """
+    source, base = wanted.path, wanted.get("peft_base")
     named = _config(source).get("base_model_name_or_path", "")
     found = named if base is None else base
     if not os.path.isdir(found):
