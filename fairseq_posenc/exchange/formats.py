@@ -33,11 +33,6 @@ from fairseq_posenc.exchange.reader import Vocabulary
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.kinds import MASKED, Kind, Parameters, Settings
 
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 #: Logits of right-padded tokens (B, T), numbered as in fairseq, with segments (B, T): (B, T, V) in
 #: the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
 Logits = Callable[[Tensor, Tensor], Tensor]
@@ -101,7 +96,7 @@ class Flag(NamedTuple):
     metavar: Optional[str] = None
     choices: Optional[Tuple[str, ...]] = None
     nargs: Optional[str] = None
-    read: Callable[[Any], Any] = _as_it_is
+    read: Callable[[Any], Any] = lambda value: value
 
 
 class Wanted(NamedTuple):
