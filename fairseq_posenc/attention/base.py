@@ -23,6 +23,11 @@ ATTENTIONS = ClassRegistry("--attention")
 register_attention = ATTENTIONS.register
 
 
+def traceable() -> List[str]:
+    """The values of ``--attention`` whose traced graph serves texts of every length."""
+    return [name for name, entry in ATTENTIONS.items() if entry.thing.abilities.traceable]
+
+
 @dataclass
 class AttentionFlags:
     """The flag of self-attention."""
@@ -35,6 +40,7 @@ class AttentionFlags:
         role="model",
         choices=ATTENTIONS,
         needs={"layer": ("transformer",)},
+        traceable=traceable,
     )
 
 
@@ -223,6 +229,9 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     pattern: Optional[Hashable] = None
     #: Layers of one kind share all their positions; the stack sets it.
     kind: Kind
+    #: The number of the layer in its stack, from 0, by which its encoding is asked; the stack
+    #: sets it.
+    number: int
     #: The position encoding of the layer.
     encoding: PositionEncoding
     #: H and D; fairseq's decoder reads them.

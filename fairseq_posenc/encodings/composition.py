@@ -1,12 +1,19 @@
 """Compositions of encodings, ``--position-encoding a+b``, and the sum of their logits."""
 
-from typing import Dict, Iterable, List, Optional, cast
+from typing import Any, Dict, Iterable, Iterator, List, Optional, cast
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import DistanceBias, Encoding, QKVTransform, SharedBias, Stack
+from fairseq_posenc.encodings.base import (
+    DistanceBias,
+    Encoding,
+    QKVTransform,
+    Rotation,
+    SharedBias,
+    Stack,
+)
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.position_ids import check_position_ids, class_of_rule
@@ -72,6 +79,14 @@ class SharedBiasSum(nn.ModuleDict):
         logits = [term.logits_by_distance(distances).float() for term in terms]
         return torch.stack(logits).sum(dim=0)
 
+    def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
+        """Logits (1, 1|H, T, T) for positions (1, T), by the names of each term and of the sum."""
+        found = {name: term(positions, positions) for name, term in self.items()}
+        if len(found) > 1 or self.untie_cls:
+            untied = ", [CLS] untied" if self.untie_cls else ""
+            found[" + ".join(found) + untied] = self(positions, positions)
+        return found
+
     def at_pairs(
         self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
     ) -> Tensor:
@@ -115,7 +130,9 @@ class PositionEncoding:
     """A composition of encodings, with at most one input table and one transform.
 
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
-    the result of :meth:`build_content_bias`.
+    the result of :meth:`build_content_bias`.  Programs that compute the encoding elsewhere, or draw
+    it, read :attr:`name`, :meth:`rotation`, :meth:`by_distance`, :meth:`tables`,
+    :meth:`without_content` and :meth:`parameters`.
 
     Args:
         encodings: the encodings, in the order of ``--position-encoding``.
@@ -137,13 +154,15 @@ class PositionEncoding:
         self.index = index
         self.content = [e for e in encodings if e.content]
         self.input = next((e.input for e in encodings if e.input), None)
-        self.transform: Optional[QKVTransform] = next(
-            (e.transform(options, stack) for e in encodings if e.transform), None
-        )
+        transforms = [(e.name, e.transform(options, stack)) for e in encodings if e.transform]
+        self.transform: Optional[QKVTransform]
+        self.transformed_by, self.transform = transforms[0] if transforms else ("", None)
         shared = {e.name: e.shared(options, stack) for e in encodings if e.shared}
         self.shared_bias = SharedBiasSum(shared, options, stack) if shared else None
         vectors = {e.name: e.distances(options, stack) for e in encodings if e.distances}
         self.vectors = nn.ModuleDict(vectors) if vectors else None
+        #: the content-dependent terms of layers, by number
+        self.terms: Dict[int, ContentBiasSum] = {}
         self.relative = is_relative(encodings, options, stack)
         self.bounded = any(e.bounded for e in encodings)
         self.scale = stack.head_dim**-0.5
@@ -164,6 +183,44 @@ class PositionEncoding:
         """New content-dependent terms, to be owned by one layer, or None if there are none."""
         terms = {e.name: e.content(self.options, self.stack) for e in self.content if e.content}
         return ContentBiasSum(terms, list(self.vectors or ())) if terms else None
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters of the stack's modules, and of the terms in its layers."""
+        for module in (*self.modules.values(), *self.terms.values()):
+            yield from () if module is None else module.parameters()
+
+    def rotation(self, layer: int) -> Optional[Rotation]:
+        """How the layer of a number rotates queries and keys, or None if it does not."""
+        return None if self.transform is None else self.transform.rotation(layer)
+
+    def by_distance(self, distances: Tensor) -> Optional[Tensor]:
+        """Content-free logits (H, N), float32, of *distances* (N), key minus query, in tokens.
+
+        None without such logits, or if they are not a function of the distance alone.
+        """
+        if self.shared_bias is None or not self.shared_bias.distance_alone:
+            return None
+        return self.shared_bias.by_distance(distances)
+
+    def constant_from(self, longest: int) -> int:
+        """The distance from which on all of a side share a logit, or *longest* if there is none."""
+        terms = cast(Iterable[Any], () if self.shared_bias is None else self.shared_bias.values())
+        return max((term.constant_from or longest for term in terms), default=0)
+
+    def tables(self, layer: int) -> Dict[str, Tensor]:
+        """The vectors by distance of the layer of a number; see :meth:`.ContentBias.tables`."""
+        terms = cast(Iterable[Any], self.terms[layer].values() if layer in self.terms else ())
+        return {name: table for term in terms for name, table in term.tables().items()}
+
+    def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
+        """Logits of positions alone that all layers have, (1, 1|H, T, T) for positions (1, T).
+
+        Returns:
+            by the name of the encoding, or of the sum of several.
+        """
+        found = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
+        products = None if self.transform is None else self.transform.without_content(positions)
+        return found if products is None else {**found, self.transformed_by: self.scale * products}
 
     def too_long(self, length: int) -> UsageError:
         """The error for sequences of *length* tokens, longer than the table of positions."""

@@ -115,9 +115,13 @@ class StackPositions:
             index = self.kept[place] if len(layers) == len(self.kept) else place
             for kernel in kernels:
                 kernel.place(index, layers[0][0])
-                transform = kernel.encoding.transform
+                encoding, kernel.number = kernel.encoding, index
+                terms = getattr(kernel, "position_terms", None)  # not all kernels take any
+                if terms is not None:
+                    encoding.terms[index] = terms
+                transform = encoding.transform
                 variant = None if transform is None else transform.variant(index)
-                kernel.kind = Kind(kernel.encoding.name, kernel.pattern, variant)
+                kernel.kind = Kind(encoding.name, kernel.pattern, variant)
                 kinds[kernel.kind] = kernel
         for one in kinds.values():
             self.families.setdefault(one.kind[:2], []).append(one)

@@ -19,12 +19,12 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.encodings.base import Rotation
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
-from fairseq_posenc.flags.options import Layer
 
 #: Divides positions, so that every angle of a rotation is zero in float32.
 _NO_ROTATION = 1e30
@@ -52,16 +52,20 @@ class Positions(NamedTuple):
         )
 
 
+#: What an encoding contributes to the layer of a number.
+Function = Callable[[PositionEncoding, int], Positions]
+
+
 class Expression(NamedTuple):
     """What the engine needs of an encoding.
 
     Args:
-        positions: the positions that it contributes, given a self-attention of this plug-in.
+        positions: what it contributes to a layer.
         acts: ``rotation`` or ``bias``, which the engine combines, or ``alone``.
         flags: settings that *positions* takes into account; others are refused unless default.
     """
 
-    positions: Callable[[Any], Positions]
+    positions: Function
     acts: str
     flags: Tuple[str, ...]
 
@@ -71,8 +75,8 @@ EXPRESSIONS: Dict[str, Expression] = {}
 
 def expresses(
     *names: str, acts: str = "alone", flags: Sequence[str] = ()
-) -> Callable[[Callable[[Any], Positions]], Callable[[Any], Positions]]:
-    """Decorator of the function that expresses encodings, given a self-attention.
+) -> Callable[[Function], Function]:
+    """Decorator of the function that expresses encodings, called with one and a layer's number.
 
     Args:
         names: values of ``--position-encoding``.
@@ -80,7 +84,7 @@ def expresses(
         flags: as for :class:`Expression`.
     """
 
-    def add(function: Callable[[Any], Positions]) -> Callable[[Any], Positions]:
+    def add(function: Function) -> Function:
         EXPRESSIONS.update(dict.fromkeys(names, Expression(function, acts, tuple(flags))))
         return function
 
@@ -88,15 +92,21 @@ def expresses(
 
 
 @expresses("sinusoidal", "learned")
-def input_table(attention: Layer) -> Positions:
+def input_table(encoding: PositionEncoding, layer: int) -> Positions:
     """Nothing: the table is added to the embeddings."""
     return Positions()
 
 
 @expresses("none", acts="rotation")
-def no_positions(attention: Layer) -> Positions:
+def no_positions(encoding: PositionEncoding, layer: int) -> Positions:
+    """Rotations by zero."""
+    return no_rotations()
+
+
+def no_rotations() -> Positions:
     """Rotations by zero, without which the engine would add sinusoids to the embeddings."""
-    return _rotations(2, "interleaved", 10000.0, "Linear", {"rotary_scaling_factor": _NO_ROTATION})
+    turned = _rotations(2, "interleaved", 10000.0, "Linear")
+    return Positions({**turned, "rotary_scaling_factor": _NO_ROTATION})
 
 
 @expresses(
@@ -107,105 +117,70 @@ def no_positions(attention: Layer) -> Positions:
         *("rotary_scaling", "rotary_scaling_factor", "rotary_factors", "rotary_original_length"),
     ),
 )
-def rotary(attention: Layer) -> Positions:
-    """Rotations with the base, the fraction, the pairing and the scaling of the model.
-
-    Raises:
-        UsageError: values are rotated, too.
-    """
-    module = attention.encoding.transform
-    if module.rotate_values:
-        raise UsageError("--rotary-value: CTranslate2 rotates queries and keys, not values")
-    scaling, dim, base = module.scaling, module.dim, attention.kind.variant
-    rule, tensors = None, {}
-    if scaling.rule != "none":  # a divisor for every frequency, in two lists, by the length
-        divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
+def rotary(encoding: PositionEncoding, layer: int) -> Positions:
+    """Rotations with the base, the fraction, the pairing and the scaling of the model."""
+    theta, base, pairing, temperature = cast(Rotation, encoding.rotation(layer))
+    dim, rule, tensors = 2 * len(theta), None, {}
+    unscaled = frequencies(dim, base)
+    if not torch.equal(theta, unscaled):  # a divisor of each frequency, in two lists, by the length
         names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
-        rule, tensors = "Su", {name: divisors.float().numpy().copy() for name in names}
-    found = _rotations(dim, module.pairing, base, rule, {})
-    return found._replace(tensors=tensors, temperature=module.temperature, rotated=dim)
+        rule, tensors = "Su", {name: (unscaled / theta).float().numpy() for name in names}
+    return Positions(_rotations(dim, pairing, base, rule), tensors, temperature, dim)
 
 
-def _rotations(
-    dim: int, pairing: str, base: float, rule: Optional[str], more: Dict[str, Any]
-) -> Positions:
+def _rotations(dim: int, pairing: str, base: float, rule: Optional[str]) -> Dict[str, Any]:
     from ctranslate2.specs.attention_spec import RotaryScalingType
 
-    arguments = {
+    return {
         "rotary_dim": dim,
         "rotary_interleave": pairing == "interleaved",
         "rotary_base": base,
         "rotary_scaling_type": RotaryScalingType[rule] if rule else None,
     }
-    return Positions({**arguments, **more})
 
 
 @expresses("shaw", flags=("shaw_max_distance", "shaw_values"))
-def shaw(attention: Layer) -> Positions:
+def shaw(encoding: PositionEncoding, layer: int) -> Positions:
     """Tables for distances from -K to K; a decoder's future distances get zeros."""
-    terms = attention.position_terms["shaw"]
-    keys = terms.key_table.weight
-    values = torch.zeros_like(keys) if terms.value_table is None else terms.value_table.weight
-    rows = 2 * terms.max_distance + 1
+    tables = encoding.tables(layer)
+    later = len(tables["keys"]) - 1 if encoding.stack.causal else 0
 
-    def padded(table: torch.Tensor) -> np.ndarray:
-        full = table.new_zeros(rows, table.size(1))
-        full[: len(table)] = table
-        return full.float().numpy()
+    def padded(name: str) -> np.ndarray:
+        table = tables.get(name, torch.zeros_like(tables["keys"]))  # (N, D)
+        return torch.cat((table, table.new_zeros(later, table.size(1)))).float().numpy()
 
-    tensors = {"relative_position_keys": padded(keys), "relative_position_values": padded(values)}
+    tensors = {f"relative_position_{name}": padded(name) for name in ("keys", "values")}
     return Positions({"relative_position": True}, tensors)
 
 
 @expresses("t5", "alibi", acts="bias", flags=("t5_num_buckets", "t5_max_distance"))
-def bias_by_distance(attention: Layer) -> Positions:
+def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
     """A bucket for every distance below a reach; beyond it, buckets grow logarithmically.
 
     From T5's maximal distance on, all distances have the same bias, and the table is exact for
     every length, also above what the model accepts; ALiBi's is exact for those that it accepts.
     """
-    encoding: PositionEncoding = attention.encoding
-    longest = encoding.stack.max_positions
-    biases = cast(List[DistanceBias], list(cast(Any, encoding.shared_bias).values()))
-    reach = max(reach_of(bias, longest) for bias in biases)
-    exact = all(reach_of(bias, reach + 1) <= reach for bias in biases)
-    return Positions(
-        {"relative_attention_bias": True},
-        {
-            "relative_attention_bias": _table(biases, reach, encoding.stack.causal),
-            "relative_attention_max_distance": np.dtype("int32").type(2 * reach),
-        },
-        exact_below=None if exact else reach,
-    )
-
-
-def reach_of(bias: Layer, longest: int) -> int:
-    """T5's maximal distance, from which on all distances share a logit, or else *longest*."""
-    return int(getattr(bias, "max_distance", longest))
-
-
-def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarray:
-    """The bias of every bucket of the engine, (buckets, H).
-
-    A side has 2 · reach buckets: one for each distance below *reach*, and as many up to twice that.
-
-    Args:
-        reach: in tokens.
-        causal: whether there is only the side of earlier keys.
-    """
+    reach = encoding.constant_from(encoding.stack.max_positions)
+    exact = encoding.constant_from(reach + 1) <= reach
+    # a side has 2 · reach buckets: one for each distance below it, and as many up to twice that
     rows = range(2 * reach)
     steps = [r if r < reach else round(reach * 2 ** ((r - reach) / reach)) for r in rows]
     later = torch.tensor(steps)
-    distances = -later if causal else torch.cat((-later, later))
-    logits = [bias.by_distance(distances).float() for bias in biases]  # (H, buckets)
-    return torch.stack(logits).sum(dim=0).t().contiguous().numpy()
+    distances = -later if encoding.stack.causal else torch.cat((-later, later))
+    logits = cast(Tensor, encoding.by_distance(distances))  # (H, buckets)
+    tensors = {
+        "relative_attention_bias": logits.t().contiguous().numpy(),
+        "relative_attention_max_distance": np.dtype("int32").type(2 * reach),
+    }
+    limit = None if exact else reach
+    return Positions({"relative_attention_bias": True}, tensors, exact_below=limit)
 
 
-def positions_of(attention: Layer, names: List[str]) -> Positions:
-    """The positions of one self-attention of this plug-in."""
-    found = Positions()
+def positions_of(encoding: PositionEncoding, layer: int) -> Positions:
+    """The positions of the layer of a number."""
+    found, names = Positions(), encoding.name.split("+")
     for function in dict.fromkeys(EXPRESSIONS[name].positions for name in names):
-        found = found.and_also(function(attention))
+        found = found.and_also(function(encoding, layer))
     return found
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.ctranslate2.positions import Positions, no_positions, positions_of
+from fairseq_posenc.exchange.ctranslate2.positions import Positions, no_rotations, positions_of
 from fairseq_posenc.flags.options import Layer
 
 if TYPE_CHECKING:
@@ -201,8 +201,7 @@ def _fill_stack(
         if hasattr(each, "fc_gate"):
             _fill_linear(layer.ffn.linear_0_noact, [each.fc_gate], parameters)
     for encoding in getattr(module, "encodings", {}).values():
-        for owned in encoding.modules.values():
-            parameters.count(*(() if owned is None else owned.parameters()))
+        parameters.count(*encoding.parameters())
     return min(limits, default=None)
 
 
@@ -210,8 +209,8 @@ def positions_in(attention: Layer, has_table: bool) -> Positions:
     """The positions of one self-attention, this plug-in's or fairseq's."""
     encoding = getattr(attention, "encoding", None)
     if encoding is None:  # fairseq's
-        return Positions() if has_table else no_positions(attention)
-    return positions_of(attention, encoding.name.split("+"))
+        return Positions() if has_table else no_rotations()
+    return positions_of(encoding, attention.number)
 
 
 def _rows(table: nn.Module, module: Layer, parameters: Parameters) -> np.ndarray:
@@ -237,8 +236,6 @@ def _self_attention(
     spec = specification(attention_spec.MultiHeadAttentionSpec, arguments)
     for name, tensor in positions.tensors.items():
         setattr(spec, name, tensor)
-    if getattr(attention, "position_terms", None) is not None:
-        parameters.count(*attention.position_terms.parameters())
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     _fill_linear(spec.linear[0], projections, parameters)
     factors = np.ones(attention.head_dim, np.float32)
