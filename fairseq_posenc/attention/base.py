@@ -13,7 +13,7 @@ from fairseq_posenc.attention.joint import JointProjections
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.composition import SharedBiasSum
+from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import ClassRegistry
 from fairseq_posenc.flags.settings import setting

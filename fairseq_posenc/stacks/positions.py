@@ -14,7 +14,7 @@ from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.composition import SharedBiasSum
+from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.stacks.explicit import ExplicitPositions
 from fairseq_posenc.stacks.padding import Keys, Padding

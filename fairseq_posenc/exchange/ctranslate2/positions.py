@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import PositionEncoding, parse_pattern
 from fairseq_posenc.encodings.base import Rotation
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
+from fairseq_posenc.flags.options import Layer
 
 #: Divides positions, so that every angle of a rotation is zero in float32.
 _NO_ROTATION = 1e30
@@ -42,13 +43,12 @@ class Positions(NamedTuple):
 
     def and_also(self, other: "Positions") -> "Positions":
         """Both at once; at most one of them rotates."""
-        limits = [each.exact_below for each in (self, other) if each.exact_below is not None]
         return Positions(
             {**self.arguments, **other.arguments},
             {**self.tensors, **other.tensors},
             self.temperature * other.temperature,
             self.rotated + other.rotated,
-            min(limits) if limits else None,
+            min(filter(None, (self.exact_below, other.exact_below)), default=None),
         )
 
 
@@ -91,16 +91,9 @@ def expresses(
     return add
 
 
-@expresses("sinusoidal", "learned")
-def input_table(encoding: PositionEncoding, layer: int) -> Positions:
-    """Nothing: the table is added to the embeddings."""
-    return Positions()
-
-
-@expresses("none", acts="rotation")
-def no_positions(encoding: PositionEncoding, layer: int) -> Positions:
-    """Rotations by zero."""
-    return no_rotations()
+# their table is added to the embeddings
+expresses("sinusoidal", "learned")(lambda encoding, layer: Positions())
+expresses("none", acts="rotation")(lambda encoding, layer: no_rotations())
 
 
 def no_rotations() -> Positions:
@@ -161,7 +154,7 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
     every length, also above what the model accepts; ALiBi's is exact for those that it accepts.
     """
     reach = encoding.constant_from(encoding.stack.max_positions)
-    exact = encoding.constant_from(reach + 1) <= reach
+    limit = reach if encoding.constant_from(reach + 1) > reach else None
     # a side has 2 · reach buckets: one for each distance below it, and as many up to twice that
     rows = range(2 * reach)
     steps = [r if r < reach else round(reach * 2 ** ((r - reach) / reach)) for r in rows]
@@ -172,28 +165,32 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
         "relative_attention_bias": logits.t().contiguous().numpy(),
         "relative_attention_max_distance": np.dtype("int32").type(2 * reach),
     }
-    limit = None if exact else reach
     return Positions({"relative_attention_bias": True}, tensors, exact_below=limit)
 
 
-def positions_of(encoding: PositionEncoding, layer: int) -> Positions:
-    """The positions of the layer of a number."""
-    found, names = Positions(), encoding.name.split("+")
-    for function in dict.fromkeys(EXPRESSIONS[name].positions for name in names):
-        found = found.and_also(function(encoding, layer))
+def positions_of(attention: Layer, has_table: bool) -> Positions:
+    """The positions of one self-attention, this plug-in's or fairseq's.
+
+    Args:
+        has_table: whether the embeddings have positions already.
+    """
+    encoding, found = getattr(attention, "encoding", None), Positions()
+    if encoding is None:
+        return found if has_table else no_rotations()
+    for function in dict.fromkeys(EXPRESSIONS[name].positions for name in encoding.name.split("+")):
+        found = found.and_also(function(encoding, attention.number))
     return found
 
 
-def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> None:
+def refuse_encodings(path: str, flag: str, value: str) -> None:
     """Refuse encodings, and combinations of them, that the engine cannot compute.
 
     Args:
         flag: the flag of the encoding of this side.
         value: its value.
-        period: the composition of each layer in a pattern.
     """
     shown = f"{path}: {flag} {value}: CTranslate2"
-    compositions = [names.split("+") for names in dict.fromkeys(period)]
+    compositions = [names.split("+") for names in dict.fromkeys(parse_pattern(value))]
     for names in compositions:
         lost = [name for name in names if name not in EXPRESSIONS]
         if lost:
