@@ -127,22 +127,14 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(
     assert list(out.iterdir()) == []
 
 
-#: A value of each flag that says what a traced graph can serve.
-UNTRACEABLE = {
-    "attention": "elu",
-    "gau_chunk": 8,
-    "funnel_stages": "1,1",
-    "evaluation_positions": "spread",
-    "position_ids": "documents",
-}
-
-
 def test_flags_say_what_one_graph_cannot_serve():
+    values = {"attention": "elu", "gau_chunk": 8, "funnel_stages": "1,1"}
+    values.update(evaluation_positions="spread", position_ids="documents")
     settings = MASKED.complete({})
     onnx_export.refuse_untraceable("model.pt", settings)
     fields = dataclasses.fields(MASKED.family.dataclass)
-    for name in (each.name for each in fields if each.metadata.get("traceable")):
-        value = UNTRACEABLE[name]
+    assert {each.name for each in fields if each.metadata.get("traceable")} == set(values)
+    for name, value in values.items():
         with pytest.raises(UsageError, match=f"{flag_of(name)} {value}, but a graph of ONNX"):
             onnx_export.refuse_untraceable("model.pt", {**settings, name: value})
 
