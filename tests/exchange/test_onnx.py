@@ -128,14 +128,16 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(
 
 
 def test_flags_say_what_one_graph_cannot_serve():
-    values = {"attention": "elu", "gau_chunk": 8, "funnel_stages": "1,1"}
-    values.update(evaluation_positions="spread", position_ids="documents")
+    refused = {"attention": ("elu", "softmax"), "evaluation_positions": ("spread", "counted")}
+    without = {"gau_chunk": 8, "funnel_stages": "1,1", "position_ids": "documents"}
+    refused.update({name: (value, "models without it") for name, value in without.items()})
     settings = MASKED.complete({})
     onnx_export.refuse_untraceable("model.pt", settings)
     fields = dataclasses.fields(MASKED.family.dataclass)
-    assert {each.name for each in fields if each.metadata.get("traceable")} == set(values)
-    for name, value in values.items():
-        with pytest.raises(UsageError, match=f"{flag_of(name)} {value}, but a graph of ONNX"):
+    assert {each.name for each in fields if each.metadata.get("traceable")} == set(refused)
+    for name, (value, known) in refused.items():
+        words = f"{flag_of(name)} {value}, but .* ONNX.* only supports {known}; nothing"
+        with pytest.raises(UsageError, match=words):
             onnx_export.refuse_untraceable("model.pt", {**settings, name: value})
 
 
