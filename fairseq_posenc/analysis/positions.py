@@ -1,7 +1,7 @@
 """What a checkpoint knows of positions: learned tables, logits without content, rotary decay."""
 
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -232,8 +232,9 @@ def expected_products(side: Side, rotation: Rotation, layer: int) -> Tensor:
         bias = side.state.get(attention + "bias", weight.new_zeros(len(weight)))  # --no-bias
         # the bias is the weight of a channel that is always 1
         rows = torch.cat((weight, bias.unsqueeze(1)), dim=1).double()
-        rows = rows.view(side.stack.num_heads, side.stack.head_dim, -1)
+        rows = rows.view(-1, side.stack.head_dim, rows.size(1))  # (H or G, D, C + 1)
         rows = rows[:, : 2 * len(rotation.frequencies)]
+        rows = rows.repeat_interleave(side.stack.num_heads // len(rows), dim=0)  # --kv-heads
         if rotation.pairing == "half":
             pairs.append(torch.complex(*rows.chunk(2, dim=1)))
         else:
@@ -244,14 +245,15 @@ def expected_products(side: Side, rotation: Rotation, layer: int) -> Tensor:
 
 def decay(side: Side, length: int) -> Optional[Decay]:
     """The bound of RoFormer Eq. 29, or None if no layer applies softmax to rotated q·k."""
-    rotations = {layer: side.encoding.rotation(layer) for layer in side.layers}
-    if None in rotations.values() or side.cfg.attention != "softmax" or side.cfg.layer == "gated":
+    if side.cfg.attention != "softmax" or side.cfg.layer == "gated":
         return None
-    sums: Dict[float, Tensor] = {}
+    every = [(layer, side.encoding.rotation(layer)) for layer in side.layers]
+    rotated = [(layer, rotation) for layer, rotation in every if rotation is not None]
+    if not rotated:
+        return None
+    sums = {each.base: partial_sums(each.frequencies, length) for _, each in rotated}
     curves = []
-    for layer, rotation in cast(Dict[int, Rotation], rotations).items():
-        if rotation.base not in sums:
-            sums[rotation.base] = partial_sums(rotation.frequencies, length)
+    for layer, rotation in rotated:
         h = expected_products(side, rotation, layer)
         steps = torch.cat((h, torch.zeros_like(h[:, :1])), dim=1).diff(dim=1).abs()  # (H, d/2)
         bound = steps @ sums[rotation.base].t()  # (H, distances)
@@ -259,4 +261,4 @@ def decay(side: Side, length: int) -> Optional[Decay]:
     base = ", ".join(f"{base:g}" for base in sums)
     title = f"{side.stack.side}: rotary, d = {2 * len(rotation.frequencies)}, base {base}"
     formula = next(iter(sums.values())).mean(dim=1)
-    return Decay(title, formula, torch.stack(curves), side.layers)
+    return Decay(title, formula, torch.stack(curves), [layer for layer, _ in rotated])
