@@ -1,6 +1,6 @@
 """Compositions of encodings, ``--position-encoding a+b``."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Optional, cast
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class PositionEncoding:
         vectors = {e.name: e.distances(options, stack) for e in encodings if e.distances}
         self.vectors = nn.ModuleDict(vectors) if vectors else None
         #: the content-dependent terms of layers, by number
-        self.terms: Dict[int, ContentBiasSum] = {}
+        self.layer_terms: Dict[int, ContentBiasSum] = {}
         self.relative = is_relative(encodings, options, stack)
         self.bounded = any(e.bounded for e in encodings)
         self.scale = stack.head_dim**-0.5
@@ -78,7 +78,7 @@ class PositionEncoding:
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """The parameters of the stack's modules, and of the terms in its layers."""
-        for module in (*self.modules.values(), *self.terms.values()):
+        for module in (*self.modules.values(), *self.layer_terms.values()):
             yield from () if module is None else module.parameters()
 
     def rotation(self, layer: int) -> Optional[Rotation]:
@@ -96,13 +96,13 @@ class PositionEncoding:
 
     def constant_from(self, longest: int) -> int:
         """The distance from which on all of a side share a logit, or *longest* if there is none."""
-        terms = cast(Iterable[Any], () if self.shared_bias is None else self.shared_bias.values())
-        return max((term.constant_from or longest for term in terms), default=0)
+        terms: Any = self.shared_bias or {}
+        return max((term.constant_from or longest for term in terms.values()), default=0)
 
     def tables(self, layer: int) -> Dict[str, Tensor]:
         """The vectors by distance of the layer of a number; see :meth:`.ContentBias.tables`."""
-        terms = cast(Iterable[Any], self.terms[layer].values() if layer in self.terms else ())
-        return {name: table for term in terms for name, table in term.tables().items()}
+        terms: Any = self.layer_terms.get(layer, {})
+        return {name: table for term in terms.values() for name, table in term.tables().items()}
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
         """Logits of positions alone that all layers have, (1, 1|H, T, T) for positions (1, T).

@@ -118,7 +118,7 @@ class StackPositions:
                 encoding, kernel.number = kernel.encoding, index
                 terms = getattr(kernel, "position_terms", None)  # not all kernels take any
                 if terms is not None:
-                    encoding.terms[index] = terms
+                    encoding.layer_terms[index] = terms
                 transform = encoding.transform
                 variant = None if transform is None else transform.variant(index)
                 kernel.kind = Kind(encoding.name, kernel.pattern, variant)

@@ -80,8 +80,7 @@ def expresses(
 
     Args:
         names: values of ``--position-encoding``.
-        acts: as for :class:`Expression`.
-        flags: as for :class:`Expression`.
+        acts: as for :class:`Expression`; so are *flags*.
     """
 
     def add(function: Function) -> Function:
@@ -156,9 +155,8 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
     reach = encoding.constant_from(encoding.stack.max_positions)
     limit = reach if encoding.constant_from(reach + 1) > reach else None
     # a side has 2 · reach buckets: one for each distance below it, and as many up to twice that
-    rows = range(2 * reach)
-    steps = [r if r < reach else round(reach * 2 ** ((r - reach) / reach)) for r in rows]
-    later = torch.tensor(steps)
+    beyond = [round(reach * 2 ** (row / reach)) for row in range(reach)]
+    later = torch.tensor([*range(reach), *beyond])
     distances = -later if encoding.stack.causal else torch.cat((-later, later))
     logits = cast(Tensor, encoding.by_distance(distances))  # (H, buckets)
     tensors = {

@@ -127,8 +127,7 @@ def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
         UsageError: a model needs an argument that the installed version does not know.
     """
     known = inspect.signature(vars(kind)["__init__"]).parameters
-    unknown = sorted(set(arguments) - set(known))
-    needed = [name for name in unknown if arguments[name] not in (None, False)]
+    needed = [n for n in sorted(set(arguments) - set(known)) if arguments[n] not in (None, False)]
     if needed:
         import ctranslate2
 
