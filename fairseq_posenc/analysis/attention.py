@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import chosen_length, read_model
-from fairseq_posenc.attention.cache import content_logits
-from fairseq_posenc.attention.functional import add_terms, additive_mask
+from fairseq_posenc.attention.matrices import products_and_logits
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import (
@@ -36,7 +35,6 @@ from fairseq_posenc.checkpoints.loader import (
     read_dictionary,
     rebuild,
 )
-from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.padding import Keys, Padding
@@ -188,25 +186,10 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     encoder, length = model.encoder, tokens.size(1)
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
-        attention, causal = layer.self_attn, encoder.encoding.stack.causal
         padding = encoder.positions.with_explicit(Padding(), tokens, encoder.training)
-        bundles = encoder.positions.of_layers(x, Keys(length, padding, causal))
-        given = positions_of(layer, bundles)
-        q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
-        added = given["bias"]
-        if given["causal"]:
-            added = add_terms(added, additive_mask(length, length, True, None, x))
-        if attention.position_terms is not None:
-            queries, keys = given["query_positions"], given["key_positions"]
-            assert queries is not None and keys is not None  # a stack with such terms has them
-            of_keys, scale = attention.position_terms.of_keys(x), layer.encoding.scale
-            more = (None, 1, of_keys, bool(given.get("uneven")))
-            content = Content(x, content_q, content_k, scale, queries, keys, *more)
-            vectors = given.get("distance_vectors")
-            added = add_terms(added, content_logits(attention, content, vectors, None))
-        products = torch.matmul(q.double(), k.double().transpose(-2, -1))
-        logits = products * layer.encoding.scale
-        logits = logits if added is None else logits + added
+        keys = Keys(length, padding, encoder.encoding.stack.causal)
+        bundles = encoder.positions.of_layers(x, keys)
+        products, logits = products_and_logits(layer.self_attn, x, positions_of(layer, bundles))
         yield torch.stack((products, logits.softmax(dim=-1), logits.relu().square()))
 
 

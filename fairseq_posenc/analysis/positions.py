@@ -1,9 +1,7 @@
 """What a checkpoint knows of positions: learned tables, logits without content, rotary decay."""
 
-import re
 from argparse import Namespace
-from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +12,13 @@ from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.encodings.bert_ad import UntiedProjections
-from fairseq_posenc.encodings.rotary import Rotary
+from fairseq_posenc.encodings.base import Content, Rotation
 from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
 
 HEADS_A_ROW = 6
 FIRST = 2  # row of a table for the first position: one after fairseq's index of padding
-_TERMS = re.compile(r"layers\.(\d+)\..*position_terms\.")
 State = Dict[str, Tensor]
 
 
@@ -137,45 +132,24 @@ def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding
     return length
 
 
-def prefix_of(module: nn.Module, side: Side) -> str:
-    """The prefix of the parameters of a stack's module in a checkpoint."""
-    return next(f"{name}." for name, own in side.encoding.modules.items() if own is module)
-
-
-def load(module: nn.Module, prefix: str, side: Side) -> None:
-    """Load an encoding's module, called *prefix* in its stack, from the checkpoint."""
+def load(module: nn.Module, own: State, side: Side) -> None:
+    """Load a module of an encoding with its parameters, which the checkpoint has under *own*."""
     apply_norms_and_biases(module, side.cfg)
-    own = {k[len(prefix) :]: v for k, v in side.state.items() if k.startswith(prefix)}
     module.load_state_dict(own)
-
-
-def correlation(
-    positions: UntiedProjections, scale: float, queries: Tensor, keys: Tensor
-) -> Tensor:
-    """The position-to-position part of BERT-A^d (TUPE section 4.3), (1, H, T, S)."""
-    q, k = positions.table(queries)[0], positions.table(keys)[1]  # (1, T, H, D), (1, S, H, D)
-    return scale * torch.einsum("bthd,bshd->bhts", q, k)
 
 
 @torch.no_grad()
 def heat_maps(side: Side, length: int) -> List[Row]:
     """Content-free logits of one stack: of each term, and of their sum if there are several."""
-    terms = side.encoding.shared_bias
-    functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
-    if terms is not None:
-        load(terms, prefix_of(terms, side), side)
-        functions.update(terms.items())
-    if terms is not None and (len(functions) > 1 or terms.untie_cls):
-        sum_of = " + ".join(functions)
-        functions[f"{sum_of}, [CLS] untied" if terms.untie_cls else sum_of] = terms
-    separate = side.encoding.transform
-    if isinstance(separate, UntiedProjections):
-        load(separate, prefix_of(separate, side), side)
-        functions["bert_ad"] = partial(correlation, separate, side.encoding.scale)
+    for name, module in side.encoding.modules.items():
+        if module is not None:
+            start = f"{name}."
+            own = {k[len(start) :]: v for k, v in side.state.items() if k.startswith(start)}
+            load(module, own, side)
     rows = []
-    positions = torch.arange(length).unsqueeze(0)
-    for name, function in functions.items():
-        maps = function(positions, positions)[0].expand(side.stack.num_heads, -1, -1)
+    found = side.encoding.without_content(torch.arange(length).unsqueeze(0))
+    for name, logits in found.items():
+        maps = logits[0].expand(side.stack.num_heads, -1, -1)
         rows += rows_of(f"{side.stack.side}: {name}", maps, side.stack)
     return rows
 
@@ -210,15 +184,15 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     terms: Any = encoding.build_content_bias()
     if terms is None:
         return []
-    found = filter(None, map(_TERMS.match, side.state))
-    prefixes = {int(match.group(1)): match.group() for match in found}
     zeros = torch.zeros(1, stack.num_heads, length, stack.head_dim)
     x = torch.zeros(1, length, stack.width)
     positions = torch.arange(length).unsqueeze(0)
     rows: List[Row] = []
     for layer in dict.fromkeys((side.layers[0], side.layers[-1])):
-        if layer in prefixes:  # NEZHA's term has no parameters
-            load(terms, prefixes[layer], side)
+        state = {k: v for k, v in side.state.items() if k.startswith(f"layers.{layer}.")}
+        names = terms.state_dict()
+        own = {name: v for name in names for k, v in state.items() if k.endswith(f".{name}")}
+        load(terms, own, side)
         at = (positions, positions)
         content = Content(x, zeros, zeros, encoding.scale, *at, of_keys=terms.of_keys(x))
         (maps,) = terms(content, encoding.distance_vectors(length, length, zeros), {})
@@ -242,14 +216,14 @@ def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
     return [Row(title, part, first, columns) for first, part in parts]
 
 
-def partial_sums(rotary: Rotary, base: float, length: int) -> Tensor:
+def partial_sums(frequencies: Tensor, length: int) -> Tensor:
     """|S_i| of RoFormer Eq. 28 for distances 0 … *length* - 1 and i = 1 … d/2."""
     distances = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    angles = distances * rotary.frequencies(base)
+    angles = distances * frequencies
     return torch.polar(torch.ones_like(angles), angles).cumsum(dim=1).abs()
 
 
-def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
+def expected_products(side: Side, rotation: Rotation, layer: int) -> Tensor:
     """h_i of every head in one layer, (H, d/2), complex (RoFormer Eq. 27)."""
     pairs = []
     for name in ("q_proj", "k_proj"):
@@ -258,8 +232,10 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
         bias = side.state.get(attention + "bias", weight.new_zeros(len(weight)))  # --no-bias
         # the bias is the weight of a channel that is always 1
         rows = torch.cat((weight, bias.unsqueeze(1)), dim=1).double()
-        rows = rows.view(side.stack.num_heads, side.stack.head_dim, -1)[:, : rotary.dim]
-        if rotary.pairing == "half":
+        rows = rows.view(-1, side.stack.head_dim, rows.size(1))  # (H or G, D, C + 1)
+        rows = rows[:, : 2 * len(rotation.frequencies)]
+        rows = rows.repeat_interleave(side.stack.num_heads // len(rows), dim=0)  # --kv-heads
+        if rotation.pairing == "half":
             pairs.append(torch.complex(*rows.chunk(2, dim=1)))
         else:
             pairs.append(torch.complex(rows[:, 0::2], rows[:, 1::2]))
@@ -269,19 +245,20 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
 
 def decay(side: Side, length: int) -> Optional[Decay]:
     """The bound of RoFormer Eq. 29, or None if no layer applies softmax to rotated q·k."""
-    rotary, cfg = side.encoding.transform, side.cfg
-    # a subclass has other products
-    if type(rotary) is not Rotary or cfg.attention != "softmax" or cfg.layer == "gated":
+    if side.cfg.attention != "softmax" or side.cfg.layer == "gated":
         return None
-    by_base = {base: partial_sums(rotary, base, length) for base in rotary.bases}
+    every = [(layer, side.encoding.rotation(layer)) for layer in side.layers]
+    rotated = [(layer, rotation) for layer, rotation in every if rotation is not None]
+    if not rotated:
+        return None
+    sums = {each.base: partial_sums(each.frequencies, length) for _, each in rotated}
     curves = []
-    for layer in side.layers:
-        sums = by_base[rotary.variant(layer)]
-        h = expected_products(side, rotary, layer)
+    for layer, rotation in rotated:
+        h = expected_products(side, rotation, layer)
         steps = torch.cat((h, torch.zeros_like(h[:, :1])), dim=1).diff(dim=1).abs()  # (H, d/2)
-        bound = steps @ sums.t()  # (H, distances)
+        bound = steps @ sums[rotation.base].t()  # (H, distances)
         curves.append((bound / bound[:, :1]).mean(dim=0))
-    base = ", ".join(f"{base:g}" for base in by_base)
-    title = f"{side.stack.side}: rotary, d = {rotary.dim}, base {base}"
-    formula = by_base[rotary.bases[0]].mean(dim=1)
-    return Decay(title, formula, torch.stack(curves), side.layers)
+    base = ", ".join(f"{base:g}" for base in sums)
+    title = f"{side.stack.side}: rotary, d = {2 * len(rotation.frequencies)}, base {base}"
+    formula = next(iter(sums.values())).mean(dim=1)
+    return Decay(title, formula, torch.stack(curves), [layer for layer, _ in rotated])

@@ -13,7 +13,7 @@ from fairseq_posenc.attention.joint import JointProjections
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.composition import SharedBiasSum
+from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import ClassRegistry
 from fairseq_posenc.flags.settings import setting
@@ -21,6 +21,11 @@ from fairseq_posenc.flags.settings import setting
 ATTENTIONS = ClassRegistry("--attention")
 #: Decorates a subclass of :class:`AttentionKernel`.
 register_attention = ATTENTIONS.register
+
+
+def traceable() -> List[str]:
+    """The values of ``--attention`` whose traced graph serves texts of every length."""
+    return [name for name, entry in ATTENTIONS.items() if entry.thing.abilities.traceable]
 
 
 @dataclass
@@ -35,6 +40,7 @@ class AttentionFlags:
         role="model",
         choices=ATTENTIONS,
         needs={"layer": ("transformer",)},
+        traceable=traceable,
     )
 
 
@@ -223,6 +229,9 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     pattern: Optional[Hashable] = None
     #: Layers of one kind share all their positions; the stack sets it.
     kind: Kind
+    #: The number of the layer in its stack, from 0, by which its encoding is asked; the stack
+    #: sets it.
+    number: int
     #: The position encoding of the layer.
     encoding: PositionEncoding
     #: H and D; fairseq's decoder reads them.

@@ -23,7 +23,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_FLEX
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import DistanceBias, Encoding
-from fairseq_posenc.encodings.composition import SharedBiasSum
+from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
 from fairseq_posenc.flags.options import Options, option
 

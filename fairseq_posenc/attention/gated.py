@@ -71,7 +71,6 @@ class GatedAttention(AttentionKernel):
     abilities = Abilities(
         hooks=("transform", "shared", "content"),
         takes_positions=True,
-        traceable=True,
         static_cache="keys",
     )
 

@@ -165,6 +165,7 @@ class GatedFlags:
         at_least=1,
         at_most=2**16,
         needs={"gau_normaliser": ("squared_relu",)},
+        traceable=(None,),
     )
     gau_reference_length: Optional[int] = setting(
         512,

@@ -35,6 +35,7 @@ class SentenceEncoderFlags:
         "layers of each stage of a Funnel encoder, such as 4,4,4; between stages, the tokens but "
         "[CLS] are pooled by twos",
         role="model",
+        traceable=(None,),
     )
     funnel_decoder_layers: Optional[int] = setting(
         2,

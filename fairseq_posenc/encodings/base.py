@@ -20,7 +20,7 @@ Nothing here depends on fairseq: encodings see positions, queries and keys, but 
 
 import math
 from dataclasses import dataclass
-from typing import Any, List, Optional, Tuple, Type
+from typing import Any, List, NamedTuple, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ __all__ = [
     "Hook",
     "InputTable",
     "QKVTransform",
+    "Rotation",
     "SharedBias",
     "Stack",
 ]
@@ -51,6 +52,23 @@ class InputTable(Hook):
     takes_positions = True
     #: learned, sinusoidal, or None for no vectors at all
     table: Optional[str] = None
+
+
+class Rotation(NamedTuple):
+    """What one layer does to queries and keys by RoFormer Eq. 4, as other programs compute it.
+
+    Args:
+        frequencies: angle of each pair of the first d channels of a head, in radians for each
+            position, (d/2,), float64.
+        base: that of the frequencies before they are scaled, base^(-2(i-1)/d).
+        pairing: ``interleaved``, (1, 2), (3, 4), …; or ``half``, (i, i + d/2).
+        temperature: factor on these channels of queries and of keys.
+    """
+
+    frequencies: Tensor
+    base: float
+    pairing: str
+    temperature: float = 1.0
 
 
 class QKVTransform(Hook, nn.Module):
@@ -91,6 +109,14 @@ class QKVTransform(Hook, nn.Module):
 
     def variant(self, layer: int) -> Any:
         """Which of several tables *layer* needs, a constant; None if all layers have one table."""
+        return None
+
+    def rotation(self, layer: int) -> Optional[Rotation]:
+        """What *layer* does to queries and keys, or None if that is no rotation."""
+        return None
+
+    def without_content(self, positions: Tensor) -> Optional[Tensor]:
+        """q·k of queries and keys that were zero, (1|B, H, T, T) for (1|B, T); None if zero."""
         return None
 
     def table(self, positions: Tensor) -> Tensor:
@@ -155,6 +181,9 @@ class DistanceBias(SharedBias):
     They are computed for the S + T - 1 distances of a sequence, instead of for T·S pairs.
     Arguments are those of :class:`.Hook`.
     """
+
+    #: the distance in tokens from which on all of a side share a logit, if there is one
+    constant_from: Optional[int] = None
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)

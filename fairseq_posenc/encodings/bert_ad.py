@@ -58,6 +58,11 @@ class UntiedProjections(QKVTransform):
         both = torch.stack((self.q_proj(p), self.k_proj(p)))
         return both.view(*both.shape[:-1], -1, self.head_dim)
 
+    def without_content(self, positions: Tensor) -> Tensor:
+        """(p_i U^Q)·(p_j U^K), the position-to-position part."""
+        q, k = self.table(positions)  # (1|B, T, H, D) each
+        return torch.einsum("bthd,bshd->bhts", q, k)
+
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:

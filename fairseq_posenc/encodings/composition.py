@@ -1,12 +1,13 @@
-"""Compositions of encodings, ``--position-encoding a+b``, and the sum of their logits."""
+"""Compositions of encodings, ``--position-encoding a+b``."""
 
-from typing import Dict, Iterable, List, Optional, cast
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import DistanceBias, Encoding, QKVTransform, SharedBias, Stack
+from fairseq_posenc.encodings.base import Encoding, QKVTransform, Rotation, Stack
+from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.position_ids import check_position_ids, class_of_rule
@@ -17,105 +18,13 @@ from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_settings
 
 
-class SharedBiasSum(nn.ModuleDict):
-    """Sum of the content-free terms of a stack, keyed by encoding name; [CLS] may be untied.
-
-    TUPE, Ke, He, Liu, arXiv 2006.15595.  Content-free logits v_ij depend on positions only, so they
-    are computed once per forward pass for all layers.  [CLS] is not a word and its position carries
-    no information, so all logits that involve it can be reset (Eq. 9, with [CLS] at position 0):
-
-        reset_θ(v, i, j) = θ1    from [CLS], i = 0 (to itself, too)
-                           θ2    from others to [CLS], j = 0
-                           v_ij  otherwise
-
-    Args:
-        terms: at least one.
-        options: reads ``untie_cls`` and ``cls_reset``.
-        stack: number of heads.
-    """
-
-    def __init__(self, terms: Dict[str, SharedBias], options: Options, stack: Stack) -> None:
-        super().__init__(terms)
-        self.untie_cls = bool(options.untie_cls)
-        own = [term.cls_logits() is not None for term in terms.values()]
-        enough = any(own) if options.cls_reset == "sum" else all(own)
-        free = nn.Parameter(torch.zeros(2, stack.num_heads)) if not enough else None
-        self.theta: Optional[nn.Parameter]
-        self.register_parameter("theta", free if self.untie_cls else None)
-
-    def forward(
-        self, query_positions: Tensor, key_positions: Tensor, cls_first: bool = True
-    ) -> Tensor:
-        """Logits (1|B, 1|H, T, S).
-
-        Args:
-            query_positions: (1|B, T), the last T of the key positions.
-            key_positions: (1|B, S).
-            cls_first: whether position 0 is the first of every row, without padding before it.
-        """
-        if not self.untie_cls:
-            return self._sum(query_positions, key_positions)
-        if cls_first and key_positions.size(1) > 1:
-            return self._beside_cls(query_positions, key_positions)
-        total = self._sum(query_positions, key_positions)
-        return self._reset(total, query_positions, key_positions)
-
-    @property
-    def distance_alone(self) -> bool:
-        """True if all logits are a function of the distance alone."""
-        terms = cast(Iterable[SharedBias], self.values())
-        return not self.untie_cls and all(term.distance_alone for term in terms)
-
-    def by_distance(self, distances: Tensor) -> Tensor:
-        """Logits (H, N), float32, of *distances* (N), if they are a function of these alone."""
-        terms = cast(Iterable[DistanceBias], self.values())
-        logits = [term.logits_by_distance(distances).float() for term in terms]
-        return torch.stack(logits).sum(dim=0)
-
-    def at_pairs(
-        self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
-    ) -> Tensor:
-        """Logits (N, 1|H, T, S) of any positions (N, T) and (N, S); see :class:`SharedBias`."""
-        terms = cast(Iterable[SharedBias], self.values())
-        logits = [term.at_pairs(query_positions, key_positions, reach) for term in terms]
-        total = sum(logits[1:], logits[0])
-        return self._reset(total, query_positions, key_positions) if self.untie_cls else total
-
-    def _reset(self, total: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (N, H, T, S) with those from and to position 0 replaced."""
-        from_cls, to_cls = self._theta().to(total.dtype).view(2, 1, -1, 1, 1)
-        total = torch.where((key_positions == 0)[:, None, None, :], to_cls, total)
-        return torch.where((query_positions == 0)[:, None, :, None], from_cls, total)
-
-    def _sum(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        logits = [term(query_positions, key_positions) for term in self.values()]
-        return sum(logits[1:], logits[0])
-
-    def _beside_cls(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1, H, T, S) of tokens other than [CLS], with a row and a column for it.
-
-        Unlike a choice by position this needs no mask, and gradients are slices.
-        """
-        with_cls = int(query_positions.size(1) == key_positions.size(1))
-        rest = self._sum(query_positions[:, with_cls:], key_positions[:, 1:])
-        from_cls, to_cls = self._theta().to(rest.dtype).view(2, 1, -1, 1, 1)
-        rest = rest.expand(-1, from_cls.size(1), -1, -1)
-        total = torch.cat((to_cls.expand(*rest.shape[:-1], 1), rest), dim=-1)
-        row = from_cls.expand(*total.shape[:2], with_cls, total.size(-1))
-        return torch.cat((row, total), dim=-2)
-
-    def _theta(self) -> Tensor:
-        """θ1 and θ2 of every head, (2, H)."""
-        own = [term.cls_logits() for term in cast(Iterable[SharedBias], self.values())]
-        values = [value for value in (*own, self.theta) if value is not None]
-        return torch.stack(values).sum(dim=0)
-
-
 class PositionEncoding:
     """A composition of encodings, with at most one input table and one transform.
 
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
-    the result of :meth:`build_content_bias`.
+    the result of :meth:`build_content_bias`.  Programs that compute the encoding elsewhere, or draw
+    it, read :attr:`name`, :meth:`rotation`, :meth:`by_distance`, :meth:`tables`,
+    :meth:`without_content` and :meth:`parameters`.
 
     Args:
         encodings: the encodings, in the order of ``--position-encoding``.
@@ -137,13 +46,15 @@ class PositionEncoding:
         self.index = index
         self.content = [e for e in encodings if e.content]
         self.input = next((e.input for e in encodings if e.input), None)
-        self.transform: Optional[QKVTransform] = next(
-            (e.transform(options, stack) for e in encodings if e.transform), None
-        )
+        transforms = [(e.name, e.transform(options, stack)) for e in encodings if e.transform]
+        self.transform: Optional[QKVTransform]
+        self.transformed_by, self.transform = transforms[0] if transforms else ("", None)
         shared = {e.name: e.shared(options, stack) for e in encodings if e.shared}
         self.shared_bias = SharedBiasSum(shared, options, stack) if shared else None
         vectors = {e.name: e.distances(options, stack) for e in encodings if e.distances}
         self.vectors = nn.ModuleDict(vectors) if vectors else None
+        #: the content-dependent terms of layers, by number
+        self.layer_terms: Dict[int, ContentBiasSum] = {}
         self.relative = is_relative(encodings, options, stack)
         self.bounded = any(e.bounded for e in encodings)
         self.scale = stack.head_dim**-0.5
@@ -164,6 +75,44 @@ class PositionEncoding:
         """New content-dependent terms, to be owned by one layer, or None if there are none."""
         terms = {e.name: e.content(self.options, self.stack) for e in self.content if e.content}
         return ContentBiasSum(terms, list(self.vectors or ())) if terms else None
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters of the stack's modules, and of the terms in its layers."""
+        for module in (*self.modules.values(), *self.layer_terms.values()):
+            yield from () if module is None else module.parameters()
+
+    def rotation(self, layer: int) -> Optional[Rotation]:
+        """How the layer of a number rotates queries and keys, or None if it does not."""
+        return None if self.transform is None else self.transform.rotation(layer)
+
+    def by_distance(self, distances: Tensor) -> Optional[Tensor]:
+        """Content-free logits (H, N), float32, of *distances* (N), key minus query, in tokens.
+
+        None without such logits, or if they are not a function of the distance alone.
+        """
+        if self.shared_bias is None or not self.shared_bias.distance_alone:
+            return None
+        return self.shared_bias.by_distance(distances)
+
+    def constant_from(self, longest: int) -> int:
+        """The distance from which on all of a side share a logit, or *longest* if there is none."""
+        terms: Any = self.shared_bias or {}
+        return max((term.constant_from or longest for term in terms.values()), default=0)
+
+    def tables(self, layer: int) -> Dict[str, Tensor]:
+        """The vectors by distance of the layer of a number; see :meth:`.ContentBias.tables`."""
+        terms: Any = self.layer_terms.get(layer, {})
+        return {name: table for term in terms.values() for name, table in term.tables().items()}
+
+    def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
+        """Logits of positions alone that all layers have, (1, 1|H, T, T) for positions (1, T).
+
+        Returns:
+            by the name of the encoding, or of the sum of several.
+        """
+        found = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
+        products = None if self.transform is None else self.transform.without_content(positions)
+        return found if products is None else {**found, self.transformed_by: self.scale * products}
 
     def too_long(self, length: int) -> UsageError:
         """The error for sequences of *length* tokens, longer than the table of positions."""

@@ -139,6 +139,14 @@ class ContentBias(Hook, nn.Module):
         """
         raise NotImplementedError
 
+    def tables(self) -> Dict[str, Tensor]:
+        """Vectors that are added to ``keys`` and ``values`` by distance, (N, D) or (H, N, D) each.
+
+        The rows are those of all distances from -K to K, or to 0 in a causal stack; empty, as by
+        default, if the terms are no such vectors.
+        """
+        return {}
+
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
         """Output added to the weighted mean of the values (Shaw et al., arXiv 1803.02155, Eq. 3).
 

@@ -71,6 +71,7 @@ class GivenPositionFlags:
         role="model",
         choices=POSITION_RULES,
         needs={"position_encoding": takers_of_positions},
+        traceable=(None,),
     )
     random_positions: Optional[int] = setting(
         None,
@@ -100,6 +101,7 @@ class GivenPositionFlags:
         role="free",
         choices=EVALUATION_POSITIONS,
         needs={"random_positions": None},
+        traceable=(COUNTED,),
     )
 
 

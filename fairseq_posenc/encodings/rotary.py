@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
-from fairseq_posenc.encodings.base import QKVTransform, Stack
+from fairseq_posenc.encodings.base import QKVTransform, Rotation, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_frequencies import (
     check_kept,
@@ -277,9 +277,11 @@ class Rotary(QKVTransform):
         """The base of *layer*: layers of equal bases share a table."""
         return self.bases[layer % len(self.bases)]
 
-    def frequencies(self, base: float) -> Tensor:
-        """θ_i of the rotated pairs for a base, (d/2,), float64."""
-        return frequencies(self.dim, base, None, self.scaling, self.kept)
+    def rotation(self, layer: int) -> Optional[Rotation]:
+        """The angles and the temperature of *layer*; a class with other products returns None."""
+        base = self.variant(layer)
+        theta = frequencies(self.dim, base, None, self.scaling, self.kept)
+        return Rotation(theta, base, self.pairing, self.temperature)
 
     def table(self, positions: Tensor, variant: Optional[float] = None) -> Tensor:
         """e^{i m θ}, times the temperature, for every position m and frequency θ.

@@ -10,7 +10,7 @@ model); layers do not.
 """
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Dict, Optional
 
 import torch
 from torch import Tensor, nn
@@ -170,6 +170,11 @@ class ShawBias(ClippedDistances):
     def changes_values(cls, options: Options) -> Optional[str]:
         """``--shaw-values``, if enabled."""
         return "--shaw-values" if options.shaw_values else None
+
+    def tables(self) -> Dict[str, Tensor]:
+        """a^K and, if there is one, a^V."""
+        values = {} if self.value_table is None else {"values": self._by_head(self.value_table)}
+        return {"keys": self._by_head(self.key_table), **values}
 
     def key_vectors(self, like: Tensor) -> Tensor:
         """a^K, (N, D) or (H, N, D)."""

@@ -119,9 +119,11 @@ class T5Bias(DistanceBias):
         stack: number and size of the heads, and causality.
     """
 
+    constant_from: int
+
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.num_buckets, self.max_distance = options.t5_num_buckets, options.t5_max_distance
+        self.num_buckets, self.constant_from = options.t5_num_buckets, options.t5_max_distance
         self.causal = stack.causal
         self.products = BucketProducts(self.num_buckets, stack) if options.t5_products else None
         if self.products is None:
@@ -143,6 +145,6 @@ class T5Bias(DistanceBias):
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """b_{bucket(d)}, (H, N), of distances (N)."""
-        sizes = (self.num_buckets, self.max_distance)
+        sizes = (self.num_buckets, self.constant_from)
         logits = self.table.weight if self.products is None else self.products()
         return F.embedding(relative_position_bucket(distances, *sizes, self.causal), logits).t()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.base import Rotation, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags
 from fairseq_posenc.encodings.rotary_frequencies import rotated_channels
@@ -135,6 +135,10 @@ class Xpos(Rotary):
         dim, gamma = rotated_channels(options, stack), float(options.xpos_gamma)
         decay = float(log_decays(dim, gamma)[0]) / float(options.xpos_scale_base)
         check_range(decay, stack.side, stack.max_positions, torch.float32)
+
+    def rotation(self, layer: int) -> Optional[Rotation]:
+        """None: queries and keys are scaled, too."""
+        return None
 
     def exceeded(self, length: int) -> None:
         """Longer sequences than in training are what xPos is for: no warning."""

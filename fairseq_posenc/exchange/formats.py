@@ -313,7 +313,8 @@ def refuse_inexpressible(
     lost = inexpressible(family, settings, expressible)
     if lost:
         given = ", ".join(f"{flag_of(name)} {settings[name]}" for name in lost)
-        known = ", ".join(" or ".join(map(str, values)) for values in lost.values())
+        shown = [["models without it" if v is None else str(v) for v in vs] for vs in lost.values()]
+        known = ", ".join(map(" or ".join, shown))
         raise UsageError(
             f"{path}: was trained with {given}, but {expressible.target} only supports {known}; "
             "nothing was written"

@@ -6,6 +6,7 @@ PyTorch can.  Where the model branches on values, ``torch.jit.is_tracing()`` sel
 is right for all.
 """
 
+import dataclasses
 import inspect
 import io
 import json
@@ -14,19 +15,23 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention import kernel_of
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.basics.versions import TORCH_VERSION
-from fairseq_posenc.encodings.random_positions import COUNTED
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
+from fairseq_posenc.exchange.formats import (
+    Exporter,
+    Expressible,
+    Report,
+    Wanted,
+    refuse_inexpressible,
+    register_format,
+)
 from fairseq_posenc.exchange.transfer import HEAD, choose_head
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
-from fairseq_posenc.flags.options import option
-from fairseq_posenc.models.kinds import MASKED, PAD
+from fairseq_posenc.models.kinds import MASKED, PAD, Settings
 
 NAME = "onnx"
 #: The value of ``--head`` for the features before any head.
@@ -100,27 +105,9 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
             "classifiers"
         )
     name = FEATURES if head == FEATURES else choose_head(checkpoint, head)
+    refuse_untraceable(path, checkpoint.settings)
     model: Any = native.load(path, checkpoint.dictionary)
     settings = model.completed_settings
-    if not kernel_of(settings).abilities_for(settings).traceable:
-        chosen = f"--attention {settings.attention}"
-        chosen = f"--gau-chunk {settings.gau_chunk}" if settings.gau_chunk else chosen
-        raise UsageError(
-            f"{path}: {chosen}: only softmax attention and units without chunks can be exported to "
-            "ONNX"
-        )
-    if settings.funnel_stages is not None:
-        raise UsageError(
-            f"{path}: --funnel-stages {settings.funnel_stages}: a Funnel encoder cannot be "
-            "exported to ONNX; the graph would pool texts of one length only"
-        )
-    for flag, counted in (("position_ids", None), ("evaluation_positions", COUNTED)):
-        value = option(settings, flag)
-        if value != counted:
-            raise UsageError(
-                f"{path}: {flag_of(flag)} {value}: only positions 0, 1, 2 and so on can be "
-                "exported to ONNX"
-            )
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:
         raise UsageError(
@@ -136,6 +123,24 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
         notes=checkpoint.notes,
     )
     return exported, name
+
+
+def refuse_untraceable(path: str, settings: Settings) -> None:
+    """Refuse a model of which one graph cannot serve texts of every length, as its flags declare.
+
+    Args:
+        path: the checkpoint, for the message.
+        settings: its settings, complete.
+
+    Raises:
+        UsageError: naming the flag, its value and those that can be exported.
+    """
+    fields = {each.name: each.metadata for each in dataclasses.fields(MASKED.family.dataclass)}
+    limited = {name: data["traceable"] for name, data in fields.items() if data.get("traceable")}
+    values = {name: known() if callable(known) else known for name, known in limited.items()}
+    target = "a graph of ONNX, which serves texts of every length,"
+    expressible = Expressible(target, fields.keys() - values.keys(), values)
+    refuse_inexpressible(path, MASKED.family, settings, expressible)
 
 
 def record(exported: Graph, path: str) -> bytes:

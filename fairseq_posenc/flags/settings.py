@@ -54,6 +54,7 @@ def setting(
     former_values: Union[Mapping[str, str], Callable[[str], str], None] = None,
     by_layer: bool = False,
     stored: Optional[Callable[[Any], Any]] = None,
+    traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given.
 
@@ -87,6 +88,8 @@ def setting(
         by_layer: the value is a number, or a pattern of numbers over the layers such as ``9*2,4``;
             the range holds for each of them.
         stored: maps a value to what a checkpoint keeps of it, such as the content of a file.
+        traceable: values with which one traced graph serves texts of every length, as ONNX needs;
+            a function returns those of a registry that may still grow; by default all values.
     """
     assert role in ROLES, role
     metadata = {
@@ -107,6 +110,7 @@ def setting(
         "former_values": former_values or {},
         "by_layer": by_layer,
         "stored": number_or_pattern if by_layer else stored,
+        "traceable": traceable,
     }
     return dataclasses.field(default=None, metadata=metadata)
 

@@ -14,7 +14,7 @@ from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.composition import SharedBiasSum
+from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.stacks.explicit import ExplicitPositions
 from fairseq_posenc.stacks.padding import Keys, Padding
@@ -115,9 +115,13 @@ class StackPositions:
             index = self.kept[place] if len(layers) == len(self.kept) else place
             for kernel in kernels:
                 kernel.place(index, layers[0][0])
-                transform = kernel.encoding.transform
+                encoding, kernel.number = kernel.encoding, index
+                terms = getattr(kernel, "position_terms", None)  # not all kernels take any
+                if terms is not None:
+                    encoding.layer_terms[index] = terms
+                transform = encoding.transform
                 variant = None if transform is None else transform.variant(index)
-                kernel.kind = Kind(kernel.encoding.name, kernel.pattern, variant)
+                kernel.kind = Kind(encoding.name, kernel.pattern, variant)
                 kinds[kernel.kind] = kernel
         for one in kinds.values():
             self.families.setdefault(one.kind[:2], []).append(one)

@@ -80,7 +80,7 @@ def test_figures_are_means_over_heads_and_sequences(folder):
         ("tupe+t5", []),
         ("bert_ad", []),
         ("shaw+rotary", GAU),
-        ("shaw", []),
+        ("shaw", ["--kv-heads", "2"]),
     ],
 )
 def test_they_are_of_what_the_layers_attend_with(make, encoding, flags, folder, monkeypatch):
@@ -90,7 +90,8 @@ def test_they_are_of_what_the_layers_attend_with(make, encoding, flags, folder, 
     seen = []
 
     def attend(q, k, v, scale, bias, *rest):
-        seen.append((q.double(), k.double(), scale, 0.0 if bias is None else bias))
+        keys = k.double().repeat_interleave(q.size(1) // k.size(1), dim=1)
+        seen.append((q.double(), keys, scale, 0.0 if bias is None else bias))
         return real(q, k, v, scale, bias, *rest)
 
     real = softmax_attention.attend

@@ -96,9 +96,10 @@ def test_a_language_model_is_a_decoder(tmp_path):
     assert plotted.decay(side, 6).trained.shape == (2, 6)
 
 
-@pytest.mark.parametrize("pairing", ["interleaved", "half"])
-def test_decay_is_the_bound_of_equation_29(pairing, tmp_path):
-    model, path = masked_lm_file(tmp_path, "rotary", "--rotary-pairing", pairing)
+@pytest.mark.parametrize("pairing, groups", [("interleaved", 4), ("half", 2)])
+def test_decay_is_the_bound_of_equation_29(pairing, groups, tmp_path):
+    flags = ("--rotary-pairing", pairing, "--kv-heads", str(groups))
+    model, path = masked_lm_file(tmp_path, "rotary", *flags)
     (side,) = plotted.read_sides(path)
     curves = plotted.decay(side, 9)
     theta = [10000 ** (-2 * i / 8) for i in range(4)]
@@ -121,10 +122,9 @@ def test_decay_is_the_bound_of_equation_29(pairing, tmp_path):
         ]
         h = []
         for pair in channels:
-            rows = [head * 8 + c for c in pair]
             q, k = (
-                torch.cat((f.weight[rows], f.bias[rows, None]), 1).detach().double()
-                for f in (attention.q_proj, attention.k_proj)
+                torch.cat((f.weight, f.bias[:, None]), 1)[[of * 8 + c for c in pair]].double()
+                for f, of in ((attention.q_proj, head), (attention.k_proj, head * groups // 4))
             )
             h.append(sum(complex(*q[:, c]) * complex(*k[:, c]).conjugate() for c in range(33)))
         shares.append([bound(h, d) / bound(h, 0) for d in range(9)])
@@ -209,8 +209,11 @@ def test_encodings_that_differ_by_layer(tmp_path):
     assert plotted.layer_terms(none, 5) == []
     (row,) = plotted.layer_terms(last, 5)
     assert row.title == "encoder, layer 2: transformer_xl without content"
-    t5, rotary = plotted.read_sides(masked_lm_file(tmp_path, "t5,rotary")[1])
-    assert plotted.decay(rotary, 5).layers == [1] and plotted.decay(t5, 5) is None
+    bases = ("--rotary-base", "500,10000")
+    t5, rotary = plotted.read_sides(masked_lm_file(tmp_path, "t5,rotary", *bases)[1])
+    decay = plotted.decay(rotary, 5)  # the first layer, whose base is 500, does not rotate
+    assert decay.layers == [1] and decay.title.endswith("base 10000")
+    assert plotted.decay(t5, 5) is None
     (only,) = plotted.read_sides(masked_lm_file(tmp_path, "rotary*2,t5")[1])
     assert only.encoding.name == "rotary" and plotted.decay(only, 5).layers == [0, 1]
     assert plotted.heat_maps(rotary, 5) == [] and len(plotted.heat_maps(t5, 5)) == 1

@@ -126,14 +126,15 @@ def test_t5_reaches_its_maximal_distance_in_short_models(longest):
     """The table does not depend on what the model accepts, so it is exact for every length."""
     limits = ["--max-source-positions", str(longest), "--t5-max-distance", "64"]
     model = loaded(TRANSLATION, "posenc_transformer", "--position-encoding", "t5", *limits)
-    positions = bias_by_distance(model.model.encoder.layers[0].self_attn)
+    encoding = model.model.encoder.encoding
+    positions = bias_by_distance(encoding, 0)
     assert positions.exact_below is None
-    (bias,) = model.model.encoder.layers[0].self_attn.encoding.shared_bias.values()
     table = torch.tensor(positions.tensors["relative_attention_bias"])
     near = torch.arange(64)
-    expected = bias.by_distance(torch.cat((-near, near))).t()
+    expected = encoding.by_distance(torch.cat((-near, near))).t()
     assert torch.equal(torch.cat((table[:64], table[128:192])), expected)
-    assert torch.equal(table[64:128], bias.by_distance(torch.tensor([-1000])).t().expand(64, -1))
+    far = encoding.by_distance(torch.tensor([-1000])).t()
+    assert torch.equal(table[64:128], far.expand(64, -1))
 
 
 OF_DECODERS = ["grouped", "norms of heads", "yarn", "shaw values", "t5", "alibi", "learned"]

@@ -1,5 +1,6 @@
 """Exports to ONNX against onnxruntime, and the real-valued rotation that they need."""
 
+import dataclasses
 import json
 
 import pytest
@@ -10,10 +11,11 @@ from support.helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY
 from support.masked_language_models import tiny
 from support.parts import encoding_of
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import onnx as onnx_export
+from fairseq_posenc.exchange.kinds import MASKED
 
 ONE_LAYER = ["--encoder-layers", "1"]
 OTHERS = ["gated:tupe+t5", "squared_relu:rotary", "shaw_values:rotary+shaw", "ffn_glu:rotary*1,t5"]
@@ -123,6 +125,20 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(
     verified = (*export, classifier, out / "a.onnx", "--head", "tone", "--verify")
     refuses(["largest difference from onnxruntime", "nothing was written"], *verified)
     assert list(out.iterdir()) == []
+
+
+def test_flags_say_what_one_graph_cannot_serve():
+    refused = {"attention": ("elu", "softmax"), "evaluation_positions": ("spread", "counted")}
+    without = {"gau_chunk": 8, "funnel_stages": "1,1", "position_ids": "documents"}
+    refused.update({name: (value, "models without it") for name, value in without.items()})
+    settings = MASKED.complete({})
+    onnx_export.refuse_untraceable("model.pt", settings)
+    fields = dataclasses.fields(MASKED.family.dataclass)
+    assert {each.name for each in fields if each.metadata.get("traceable")} == set(refused)
+    for name, (value, known) in refused.items():
+        words = f"{flag_of(name)} {value}, but .* ONNX.* only supports {known}; nothing"
+        with pytest.raises(UsageError, match=words):
+            onnx_export.refuse_untraceable("model.pt", {**settings, name: value})
 
 
 def test_an_operation_without_counterpart_is_refused_with_the_encoding(runtime):

@@ -21,7 +21,6 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.stacks import side_encoding
-from fairseq_posenc.encodings import parse_pattern
 from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, refuse_encodings
 from fairseq_posenc.exchange.ctranslate2.stacks import (
     ACTIVATIONS,
@@ -205,8 +204,7 @@ def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
         if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing
             own = f"{side}_position_encoding"
             flag = flag_of(own if settings.get(own) else "position_encoding")
-            value = side_encoding(cfg, side)
-            refuse_encodings(path, flag, value, parse_pattern(value))
+            refuse_encodings(path, flag, side_encoding(cfg, side))
 
 
 def _check_all_copied(loaded: Loaded, kind: Kind, parameters: Parameters) -> None:

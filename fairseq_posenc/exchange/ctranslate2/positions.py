@@ -19,10 +19,11 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.encodings import PositionEncoding, parse_pattern
+from fairseq_posenc.encodings.base import Rotation
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.flags.options import Layer
 
@@ -42,26 +43,29 @@ class Positions(NamedTuple):
 
     def and_also(self, other: "Positions") -> "Positions":
         """Both at once; at most one of them rotates."""
-        limits = [each.exact_below for each in (self, other) if each.exact_below is not None]
         return Positions(
             {**self.arguments, **other.arguments},
             {**self.tensors, **other.tensors},
             self.temperature * other.temperature,
             self.rotated + other.rotated,
-            min(limits) if limits else None,
+            min(filter(None, (self.exact_below, other.exact_below)), default=None),
         )
+
+
+#: What an encoding contributes to the layer of a number.
+Function = Callable[[PositionEncoding, int], Positions]
 
 
 class Expression(NamedTuple):
     """What the engine needs of an encoding.
 
     Args:
-        positions: the positions that it contributes, given a self-attention of this plug-in.
+        positions: what it contributes to a layer.
         acts: ``rotation`` or ``bias``, which the engine combines, or ``alone``.
         flags: settings that *positions* takes into account; others are refused unless default.
     """
 
-    positions: Callable[[Any], Positions]
+    positions: Function
     acts: str
     flags: Tuple[str, ...]
 
@@ -71,32 +75,30 @@ EXPRESSIONS: Dict[str, Expression] = {}
 
 def expresses(
     *names: str, acts: str = "alone", flags: Sequence[str] = ()
-) -> Callable[[Callable[[Any], Positions]], Callable[[Any], Positions]]:
-    """Decorator of the function that expresses encodings, given a self-attention.
+) -> Callable[[Function], Function]:
+    """Decorator of the function that expresses encodings, called with one and a layer's number.
 
     Args:
         names: values of ``--position-encoding``.
-        acts: as for :class:`Expression`.
-        flags: as for :class:`Expression`.
+        acts: as for :class:`Expression`; so are *flags*.
     """
 
-    def add(function: Callable[[Any], Positions]) -> Callable[[Any], Positions]:
+    def add(function: Function) -> Function:
         EXPRESSIONS.update(dict.fromkeys(names, Expression(function, acts, tuple(flags))))
         return function
 
     return add
 
 
-@expresses("sinusoidal", "learned")
-def input_table(attention: Layer) -> Positions:
-    """Nothing: the table is added to the embeddings."""
-    return Positions()
+# their table is added to the embeddings
+expresses("sinusoidal", "learned")(lambda encoding, layer: Positions())
+expresses("none", acts="rotation")(lambda encoding, layer: no_rotations())
 
 
-@expresses("none", acts="rotation")
-def no_positions(attention: Layer) -> Positions:
+def no_rotations() -> Positions:
     """Rotations by zero, without which the engine would add sinusoids to the embeddings."""
-    return _rotations(2, "interleaved", 10000.0, "Linear", {"rotary_scaling_factor": _NO_ROTATION})
+    turned = _rotations(2, "interleaved", 10000.0, "Linear")
+    return Positions({**turned, "rotary_scaling_factor": _NO_ROTATION})
 
 
 @expresses(
@@ -107,118 +109,86 @@ def no_positions(attention: Layer) -> Positions:
         *("rotary_scaling", "rotary_scaling_factor", "rotary_factors", "rotary_original_length"),
     ),
 )
-def rotary(attention: Layer) -> Positions:
-    """Rotations with the base, the fraction, the pairing and the scaling of the model.
-
-    Raises:
-        UsageError: values are rotated, too.
-    """
-    module = attention.encoding.transform
-    if module.rotate_values:
-        raise UsageError("--rotary-value: CTranslate2 rotates queries and keys, not values")
-    scaling, dim, base = module.scaling, module.dim, attention.kind.variant
-    rule, tensors = None, {}
-    if scaling.rule != "none":  # a divisor for every frequency, in two lists, by the length
-        divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
+def rotary(encoding: PositionEncoding, layer: int) -> Positions:
+    """Rotations with the base, the fraction, the pairing and the scaling of the model."""
+    theta, base, pairing, temperature = cast(Rotation, encoding.rotation(layer))
+    dim, rule, tensors = 2 * len(theta), None, {}
+    unscaled = frequencies(dim, base)
+    if not torch.equal(theta, unscaled):  # a divisor of each frequency, in two lists, by the length
         names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
-        rule, tensors = "Su", {name: divisors.float().numpy().copy() for name in names}
-    found = _rotations(dim, module.pairing, base, rule, {})
-    return found._replace(tensors=tensors, temperature=module.temperature, rotated=dim)
+        rule, tensors = "Su", {name: (unscaled / theta).float().numpy() for name in names}
+    return Positions(_rotations(dim, pairing, base, rule), tensors, temperature, dim)
 
 
-def _rotations(
-    dim: int, pairing: str, base: float, rule: Optional[str], more: Dict[str, Any]
-) -> Positions:
+def _rotations(dim: int, pairing: str, base: float, rule: Optional[str]) -> Dict[str, Any]:
     from ctranslate2.specs.attention_spec import RotaryScalingType
 
-    arguments = {
+    return {
         "rotary_dim": dim,
         "rotary_interleave": pairing == "interleaved",
         "rotary_base": base,
         "rotary_scaling_type": RotaryScalingType[rule] if rule else None,
     }
-    return Positions({**arguments, **more})
 
 
 @expresses("shaw", flags=("shaw_max_distance", "shaw_values"))
-def shaw(attention: Layer) -> Positions:
+def shaw(encoding: PositionEncoding, layer: int) -> Positions:
     """Tables for distances from -K to K; a decoder's future distances get zeros."""
-    terms = attention.position_terms["shaw"]
-    keys = terms.key_table.weight
-    values = torch.zeros_like(keys) if terms.value_table is None else terms.value_table.weight
-    rows = 2 * terms.max_distance + 1
+    tables = encoding.tables(layer)
+    later = len(tables["keys"]) - 1 if encoding.stack.causal else 0
 
-    def padded(table: torch.Tensor) -> np.ndarray:
-        full = table.new_zeros(rows, table.size(1))
-        full[: len(table)] = table
-        return full.float().numpy()
+    def padded(name: str) -> np.ndarray:
+        table = tables.get(name, torch.zeros_like(tables["keys"]))  # (N, D)
+        return torch.cat((table, table.new_zeros(later, table.size(1)))).float().numpy()
 
-    tensors = {"relative_position_keys": padded(keys), "relative_position_values": padded(values)}
+    tensors = {f"relative_position_{name}": padded(name) for name in ("keys", "values")}
     return Positions({"relative_position": True}, tensors)
 
 
 @expresses("t5", "alibi", acts="bias", flags=("t5_num_buckets", "t5_max_distance"))
-def bias_by_distance(attention: Layer) -> Positions:
+def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
     """A bucket for every distance below a reach; beyond it, buckets grow logarithmically.
 
     From T5's maximal distance on, all distances have the same bias, and the table is exact for
     every length, also above what the model accepts; ALiBi's is exact for those that it accepts.
     """
-    encoding: PositionEncoding = attention.encoding
-    longest = encoding.stack.max_positions
-    biases = cast(List[DistanceBias], list(cast(Any, encoding.shared_bias).values()))
-    reach = max(reach_of(bias, longest) for bias in biases)
-    exact = all(reach_of(bias, reach + 1) <= reach for bias in biases)
-    return Positions(
-        {"relative_attention_bias": True},
-        {
-            "relative_attention_bias": _table(biases, reach, encoding.stack.causal),
-            "relative_attention_max_distance": np.dtype("int32").type(2 * reach),
-        },
-        exact_below=None if exact else reach,
-    )
+    reach = encoding.constant_from(encoding.stack.max_positions)
+    limit = reach if encoding.constant_from(reach + 1) > reach else None
+    # a side has 2 · reach buckets: one for each distance below it, and as many up to twice that
+    beyond = [round(reach * 2 ** (row / reach)) for row in range(reach)]
+    later = torch.tensor([*range(reach), *beyond])
+    distances = -later if encoding.stack.causal else torch.cat((-later, later))
+    logits = cast(Tensor, encoding.by_distance(distances))  # (H, buckets)
+    tensors = {
+        "relative_attention_bias": logits.t().contiguous().numpy(),
+        "relative_attention_max_distance": np.dtype("int32").type(2 * reach),
+    }
+    return Positions({"relative_attention_bias": True}, tensors, exact_below=limit)
 
 
-def reach_of(bias: Layer, longest: int) -> int:
-    """T5's maximal distance, from which on all distances share a logit, or else *longest*."""
-    return int(getattr(bias, "max_distance", longest))
-
-
-def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarray:
-    """The bias of every bucket of the engine, (buckets, H).
-
-    A side has 2 · reach buckets: one for each distance below *reach*, and as many up to twice that.
+def positions_of(attention: Layer, has_table: bool) -> Positions:
+    """The positions of one self-attention, this plug-in's or fairseq's.
 
     Args:
-        reach: in tokens.
-        causal: whether there is only the side of earlier keys.
+        has_table: whether the embeddings have positions already.
     """
-    rows = range(2 * reach)
-    steps = [r if r < reach else round(reach * 2 ** ((r - reach) / reach)) for r in rows]
-    later = torch.tensor(steps)
-    distances = -later if causal else torch.cat((-later, later))
-    logits = [bias.by_distance(distances).float() for bias in biases]  # (H, buckets)
-    return torch.stack(logits).sum(dim=0).t().contiguous().numpy()
-
-
-def positions_of(attention: Layer, names: List[str]) -> Positions:
-    """The positions of one self-attention of this plug-in."""
-    found = Positions()
-    for function in dict.fromkeys(EXPRESSIONS[name].positions for name in names):
-        found = found.and_also(function(attention))
+    encoding, found = getattr(attention, "encoding", None), Positions()
+    if encoding is None:
+        return found if has_table else no_rotations()
+    for function in dict.fromkeys(EXPRESSIONS[name].positions for name in encoding.name.split("+")):
+        found = found.and_also(function(encoding, attention.number))
     return found
 
 
-def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> None:
+def refuse_encodings(path: str, flag: str, value: str) -> None:
     """Refuse encodings, and combinations of them, that the engine cannot compute.
 
     Args:
         flag: the flag of the encoding of this side.
         value: its value.
-        period: the composition of each layer in a pattern.
     """
     shown = f"{path}: {flag} {value}: CTranslate2"
-    compositions = [names.split("+") for names in dict.fromkeys(period)]
+    compositions = [names.split("+") for names in dict.fromkeys(parse_pattern(value))]
     for names in compositions:
         lost = [name for name in names if name not in EXPRESSIONS]
         if lost:

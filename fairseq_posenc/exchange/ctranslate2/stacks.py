@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.ctranslate2.positions import Positions, no_positions, positions_of
+from fairseq_posenc.exchange.ctranslate2.positions import Positions, positions_of
 from fairseq_posenc.flags.options import Layer
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def decoder_spec(
     """The specification of a decoder, filled; as :func:`encoder_spec`."""
     from ctranslate2.specs import transformer_spec
 
-    encodings: List[Any] = [getattr(each.self_attn, "encoding", None) for each in module.layers]
-    alibi = native_alibi([None if each is None else each.name for each in encodings])
+    alibi = native_alibi(module)
     arguments = {
         **_shape(module, activation),
         "with_encoder_attention": module.layers[0].encoder_attn is not None,
@@ -96,28 +95,25 @@ def decoder_spec(
     exact_below = _fill_stack(spec, module, parameters, alibi)
     for layer, each in zip(spec.layer, module.layers):
         if each.encoder_attn is not None:
-            attention = each.encoder_attn
-            _fill_linear(layer.attention.linear[0], [attention.q_proj], parameters)
-            both = [attention.k_proj, attention.v_proj]
-            _fill_linear(layer.attention.linear[1], both, parameters)
-            _fill_linear(layer.attention.linear[2], [attention.out_proj], parameters)
+            source = each.encoder_attn
+            groups = ([source.q_proj], [source.k_proj, source.v_proj], [source.out_proj])
+            for linear, projections in zip(layer.attention.linear, groups):
+                _fill_linear(linear, projections, parameters)
             norm = each.encoder_attn_layer_norm
             fill_norm(layer.attention.layer_norm, norm, each.embed_dim, parameters)
-    for name, projection in (
-        ("project_in", module.project_in_dim),
-        ("project_out", module.project_out_dim),
-    ):
+    for name in ("project_in", "project_out"):  # the constructor adds both or none
+        projection = getattr(module, f"{name}_dim")
         if projection is not None:
-            linear = _common().LinearSpec()
-            _fill_linear(linear, [projection], parameters)
-            vars(spec)[name] = linear  # the constructor adds both or none
+            vars(spec)[name] = _common().LinearSpec()
+            _fill_linear(vars(spec)[name], [projection], parameters)
     _fill_linear(spec.projection, [module.output_projection], parameters)
     return spec, exact_below
 
 
-def native_alibi(names: List[Optional[str]]) -> bool:
-    """True where the engine's own ALiBi serves, which has no limit, given each layer's encoding."""
-    return set(names) == {"alibi"}
+def native_alibi(module: Layer) -> bool:
+    """True where the engine's own ALiBi serves, which has no limit: all layers have it alone."""
+    encodings = [getattr(each.self_attn, "encoding", None) for each in module.layers]
+    return all(each is not None and each.name == "alibi" for each in encodings)
 
 
 def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
@@ -131,8 +127,7 @@ def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
         UsageError: a model needs an argument that the installed version does not know.
     """
     known = inspect.signature(vars(kind)["__init__"]).parameters
-    unknown = sorted(set(arguments) - set(known))
-    needed = [name for name in unknown if arguments[name] not in (None, False)]
+    needed = [n for n in sorted(set(arguments) - set(known)) if arguments[n] not in (None, False)]
     if needed:
         import ctranslate2
 
@@ -183,42 +178,28 @@ def _fill_stack(
     spec.scale_embeddings = float(module.embed_scale)
     table = module.embed_positions
     if table is not None:
-        spec.position_encodings.encodings = _rows(table, module, parameters)
+        parameters.count(*table.parameters())
+        tokens = torch.full((1, module.max_positions()), module.padding_idx + 1)
+        rows = table(tokens)[0]  # (L, C), whatever kind of table it is
+        spec.position_encodings.encodings = rows.float().contiguous().numpy().copy()
     size, rms = module.layers[0].embed_dim, _is_rms(module)
     limits = []
     for name in ("layer_norm", "layernorm_embedding"):
         if getattr(module, name) is not None:
             fill_norm(getattr(spec, name), getattr(module, name), size, parameters)
     for layer, each in zip(spec.layer, module.layers):
-        positions = Positions() if alibi else positions_in(each.self_attn, table is not None)
-        limits += [] if positions.exact_below is None else [positions.exact_below]
+        positions = Positions() if alibi else positions_of(each.self_attn, table is not None)
+        limits.append(positions.exact_below)
         layer.self_attention = _self_attention(each.self_attn, positions, rms, parameters)
-        norm = each.self_attn_layer_norm
-        fill_norm(layer.self_attention.layer_norm, norm, size, parameters)
+        fill_norm(layer.self_attention.layer_norm, each.self_attn_layer_norm, size, parameters)
         fill_norm(layer.ffn.layer_norm, each.final_layer_norm, size, parameters)
         _fill_linear(layer.ffn.linear_0, [each.fc1], parameters)
         _fill_linear(layer.ffn.linear_1, [each.fc2], parameters)
         if hasattr(each, "fc_gate"):
             _fill_linear(layer.ffn.linear_0_noact, [each.fc_gate], parameters)
     for encoding in getattr(module, "encodings", {}).values():
-        for owned in encoding.modules.values():
-            parameters.count(*(() if owned is None else owned.parameters()))
-    return min(limits, default=None)
-
-
-def positions_in(attention: Layer, has_table: bool) -> Positions:
-    """The positions of one self-attention, this plug-in's or fairseq's."""
-    encoding = getattr(attention, "encoding", None)
-    if encoding is None:  # fairseq's
-        return Positions() if has_table else no_positions(attention)
-    return positions_of(attention, encoding.name.split("+"))
-
-
-def _rows(table: nn.Module, module: Layer, parameters: Parameters) -> np.ndarray:
-    """The vectors of all positions, (L, C), whatever kind of table it is."""
-    parameters.count(*table.parameters())
-    tokens = torch.full((1, module.max_positions()), module.padding_idx + 1)
-    return table(tokens)[0].float().contiguous().numpy().copy()
+        parameters.count(*encoding.parameters())
+    return min(filter(None, limits), default=None)
 
 
 def _self_attention(
@@ -237,8 +218,6 @@ def _self_attention(
     spec = specification(attention_spec.MultiHeadAttentionSpec, arguments)
     for name, tensor in positions.tensors.items():
         setattr(spec, name, tensor)
-    if getattr(attention, "position_terms", None) is not None:
-        parameters.count(*attention.position_terms.parameters())
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     _fill_linear(spec.linear[0], projections, parameters)
     factors = np.ones(attention.head_dim, np.float32)
@@ -266,13 +245,8 @@ def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Paramete
     """Several projections of one input as one."""
     spec.weight = np.concatenate([parameters.copy(each.weight) for each in projections])
     if any(each.bias is not None for each in projections):
-        spec.bias = np.concatenate([_bias(each, parameters) for each in projections])
-
-
-def _bias(projection: Layer, parameters: Parameters) -> np.ndarray:
-    if projection.bias is None:
-        return np.zeros(len(projection.weight), np.float32)
-    return parameters.copy(projection.bias)
+        biases = [torch.zeros(len(p.weight)) if p.bias is None else p.bias for p in projections]
+        spec.bias = np.concatenate([parameters.copy(bias) for bias in biases])
 
 
 def fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:

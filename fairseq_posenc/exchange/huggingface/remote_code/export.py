@@ -20,9 +20,8 @@ from torch import nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.encodings import ENCODINGS, all_encodings
+from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, all_encodings
 from fairseq_posenc.encodings.base import DistanceBias, Encoding
-from fairseq_posenc.exchange.ctranslate2.positions import reach_of
 from fairseq_posenc.exchange.formats import Expressible, refuse_inexpressible, register_format
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.joints import extended, interleaved_to_half, with_halves
@@ -197,23 +196,21 @@ def _side(
     names = [name for name in ours if name.startswith(f"{side}.")]
     parts = {name.split(".", 1)[1]: ours.pop(name) for name in names}
     parts = {name: x for name, x in parts.items() if not name.startswith(_POSITIONS)}
-    encodings = [getattr(attention, "encoding", None) for attention in attentions]
-    rotated = [getattr(each, "transform", None) for each in encodings]
-    module = next((each for each in rotated if each is not None), None)
-    if module is not None:
-        if module.pairing == "interleaved":
-            parts = _halves(parts, dim // heads, module.dim)
-        bases = [a.kind.variant if each else None for a, each in zip(attentions, rotated)]
-        kinds = [base for base in dict.fromkeys(bases) if base is not None]
-        found["theta"] = [module.frequencies(base).tolist() for base in kinds]
-        found["rotations"] = [None if base is None else kinds.index(base) for base in bases]
-        found["rotation_length"] = module.temperature
-    biases = _biases(loaded.path, side, encodings)
-    if biases:
-        reach = max(reach_of(bias, stack.max_positions()) for bias in biases)
-        distances = torch.arange(-reach, reach + 1)
-        logits = [bias.by_distance(distances).float() for bias in biases]
-        parts["distance_bias"] = torch.stack(logits).sum(dim=0)
+    layers = [(each.encoding, each.number) for each in attentions if hasattr(each, "encoding")]
+    rotations = [encoding.rotation(number) for encoding, number in layers]
+    by_base = {each.base: each for each in rotations if each is not None}
+    if by_base:
+        first = next(iter(by_base.values()))  # the others have another base alone
+        if first.pairing == "interleaved":
+            parts = _halves(parts, dim // heads, 2 * len(first.frequencies))
+        numbers = {base: number for number, base in enumerate(by_base)}
+        found["theta"] = [each.frequencies.tolist() for each in by_base.values()]
+        found["rotations"] = [None if each is None else numbers[each.base] for each in rotations]
+        found["rotation_length"] = first.temperature
+    encoding = _with_bias(loaded.path, side, [encoding for encoding, _ in layers])
+    if encoding is not None:
+        reach = encoding.constant_from(stack.max_positions())
+        parts["distance_bias"] = encoding.by_distance(torch.arange(-reach, reach + 1))
         found["distance_bias"] = reach
     if stack.embed_positions is not None:
         rows = stack.embed_positions(torch.full((1, stack.max_positions()), PAD + 1))[0]
@@ -224,16 +221,16 @@ def _side(
     return found
 
 
-def _biases(path: str, side: str, encodings: List[Any]) -> List[Any]:
-    """The biases of all layers of a stack, which share them."""
-    shared = [getattr(each, "shared_bias", None) for each in encodings]
-    by_layer = [[] if each is None else list(each.values()) for each in shared]
-    if any(list(map(id, each)) != list(map(id, by_layer[0])) for each in by_layer):
+def _with_bias(path: str, side: str, encodings: List[PositionEncoding]) -> Any:
+    """The encoding of all layers of a stack if it has a bias, or None."""
+    distinct = list(dict.fromkeys(encodings))
+    biased = [each for each in distinct if each.by_distance(torch.zeros(1).long()) is not None]
+    if biased and len(distinct) > 1:
         raise UsageError(
             f"{path}: {flag_of('position_encoding')}: the layers of the {side} have different "
             "biases, and the code of the folder has one for all; nothing was written"
         )
-    return by_layer[0]
+    return biased[0] if biased else None
 
 
 def _halves(parts: Parameters, head_dim: int, dim: int) -> Parameters:
