@@ -123,11 +123,11 @@ class Config(NamedTuple):
             raise UsageError(f"{self.path}: {key} is {value!r}; it must be {wanted}")
         return value
 
-    def one_of(self, key: str, default: Value, known: Iterable[Value]) -> Value:
-        """One of *known*."""
+    def one_of(self, key: str, default: Value, known: Iterable[Value], why: str = "") -> Value:
+        """One of *known*; *why* is what the message says of other values."""
         value = self.get(key, default)
         if value not in known:
-            names = ", ".join(map(str, known))
+            names = ", ".join(map(str, known)) + (why and f"; {why}")
             raise UsageError(f"{self.path}: {key} {value} is not supported; known: {names}")
         return value
 

@@ -12,15 +12,16 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 import torch
 from fairseq import options
+from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.inherit import as_ours
-from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
+from fairseq_posenc.checkpoints.loader import Loaded, find_dictionary, read_dictionary
 from fairseq_posenc.checkpoints.reading import (
     Checkpoint,
     read_checkpoint,
@@ -31,7 +32,8 @@ from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_set
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, SPAN_BOUNDARY_HEAD
 from fairseq_posenc.exchange.formats import Flag
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.exchange.reader import size_of
+from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.kinds import (
     CAUSAL,
@@ -44,8 +46,13 @@ from fairseq_posenc.models.kinds import (
     kind_of,
 )
 from fairseq_posenc.models.segments import PAIRS
+from fairseq_posenc.serving.model_folder import Search
 
 VOCAB = Flag("vocab", "the vocabulary, if it is not beside the model", "FILE")
+
+
+#: fairseq-generate's search.
+SEARCH = Search(beam=5, lenpen=1.0)
 
 
 class NativeCheckpoint(NamedTuple):
@@ -62,6 +69,27 @@ class NativeCheckpoint(NamedTuple):
     subwords: Optional[Subwords] = None  # how its text was prepared, if that is known
     notes: Sequence[str] = ()  # what a user of an export should know
     options: Mapping[str, Any] = MappingProxyType({})  # values of the flags of the export
+    search: Search = SEARCH  # that of a translation model
+    loaded: Optional[Loaded] = None  # a translation model, with its task
+
+    @property
+    def dictionaries(self) -> Dict[str, Dictionary]:
+        """The dictionaries of a translation model by side."""
+        task: Any = self.loaded and self.loaded.task
+        return dict(zip(SIDES, (task.source_dictionary, task.target_dictionary)))
+
+    def load(self, path: str, changes: Mapping[str, Any]) -> nn.Module:
+        """A model with the same dictionaries, in evaluation mode.
+
+        Args:
+            path: its file, which can be this one.
+            changes: settings to change.
+        """
+        if self.loaded is None:
+            return load(path, self.dictionary, self.kind, changes)
+        if path == self.path:
+            return self.loaded.model
+        return loader.load(path, overrides=changes, task=self.loaded.task).model
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
@@ -260,8 +288,3 @@ def _check_parameters(
             )
     for name, tensor in parameters.items():
         refuse_nonfinite(tensor, name, path)
-
-
-def size_of(tensor: Tensor) -> str:
-    """The shape of a tensor, for messages."""
-    return " x ".join(str(size) for size in tensor.shape)

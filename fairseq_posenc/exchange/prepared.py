@@ -6,6 +6,7 @@ from typing import Optional, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
+from fairseq_posenc.exchange.native import SEARCH
 from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_folder
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
@@ -16,8 +17,6 @@ SUBWORD_FLAGS = (
     Flag("subwords", "without --text-of: how words were split (none)", choices=SUBWORDS),
     Flag("subword_file", "merges, model of SentencePiece, or tokenizer", "FILE"),
 )
-#: fairseq-generate's search.
-_SEARCH = Search(beam=5, lenpen=1.0)
 
 
 def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
@@ -41,7 +40,7 @@ def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
         }
         found = wanted._replace(path=folder.checkpoint, options={**said, **wanted.options})
         return found, subwords_of(found), folder.search
-    return wanted, subwords_of(wanted), _SEARCH
+    return wanted, subwords_of(wanted), SEARCH
 
 
 def subwords_of(wanted: Wanted) -> Optional[Subwords]:

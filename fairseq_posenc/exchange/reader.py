@@ -177,6 +177,11 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
     return [*present, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])
 
 
+def size_of(tensor: Tensor) -> str:
+    """The shape of a tensor, for messages."""
+    return " x ".join(str(size) for size in tensor.shape)
+
+
 #: Parameters by their names in a foreign checkpoint.
 ForeignParameters = Dict[str, Tensor]
 
@@ -226,6 +231,21 @@ class Reader:
         """Store *value*, converted from the foreign tensor *theirs*, under fairseq's name."""
         self.parameters[ours] = value
         self.origin[ours] = f"{self.path}: {theirs}"
+
+    def scale_columns(self, gain: Tensor, names: Sequence[str]) -> None:
+        """Multiply the columns of our weights *names*, where present, by *gain* (C).
+
+        Raises:
+            UsageError: a weight has another number of columns.
+        """
+        for name in [name for name in names if name in self.parameters]:
+            weight = self.parameters[name]
+            if weight.dim() != 2 or weight.size(1) != len(gain):
+                raise UsageError(
+                    f"{self.origin[name]} has size {size_of(weight)}, but the settings beside it "
+                    f"require {len(gain)} columns"
+                )
+            self.parameters[name] = weight * gain
 
     def move(self, theirs: str, ours: str) -> None:
         """Move a tensor unchanged."""

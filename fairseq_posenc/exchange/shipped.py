@@ -2,11 +2,13 @@
 
 import fairseq_posenc.exchange.ctranslate2.export  # noqa: F401
 import fairseq_posenc.exchange.gau_alpha  # noqa: F401
-import fairseq_posenc.exchange.huggingface.causal.language_model  # noqa: F401
-import fairseq_posenc.exchange.huggingface.masked.language_model  # noqa: F401
+import fairseq_posenc.exchange.huggingface.language_models  # noqa: F401
+import fairseq_posenc.exchange.huggingface.masked  # noqa: F401
+import fairseq_posenc.exchange.huggingface.modernbert  # noqa: F401
 import fairseq_posenc.exchange.huggingface.remote_code.export  # noqa: F401
 import fairseq_posenc.exchange.huggingface.roformer  # noqa: F401
-import fairseq_posenc.exchange.huggingface.seq2seq.export  # noqa: F401
+import fairseq_posenc.exchange.huggingface.t5  # noqa: F401
+import fairseq_posenc.exchange.huggingface.translation  # noqa: F401
 import fairseq_posenc.exchange.onnx  # noqa: F401
 import fairseq_posenc.exchange.tupe  # noqa: F401
 from fairseq_posenc.exchange.formats import (  # noqa: F401

@@ -6,15 +6,28 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Set
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
-from fairseq_posenc.checkpoints.settings import architecture, saved_settings, task_settings
+from fairseq_posenc.checkpoints.settings import (
+    architecture,
+    encodings_by_side,
+    saved_settings,
+    task_settings,
+)
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.exchange.formats import Expressible, Flag, Wanted, inexpressible
-from fairseq_posenc.exchange.native import one_document
-from fairseq_posenc.flags.options import option
+from fairseq_posenc.exchange.native import NativeCheckpoint, one_document
+from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.flags.values import read_overrides
 from fairseq_posenc.models.family import Family
-from fairseq_posenc.models.kinds import KINDS, MASKED, TRANSLATION, Kind, Settings, kind_of
+from fairseq_posenc.models.kinds import (
+    COPIES,
+    KINDS,
+    MASKED,
+    TRANSLATION,
+    Kind,
+    Settings,
+    kind_of,
+)
 
 DATA = Flag("data", "the binary data, if it is no longer where training had it", "DIR")
 #: The languages of a translation model.
@@ -28,6 +41,8 @@ MODEL_OVERRIDES = Flag(
     "DICT",
     read=read_overrides,
 )
+#: Ends of the names of buffers.
+_BUFFERS = (".version", "._float_tensor")
 
 
 class Source(NamedTuple):
@@ -95,6 +110,40 @@ def load_source(source: Source, target: str) -> Loaded:
             f"it can those of {' or '.join(kind.tasks)}"
         )
     return loaded
+
+
+def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
+    """Load a translation model of this plug-in or of fairseq.
+
+    Args:
+        wanted: the request; its checkpoint is a file.
+        target: what is written, for messages.
+
+    Returns:
+        the model; its encoding is in ``position_encoding`` where both sides have the same.
+
+    Raises:
+        UsageError: as :func:`source_of` and :func:`load_source`.
+    """
+    source = source_of(wanted, target, [TRANSLATION])
+    loaded = load_source(source, target)
+    encodings = encodings_by_side(source.settings)
+    same = encodings["encoder"] == encodings["decoder"]
+    of_sides = {f"{side}_position_encoding": None if same else encodings[side] for side in SIDES}
+    settings = {**source.settings, "position_encoding": encodings["encoder"], **of_sides}
+    parameters = {
+        name: value.float()
+        for name, value in loaded.model.state_dict().items()
+        if not name.endswith(_BUFFERS) and not COPIES.search(name)
+    }
+    task: Any = loaded.task
+    symbols = list(task.source_dictionary.symbols)
+    return NativeCheckpoint(
+        *(source.path, settings, parameters, symbols, "", TRANSLATION),
+        task=task_settings(task),
+        notes=source.notes,
+        loaded=loaded,
+    )
 
 
 def without_effect(

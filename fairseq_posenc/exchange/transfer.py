@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from torch import nn
 
@@ -34,11 +34,12 @@ from fairseq_posenc.exchange.huggingface.card import ABOUT, write_card
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.exchange.verify_translation import compare_translation
-from fairseq_posenc.exchange.written import ADAPTERS, Stack, Written, adapter_in
+from fairseq_posenc.exchange.written import ADAPTERS, Projections, Written, adapter_in
 from fairseq_posenc.models.kinds import (
     CLASSIFICATION_HEADS,
     TOKEN_HEADS,
     TRANSLATION,
+    Kind,
     Parameters,
     Settings,
 )
@@ -111,10 +112,8 @@ def _import(importer: Importer, wanted: Wanted) -> Report:
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it
         difference = None
-        if foreign is not None and kind is TRANSLATION:
-            difference = compare_translation(model, foreign, source)
-        elif foreign is not None:
-            difference = compare(model, kind, imported.head, foreign, source)
+        if foreign is not None:
+            difference = _difference(model, kind, imported.head, foreign, source)
         files = [os.path.join(out_dir, name) for name in _files(side)]
         flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
     description = foreign.description if foreign else ""
@@ -139,9 +138,9 @@ class FolderExporter(Exporter):
         """
         raise NotImplementedError
 
-    def stacks(self, settings: Settings) -> Sequence[Stack]:
-        """Where the projections of a model with these settings are, or nothing if unknown."""
-        return ()
+    def projections(self, settings: Settings) -> Optional[Projections]:
+        """Where the projections of a model with these settings are, or None if unknown."""
+        return None
 
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
@@ -150,7 +149,7 @@ class FolderExporter(Exporter):
         difference = None
         with staging(wanted.out) as side:
             if adapter is not None:
-                written, difference = adapter.export(wanted, self.whole, self.stacks, side)
+                written, difference = adapter.export(wanted, self.whole, self.projections, side)
             else:
                 written = self.whole(wanted, side)
                 if wanted.verify:
@@ -182,26 +181,43 @@ class CheckpointExporter(FolderExporter):
         """
         raise NotImplementedError
 
+    def read(self, wanted: Wanted) -> native.NativeCheckpoint:
+        """Read the model that *wanted* names."""
+        return native.read_native(wanted.path, wanted.get("vocab"))
+
     def whole(self, wanted: Wanted, folder: str) -> Written:
         """See :class:`FolderExporter`."""
-        wanted, subwords, _ = prepared(wanted)
-        checkpoint = native.read_native(wanted.path, wanted.get("vocab"))
-        data, options = wanted.get("data") or checkpoint.data, wanted.options
-        checkpoint = checkpoint._replace(data=data, subwords=subwords, options=options)
+        wanted, subwords, search = prepared(wanted)
+        checkpoint = self.read(wanted)
+        checkpoint = checkpoint._replace(
+            data=wanted.get("data") or checkpoint.data,
+            subwords=subwords,
+            options=wanted.options,
+            search=search,
+        )
         head, kind = choose_head(checkpoint, wanted.get("head")), checkpoint.kind
         exported = self.write(checkpoint, head, folder)
         foreign = exported.foreign
 
         def difference(model: nn.Module) -> float:
-            return compare(model, kind, head, _reference(foreign, wanted.path), wanted.path)
+            return _difference(model, kind, head, _reference(foreign, wanted.path), wanted.path)
 
         return Written(
             wanted,
-            lambda path, changes: native.load(path, checkpoint.dictionary, kind, changes),
+            checkpoint.load,
             difference,
             foreign.description if foreign else "",
             [*exported.notes, *checkpoint.notes],
         )
+
+
+def _difference(
+    model: nn.Module, kind: Kind, head: Optional[str], foreign: ForeignModel, source: str
+) -> float:
+    """The largest difference of the logits; arguments as for :func:`compare`."""
+    if kind is TRANSLATION:
+        return compare_translation(model, foreign, source)
+    return compare(model, kind, head, foreign, source)
 
 
 def _reference(foreign: Optional[ForeignModel], source: str) -> ForeignModel:

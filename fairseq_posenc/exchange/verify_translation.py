@@ -1,6 +1,6 @@
 """Comparing the logits of a translation model before and after its conversion."""
 
-from typing import Any, Callable, Mapping, Tuple
+from typing import Any, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -8,16 +8,10 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.verify import computed, largest, refuse_difference, sample
-from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD
 
 #: fairseq's numbers of ``</s>`` and of the first ordinary symbol.
 _END, _FIRST = 2, 4
-#: Constants that a class computes where a file lacks them.
-NOT_SAVED = (
-    "final_logits_bias",
-    *(f"model.{side}.embed_positions.weight" for side in SIDES),
-)
 
 
 def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
@@ -63,36 +57,3 @@ def compare_translation(model: nn.Module, foreign: ForeignModel, source: str) ->
     difference = largest(ours, theirs, targets.ne(PAD))
     refuse_difference(difference, source, foreign.description)
     return difference
-
-
-def reference(
-    load: Callable[[], nn.Module],
-    description: str,
-    order: Mapping[str, Tensor],
-    known: int,
-    start: int = _END,
-) -> ForeignModel:
-    """The logits of a folder, computed by transformers.
-
-    Args:
-        load: loads the model.
-        description: the implementation, for messages.
-        order: by side, the folder's number of each symbol of fairseq's dictionary, (V,).
-        known: how many symbols the folder has; symbols that it lacks are taken for padding.
-        start: the folder's number of the token that begins a translation.
-    """
-
-    def logits(source: Tensor, target: Tensor) -> Tensor:
-        model: Any = load()
-        numbers = {side: torch.where(x < known, x, x[PAD]) for side, x in order.items()}
-        inputs = numbers["decoder"][target]
-        inputs[:, 0] = start
-        with torch.no_grad():
-            out = model(
-                input_ids=numbers["encoder"][source],
-                attention_mask=source.ne(PAD).long(),
-                decoder_input_ids=inputs,
-            ).logits
-        return out[..., numbers["decoder"]]
-
-    return ForeignModel(logits, description)

@@ -16,7 +16,7 @@ from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.exchange.formats import Flag, Wanted
-from fairseq_posenc.exchange.huggingface.names import Names
+from fairseq_posenc.exchange.huggingface.tensors import Place
 from fairseq_posenc.models.kinds import Parameters, Settings
 
 
@@ -39,22 +39,20 @@ class Written(NamedTuple):
     notes: Sequence[str] = ()
 
 
-class Stack(NamedTuple):
-    """Layers of a model, and where a class of transformers has their projections.
+class Projections(NamedTuple):
+    """Where a class of transformers has the modules of a model.
 
     Args:
-        theirs: the names in the class.
-        ours: start of our names of the layers.
-        layers: number of layers.
-        heads: H.
+        places: its modules.
         ordered: brings the rows of parameters, by our names, into the order of the class.
     """
 
-    theirs: Names
-    ours: str
-    layers: int
-    heads: int
+    places: Sequence[Place]
     ordered: Callable[[Parameters], Parameters] = dict
+
+
+#: Writes a whole model, given a request and a folder.
+WritesWhole = Callable[[Wanted, str], Written]
 
 
 class Adapter(NamedTuple):
@@ -79,7 +77,12 @@ class Adapter(NamedTuple):
     is_checkpoint: Callable[[str], bool]
     is_folder: Callable[[str], bool]
     export: Callable[
-        [Wanted, Callable[[Wanted, str], Written], Callable[[Settings], Sequence[Stack]], str],
+        [
+            Wanted,
+            Callable[[Wanted, str], Written],
+            Callable[[Settings], Optional[Projections]],
+            str,
+        ],
         Tuple[Written, Optional[float]],
     ]
     merged: Callable[[Wanted], ContextManager[str]]

@@ -117,6 +117,42 @@ def test_a_format_of_ones_own_goes_there_and_back(own, tmp_path):
     assert (ours.parent / "dict.txt").read_text().split()[::2] == ["a", "b"]
 
 
+def test_a_class_of_transformers_of_ones_own_goes_there_and_back(own, tmp_path):
+    """A table is enough for both directions, its settings, and the comparison of logits."""
+    transformers = pytest.importorskip("transformers", reason="an extra: the classes")
+    sizes = {"hidden_size": 16, "word_embed_proj_dim": 16, "ffn_dim": 24, "vocab_size": 14}
+    rates = {"dropout": 0.2, "attention_dropout": 0.05, "layerdrop": 0.03}
+    config = transformers.OPTConfig(
+        **sizes, **rates, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=40
+    )
+    model, theirs = transformers.OPTForCausalLM(config), tmp_path / "theirs"
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(theirs)
+    (theirs / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(10)))
+    ours, again, back = (tmp_path / name for name in ("ours", "again", "back"))
+    for way, source, out in (
+        ("import", theirs, ours),
+        ("export", ours / "checkpoint.pt", again),
+        ("import", again, back),
+    ):
+        done = posenc(way, "hf-opt", source, out, *own, "--verify")
+        assert (done.status, done.err) == (0, "") and "OPTForCausalLM of transformers" in done.out
+    before, after = (load_file(folder / "checkpoint.pt") for folder in (ours, back))
+    assert (
+        before["cfg"]["model"].items()
+        >= {
+            "dropout": 0.2,
+            "attention_dropout": 0.05,
+            "decoder_layerdrop": 0.03,
+        }.items()
+    )
+    assert all(torch.equal(x, after["model"][name]) for name, x in before["model"].items())
+    linear = trained(tmp_path / "linear", attention="elu")
+    done = posenc("export", "hf-opt", linear, tmp_path / "out", *own)
+    assert "posenc_masked_lm" in done.message()
+
+
 def test_a_format_of_ones_own_refuses_like_the_others(own, tmp_path):
     out, inexpressible = tmp_path / "out", trained(tmp_path / "linear", attention="elu")
     done = posenc("export", "plain", inexpressible, out, *own)

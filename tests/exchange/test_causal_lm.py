@@ -6,10 +6,10 @@ import pytest
 import torch
 from support.causal_checkpoints import EXPRESSED, WORDS, checkpoint_of
 from support.conversion import convert
+from support.foreign_models import table_of
 from support.vocabularies import learn_pieces
 
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
 from fairseq_posenc.models.kinds import CAUSAL, PAD
 from fairseq_posenc.serving.preparation import Preparation, Text
 
@@ -80,7 +80,7 @@ def test_every_row_computes_the_same_and_returns(name, transformers, tmp_path, c
     target, settings = EXPRESSED[name]
     path = checkpoint_of(tmp_path / "ours", settings)
     convert("export", target, path, tmp_path / "theirs", "--verify")
-    assert f"largest difference from {CLASSES[target].architecture}" in capsys.readouterr().out
+    assert f"largest difference from {table_of(target).name}" in capsys.readouterr().out
     convert("import", target, tmp_path / "theirs", tmp_path / "back", "--verify")
     dictionary = tmp_path / "back" / "dict.txt"
     assert dictionary.read_text() == (tmp_path / "ours" / "dict.txt").read_text()

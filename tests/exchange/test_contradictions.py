@@ -7,14 +7,15 @@ import pytest
 import torch
 from support.causal_checkpoints import EXPRESSED, WORDS, checkpoint_of
 from support.conversion import SYMBOLS, convert, refuses
-from support.foreign_models import SOURCES, trained
+from support.foreign_models import SOURCES, table_of, trained
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.causal.rope_entries import rope_settings
-from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as TRANSLATIONS
+from fairseq_posenc.exchange.huggingface.entries import settings_of
+from fairseq_posenc.exchange.huggingface.rope import rope_settings
 
+SIZES = ("layers", "heads", "dim", "d_model")
 DECODER = "cls.predictions.decoder.weight"
 
 
@@ -108,9 +109,11 @@ def test_an_entry_under_its_other_name_is_read(tmp_path, out):
 
 def test_what_is_absent_has_the_value_of_the_class():
     """M2M100 has other usual values than its relatives."""
-    sizes = dict.fromkeys(TRANSLATIONS["hf-m2m100"].sizes.values(), 2)
     for name, usual in (("hf-m2m100", ("relu", False)), ("hf-mbart", ("gelu", True))):
-        found = TRANSLATIONS[name].settings(Config("config.json", sizes))
+        source = table_of(name)
+        required = [entry.theirs for entry in source.entries if not hasattr(entry, "value")]
+        config = Config("config.json", {e: 2 for e in required if e.endswith(SIZES)})
+        found = settings_of(source, next(iter(source.architectures.values())), config)
         assert (found["activation_fn"], found["no_scale_embedding"]) == usual
 
 
@@ -236,13 +239,11 @@ def test_another_end_in_the_tokenizer_is_said(tmp_path, out, capsys):
 
 def test_a_gate_with_gelu_is_not_the_approximation(tmp_path):
     """``gated-gelu`` is that of tanh there."""
-    target, settings = TRANSLATIONS["hf-t5"], {"encoder_embed_dim": 8, "encoder_attention_heads": 2}
-    names = [*target.sizes, "layer_norm_eps", "dropout", "max_source_positions"]
-    settings = {**dict.fromkeys(names, 2), **settings, "max_target_positions": 2}
+    (entry,) = (e for e in table_of("hf-t5").entries if e.theirs == "feed_forward_proj")
     for form, activation, written in (
         ("glu", "gelu", "gated-gelu_python"),
         ("glu", "gelu_accurate", "gated-gelu_new"),
         ("mlp", "gelu", "gelu"),
     ):
-        given = {**settings, "feed_forward": form, "activation_fn": activation}
-        assert target.entries(given, "checkpoint.pt")["feed_forward_proj"] == written
+        given = {"feed_forward": form, "activation_fn": activation}
+        assert entry.entries(given, "checkpoint.pt") == {"feed_forward_proj": written}

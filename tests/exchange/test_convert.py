@@ -14,6 +14,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import reader as vocabularies
+from fairseq_posenc.exchange.formats import ForeignModel
 
 
 @pytest.fixture
@@ -141,19 +142,17 @@ class TestWhatIsWritten:
 
     def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
         """Above 1e-4 --verify fails; just below it passes."""
-        from fairseq_posenc.exchange.huggingface import roformer_names
+        from fairseq_posenc.exchange.huggingface import convert as conversion
 
         for wrong, fails in ((2e-4, True), (5e-5, False)):
 
-            def other(path, name, order, wrong=wrong):
-                def logits(tokens, segments):
-                    model, _ = load(out.parent / "right")
-                    return model(tokens, segments)[0].detach() + wrong
-
-                return logits
+            def logits(tokens, segments, wrong=wrong):
+                model, _ = load(out.parent / "right")
+                return model(tokens, segments)[0].detach() + wrong
 
             convert("import", "hf-roformer", folder, out.parent / "right")
-            monkeypatch.setattr(roformer_names, "reference_for", other)
+            foreign = ForeignModel(logits, "another implementation")
+            monkeypatch.setattr(conversion, "_reference", lambda *_, foreign=foreign: foreign)
             arguments = ("import", "hf-roformer", folder, out, "--verify")
             if fails:
                 refuses(["largest difference", "0.0002", "0.0001"], *arguments)

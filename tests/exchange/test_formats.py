@@ -11,8 +11,6 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import FORMATS, Exporter, Flag, Importer, register_format
 from fairseq_posenc.exchange.formats import Format, export_flags
-from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
-from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES as SEQ2SEQ
 from fairseq_posenc.exchange.transfer import import_flags
 from fairseq_posenc.models.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
 
@@ -38,13 +36,9 @@ def inexpressible(tmp_path_factory):
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
     package = "safetensors" if name.startswith("hf-") else name
     pytest.importorskip(package, reason="an extra")
-    kind = (
-        TRANSLATION
-        if name in (*SEQ2SEQ, "hf-remote-code")
-        else CAUSAL
-        if name in CLASSES
-        else MASKED
-    )
+    exporter = FORMATS[name].exporter
+    usual = TRANSLATION if name == "hf-remote-code" else MASKED
+    kind = exporter.target.kind if hasattr(exporter, "target") else usual
     model = inexpressible[kind.name]
     refuses([str(model), "--attention elu"], "export", name, model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

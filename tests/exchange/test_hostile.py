@@ -33,7 +33,7 @@ WEIGHTS = {
     "a list": (lambda w: list(w.values()), ["holds a list"]),
     "one tensor": (lambda w: w[QUERY], ["holds a Tensor"]),
     "numbered": (lambda w: {0: w[QUERY], **w}, ["0 is a Tensor"]),
-    "empty": (lambda w: {}, ["has no tensor", EMBEDDING]),
+    "empty": (lambda w: {}, ["has no tensor"]),
     "nan": (lambda w: {**w, QUERY: w[QUERY] * float("nan")}, [QUERY, "NaN"]),
     "infinite": (lambda w: {**w, QUERY: w[QUERY] / 0}, [QUERY, "infinity"]),
     "int8": (lambda w: {**w, QUERY: w[QUERY].to(torch.int8)}, [QUERY, "int8"]),

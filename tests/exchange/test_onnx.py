@@ -15,7 +15,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import onnx as onnx_export
-from fairseq_posenc.exchange.kinds import MASKED
+from fairseq_posenc.models.kinds import MASKED
 
 ONE_LAYER = ["--encoder-layers", "1"]
 OTHERS = ["gated:tupe+t5", "squared_relu:rotary", "shaw_values:rotary+shaw", "ffn_glu:rotary*1,t5"]

@@ -85,7 +85,7 @@ def test_masked_language_models(tmp_path, name, heads, changed, words):
 def test_language_models(tmp_path, name, usual, changed, words):
     pytest.importorskip("safetensors", reason="the weights are written with it")
     path = trained(tmp_path / "ours", kind=CAUSAL, **{**usual, **changed})
-    refuses([str(path), words], "export", name, path, tmp_path / "out")
+    refuses([words], "export", name, path, tmp_path / "out")
 
 
 T5 = TRANSLATIONS["t5"][1]
@@ -117,4 +117,4 @@ ROTARY_FLAGS = ["--position-encoding", "rotary"]
 def test_translation_models(tmp_path, name, flags, words):
     pytest.importorskip("safetensors", reason="the weights are written with it")
     path = write_translation(tmp_path / "ours", *flags)
-    refuses([str(path), words], "export", name, path, tmp_path / "out")
+    refuses([words], "export", name, path, tmp_path / "out")

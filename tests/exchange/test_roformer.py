@@ -19,8 +19,7 @@ from support.foreign_models import trained
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
-from fairseq_posenc.exchange.huggingface import roformer_names
-from fairseq_posenc.exchange.huggingface.roformer_names import sine_table
+from fairseq_posenc.exchange.huggingface.roformer import ROFORMER, sine_table
 from fairseq_posenc.layers.heads import SpanBoundaryHead
 from fairseq_posenc.models.language_model import LanguageModel
 
@@ -128,7 +127,7 @@ def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch
     convert("import", "hf-roformer", source, out, "--verify")
     said = "that the file lacks" if dtype is None else "computed in float32, not read from the file"
     assert said in capsys.readouterr().out
-    monkeypatch.setitem(roformer_names._ALWAYS, "rotary_base", 1000.0)
+    monkeypatch.setitem(ROFORMER.always, "rotary_base", 1000.0)
     words = ["largest difference", "0.0001", "nothing was written"]
     refuses(words, "import", "hf-roformer", source, tmp_path / "wrong", "--verify")
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from support.conversion import convert, refuses
-from support.translations import EXPRESSED, NORMS_FIRST, SHARED, WORDS, write_translation
+from support.foreign_models import table_of
+from support.translations import EXPRESSED, NORMS_FIRST, SEQ2SEQ, SHARED, WORDS, write_translation
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES
 from fairseq_posenc.models.kinds import PAD, TRANSLATION
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
@@ -33,7 +33,7 @@ def exported(transformers, tmp_path_factory):
             path = write_translation(folder / "ours", *flags)
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 convert("export", target, path, folder / "theirs", "--verify")
-            line = f"largest difference from {CLASSES[target].architecture} of transformers: "
+            line = f"largest difference from {table_of(target).name}: "
             assert float(printed.getvalue().split(line)[1].split()[0]) < 3e-5
             made[name] = path, folder / "theirs"
         return made[name]
@@ -48,7 +48,7 @@ def translations(transformers, path, theirs, beam):
     found = FairseqEngine(loaded).translate([t.split() for t in TEXTS], [[]] * 3, settings)
     ours = [hypotheses[0].tokens for hypotheses in found]
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(theirs).eval()
-    assert type(model).__name__ in {row.architecture for row in CLASSES.values()}
+    assert type(model).__name__ in {next(iter(table_of(name).architectures)) for name in SEQ2SEQ}
     tokenizer = transformers.AutoTokenizer.from_pretrained(theirs)
     batch = tokenizer(TEXTS, return_tensors="pt", padding=True)
     rows = model.generate(**batch, num_beams=beam, do_sample=False)
@@ -71,7 +71,7 @@ def test_models_of_fairseq_itself_are_taken(transformers, tmp_path, capsys):
     for target, flags in (("hf-m2m100", NORMS_FIRST), ("hf-bart", learned)):
         path = write_translation(tmp_path / "ours", *flags, *SHARED, arch="transformer")
         convert("export", target, path, tmp_path / target, "--verify")
-        name = CLASSES[target].architecture
+        name = table_of(target).name
         assert f"largest difference from {name}" in capsys.readouterr().out
 
 

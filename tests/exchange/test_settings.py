@@ -13,13 +13,15 @@ from support.own_extensions import registries_as_before
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.encodings import register_encoding
 from fairseq_posenc.encodings.base import SharedBias
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.roformer import RoFormerExporter
-from fairseq_posenc.exchange.huggingface.roformer_names import ADAPTED, entries_for, settings_of
+from fairseq_posenc.exchange.formats import FORMATS
+from fairseq_posenc.exchange.huggingface.entries import entries_of
+from fairseq_posenc.exchange.huggingface.roformer import ROFORMER
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers import norms
 from fairseq_posenc.layers.norms import register_norm
@@ -31,9 +33,13 @@ COMPUTING = {field.name for field in computing_fields(MASKED_LM.dataclass, Names
 WRITTEN = {"untie_weights_roberta", "encoder_layers", "encoder_embed_dim", "encoder_input_dim"}
 WRITTEN |= {"encoder_ffn_embed_dim", "encoder_attention_heads", "layer_norm_eps", "causal"}
 WRITTEN |= {"rotary_value"}
+# written in another form, or without effect
+ADAPTED = {"rotary_pairing", "num_segments", "segments", "activation_fn", "num_positions"}
+ADAPTED |= {"rotary_scaling_factor", "rotary_original_length"}
 # settings of heads that a masked language model of transformers does not have
 HEADS = {"pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm"}
-KEPT = WRITTEN | HEADS | set(ADAPTED)
+KEPT = WRITTEN | HEADS | ADAPTED
+MASKED_ROFORMER = ROFORMER.architectures["RoFormerForMaskedLM"]
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +62,26 @@ def other_value(name, value):
 def test_what_config_json_cannot_say_is_refused(checkpoint, tmp_path, name):
     value = other_value(name, checkpoint.settings[name])
     changed = checkpoint._replace(settings={**checkpoint.settings, name: value})
+    if not has_effect(name, changed.settings, MASKED_LM.dataclass):
+        return  # an option of an attention or an encoding that the model does not have
     with pytest.raises(UsageError, match=f"was trained with {flag_of(name)} {value}"):
-        RoFormerExporter().write(changed, None, str(tmp_path))
+        FORMATS["hf-roformer"].exporter.write(changed, None, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", sorted(WRITTEN - {"untie_weights_roberta"}))
 def test_what_config_json_says_comes_back(checkpoint, name):
     value = other_value(name, checkpoint.settings[name])
-    entries = entries_for({**checkpoint.settings, name: value}, checkpoint.path)
-    assert settings_of(Config("config.json", entries))[name] == value
+    settings = {**checkpoint.settings, name: value}
+    entries = entries_of(ROFORMER, MASKED_ROFORMER, settings, checkpoint.path)
+    read = {entry.theirs: entry.settings for entry in ROFORMER.entries if name in entry.ours}
+    (settings,) = (read(Config("config.json", entries), {}) for read in read.values())
+    assert settings[name] == value
 
 
 def test_every_setting_is_of_one_kind():
-    assert KEPT <= {*COMPUTING, *ADAPTED}
-    assert not WRITTEN & {*ADAPTED, *HEADS}
+    assert KEPT <= COMPUTING | ADAPTED
+    assert not WRITTEN & (ADAPTED | HEADS)
 
 
 @dataclass

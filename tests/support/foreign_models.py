@@ -18,9 +18,10 @@ from support.conversion import (
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.huggingface import names
-from fairseq_posenc.exchange.huggingface.causal.classes import CLASSES
-from fairseq_posenc.exchange.huggingface.masked import names as masked_names
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.formats import FORMATS
+from fairseq_posenc.exchange.huggingface import table as names
+from fairseq_posenc.exchange.huggingface.table import Entry
 from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
 from fairseq_posenc.models.kinds import MASKED
 
@@ -100,6 +101,8 @@ def assert_stored_logits(name, layer, expected, source, symbols, out):
         torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
 
 
+#: The classes of transformers for language models.
+CAUSAL_CLASSES = ("hf-llama", "hf-gpt-neox", "hf-bloom", "hf-gpt2")
 CAUSAL_SIZES = {
     "decoder_layers": 2,
     "decoder_embed_dim": 16,
@@ -109,12 +112,17 @@ CAUSAL_SIZES = {
 }
 
 
+def table_of(name):
+    """The table of a registered class of transformers."""
+    return FORMATS[name].importer.source
+
+
 def random_layers(theirs, layers, channels, width, rms=False):
     """Weights and biases of layers, none of which is a zero or a one that could be forgotten."""
     out, into = {names.FC1: width, names.GATE: width}, {names.FC2: width}
     state = {}
     for layer in range(layers):
-        for module in theirs.modules:
+        for module in theirs.joints:
             of_norm = module.ours[0] in (names.NORM_1, names.NORM_2)
             for part in ("weight",) if rms else ("weight", "bias"):
                 rows = [(out.get(name, channels),) for name in module.ours]
@@ -128,19 +136,25 @@ def random_layers(theirs, layers, channels, width, rms=False):
     return state
 
 
-def write_causal(target, folder):
+def write_causal(name, folder):
     """A language model of a class of transformers, with gains that are not one."""
-    channels, rms, theirs = 16, "norm" in target.values, target.names
+    target, channels = table_of(name), 16
+    (theirs,), rms = target.stacks, "norm" in target.always
     state = random_layers(theirs, 2, channels, 64, rms)
-    for name in theirs.norms.values():
+    for module in theirs.outside:
         parts = ("weight",) if rms else ("weight", "bias")
-        state.update({f"{name}.{p}": 2.0 ** torch.randint(-1, 2, (channels,)) for p in parts})
+        gains = {f"{module.theirs}.{p}": 2.0 ** torch.randint(-1, 2, (channels,)) for p in parts}
+        state.update(gains)
     state[theirs.embedding] = torch.randn(len(SYMBOLS), channels)
     if theirs.table:
-        state[theirs.table] = torch.randn(40, channels)
-    if not target.tied:
-        state[theirs.output] = torch.randn(len(SYMBOLS), channels)
-    config = {entry: CAUSAL_SIZES[ours] for ours, entry in target.sizes.items()}
+        state[theirs.table.theirs] = torch.randn(40, channels)
+    if not target.tied(Config("config.json", {})):
+        state[target.output] = torch.randn(len(SYMBOLS), channels)
+    config = {
+        entry.theirs: CAUSAL_SIZES[entry.ours[0]]
+        for entry in target.entries
+        if isinstance(entry, Entry) and entry.ours[0] in CAUSAL_SIZES
+    }
     config.update(model_type=target.model_type, use_parallel_residual=False)
     return save_folder(folder, config, state, SYMBOLS)
 
@@ -151,11 +165,11 @@ OURS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[M
 
 def write_roberta(folder, state=None, **config):
     """A masked RoBERTa, whose positions begin behind [PAD], number 0."""
-    theirs = masked_names.ROBERTA
+    (theirs,) = table_of("hf-roberta").stacks
     weights = {
         **random_layers(theirs, 2, 16, 24),
         theirs.embedding: torch.randn(len(SYMBOLS), 16),
-        theirs.table: torch.randn(41, 16),
+        theirs.table.theirs: torch.randn(41, 16),
         "roberta.embeddings.token_type_embeddings.weight": torch.randn(2, 16),
         **norm("roberta.embeddings.LayerNorm", 16),
         **linear("lm_head.dense", 16, 16),
@@ -176,7 +190,7 @@ def write_roberta(folder, state=None, **config):
 
 def write_modernbert(folder, state=None, **config):
     """A masked ModernBERT with biases everywhere; its first layer attends to all tokens."""
-    theirs = masked_names.MODERNBERT
+    (theirs,) = table_of("hf-modernbert").stacks
     weights = {
         **random_layers(theirs, 2, 16, 24),
         theirs.embedding: torch.randn(len(SYMBOLS), 16),
@@ -206,7 +220,7 @@ SOURCES = {
     "tupe": write_tupe,
     "hf-roberta": write_roberta,
     "hf-modernbert": write_modernbert,
-    **{name: partial(write_causal, target) for name, target in CLASSES.items()},
+    **{name: partial(write_causal, name) for name in CAUSAL_CLASSES},
     **translations.SOURCES,
 }
 

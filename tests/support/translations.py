@@ -11,9 +11,9 @@ from support.conversion import SYMBOLS, save_folder
 from support.helpers import TINY, parse
 from support.model_folders import Task, dictionary, write_state
 
-from fairseq_posenc.exchange.huggingface import names
-from fairseq_posenc.exchange.huggingface.seq2seq.classes import Seq2SeqClass
-from fairseq_posenc.exchange.huggingface.seq2seq.t5 import CLASSES
+from fairseq_posenc.exchange.formats import FORMATS
+from fairseq_posenc.exchange.huggingface.table import FC1, FC2
+from fairseq_posenc.exchange.huggingface.translation import marian_sinusoids
 
 WORDS = [f"w{number}" for number in range(40)]
 SHARED = ["--share-all-embeddings"]
@@ -73,43 +73,57 @@ def write_translation(
     return folder / "model.pt"
 
 
-def write_seq2seq(target: Seq2SeqClass, folder: Path) -> Path:
+#: The classes of transformers for translation.
+SEQ2SEQ = ("hf-marian", "hf-bart", "hf-mbart", "hf-m2m100", "hf-t5")
+#: The rows of a table of positions in front of the first position.
+_FRONT = {"hf-marian": 0, "hf-bart": 2, "hf-mbart": 2}
+
+
+def write_seq2seq(name: str, folder: Path) -> Path:
     """A translation model of a class of transformers, with gains that are not one.
 
     Gains are powers of two and roots of sizes whole, so that no product is rounded.
     """
     channels, width = 16, 64
+    importer: Any = FORMATS[name].importer
+    target = importer.source
     state: Dict[str, torch.Tensor] = {}
-    config: Dict[str, Any] = dict.fromkeys(target.sizes.values(), 2)
+    entries = [e.theirs for e in target.entries if e.ours and "position" not in e.theirs]
+    config: Dict[str, Any] = {e: 2 for e in entries if e.endswith(("layers", "heads"))}
     sizes = {"d_model": channels, "d_ff": width, "encoder_ffn_dim": width, "decoder_ffn_dim": width}
-    config.update({name: size for name, size in sizes.items() if name in config})
-    config.update({name: 1 for name in config if name.endswith("heads")})
+    config.update({entry: size for entry, size in sizes.items() if entry in entries})
+    config.update({entry: 1 for entry in config if entry.endswith("heads")})
     config.update(d_kv=16, relative_attention_num_buckets=32, relative_attention_max_distance=128)
     config.update(pad_token_id=1, eos_token_id=4, bos_token_id=3, decoder_start_token_id=4)
     config.update(model_type=target.model_type, max_position_embeddings=40)
-    shapes = {names.FC1: (width, channels), names.FC2: (channels, width)}
-    parts = ("weight", "bias") if target.biased else ("weight",)
+    shapes = {FC1: (width, channels), FC2: (channels, width)}
+    parts = ("weight", "bias") if name != "hf-t5" else ("weight",)
     settings = {"feed_forward": "mlp"}
-    for side in ("encoder", "decoder"):
+    for stack in target.stacks:
         for layer in range(2):
-            for joint in target.joints(side, settings):
-                (ours,), prefix = joint.ours, target.layers[side].format(layer)
+            for joint in stack.joints:
+                if not joint.when(settings, layer):
+                    continue
+                (ours,), prefix = joint.ours, stack.layer.format(layer)
                 shape = shapes.get(ours, (channels, channels))
                 norm = ours.endswith("layer_norm")
                 state[f"{prefix}{joint.theirs}.weight"] = (
                     2.0 ** torch.randint(-1, 2, (channels,)) if norm else torch.randn(shape)
                 )
-                if target.biased:
+                if "bias" in parts:
                     state[f"{prefix}{joint.theirs}.bias"] = torch.randn(shape[0])
-    for name in target.norms.values():
-        state.update({f"{name}.{part}": 2.0 ** torch.randint(-1, 2, (channels,)) for part in parts})
+        for joint in stack.outside:
+            for part in parts:
+                state[f"{joint.theirs}.{part}"] = 2.0 ** torch.randint(-1, 2, (channels,))
+        for table in stack.tensors.values():
+            state[table] = torch.randn(32, 1)
+        if name in _FRONT:
+            rows = (40 + _FRONT[name], channels)
+            table = marian_sinusoids(*rows) if name == "hf-marian" else torch.randn(rows)
+            state[f"model.{stack.side}.embed_positions.weight"] = table
     state[target.shared] = torch.randn(len(SYMBOLS), channels)
-    for name in target.tables.values():
-        rows = (40 + target.offset, channels) if target.biased else (32, 1)
-        computed = target.computed  # Marian's
-        state[name] = torch.randn(rows) if computed is None else computed(*rows)
     return save_folder(folder, config, state, SYMBOLS)
 
 
 #: Writes a random model of each class to a folder; returns what is given to ``import``.
-SOURCES = {name: partial(write_seq2seq, target) for name, target in CLASSES.items()}
+SOURCES = {name: partial(write_seq2seq, name) for name in SEQ2SEQ}

@@ -7,7 +7,7 @@ Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` 
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple
+from typing import Any, Collection, Dict, Mapping, NamedTuple
 
 from torch import Tensor, nn
 
@@ -17,8 +17,6 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.reader import (
-    FIRST,
-    SPECIAL_TOKENS,
     ForeignParameters,
     Reader,
     Vocabulary,
@@ -32,19 +30,6 @@ SEGMENT_ROWS = "embeddings.token_type_embeddings.weight"
 DECODER = "cls.predictions.decoder."
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-
-#: Names of activations: transformers', fairseq's.
-_ACTIVATIONS = (
-    ("gelu", "gelu"),
-    ("relu", "relu"),
-    ("tanh", "tanh"),
-    ("linear", "linear"),
-    ("gelu_new", "gelu_accurate"),
-    ("gelu_new", "gelu_fast"),
-    ("gelu_fast", "gelu_accurate"),
-    ("gelu_pytorch_tanh", "gelu_accurate"),
-)
-
 
 #: Entries of config.json for sizes that some tensor has, and for numbers of layers.
 _SIZES = (
@@ -141,67 +126,17 @@ def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
     return {f"{first}.{theirs}": tensor for theirs, tensor in parameters.items()}
 
 
-def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu") -> str:
-    """fairseq's name for the activation in an entry of config.json.
-
-    Args:
-        entry: the name of the entry.
-        usual: the activation where there is no such entry.
-
-    Raises:
-        UsageError: fairseq has no such activation.
-    """
-    theirs = config.get(entry, usual)
-    known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
-    if not isinstance(theirs, str) or theirs not in known:
-        raise UsageError(
-            f"{config.path}: {entry} {theirs!r} is not an activation that fairseq has "
-            f"({', '.join(sorted(known))})"
-        )
-    return known[theirs]
-
-
-def activation_for(ours: str, source: str) -> str:
-    """The value of ``hidden_act`` for an activation of fairseq.
-
-    Raises:
-        UsageError: transformers has no such activation.
-    """
-    for name, known in _ACTIVATIONS:
-        if known == ours:
-            return name
-    raise UsageError(f"{source}: --activation-fn {ours} has no counterpart in transformers")
-
-
-def write_folder(
-    path: str, entries: Dict[str, Any], parameters: ForeignParameters, symbols: List[str]
-) -> None:
-    """Write the configuration, the weights and the vocabulary.
+def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParameters) -> None:
+    """Write the configuration and the weights.
 
     Args:
         path: an existing folder.
-        entries: content of config.json, except the entries that depend on the vocabulary.
-        parameters: the weights, with the rows of the vocabulary in their final order.
-        symbols: the vocabulary in that order, as returned by :func:`vocabulary_order`.
+        entries: the content of config.json.
+        parameters: the weights by name.
 
     Raises:
         UsageError: safetensors is not installed, or a file cannot be written.
     """
-    entries = {**entries, "vocab_size": len(symbols), "pad_token_id": symbols.index("[PAD]")}
-    write_weights(path, entries, parameters)
-    tokenizer = {
-        **SPECIAL_TOKENS,
-        "tokenizer_class": "RoFormerTokenizer",
-        "split_special_tokens": True,  # the name of a special symbol in a text is text
-        "model_max_length": entries["max_position_embeddings"],
-        "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(FIRST) :]),
-    }
-    Path(path, "tokenizer_config.json").write_text(json_text(tokenizer), "utf-8")
-    Path(path, "vocab.txt").write_text("".join(symbol + "\n" for symbol in symbols), "utf-8")
-
-
-def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParameters) -> None:
-    """Write the configuration and the weights; arguments as for :func:`write_folder`."""
     safetensors = import_extra("safetensors.torch", "model.safetensors")
     Path(path, _CONFIG).write_text(json_text(entries), "utf-8")
     tensors = {name: value.contiguous() for name, value in parameters.items()}

@@ -1,325 +1,297 @@
 """RoFormer as ``transformers`` saves it, read and written, and RoFormerV2 as released, read.
 
 Masked and causal language models and sequence and token classifiers can be imported, including
-those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  Models with
-``--position-encoding rotary`` that the stock classes can express can be exported.
+those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  A causal RoFormer
+is a masked one that attends to the left, and becomes a language model with the output layer of one.
 
-Their pairs of channels are interleaved, which is the default here; ``half`` is reordered on export:
-interleaved pairs (RoFormer Eq. 26) rotate channels (1, 2), (3, 4), …; half pairs (i, i + D/2); and
-permuting the rows of both projections alike leaves all products of queries and keys unchanged.
-The saved sine table is checked and left out, since it is computed here.  Token types become
-segments.  A sequence classifier applies ``hidden_act``, for which fairseq has a separate flag,
-``--pooler-activation-fn``.
+Its pairs of channels are interleaved (RoFormer Eq. 26).  The saved sine table is checked and left
+out, since rotary computes it.  Token types become segments.  A sequence classifier applies
+``hidden_act``, for which fairseq has a separate flag, ``--pooler-activation-fn``.
 """
 
 import dataclasses
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
     Expressible,
-    ForeignModel,
     Imported,
-    Importer,
     refuse_inexpressible,
     register_format,
 )
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface import roformer_names as names
-from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output, move_output
-from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
-from fairseq_posenc.exchange.huggingface.encoder_heads import (
-    Architecture,
-    classifier,
-    label_entries,
-    read_labels,
-    token_classifier,
+from fairseq_posenc.exchange.huggingface import table as t
+from fairseq_posenc.exchange.huggingface.convert import ClassExporter, ClassImporter
+from fairseq_posenc.exchange.huggingface.entries import (
+    ACTIVATIONS,
+    activation,
+    activation_of,
+    rate,
+    written,
 )
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import MASK_NOTE
-from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order
-from fairseq_posenc.exchange.source import DATA
-from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
+from fairseq_posenc.exchange.huggingface.heads import classifiers, output
+from fairseq_posenc.exchange.huggingface.masked import BERT_HEADS, BERT_LAYER, ENCODERS, SIZES
+from fairseq_posenc.exchange.huggingface.tokenizers.word_pieces import WordPieceTexts
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.exchange.transfer import Exported
+from fairseq_posenc.flags.options import Layer
 from fairseq_posenc.models import kinds, presets
-from fairseq_posenc.models.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
+from fairseq_posenc.models.kinds import (
+    CAUSAL,
+    ENCODER,
+    MASKED,
+    SEGMENTS,
+    Parameters,
+    Settings,
+)
+
+BASE = "roformer."
+TABLE = BASE + "encoder.embed_positions.weight"
+_ROWS = BASE + "embeddings.token_type_embeddings.weight"
+_CAUSAL = "RoFormerForCausalLM"
+_LM = {
+    "dense": "cls.predictions.transform.dense",
+    "layer_norm": "cls.predictions.transform.LayerNorm",
+}
 
 
-class RoFormerImporter(Importer):
+def sine_table(length: int, head_dim: int) -> Tensor:
+    """Sines and cosines of every position, (length, D)."""
+    positions = torch.arange(length, dtype=torch.float64)
+    angles = positions.unsqueeze(1) * frequencies(head_dim, 10000.0)
+    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
+
+
+def _read_tables(reader: Reader, settings: Settings, config: Config) -> List[str]:
+    """Move the vectors of segments, and check the sine table, which rotary computes.
+
+    Raises:
+        UsageError: the sine table is not the usual one, or not of the size in config.json.
+    """
+    reader.move(_ROWS, SEGMENTS)
+    if TABLE not in reader:
+        return []
+    table, heads = reader.take(TABLE), settings["encoder_attention_heads"]
+    channels = settings["encoder_embed_dim"]
+    if table.dim() != 2 or table.size(1) * heads != channels:
+        raise UsageError(
+            f"{config.path}: num_attention_heads is {heads}, which makes {channels // heads} "
+            f"channels per head of hidden_size {channels}, but {TABLE} in {reader.path} has "
+            f"{table.size(-1) if table.dim() else 1}"
+        )
+    length = config.get("max_position_embeddings", len(table))
+    if length != len(table):
+        raise UsageError(
+            f"{config.path}: max_position_embeddings is {length}, but {TABLE} in {reader.path} has "
+            f"{len(table)} positions"
+        )
+    # the model may have been saved in fp16
+    if not torch.allclose(table, sine_table(*table.shape), atol=2e-3):
+        raise UsageError(
+            f"{reader.path}: {TABLE} is not the usual sine table (base 10000); other tables "
+            "cannot be imported"
+        )
+    return []
+
+
+def _write_tables(
+    state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
+) -> List[str]:
+    """Write the vectors of segments, zeros for a model without segments, and the sine table."""
+    zeros = torch.zeros(2, settings["encoder_input_dim"])
+    state[_ROWS] = ours.pop(SEGMENTS, zeros)
+    size = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
+    state[TABLE] = sine_table(settings["max_positions"], size)
+    return []
+
+
+@torch.no_grad()
+def _renew_table(model: Layer) -> None:
+    """Compute the table of sines and cosines by the class of transformers, in float32.
+
+    A table saved in fp16 alone changes logits by 0.001.
+    """
+    saved = model.roformer.encoder.embed_positions
+    new = type(saved)(*saved.weight.shape)
+    # newer versions leave it to the model to fill the table
+    weight = new.create_weight() if hasattr(new, "create_weight") else new.weight
+    saved.weight.copy_(weight)
+
+
+def _projected(settings: Settings, number: int) -> bool:
+    return bool(settings["encoder_input_dim"] != settings["encoder_embed_dim"])
+
+
+_STACK = t.Stack(
+    ENCODER,
+    BASE + "encoder.layer.{}.",
+    BERT_LAYER,
+    BASE + "embeddings.word_embeddings.weight",
+    (
+        t.Joint(BASE + "embeddings.LayerNorm", ("layernorm_embedding",)),
+        t.Joint(BASE + "embeddings_project", ("embed_project",), when=_projected),
+    ),
+)
+_ENTRIES = (
+    *SIZES,
+    t.Entry("hidden_size", ("encoder_embed_dim",)),
+    t.Entry("embedding_size", ("encoder_input_dim",), usual=lambda c: c.size("hidden_size")),
+    rate("layer_norm_eps", "layer_norm_eps", usual=1e-12),
+    rate("hidden_dropout_prob", "dropout", "pooler_dropout", usual=0.1),
+    rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
+    t.Entry("max_position_embeddings", ("max_positions",), Config.length, 1536),
+    t.Entry("type_vocab_size", ("num_segments",), usual=2, back=lambda number: number or 2),
+    t.Entry("rotary_value", ("rotary_value",), Config.flag, False),
+    t.Entry("is_decoder", ("causal",), Config.flag, False),
+    ENCODERS[1],
+)
+_ALWAYS: Settings = {
+    "position_encoding": "rotary",
+    "encoder_normalize_before": False,
+    "layernorm_embedding": True,
+    "activation_dropout": 0.0,
+}
+ROFORMER = t.TransformersClass(
+    "roformer",
+    {
+        "RoFormerForMaskedLM": output(_LM, when=lambda settings: not settings["causal"]),
+        _CAUSAL: output(_LM),
+        **classifiers(*BERT_HEADS, "RoFormer"),
+    },
+    MASKED,
+    stacks=(_STACK,),
+    entries=(
+        *_ENTRIES,
+        activation("hidden_act", "activation_fn", "pooler_activation_fn"),
+        t.Fixed("norm_type", "layer_norm", written=False, why="import others with roformer-v2"),
+        t.Fixed("use_bias", True, written=False, why="import others with roformer-v2"),
+        written("initializer_range", lambda settings: 0.02),
+    ),
+    always=_ALWAYS,
+    values={"activation_fn": ACTIVATIONS},
+    output="cls.predictions.decoder.weight",
+    output_biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    pairing="interleaved",
+    inputs=("input_ids", "token_type_ids", "attention_mask"),
+    computed=(TABLE,),
+    prepare=_renew_table,
+    unused=(BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship."),
+    texts=WordPieceTexts(),
+    after_reading=_read_tables,
+    before_writing=_write_tables,
+)
+ROFORMER_V2 = ROFORMER._replace(
+    architectures={"RoFormerForMaskedLM": output({})},
+    stacks=(
+        _STACK._replace(
+            joints=tuple(j for j in BERT_LAYER if j.ours[0] not in (t.NORM_1, t.NORM_2)), outside=()
+        ),
+    ),
+    entries=(
+        *_ENTRIES,
+        activation("hidden_act"),
+        t.Fixed("norm_type", "rms_norm", "layer_norm", why="import others with hf-roformer"),
+        t.Fixed("use_bias", False, True, why="import others with hf-roformer"),
+        # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
+        t.Fixed("is_decoder", False),
+        t.Fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
+    ),
+    always={**presets.ROFORMER_V2, **presets.RELEASED, **_ALWAYS},
+    biases={"": None},
+    output_biases=(),
+)
+
+
+def _table_note(folder: hf.Folder) -> str:
+    """A remark on the reference's table of sines and cosines, for messages."""
+    table = folder.parameters.get(TABLE)
+    if table is None:
+        return ", which computes the sine table that the file lacks"
+    exact = sine_table(*table.shape)
+    usual = table.dtype == torch.float32 and torch.allclose(table, exact, atol=1e-6)
+    return "" if usual else ", its sine table computed in float32, not read from the file"
+
+
+class RoFormerImporter(ClassImporter):
     """Reads a folder of transformers' RoFormer classes."""
 
-    def read(self, path: str, vocab: Optional[str]) -> Imported:
-        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        folder = names.open_roformer(path, "hf-roformer")
-        vocabulary = read_vocabulary(path, vocab)
-        config = folder.config
-        name = config.architecture(list(names.ARCHITECTURES))
-        architecture = names.ARCHITECTURES[name]
-        settings = names.settings_of(config)
-        settings["pooler_activation_fn"] = settings["activation_fn"]
-
-        folder, rows = agreed(folder, vocabulary, names.ROWS, "embedding_size")
-        reader = hf.reader_of(folder, vocabulary, names.BASE)
-        projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
-        moved = names.names_of(settings["encoder_layers"], projected, architecture)
-        for ours, theirs in moved.items():
-            reader.move(theirs, ours)
-        if architecture.language_model:
-            bias, own_weight = _output_bias(folder)
-            reader.move_rows(bias, LM_HEAD + "bias")
-            if own_weight:
-                reader.move_rows(hf.DECODER + "weight", LM_HEAD + "weight")
-            reader.drop(hf.DECODER, names.LM_BIAS)
-            settings["untie_weights_roberta"] = own_weight
-        notes = rows + names.drop_unused(reader, config)
-        reader.finish(f"config.json ({name})")
-        settings["load_checkpoint_heads"] = architecture.head is not None
-        if architecture.head is not None:
-            notes.append(f"the language-model head is untrained, since {folder.path} has none")
-            notes.append(config.classes_note(architecture.head))
-        description = f"{name} of transformers{names.table_note(folder.parameters)}"
-        foreign = ForeignModel(names.reference_for(path, name, vocabulary.order), description)
-        imported = Imported(
-            settings,
-            reader.parameters,
-            reader.origin,
-            vocabulary,
-            foreign,
-            architecture.head,
-            notes,
-            labels=[] if architecture.head is None else read_labels(config),
-        )
-        if name != "RoFormerForCausalLM":
+    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
+        """A language model, if it is one."""
+        settings, foreign = imported.settings, imported.foreign
+        assert foreign is not None  # transformers runs all of these classes
+        noted = foreign._replace(description=foreign.description + _table_note(folder))
+        imported = dataclasses.replace(imported, foreign=noted)
+        if name != _CAUSAL:
             return imported
-        if settings["causal"] and not projected:
-            return _as_language_model(imported)
-        reason = "is_decoder is false"
-        if settings["causal"]:
-            reason = "embedding_size is not hidden_size"
-        notes.append(f"becomes a masked language model, not a language model, since {reason}")
-        return imported
+        if settings["causal"] and not _projected(settings, 0):
+            return dataclasses.replace(
+                imported,
+                settings=kinds.language_model_settings(settings),
+                parameters=kinds.renamed(imported.parameters, MASKED, CAUSAL),
+                origin=kinds.renamed(imported.origin, MASKED, CAUSAL),
+                kind=CAUSAL,
+            )
+        reason = (
+            "embedding_size is not hidden_size" if settings["causal"] else "is_decoder is false"
+        )
+        note = f"becomes a masked language model, not a language model, since {reason}"
+        return dataclasses.replace(imported, notes=[*imported.notes, note])
 
 
-def _as_language_model(imported: Imported) -> Imported:
-    """The language model that a causal masked one is."""
-    return dataclasses.replace(
-        imported,
-        settings=kinds.language_model_settings(imported.settings),
-        parameters=kinds.renamed(imported.parameters, MASKED, CAUSAL),
-        origin=kinds.renamed(imported.origin, MASKED, CAUSAL),
-        kind=CAUSAL,
-    )
-
-
-def _output_bias(folder: hf.Folder) -> Tuple[str, bool]:
-    """Name of the output bias, and whether the output weight is untied."""
-    own = has_own_output(
-        folder,
-        folder.config.flag("tie_word_embeddings", True),
-        (hf.DECODER + "weight", names.BASE + hf.TOKENS),
-        (hf.DECODER + "bias", names.LM_BIAS),
-    )
-    bias = (
-        hf.DECODER + "bias" if own and hf.DECODER + "bias" in folder.parameters else names.LM_BIAS
-    )
-    return bias, own
-
-
-class RoFormerExporter(CheckpointExporter):
-    """Writes a folder that the stock classes load."""
-
-    flags = (VOCAB, HEAD, DATA, *CARD_FLAGS)
+class RoFormerExporter(ClassExporter):
+    """Writes a folder that transformers' RoFormer classes load."""
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
-        original, checkpoint = checkpoint, _as_masked(checkpoint)
-        name, architecture = _choose(checkpoint, head)
-        entries = names.entries_for(checkpoint.settings, checkpoint.path)
-        _check_settings(original, checkpoint, entries, name, architecture)
-        symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
-        state = _foreign_parameters(checkpoint, name, architecture, order)
-        entries["architectures"] = [name]
-        entries["tie_word_embeddings"] = hf.DECODER + "weight" not in state
-        if head is not None:
-            last = "classifier.out_proj.weight"
-            classes = len(state[last if last in state else "classifier.weight"])
-            entries.update(label_entries(checkpoint, head, classes))
-        hf.write_folder(folder, entries, state, symbols)
-        inverse = torch.empty_like(order)
-        inverse[order] = torch.arange(len(order))
-        foreign = ForeignModel(
-            names.reference_for(folder, name, inverse),
-            f"{name} of transformers{names.table_note(state)}",
-        )
-        note = "vocab.txt lists the dictionary; text must be tokenised as it was for training"
-        return Exported(foreign, (note, MASK_NOTE) if name.endswith("MaskedLM") else (note,))
+        if checkpoint.kind is CAUSAL:
+            settings = kinds.masked_settings(checkpoint.settings)
+            same = kinds.language_model_settings({**settings, **_ALWAYS})
+            values = {name: (value,) for name, value in same.items()}
+            shape = Expressible(f"{_CAUSAL} of transformers", (), values)
+            refuse_inexpressible(checkpoint.path, CAUSAL.family, checkpoint.settings, shape)
+            checkpoint = checkpoint._replace(
+                settings=settings,
+                parameters=kinds.renamed(checkpoint.parameters, CAUSAL, MASKED),
+                kind=MASKED,
+            )
+        return super().write(checkpoint, head, folder)
 
 
-def _as_masked(checkpoint: NativeCheckpoint) -> NativeCheckpoint:
-    """A language model as a causal masked one; a masked one as it is."""
-    if checkpoint.kind is MASKED:
-        return checkpoint
-    parameters = kinds.renamed(checkpoint.parameters, CAUSAL, MASKED)
-    settings = kinds.masked_settings(checkpoint.settings)
-    return checkpoint._replace(settings=settings, parameters=parameters, kind=MASKED)
-
-
-def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Architecture]:
-    """The class for *head*, and its modules on top of the encoder."""
-    if head is None:
-        name = "RoFormerForCausalLM" if checkpoint.settings["causal"] else "RoFormerForMaskedLM"
-        return name, names.ARCHITECTURES[name]
-    if head in checkpoint.heads(kinds.TOKEN_HEADS):
-        name, architecture = "RoFormerForTokenClassification", token_classifier(head)
-    else:
-        name, architecture = "RoFormerForSequenceClassification", classifier(head)
-    return name, architecture
-
-
-def _check_settings(
-    original: NativeCheckpoint,
-    checkpoint: NativeCheckpoint,
-    entries: Dict[str, Any],
-    name: str,
-    architecture: Architecture,
-) -> None:
-    """Refuse settings that importing the written folder would not restore."""
-    settings = checkpoint.settings
-    returned = names.settings_of(Config(checkpoint.path, entries))
-    returned["untie_weights_roberta"] = settings["untie_weights_roberta"]  # tie_word_embeddings
-    returned["pooler_activation_fn"] = settings["activation_fn"]  # both are their hidden_act
-    adapted = (*names.ADAPTED, *architecture.unused)
-    if original.kind is CAUSAL:
-        returned, adapted = kinds.language_model_settings(returned), (*adapted, *kinds.FOLLOWING)
-    expressible = Expressible(
-        f"{name} of transformers", adapted, {key: (value,) for key, value in returned.items()}
-    )
-    refuse_inexpressible(original.path, original.kind.family, original.settings, expressible)
-
-
-def _foreign_parameters(
-    checkpoint: NativeCheckpoint, name: str, architecture: Architecture, order: torch.Tensor
-) -> ForeignParameters:
-    """The parameters by transformers' names.
-
-    Args:
-        name: the class in transformers.
-        architecture: its modules on top of the encoder.
-        order: fairseq's number of each symbol of the new vocabulary, (V,).
-
-    Raises:
-        UsageError: the class lacks one of them.
-    """
-    settings, ours = checkpoint.settings, _interleaved(checkpoint)
-    projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
-    moved = names.names_of(settings["encoder_layers"], projected, architecture)
-    missing = [mine for mine in moved if mine not in ours]
-    if missing:
-        raise UsageError(f"{checkpoint.path}: has no parameter {missing[0]}, which {name} requires")
-    state = {theirs: ours.pop(mine) for mine, theirs in moved.items()}
-    embedding = ours.pop(kinds.EMBEDDING)
-    state[names.BASE + hf.TOKENS] = embedding[order]
-    state[names.BASE + hf.SEGMENT_ROWS] = ours.pop(
-        kinds.SEGMENTS, embedding.new_zeros(2, embedding.size(1))
-    )
-    head_dim = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
-    state[names.TABLE] = names.sine_table(settings["max_positions"], head_dim)
-    if architecture.language_model:
-        bias = ours.pop(LM_HEAD + "bias")[order]
-        state[names.LM_BIAS] = bias
-        if settings["untie_weights_roberta"]:
-            state[hf.DECODER + "weight"] = ours[LM_HEAD + "weight"][order]
-            state[hf.DECODER + "bias"] = bias.clone()
-    left = [key for key in ours if not key.startswith(kinds.HEADS)]
-    if left:
-        raise UsageError(f"{checkpoint.path}: {name} has no counterpart of {left[0]}")
-    return state
-
-
-def _interleaved(checkpoint: NativeCheckpoint) -> Parameters:
-    """The parameters, reordered for interleaved pairs of channels."""
-    settings, parameters = checkpoint.settings, dict(checkpoint.parameters)
-    if settings["rotary_pairing"] == "interleaved":
-        return parameters
-    heads = settings["encoder_attention_heads"]
-    rotated = ["q_proj", "k_proj"] + (["v_proj"] if settings["rotary_value"] else [])
-    for layer in range(settings["encoder_layers"]):
-        prefix = f"{ENCODER}layers.{layer}.self_attn."
-        for key in [f"{prefix}{name}.{kind}" for name in rotated for kind in ("weight", "bias")]:
-            parameters[key] = half_to_interleaved(parameters[key], heads)
-        if settings[
-            "rotary_value"
-        ]:  # values are permuted too, and with them the inputs of the output projection
-            key = prefix + "out_proj.weight"
-            parameters[key] = half_to_interleaved(parameters[key].t(), heads).t()
-    return parameters
-
-
-def half_to_interleaved(rows: Tensor, heads: int) -> Tensor:
-    """Reorder the channels of every head so that i and i + D/2 become neighbours.
-
-    Args:
-        rows: (H·D, …), the weight or bias of a projection.
-        heads: H.
-    """
-    halves = rows.reshape(heads, 2, -1, *rows.shape[1:])
-    return halves.transpose(1, 2).reshape(rows.shape)
-
-
-class RoFormerV2Importer(Importer):
+class RoFormerV2Importer(ClassImporter):
     """Reads a folder of RoFormerV2's masked language model.
 
-    Its folders also have the model type ``roformer``, with ``norm_type`` rms_norm and ``use_bias``
-    false: no biases, norms without parameters, and only the tied embedding as output
-    ("Implementation and Experiments for GAU-based Model", Liu, section 4.1).  The classes of
-    transformers ignore these entries and so cannot run it.
+    It has no biases, norms without parameters, and only the embedding as output ("Implementation
+    and Experiments for GAU-based Model", Liu, section 4.1).  The classes of transformers ignore
+    its entries ``norm_type`` and ``use_bias``, and so cannot run it.
     """
 
-    def read(self, path: str, vocab: Optional[str]) -> Imported:
-        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        folder, vocabulary = names.open_roformer(path, "roformer-v2"), read_vocabulary(path, vocab)
-        config = folder.config
-        # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
-        name = config.architecture(["RoFormerForMaskedLM"])
-        config.one_of("is_decoder", False, (False,))
-        settings = {**presets.ROFORMER_V2, **presets.RELEASED, **names.settings_of(config)}
-        channels = settings["encoder_embed_dim"]
-        config.one_of("embedding_size", channels, (channels,))
-
-        folder, rows = agreed(folder, vocabulary, names.ROWS, "hidden_size")
-        reader = hf.reader_of(folder, vocabulary, names.BASE)
-        for layer in range(settings["encoder_layers"]):
-            for ours, theirs in names.PROJECTIONS.items():
-                reader.move(
-                    f"{names.BASE}encoder.layer.{layer}.{theirs}.weight",
-                    f"{ENCODER}layers.{layer}.{ours}.weight",
-                )
-        settings["untie_weights_roberta"] = move_output(folder, reader, names.BASE)
-        notes = rows + names.drop_unused(reader, config)
-        reader.finish(f"config.json ({name})")
-        entries = {**config.entries, "hidden_act": hf.activation_of(config)}
-        head = formulas.tied_head(hf.output_weight(folder, names.BASE))
-        released = formulas.released_logits(
-            formulas.transformer_layer, names.BASE, folder.parameters, entries, head
+    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
+        """The same, whose reference are the formulas of the model."""
+        entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
+        parameters = folder.parameters
+        weight = parameters.get(ROFORMER_V2.output, parameters[_STACK.embedding])
+        logits = formulas.released_logits(
+            formulas.transformer_layer, BASE, parameters, entries, formulas.tied_head(weight)
         )
-        foreign = formulas.by_formulas(released, vocabulary.order)
-        return Imported(
-            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
-        )
+        foreign = formulas.by_formulas(logits, imported.vocabulary.order)
+        return dataclasses.replace(imported, foreign=foreign)
 
 
 register_format(
     "hf-roformer",
     summary="a folder of transformers' RoFormer classes",
-    importer=RoFormerImporter(),
-    exporter=RoFormerExporter(),
+    importer=RoFormerImporter(ROFORMER),
+    exporter=RoFormerExporter(ROFORMER),
 )
 register_format(
     "roformer-v2",
     summary="a folder of RoFormerV2's masked language model",
-    importer=RoFormerV2Importer(),
+    importer=RoFormerV2Importer(ROFORMER_V2),
 )

@@ -13,7 +13,7 @@ import dataclasses
 import os
 import tempfile
 from argparse import Namespace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
@@ -26,9 +26,10 @@ from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
-from fairseq_posenc.exchange.huggingface.names import TRANSPOSED, Joint
+from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED
+from fairseq_posenc.exchange.huggingface.tensors import Place
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
-from fairseq_posenc.exchange.written import ADAPTERS, Adapter, Stack, Written
+from fairseq_posenc.exchange.written import ADAPTERS, Adapter, Projections, Written
 from fairseq_posenc.layers.low_rank import LowRankFlags, LowRankLinear
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Settings, kind_of
 from fairseq_posenc.packs.low_rank.peft_folder import (
@@ -60,7 +61,7 @@ def is_adapted(path: str) -> bool:
 def export_adapter(
     wanted: Wanted,
     whole: Callable[[Wanted, str], Written],
-    stacks_of: Callable[[Settings], Sequence[Stack]],
+    projections_of: Callable[[Settings], Optional[Projections]],
     folder: str,
 ) -> Tuple[Written, Optional[float]]:
     """Write the matrices of an adapted model, and compare it where *wanted* says so.
@@ -68,7 +69,7 @@ def export_adapter(
     Args:
         wanted: the request.
         whole: writes a whole model, given a request and a folder.
-        stacks_of: where a model of these settings has its projections in the foreign class.
+        projections_of: where a model of these settings has its projections in the foreign class.
         folder: an existing empty folder.
 
     Returns:
@@ -85,8 +86,8 @@ def export_adapter(
                 "neither a tokenizer nor a card; drop it"
             )
     settings, base = _adapted_settings(wanted)
-    stacks = stacks_of(settings)
-    if not stacks:
+    projections = projections_of(settings)
+    if projections is None:
         raise UsageError(
             f"{wanted.path}: holds low-rank matrices, for which this format has no place; {_MERGE}"
         )
@@ -100,14 +101,13 @@ def export_adapter(
         written = whole(wanted._replace(path=base), copy)
         _check_base(theirs, copy, base)
         model = written.load(wanted.path, {"lora_base": base})
-        matrices = matrices_of(model, stacks, wanted.path)
-        joints = [joint for stack in stacks for joint in stack.theirs.modules]
+        matrices = matrices_of(model, projections, wanted.path)
         entries = {
             "task_type": _TASKS.get(settings["kind"]),
             "base_model_name_or_path": theirs,
-            "fan_in_fan_out": any(joint.layout is TRANSPOSED for joint in joints),
+            "fan_in_fan_out": any(place.layout is TRANSPOSED for place in projections.places),
         }
-        write_adapter(folder, matrices, _modules(stacks), entries)
+        write_adapter(folder, matrices, _modules(projections), entries)
         difference = None
         if wanted.verify:
             merge(folder, theirs, copy)
@@ -178,12 +178,12 @@ def _check_base(folder: str, copy: str, base: str) -> None:
             raise UsageError(f"--peft-base {folder}: {name} is not that of the base; {advice}")
 
 
-def matrices_of(model: nn.Module, stacks: Sequence[Stack], path: str) -> Dict[str, LowRank]:
+def matrices_of(model: nn.Module, projections: Projections, path: str) -> Dict[str, LowRank]:
     """The low-rank matrices of a model by the names of modules in a class of transformers.
 
     Args:
         model: the adapted model.
-        stacks: where the class has its projections.
+        projections: where the class has its modules.
         path: the checkpoint, for messages.
 
     Raises:
@@ -198,15 +198,11 @@ def matrices_of(model: nn.Module, stacks: Sequence[Stack], path: str) -> Dict[st
     modules: Dict[str, Any] = dict(model.named_modules())
     left = {name for name, module in modules.items() if isinstance(module, LowRankLinear)}
     found: Dict[str, LowRank] = {}
-    for stack in stacks:
-        for number in range(stack.layers):
-            for joint in stack.theirs.modules:
-                ours = [f"{stack.ours}layers.{number}.{name}" for name in joint.ours]
-                if left & set(ours):
-                    parts = {name: modules[name] for name in ours if name in modules}
-                    theirs = stack.theirs.layer.format(number) + joint.theirs
-                    found[theirs] = _joined(parts, joint, stack)
-                    left -= set(ours)
+    for place in projections.places:
+        if left & set(place.ours):
+            parts = {name: modules[name] for name in place.ours if name in modules}
+            found[place.theirs] = _joined(parts, place, projections)
+            left -= set(place.ours)
     if left:
         raise UsageError(
             f"{path}: --lora-layers names {min(left)}, for which an adapter has no place; {_MERGE}"
@@ -214,7 +210,7 @@ def matrices_of(model: nn.Module, stacks: Sequence[Stack], path: str) -> Dict[st
     return found
 
 
-def _joined(parts: Mapping[str, Any], joint: Joint, stack: Stack) -> LowRank:
+def _joined(parts: Mapping[str, Any], place: Place, projections: Projections) -> LowRank:
     """The matrices of a joint module, given ours by name, adapted or not."""
     found: Dict[str, Any] = {n: m for n, m in parts.items() if isinstance(m, LowRankLinear)}
     a = torch.cat([module.lora_A.detach().float() for module in found.values()])
@@ -225,17 +221,14 @@ def _joined(parts: Mapping[str, Any], joint: Joint, stack: Stack) -> LowRank:
             end = column + len(module.lora_A)
             block[:, column:end], column = module.lora_B.detach(), end
         blocks[f"{name}.weight"] = block
-    b = joint.layout.join(list(stack.ordered(blocks).values()), stack.heads)
+    b = place.layout.join(list(projections.ordered(blocks).values()), place.heads)
     (scale,) = {module.scale for module in found.values()}
-    return LowRank(a, b.t() if joint.layout is TRANSPOSED else b, scale)
+    return LowRank(a, b.t() if place.layout is TRANSPOSED else b, scale)
 
 
-def _modules(stacks: Sequence[Stack]) -> Dict[str, List[str]]:
+def _modules(projections: Projections) -> Dict[str, List[str]]:
     """The modules of all layers in a class of transformers, by the ends of their names."""
     found: Dict[str, List[str]] = {}
-    for stack in stacks:
-        for number in range(stack.layers):
-            for joint in stack.theirs.modules:
-                name = stack.theirs.layer.format(number) + joint.theirs
-                found.setdefault(joint.theirs, []).append(name)
+    for place in projections.places:
+        found.setdefault(place.module, []).append(place.theirs)
     return found

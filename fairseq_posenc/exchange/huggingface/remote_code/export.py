@@ -7,10 +7,10 @@ biases become tables, so that the code knows no rule of any encoding.
 """
 
 import importlib
-import re
 import sys
 import types
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -19,27 +19,33 @@ from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, all_encodings
 from fairseq_posenc.encodings.base import DistanceBias, Encoding
-from fairseq_posenc.exchange.formats import Expressible, refuse_inexpressible, register_format
+from fairseq_posenc.exchange.formats import (
+    Expressible,
+    Wanted,
+    refuse_inexpressible,
+    register_format,
+)
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.joints import extended, interleaved_to_half, with_halves
-from fairseq_posenc.exchange.huggingface.seq2seq.export import READ, TranslationExporter
-from fairseq_posenc.exchange.huggingface.seq2seq.folder import special, texts_of, write_texts
-from fairseq_posenc.exchange.huggingface.seq2seq.write import EMBEDDINGS, OUTPUT, own_parameters
-from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
-from fairseq_posenc.exchange.source import without_effect
+from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
+from fairseq_posenc.exchange.huggingface.layouts import reordered
+from fairseq_posenc.exchange.huggingface.reference import reference
+from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
+from fairseq_posenc.exchange.huggingface.tokenizers.translation import TranslationTexts
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
+from fairseq_posenc.exchange.reader import LEADING
+from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation, without_effect
+from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
-from fairseq_posenc.serving.model_folder import Search
 
 NAME = "hf-remote-code"
+_TEXTS, _END = TranslationTexts(), LEADING.index("</s>")
 _TEMPLATES = Path(__file__).with_name("templates")
 _MODULES = ("configuration_posenc_seq2seq", "modeling_posenc_seq2seq")
-#: The norms of queries and keys.
-_NORMED = re.compile(r"attn\.[qk]_norm\.")
 _CLASS, _CONFIG = "PosencForConditionalGeneration", "PosencSeq2SeqConfig"
 _ACTIVATIONS = {
     "relu": "relu",
@@ -51,8 +57,13 @@ _ACTIVATIONS = {
 }
 #: The form and the activation of forms that have their own.
 _FORMS = {"swiglu": ("glu", "silu"), "geglu": ("glu", "gelu")}
-#: Settings of any value beside those of native classes and of the encodings.
-_ALSO = (
+#: Settings of any value beside those of the encodings.
+_READ = (
+    *(f"{side}_{n}" for side in SIDES for n in ("layers", "embed_dim", "ffn_embed_dim")),
+    *(f"{side}_{n}" for side in SIDES for n in ("attention_heads", "learned_pos")),
+    *("decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed"),
+    *("share_all_embeddings", "merge_src_tgt_embed", "no_token_positional_embeddings"),
+    *("no_scale_embedding", "max_source_positions", "max_target_positions"),
     *("no_bias", "layer_norm_eps", "layernorm_embedding", "no_decoder_final_norm", "kv_heads"),
     *(f"{side}_{name}" for side in SIDES for name in ("kv_heads", "normalize_before")),
     *("norm", "feed_forward", "activation_fn", "qk_norm", "position_encoding", "share_layers"),
@@ -77,29 +88,11 @@ def _simple(entry: Encoding) -> bool:
     return entry.acts.hook == "input" or issubclass(entry.acts, DistanceBias)
 
 
-class RemoteExporter(TranslationExporter):
+class RemoteExporter(CheckpointExporter):
     """Writes a folder with the code of its model."""
 
     name = "the code of the folder"
-
-    def refuse(self, path: str, settings: Settings) -> None:
-        """See :class:`~fairseq_posenc.exchange.huggingface.seq2seq.export.TranslationExporter`."""
-        names = encodings_with_code()
-        flags = [ENCODINGS.find(name).flags for name in names]
-        known = {*READ, *_ALSO, *(f.name for each in flags if each for f in fields_of(each))}
-        expressible = Expressible(self.name, known - {"rotary_value", *_VALUES}, _VALUES)
-        lost = without_effect(TRANSLATION.family, settings, expressible) - set(_VALUES)
-        expressible = expressible._replace(any={*expressible.any, *lost})
-        refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
-        for side in SIDES:
-            flag = f"{side}_position_encoding"
-            flag = flag if settings[flag] is not None else "position_encoding"
-            for entry in all_encodings(settings[flag]):
-                if entry.name not in names:
-                    raise UsageError(
-                        f"{path}: {flag_of(flag)} {settings[flag]}: {self.name} has no "
-                        f"{entry.name}; it has {', '.join(names)}; nothing was written"
-                    )
+    flags = (DATA, *LANGUAGES, *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def load(self, folder: str) -> nn.Module:
         """Load a folder with its own code, which stays out of the library's cache."""
@@ -115,23 +108,22 @@ class RemoteExporter(TranslationExporter):
             for name in [n for n in sys.modules if n.partition(".")[0] == package]:
                 del sys.modules[name]
 
-    def write(
-        self,
-        loaded: Loaded,
-        settings: Settings,
-        folder: str,
-        subwords: Optional[Subwords],
-        search: Search,
-    ) -> List[str]:
-        """See :class:`~fairseq_posenc.exchange.huggingface.seq2seq.export.TranslationExporter`."""
-        texts = texts_of(loaded, subwords, hides=True)
-        ours = own_parameters(loaded)
+    def read(self, wanted: Wanted) -> NativeCheckpoint:
+        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        return read_translation(wanted, self.name)
+
+    def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
+        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        settings, ours = checkpoint.settings, dict(checkpoint.parameters)
+        self.refuse(checkpoint.path, settings)
+        texts = _TEXTS.write(checkpoint, (), True, folder)
         state: Parameters = {}
-        entries = _embeddings(ours, state, texts.hidden)
-        sides = {side: _side(loaded, side, settings, ours, state) for side in SIDES}
+        entries = _embeddings(ours, state, texts)
+        sides = {side: _side(checkpoint, side, ours, state) for side in SIDES}
         form = _FORMS.get(settings["feed_forward"])
         if form is None:
             form = (settings["feed_forward"], _ACTIVATIONS[settings["activation_fn"]])
+        sizes = {side: len(order) for side, order in texts.orders.items()}
         config = {
             "model_type": "posenc_seq2seq",
             "architectures": [_CLASS],
@@ -139,9 +131,9 @@ class RemoteExporter(TranslationExporter):
                 "AutoConfig": f"{_MODULES[0]}.{_CONFIG}",
                 "AutoModelForSeq2SeqLM": f"{_MODULES[1]}.{_CLASS}",
             },
-            "vocab_size": texts.sizes["encoder"],
-            "target_vocab_size": texts.sizes["decoder"],
-            "hidden_symbols": texts.hidden["decoder"],
+            "vocab_size": sizes["encoder"],
+            "target_vocab_size": sizes["decoder"],
+            "hidden_symbols": sizes["decoder"] - texts.known["decoder"],
             **{f"{side}_side": sides[side] for side in SIDES},
             **entries,
             "scale_embedding": not settings["no_scale_embedding"],
@@ -152,36 +144,57 @@ class RemoteExporter(TranslationExporter):
             **dict(zip(("feed_forward", "activation"), form)),
             "qk_norm": bool(settings["qk_norm"]),
             **{n: settings[n] for n in ("dropout", "attention_dropout", "activation_dropout")},
-            **special(texts.symbols["decoder"]),
+            **texts.entries,
             "torch_dtype": "float32",
         }
         hf.write_weights(folder, config, {name: x.clone() for name, x in state.items()})
         for name in _MODULES:
             code = (_TEMPLATES / f"{name}.py.txt").read_text("utf-8")
             Path(folder, f"{name}.py").write_text(code, "utf-8")
-        notes = write_texts(folder, loaded, texts, settings, search)
-        return ["load it with trust_remote_code=True: the code is in the folder", *notes]
+        numbers = {side: torch.arange(known) for side, known in texts.known.items()}
+        foreign = reference(partial(self.load, folder), self.name, numbers, 0, _END)
+        note = "load it with trust_remote_code=True: the code is in the folder"
+        return Exported(foreign, (note, *texts.notes))
+
+    def refuse(self, path: str, settings: Settings) -> None:
+        """Refuse a model that the code cannot compute."""
+        names = encodings_with_code()
+        flags = [ENCODINGS.find(name).flags for name in names]
+        known = {*_READ, *(f.name for each in flags if each for f in fields_of(each))}
+        expressible = Expressible(self.name, known - {"rotary_value", *_VALUES}, _VALUES)
+        lost = without_effect(TRANSLATION.family, settings, expressible) - set(_VALUES)
+        expressible = expressible._replace(any={*expressible.any, *lost})
+        refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
+        for side in SIDES:
+            flag = f"{side}_position_encoding"
+            flag = flag if settings[flag] is not None else "position_encoding"
+            for entry in all_encodings(settings[flag]):
+                if entry.name not in names:
+                    raise UsageError(
+                        f"{path}: {flag_of(flag)} {settings[flag]}: {self.name} has no "
+                        f"{entry.name}; it has {', '.join(names)}; nothing was written"
+                    )
 
 
-def _embeddings(ours: Parameters, state: Parameters, hidden: Dict[str, int]) -> Dict[str, Any]:
+def _embeddings(ours: Parameters, state: Parameters, texts: WrittenTexts) -> Dict[str, Any]:
     """Move the embeddings and the output from *ours* to *state*; return what is shared."""
-    source, target = (ours.pop(EMBEDDINGS[side]) for side in SIDES)
-    output = ours.pop(OUTPUT, target)
+    source, target = (ours.pop(f"{side}.embed_tokens.weight") for side in SIDES)
+    output = ours.pop(TRANSLATION.head + "weight", target)
     one = source.shape == target.shape and torch.equal(source, target)
     tied = torch.equal(output, target)
-    state["encoder.embed_tokens.weight"] = extended(source, hidden["encoder"])
+    state["encoder.embed_tokens.weight"] = source[texts.orders["encoder"]]
     if not one:
-        state["target_embedding.weight"] = extended(target, hidden["decoder"])
+        state["target_embedding.weight"] = target[texts.orders["decoder"]]
     if not tied:
-        state["lm_head.weight"] = extended(output, hidden["decoder"])
+        state["lm_head.weight"] = output[texts.orders["decoder"]]
     return {"share_embeddings": one, "share_output": tied}
 
 
 def _side(
-    loaded: Loaded, side: str, settings: Settings, ours: Parameters, state: Parameters
+    checkpoint: NativeCheckpoint, side: str, ours: Parameters, state: Parameters
 ) -> Dict[str, Any]:
     """The entries of one side in config.json; its parameters move from *ours* to *state*."""
-    stack: Any = getattr(loaded.model, side)
+    settings, stack = checkpoint.settings, getattr(checkpoint.load(checkpoint.path, {}), side)
     attentions = [layer.self_attn for layer in stack.layers]
     heads, dim = settings[f"{side}_attention_heads"], settings[f"{side}_embed_dim"]
     found: Dict[str, Any] = {
@@ -202,12 +215,12 @@ def _side(
     if by_base:
         first = next(iter(by_base.values()))  # the others have another base alone
         if first.pairing == "interleaved":
-            parts = _halves(parts, dim // heads, 2 * len(first.frequencies))
+            parts = reordered(parts, "half", dim // heads, 2 * len(first.frequencies))
         numbers = {base: number for number, base in enumerate(by_base)}
         found["theta"] = [each.frequencies.tolist() for each in by_base.values()]
         found["rotations"] = [None if each is None else numbers[each.base] for each in rotations]
         found["rotation_length"] = first.temperature
-    encoding = _with_bias(loaded.path, side, [encoding for encoding, _ in layers])
+    encoding = _with_bias(checkpoint.path, side, [encoding for encoding, _ in layers])
     if encoding is not None:
         reach = encoding.constant_from(stack.max_positions())
         parts["distance_bias"] = encoding.by_distance(torch.arange(-reach, reach + 1))
@@ -231,14 +244,6 @@ def _with_bias(path: str, side: str, encodings: List[PositionEncoding]) -> Any:
             "biases, and the code of the folder has one for all; nothing was written"
         )
     return biased[0] if biased else None
-
-
-def _halves(parts: Parameters, head_dim: int, dim: int) -> Parameters:
-    """Parameters of a stack whose pairs of channels are i and i + dim/2, norms included."""
-    return {
-        name: interleaved_to_half(x, head_dim, dim) if _NORMED.search(name) else x
-        for name, x in with_halves(parts, head_dim, dim).items()
-    }
 
 
 register_format(

@@ -6,7 +6,7 @@ other subwords a tokenizer is written that has the numbers of dict.txt.
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts, order_of
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
     AS_TEXT,
@@ -23,8 +25,15 @@ from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
     write_symbols,
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import DICTIONARY, LEADING, MASK, read_vocabulary
+from fairseq_posenc.exchange.reader import (
+    DICTIONARY,
+    LEADING,
+    MASK,
+    Vocabulary,
+    read_vocabulary,
+)
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.huggingface.control_symbols import as_text
 from fairseq_posenc.serving.huggingface.tokenizer import (
     Files,
@@ -45,54 +54,63 @@ _SEGMENTS = "token_type_ids"
 _SETTINGS = "tokenizer_config.json"
 
 
-class WrittenTokenizer(NamedTuple):
-    """A tokenizer in an exported folder.
+class MaskedTexts(Texts):
+    """The text of encoders, between ``<s>`` and ``</s>``.
 
     Args:
-        order: our number of each of its symbols, (V,); symbols behind those of our dictionary stand
-            for ``<unk>``.
-        notes: what the user should know of it.
+        counted: whether positions begin behind the number of the padding symbol.
     """
 
-    order: Tensor
-    notes: Tuple[str, ...]
+    def __init__(self, counted: bool = False) -> None:
+        self.counted = counted
 
-    def number_of(self, ours: int) -> int:
-        """Its number of one of our symbols."""
-        return int(self.order.eq(ours).nonzero()[0, 0])
+    def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        vocabulary = super().read(path, file, config)
+        if vocabulary.missing or MASK not in vocabulary.names:
+            raise UsageError(
+                f"{vocabulary.source}: a masked language model has cls_token, sep_token and "
+                "mask_token in tokenizer_config.json, and they are missing"
+            )
+        padding = int(vocabulary.order[PAD])
+        if self.counted and padding_of(config) != padding:
+            raise UsageError(
+                f"{config.path}: pad_token_id is {padding_of(config)}, but {vocabulary.source} has "
+                f"{vocabulary.names['<pad>']} as number {padding}; positions are counted from it"
+            )
+        return vocabulary
 
-    def entries(self) -> Dict[str, int]:
-        """The entries of config.json for special symbols."""
-        return {role: self.number_of(LEADING.index(name)) for role, name in _ROLES.items()}
-
-
-def written_tokenizer(
-    checkpoint: NativeCheckpoint, inputs: Sequence[str], folder: str
-) -> WrittenTokenizer:
-    """Write the tokenizer of an encoder.
-
-    Args:
-        checkpoint: the model, with its subwords if they are known.
-        inputs: what the class reads.
-        folder: an existing folder.
-
-    Raises:
-        UsageError: the subwords cannot be read, or their symbols are not those of the model.
-    """
-    subwords, symbols = checkpoint.subwords, checkpoint.symbols
-    several = (checkpoint.settings["num_segments"] or 0) > 1
-    inputs = [name for name in inputs if several or name != _SEGMENTS]
-    if subwords is not None and subwords.text.subwords == "transformers":
-        files = find_files(str(subwords.source))
-        content = description(files)
+    def write(
+        self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
+    ) -> WrittenTexts:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        subwords, symbols = checkpoint.subwords, checkpoint.symbols
+        several = (checkpoint.settings["num_segments"] or 0) > 1
+        inputs = [name for name in inputs if several or name != _SEGMENTS]
+        content = None
+        if subwords is not None and subwords.text.subwords == "transformers":
+            files = find_files(str(subwords.source))
+            content = description(files)
         if content is not None:
-            return _copied(checkpoint, files, content, inputs, folder)
-    splitter = splitter_of(subwords, "encoder", symbols, hides=True)
-    longest = checkpoint.settings["max_positions"]
-    write_symbols(folder, symbols, longest, _marks(checkpoint, inputs), splitter)
-    read_dictionary(checkpoint.dictionary).save(os.path.join(folder, DICTIONARY))
-    hidden = torch.full((len(splitter.hidden),), LEADING.index("<unk>"))
-    return WrittenTokenizer(torch.cat((torch.arange(len(symbols)), hidden)), splitter.notes)
+            order = _copied(checkpoint, files, content, inputs, folder)
+            notes: Tuple[str, ...] = ()
+        else:
+            splitter = splitter_of(subwords, "encoder", symbols, hides)
+            longest = checkpoint.settings["max_positions"]
+            write_symbols(folder, symbols, longest, _marks(checkpoint, inputs), splitter)
+            read_dictionary(checkpoint.dictionary).save(os.path.join(folder, DICTIONARY))
+            order, notes = order_of(symbols, splitter), splitter.notes
+        numbers = {name: int(order.eq(n).nonzero()[0, 0]) for n, name in enumerate(LEADING)}
+        entries = {role: numbers[name] for role, name in _ROLES.items()}
+        return WrittenTexts({"encoder": order}, {"encoder": len(symbols)}, entries, notes)
+
+
+def padding_of(config: Config) -> int:
+    """The number of the padding symbol in config.json."""
+    number = config.get("pad_token_id", PAD)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise UsageError(f"{config.path}: pad_token_id is {number!r}; it must be a whole number")
+    return number
 
 
 def _marks(checkpoint: NativeCheckpoint, inputs: List[str]) -> Marks:
@@ -111,8 +129,8 @@ def _copied(
     content: Dict[str, Any],
     inputs: List[str],
     folder: str,
-) -> WrittenTokenizer:
-    """Write the same tokenizer of transformers, and take its numbers."""
+) -> Tensor:
+    """Write the same tokenizer of transformers; returns our number of each of its symbols, (V,)."""
     vocabulary = read_vocabulary(files.folder, None)
     theirs = [*LEADING, *vocabulary.symbols, *([MASK] if MASK in vocabulary.names else [])]
     if theirs != checkpoint.symbols:
@@ -134,7 +152,7 @@ def _copied(
     settings["model_max_length"] = checkpoint.settings["max_positions"]
     Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")
     Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
-    return WrittenTokenizer(order, ())
+    return order
 
 
 def _renamed(marks: Marks, names: Mapping[str, str]) -> Marks:

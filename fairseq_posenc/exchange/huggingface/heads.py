@@ -1,10 +1,11 @@
 """Output layers, heads and labels of transformers' classes for encoders."""
 
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping
 
 from fairseq_posenc.checkpoints.loader import named_labels
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.table import Architecture
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models import kinds
@@ -20,30 +21,39 @@ CLASSIFIER_SETTINGS = (
 TOKEN_HEAD = "token_classification_head"
 
 
-class Architecture(NamedTuple):
-    """The modules that a class of transformers adds to the encoder."""
+def output(modules: Mapping[str, str], **more: Any) -> Architecture:
+    """The output layer of a masked language model.
 
-    modules: Dict[str, str]  # the names in fairseq and in transformers
-    unused: Tuple[str, ...]  # settings of heads that the class does not have
-    head: Optional[str] = None  # name of the classification or token head, if it has one
-
-    @property
-    def language_model(self) -> bool:
-        """True if it has a language-model head."""
-        return self.head is None
+    Args:
+        modules: names of the class by ours, behind the start of the names in our output layer.
+        more: other fields of the architecture.
+    """
+    ours = {kinds.LM_HEAD + name: theirs for name, theirs in modules.items()}
+    return Architecture(ours, any=CLASSIFIER_SETTINGS, **more)
 
 
-def classifier(name: str) -> Architecture:
-    """A sequence classifier with the head *name*."""
-    prefix = f"{kinds.CLASSIFICATION_HEADS}{name}."
-    modules = {prefix + part: "classifier." + part for part in ("dense", "out_proj")}
-    return Architecture(modules, LM_SETTINGS, name)
+def classifiers(
+    modules: Mapping[str, str], of_tokens: Mapping[str, str], prefix: str, **more: Any
+) -> Dict[str, Architecture]:
+    """A classifier of texts and one of tokens, by the names of their architectures.
 
-
-def token_classifier(name: str) -> Architecture:
-    """A token classifier with the head *name*."""
-    unused = (*LM_SETTINGS, *(name for name in CLASSIFIER_SETTINGS if name != "pooler_norm"))
-    return Architecture({kinds.TOKEN_HEADS + name: "classifier"}, unused, name)
+    Args:
+        modules: names of the class by ours, in a classifier of texts.
+        of_tokens: the same for tokens; the name of ours is empty for a single projection.
+        prefix: start of the names of the architectures.
+        more: other fields of both.
+    """
+    lacking = {name for name in CLASSIFIER_SETTINGS if name != "pooler_norm"}
+    found = {}
+    for what, start, head, names, unused in (
+        ("Sequence", kinds.CLASSIFICATION_HEADS, kinds.SENTENCE_HEAD, modules, ()),
+        ("Token", kinds.TOKEN_HEADS, TOKEN_HEAD, of_tokens, lacking if "" in of_tokens else ()),
+    ):
+        ours = {f"{start}{{}}.{name}".rstrip("."): theirs for name, theirs in names.items()}
+        found[f"{prefix}For{what}Classification"] = Architecture(
+            ours, start, any=(*LM_SETTINGS, *unused), usual=head, **more
+        )
+    return found
 
 
 def is_regression(checkpoint: NativeCheckpoint) -> bool:

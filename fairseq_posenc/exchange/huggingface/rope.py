@@ -17,6 +17,8 @@ from fairseq_posenc.encodings.rotary_scaling import (
     Scaling,
 )
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.layouts import rotated_channels
+from fairseq_posenc.exchange.huggingface.table import Group
 from fairseq_posenc.flags.by_layer import numbers_by_layer
 from fairseq_posenc.models.kinds import Settings
 
@@ -43,12 +45,38 @@ def base_of(settings: Settings, path: str) -> float:
     return bases.pop()
 
 
-def rope_entries(settings: Settings, dim: int, path: str) -> Dict[str, Any]:
+def rope(base: str = "rope_theta", share: str = "", usual: float = 1.0) -> Group:
+    """The entries of the rotary positions of a language model.
+
+    Args:
+        base: another name of the entry of the base, which is written as well.
+        share: the entry of the share of rotated channels; a class without it rotates all.
+        usual: this share where config.json does not say it.
+    """
+
+    def settings(config: Config, known: Settings) -> Settings:
+        found = rope_settings(config, base, share or _SHARE, usual)
+        if not share:
+            config.one_of(
+                _SHARE, found["rotary_fraction"], (1.0,), "the class rotates all channels"
+            )
+        return found
+
+    def entries(known: Settings, path: str) -> Dict[str, Any]:
+        found = rope_entries(known, path)
+        found[base] = found["rope_theta"]
+        return {**found, **({share: known["rotary_fraction"]} if share else {})}
+
+    scaling = ("rotary_scaling", "rotary_scaling_factor", "rotary_original_length")
+    others = ("rotary_factors", *(("rotary_fraction",) if share else ()))
+    return Group(base, ("rotary_base", *scaling, *others), settings, entries)
+
+
+def rope_entries(settings: Settings, path: str) -> Dict[str, Any]:
     """``rope_theta``, and ``rope_scaling`` if there is a scaling.
 
     Args:
-        settings: complete settings of a rotary model.
-        dim: rotated channels of a head.
+        settings: complete settings of a rotary language model.
         path: the checkpoint, for messages.
     """
     base = base_of(settings, path)
@@ -57,6 +85,7 @@ def rope_entries(settings: Settings, dim: int, path: str) -> Dict[str, Any]:
     if rule == "none":
         return {"rope_theta": base}
     if rule == "ntk":  # a larger base, and nothing else
+        dim = rotated_channels(settings, "decoder")
         return {"rope_theta": base * factor ** (dim / (dim - 2))}
     name = "yarn" if rule == "yarn_untruncated" else rule
     entry = {"rope_type": name, "type": name, "factor": factor, **_FIXED.get(name, {})}
@@ -100,7 +129,6 @@ def rope_settings(
 
     rule = scaling.one_of("rope_type", "default", ("default", "linear", *_FIXED, "longrope"))
     settings: Settings = {
-        "position_encoding": "rotary",
         "rotary_pairing": "half",
         "rotary_base": number("rope_theta", base, 10000.0),
         "rotary_fraction": number(_SHARE, share, usual),

@@ -1,1 +1,0 @@
-"""Language models as classes of transformers."""

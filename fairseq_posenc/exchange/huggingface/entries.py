@@ -1,0 +1,202 @@
+"""config.json of a class of transformers and our settings, in both directions.
+
+What a class cannot express follows from its table: every setting that changes what a model computes
+and that is in none of its entries needs its default.
+"""
+
+from typing import Any, Callable, Dict, Mapping, Set
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.formats import Expressible
+from fairseq_posenc.exchange.huggingface.table import (
+    Architecture,
+    Entry,
+    Group,
+    TransformersClass,
+)
+from fairseq_posenc.exchange.source import without_effect
+from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import FOLLOWING, TRANSLATION, Settings
+
+#: Settings that follow from the parameters, or that do not change what a model computes.
+_READ = (
+    *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
+    *("untie_weights_roberta", "no_scale_embedding", "rotary_pairing", *FOLLOWING),
+    *("decoder_learned_pos", "encoder_learned_pos", "num_positions", "segments"),
+    *("rotary_scaling_factor", "rotary_original_length"),  # matter with --rotary-scaling alone
+)
+
+#: fairseq's activations by transformers' names; the first of several counts on export.
+_ACTIVATIONS = (
+    ("gelu", "gelu"),
+    ("relu", "relu"),
+    ("tanh", "tanh"),
+    ("linear", "linear"),
+    ("gelu_new", "gelu_accurate"),
+    ("gelu_new", "gelu_fast"),
+    ("gelu_fast", "gelu_accurate"),
+    ("gelu_pytorch_tanh", "gelu_accurate"),
+)
+#: The activations that transformers has.
+ACTIVATIONS = tuple(dict.fromkeys(ours for _, ours in _ACTIVATIONS))
+#: The gated forms of the feed-forward that have an activation of their own, with its name there.
+GATED = {"swiglu": "silu", "geglu": "gelu"}
+
+
+def settings_of(source: TransformersClass, built: Architecture, config: Config) -> Settings:
+    """The flags of a model, given its config.json.
+
+    Args:
+        built: what its architecture has on top of the stacks.
+
+    Raises:
+        UsageError: an entry is missing, or has a value that cannot be imported.
+    """
+    settings: Settings = dict(source.always)
+    theirs: Dict[str, str] = {}
+    for entry in (*source.entries, *built.entries):
+        settings.update(entry.settings(config, settings))
+        theirs.update(dict.fromkeys(entry.ours, entry.theirs))
+    for ours, values in built.values.items():
+        if settings.get(ours, *values) not in values:
+            raise UsageError(
+                f"{config.path}: {theirs[ours]} is {config.get(theirs[ours], None)}, which means "
+                f"{flag_of(ours)} {settings[ours]}; the class only has {', '.join(values)}"
+            )
+    _check_heads(source, settings, config, theirs)
+    return settings
+
+
+def _check_heads(
+    source: TransformersClass, settings: Settings, config: Config, theirs: Mapping[str, str]
+) -> None:
+    """Refuse heads that do not divide the channels, and another ``head_dim`` than follows."""
+    for stack in source.stacks:
+        heads, width = (f"{stack.side}_{name}" for name in ("attention_heads", "embed_dim"))
+        if settings[width] % settings[heads]:
+            raise UsageError(
+                f"{config.path}: {theirs[heads]} is {settings[heads]}, which does not divide "
+                f"{theirs[width]}, {settings[width]}"
+            )
+        part = settings[width] // settings[heads]
+        config.one_of("head_dim", part, (part,))
+
+
+def entries_of(
+    target: TransformersClass, built: Architecture, settings: Settings, path: str
+) -> Dict[str, Any]:
+    """The entries of config.json that say complete settings, which the class can express.
+
+    Args:
+        built: what its architecture has on top of the stacks.
+        path: the checkpoint, for messages.
+
+    Raises:
+        UsageError: the class has no place for a combination of settings.
+    """
+    found: Dict[str, Any] = {}
+    for entry in (*target.entries, *built.entries):
+        found.update(entry.entries(settings, path))
+    return found
+
+
+def expressible(
+    target: TransformersClass, name: str, built: Architecture, settings: Settings
+) -> Expressible:
+    """What a class can express.
+
+    Args:
+        name: its architecture.
+        built: what that has on top of the stacks.
+        settings: the complete settings of the model at hand.
+    """
+    values: Dict[str, Any] = {ours: (value,) for ours, value in target.always.items()}
+    known: Set[str] = {*_READ, *target.any}
+    for entry in (*target.entries, *built.entries):
+        known.update(entry.ours)
+        for other in entry.equal:
+            known.discard(other)
+            values[other] = (settings.get(entry.ours[0]),)
+    values.update({**target.values, **built.values})
+    if target.kind is TRANSLATION:
+        encodings = values["position_encoding"]
+        values.update({f"{side}_position_encoding": (None, *encodings) for side in SIDES})
+    known -= {*target.values, *built.values}
+    found = Expressible(f"{name} of transformers", {*known, *built.any}, values)
+    lost = without_effect(target.kind.family, settings, found) - set(values)
+    return found._replace(any={*found.any, *lost})
+
+
+def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu") -> str:
+    """fairseq's name for the activation in an entry of config.json.
+
+    Args:
+        entry: the name of the entry.
+        usual: the activation where there is no such entry.
+
+    Raises:
+        UsageError: fairseq has no such activation.
+    """
+    theirs = config.get(entry, usual)
+    known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
+    if not isinstance(theirs, str) or theirs not in known:
+        raise UsageError(
+            f"{config.path}: {entry} {theirs!r} is not an activation that fairseq has "
+            f"({', '.join(sorted(known))})"
+        )
+    return known[theirs]
+
+
+def activation_for(ours: str) -> str:
+    """transformers' name for one of :data:`ACTIVATIONS`."""
+    return next(theirs for theirs, known in _ACTIVATIONS if known == ours)
+
+
+def activation(theirs: str, *ours: str, usual: str = "gelu") -> Entry:
+    """The entry of an activation; arguments as for :class:`Entry`."""
+    return Entry(theirs, ours or ("activation_fn",), activation_of, usual, back=activation_for)
+
+
+def gated_activation(theirs: str, usual: str) -> Group:
+    """The entry of the activation in a gated feed-forward, whose form follows from it.
+
+    Args:
+        theirs: its name.
+        usual: its value where config.json does not say it.
+    """
+    forms = {name: form for form, name in GATED.items()}
+
+    def settings(config: Config, known: Settings) -> Settings:
+        form = forms.get(config.name(theirs, usual))
+        if form is not None:
+            return {"feed_forward": form}
+        return {"feed_forward": "glu", "activation_fn": activation_of(config, theirs)}
+
+    def entries(known: Settings, path: str) -> Dict[str, Any]:
+        return {theirs: GATED.get(known["feed_forward"]) or activation_for(known["activation_fn"])}
+
+    return Group(theirs, ("feed_forward",), settings, entries)
+
+
+def biases(*theirs: str) -> Group:
+    """Entries that say whether modules have biases, which all of ours have or none."""
+
+    def settings(config: Config, known: Settings) -> Settings:
+        flags = [config.flag(name, False) for name in theirs]
+        return {"no_bias": not any(flags)}
+
+    def entries(known: Settings, path: str) -> Dict[str, Any]:
+        return dict.fromkeys(theirs, not known["no_bias"])
+
+    return Group(theirs[0], ("no_bias",), settings, entries)
+
+
+def rate(theirs: str, *ours: str, usual: Any = 0.0) -> Entry:
+    """The entry of a dropout rate; arguments as for :class:`Entry`."""
+    return Entry(theirs, ours, Config.fraction, usual, back=float)
+
+
+def written(theirs: str, value: Callable[[Settings], Any]) -> Group:
+    """An entry that is written and not read, given the settings."""
+    return Group(theirs, (), lambda config, known: {}, lambda known, path: {theirs: value(known)})

@@ -1,0 +1,243 @@
+"""The classes of transformers for language models, whose layers have their norms first.
+
+rotary, RMS norms, gated feed-forward, grouped queries     LlamaForCausalLM
+rotary, layer norms, biases                                GPTNeoXForCausalLM
+ALiBi, layer norms, biases, norm of the embeddings         BloomForCausalLM
+learned positions, layer norms, biases                     GPT2LMHeadModel
+"""
+
+from typing import Any, Dict
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import table as t
+from fairseq_posenc.exchange.huggingface.convert import register_class
+from fairseq_posenc.exchange.huggingface.entries import (
+    ACTIVATIONS,
+    GATED,
+    activation,
+    biases,
+    gated_activation,
+    rate,
+    written,
+)
+from fairseq_posenc.exchange.huggingface.layouts import BY_HEAD, TRANSPOSED
+from fairseq_posenc.exchange.huggingface.rope import rope
+from fairseq_posenc.models.kinds import CAUSAL, Settings
+
+#: What all of them have.
+_ALWAYS: Settings = {"decoder_normalize_before": True, "no_scale_embedding": True}
+_WIDTH = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
+_HEADS, _LONGEST = "decoder_attention_heads", ("max_target_positions", "tokens_per_sample")
+_PARALLEL = "attention and feed-forward of a layer here do not read the same input"
+#: The sizes of most of them.
+_SIZES = (
+    t.Entry("num_hidden_layers", ("decoder_layers",)),
+    t.Entry("hidden_size", _WIDTH),
+    t.Entry("num_attention_heads", (_HEADS,)),
+    t.Entry("intermediate_size", ("decoder_ffn_embed_dim",)),
+    t.Entry("max_position_embeddings", _LONGEST, Config.length),
+)
+
+
+def epsilon(theirs: str, usual: float) -> t.Entry:
+    """The entry of the ε of norms."""
+    return t.Entry(theirs, ("layer_norm_eps",), Config.factor, usual)
+
+
+def _key_heads(config: Config, known: Settings) -> Settings:
+    shared = config.size("num_key_value_heads", known[_HEADS])
+    return {"kv_heads": None if shared == known[_HEADS] else shared}
+
+
+def _key_head_entries(settings: Settings, path: str) -> Dict[str, Any]:
+    return {"num_key_value_heads": settings["kv_heads"] or settings[_HEADS]}
+
+
+def _four_times(settings: Settings, path: str) -> Dict[str, Any]:
+    width, channels = settings["decoder_ffn_embed_dim"], settings["decoder_embed_dim"]
+    if width != 4 * channels:
+        raise UsageError(
+            f"{path}: --decoder-ffn-embed-dim {width}: BloomForCausalLM has four times "
+            f"--decoder-embed-dim {channels}"
+        )
+    return {}
+
+
+LLAMA = t.TransformersClass(
+    "llama",
+    {"LlamaForCausalLM": t.Architecture()},
+    CAUSAL,
+    stacks=(
+        t.Stack(
+            "decoder.",
+            "model.layers.{}.",
+            (
+                t.Joint("self_attn.q_proj", (t.Q,)),
+                t.Joint("self_attn.k_proj", (t.K,)),
+                t.Joint("self_attn.v_proj", (t.V,)),
+                t.Joint("self_attn.o_proj", (t.OUT,)),
+                t.Joint("mlp.gate_proj", (t.FC1,)),
+                t.Joint("mlp.up_proj", (t.GATE,)),
+                t.Joint("mlp.down_proj", (t.FC2,)),
+                t.Joint("input_layernorm", (t.NORM_1,)),
+                t.Joint("post_attention_layernorm", (t.NORM_2,)),
+            ),
+            "model.embed_tokens.weight",
+            (t.Joint("model.norm", (t.LAST_NORM,)),),
+        ),
+    ),
+    entries=(
+        *_SIZES,
+        epsilon("rms_norm_eps", 1e-6),
+        rate("attention_dropout", "attention_dropout"),
+        t.Fixed("head_dim", lambda settings: settings["decoder_embed_dim"] // settings[_HEADS]),
+        t.Group("num_key_value_heads", ("kv_heads",), _key_heads, _key_head_entries),
+        gated_activation("hidden_act", "silu"),
+        biases("attention_bias", "mlp_bias"),
+        rope(),
+    ),
+    always={**_ALWAYS, "position_encoding": "rotary", "norm": "rms", "dropout": 0.0},
+    values={"feed_forward": (*GATED, "glu"), "activation_fn": ACTIVATIONS},
+    biases={"self_attn.": ("attention_bias", False), "mlp.": ("mlp_bias", False), "": None},
+    gains={**t.BEHIND, t.LAST_NORM: ()},
+    tied=lambda config: config.flag("tie_word_embeddings", False),
+)
+GPT_NEOX = t.TransformersClass(
+    "gpt_neox",
+    {"GPTNeoXForCausalLM": t.Architecture()},
+    CAUSAL,
+    stacks=(
+        t.Stack(
+            "decoder.",
+            "gpt_neox.layers.{}.",
+            (
+                t.Joint("attention.query_key_value", (t.Q, t.K, t.V), BY_HEAD),
+                t.Joint("attention.dense", (t.OUT,)),
+                t.Joint("mlp.dense_h_to_4h", (t.FC1,)),
+                t.Joint("mlp.dense_4h_to_h", (t.FC2,)),
+                t.Joint("input_layernorm", (t.NORM_1,)),
+                t.Joint("post_attention_layernorm", (t.NORM_2,)),
+            ),
+            "gpt_neox.embed_in.weight",
+            (t.Joint("gpt_neox.final_layer_norm", (t.LAST_NORM,)),),
+        ),
+    ),
+    entries=(
+        *_SIZES,
+        epsilon("layer_norm_eps", 1e-5),
+        activation("hidden_act"),
+        rate("attention_dropout", "attention_dropout"),
+        rate("hidden_dropout", "dropout"),
+        t.Fixed("use_parallel_residual", False, True, why=_PARALLEL),
+        t.Fixed("attention_bias", True),
+        rope("rotary_emb_base", "rotary_pct", 0.25),
+    ),
+    always={**_ALWAYS, "position_encoding": "rotary"},
+    values={"activation_fn": ACTIVATIONS},
+    output="embed_out.weight",
+    tied=lambda config: config.flag("tie_word_embeddings", False),
+)
+BLOOM = t.TransformersClass(
+    "bloom",
+    {"BloomForCausalLM": t.Architecture()},
+    CAUSAL,
+    stacks=(
+        t.Stack(
+            "decoder.",
+            "transformer.h.{}.",
+            (
+                t.Joint("self_attention.query_key_value", (t.Q, t.K, t.V), BY_HEAD),
+                t.Joint("self_attention.dense", (t.OUT,)),
+                t.Joint("mlp.dense_h_to_4h", (t.FC1,)),
+                t.Joint("mlp.dense_4h_to_h", (t.FC2,)),
+                t.Joint("input_layernorm", (t.NORM_1,)),
+                t.Joint("post_attention_layernorm", (t.NORM_2,)),
+            ),
+            "transformer.word_embeddings.weight",
+            (
+                t.Joint("transformer.ln_f", (t.LAST_NORM,)),
+                t.Joint("transformer.word_embeddings_layernorm", ("layernorm_embedding",)),
+            ),
+        ),
+    ),
+    entries=(
+        t.Entry("n_layer", ("decoder_layers",)),
+        t.Entry("hidden_size", _WIDTH),
+        t.Entry("n_head", (_HEADS,)),
+        t.Entry("seq_length", _LONGEST, Config.length, 2048),  # ALiBi itself has no limit
+        epsilon("layer_norm_epsilon", 1e-5),
+        rate("attention_dropout", "attention_dropout"),
+        rate("hidden_dropout", "dropout"),
+        t.Fixed("apply_residual_connection_post_layernorm", False, written=False),
+        t.Group(
+            "hidden_size",
+            ("decoder_ffn_embed_dim",),
+            lambda config, known: {"decoder_ffn_embed_dim": 4 * known["decoder_embed_dim"]},
+            _four_times,
+        ),
+    ),
+    always={
+        **_ALWAYS,
+        "position_encoding": "alibi",
+        "activation_fn": "gelu_accurate",
+        "layernorm_embedding": True,
+    },
+    values={"activation_fn": ("gelu_accurate", "gelu_fast")},
+    aliases={
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "n_embed": "hidden_size",
+    },
+)
+GPT2 = t.TransformersClass(
+    "gpt2",
+    {"GPT2LMHeadModel": t.Architecture()},
+    CAUSAL,
+    stacks=(
+        t.Stack(
+            "decoder.",
+            "transformer.h.{}.",
+            (
+                t.Joint("attn.c_attn", (t.Q, t.K, t.V), TRANSPOSED),
+                t.Joint("attn.c_proj", (t.OUT,), TRANSPOSED),
+                t.Joint("mlp.c_fc", (t.FC1,), TRANSPOSED),
+                t.Joint("mlp.c_proj", (t.FC2,), TRANSPOSED),
+                t.Joint("ln_1", (t.NORM_1,)),
+                t.Joint("ln_2", (t.NORM_2,)),
+            ),
+            "transformer.wte.weight",
+            (t.Joint("transformer.ln_f", (t.LAST_NORM,)),),
+            t.Table("transformer.wpe.weight"),
+        ),
+    ),
+    entries=(
+        t.Entry("n_layer", ("decoder_layers",)),
+        t.Entry("n_embd", _WIDTH),
+        t.Entry("n_head", (_HEADS,)),
+        t.Entry("n_inner", ("decoder_ffn_embed_dim",), usual=lambda c: 4 * c.size("n_embd")),
+        t.Entry("n_positions", _LONGEST, Config.length),
+        epsilon("layer_norm_epsilon", 1e-5),
+        activation("activation_function", usual="gelu_new"),
+        rate("attn_pdrop", "attention_dropout", usual=0.1),
+        rate("resid_pdrop", "dropout", usual=0.1),
+        written("embd_pdrop", lambda settings: settings["dropout"]),
+        t.Fixed("scale_attn_weights", True, written=False),
+        t.Fixed("scale_attn_by_inverse_layer_idx", False, written=False),
+    ),
+    always={**_ALWAYS, "position_encoding": "learned"},
+    values={"activation_fn": ACTIVATIONS},
+    aliases={
+        "num_hidden_layers": "n_layer",
+        "hidden_size": "n_embd",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
+    },
+)
+for _name, _table in (
+    ("hf-llama", LLAMA),
+    ("hf-gpt-neox", GPT_NEOX),
+    ("hf-bloom", BLOOM),
+    ("hf-gpt2", GPT2),
+):
+    register_class(_name, _table)

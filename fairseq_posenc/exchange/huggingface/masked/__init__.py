@@ -1,1 +1,0 @@
-"""Masked language models and classifiers as classes of transformers."""

@@ -1,0 +1,260 @@
+"""``ModernBertForMaskedLM`` and its classifiers (Warner et al. 2024, arXiv 2412.13663).
+
+Rotary positions, norms first, gated feed-forward.  Some layers attend to all tokens, others within
+a window; each kind has a rotary base of its own.  Layers of ``--attention local`` whose window is
+wider than the longest text attend to all tokens.
+"""
+
+from typing import Any, Callable, Dict, List, Set
+
+from fairseq_posenc.attention.local import numbers
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import table as t
+from fairseq_posenc.exchange.huggingface.convert import register_class
+from fairseq_posenc.exchange.huggingface.entries import (
+    ACTIVATIONS,
+    GATED,
+    activation_for,
+    activation_of,
+    gated_activation,
+    rate,
+    written,
+)
+from fairseq_posenc.exchange.huggingface.heads import classifiers, output
+from fairseq_posenc.exchange.huggingface.layouts import IN_ROWS
+from fairseq_posenc.exchange.huggingface.masked import ENCODERS, HIDDEN_SIZE, SIZES
+from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
+from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
+
+_FULL, _LOCAL = "full_attention", "sliding_attention"
+#: config.json's former names of the rotary bases, and their usual values.
+_BASES = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}
+_WIDTH, _EVERY = "local_attention", "global_attn_every_n_layers"
+_LAST, _BIASES = "classifier_activation", ("attention_bias", "mlp_bias")
+#: What is in front of the last projection of every architecture.
+_HEAD = {"dense": "head.dense", "norm": "head.norm", "out_proj": "classifier"}
+
+
+def _last_activation(config: Config, known: Settings) -> Settings:
+    """The activation in front of the last projection; gated layers have none of their own."""
+    last = activation_of(config, _LAST)
+    return {"activation_fn": known.get("activation_fn", last), "pooler_activation_fn": last}
+
+
+def _one_activation(config: Config, known: Settings) -> Settings:
+    """The activation of the output layer, which is that of the layers here."""
+    last = activation_of(config, _LAST)
+    if known.get("activation_fn", last) != last:
+        raise UsageError(
+            f"{config.path}: hidden_activation is {config.entries['hidden_activation']}, and "
+            f"{_LAST} differs; activations that differ cannot be imported"
+        )
+    return _last_activation(config, known)
+
+
+def _last_entry(ours: str) -> Callable[[Settings, str], Dict[str, Any]]:
+    return lambda settings, path: {_LAST: activation_for(settings[ours])}
+
+
+def _biases(*theirs: str) -> t.Group:
+    """Which modules have biases, which all of ours have or none; that of the head is by itself."""
+
+    def settings(config: Config, known: Settings) -> Settings:
+        flags = [config.flag(name, False) for name in theirs]
+        return {"no_bias": not any(flags)}
+
+    def entries(known: Settings, path: str) -> Dict[str, Any]:
+        return dict.fromkeys(_BIASES, not known["no_bias"])
+
+    return t.Group(theirs[0], ("no_bias",), settings, entries)
+
+
+def _leave_out_zeros(
+    state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
+) -> List[str]:
+    """Leave out biases that are zero, which models of the class mostly do not have."""
+    of_norms = [name for name in state if name.endswith("norm.bias")]
+    for entry, names in (("norm_bias", of_norms), ("classifier_bias", ["head.dense.bias"])):
+        present = [name for name in names if name in state]
+        entries[entry] = any(bool(state[name].any()) for name in present)
+        for name in present if not entries[entry] else ():
+            del state[name]
+    return []
+
+
+def _attention(settings: Settings, path: str) -> Dict[str, Any]:
+    """The entries for the kind of each layer, their windows and their bases.
+
+    Raises:
+        UsageError: windows or bases differ between layers of a kind.
+    """
+    layers, longest = settings["encoder_layers"], settings["max_positions"]
+    windows: List[int] = [2 * longest]
+    if settings["attention"] == "local":
+        windows = numbers("--local-window", settings["local_window"], 2, even=True)
+    bases = numbers_by_layer("rotary_base", settings["rotary_base"])
+    types = [_kind(windows[n % len(windows)], longest) for n in range(layers)]
+    widths: Set[int] = set()
+    found: Dict[str, Set[float]] = {_FULL: set(), _LOCAL: set()}
+    for number, kind in enumerate(types):
+        found[kind].add(bases[number % len(bases)])
+        if kind == _LOCAL:
+            widths.add(windows[number % len(windows)])
+    if len(widths) > 1:
+        raise UsageError(
+            f"{path}: --local-window {settings['local_window']}: the class has one window, and "
+            f"layers that attend to all tokens, whose window is {2 * longest - 2} or more here"
+        )
+    if max(map(len, found.values())) > 1:
+        raise UsageError(
+            f"{path}: --rotary-base {settings['rotary_base']}: the class has one base for layers "
+            "with windows, and one for the others"
+        )
+    entries: Dict[str, Any] = {"layer_types": types}
+    if widths:
+        entries[_WIDTH] = widths.pop()
+    for kind, (former, usual) in _BASES.items():
+        entries[former] = found[kind].pop() if found[kind] else usual
+    every = next((n for n in range(1, layers + 1) if _every(n, layers) == types), None)
+    return entries if every is None else {**entries, _EVERY: every}  # read by versions before 5
+
+
+def _kind(window: int, longest: int) -> str:
+    return _FULL if window // 2 >= longest - 1 else _LOCAL
+
+
+def _every(step: int, layers: int) -> List[str]:
+    return [_LOCAL if number % step else _FULL for number in range(layers)]
+
+
+def _positions(config: Config, known: Settings) -> Settings:
+    """The flags of windows and bases by layer."""
+    layers, longest = known["encoder_layers"], known["max_positions"]
+    types: Any = config.get("layer_types", _every(config.size(_EVERY, 3), layers))
+    listed = isinstance(types, list) and all(kind in (_FULL, _LOCAL) for kind in types)
+    if not listed or len(types) != layers:
+        raise UsageError(
+            f"{config.path}: layer_types is {types!r}; it must have {_FULL} or {_LOCAL} for each "
+            f"of {layers} layers"
+        )
+    width = 2 * (config.size(_WIDTH, 128) // 2)
+    windows = [2 * longest if kind == _FULL else max(width, 2) for kind in types]
+    bases = {kind: _base(config, kind) for kind in _BASES}
+    settings: Settings = {
+        "attention": "local",
+        "local_window": pattern_of(windows),
+        "rotary_base": number_or_pattern(pattern_of([bases[kind] for kind in types])),
+    }
+    if _LOCAL not in types:
+        settings.update(attention="softmax", local_window="512")
+    return settings
+
+
+def _base(config: Config, kind: str) -> float:
+    """The rotary base of a kind of layers."""
+    former, usual = _BASES[kind]
+    nested = config.group("rope_parameters").group(kind)
+    nested.one_of("rope_type", "default", ("default",))
+    for each in (config, nested):
+        each.one_of("partial_rotary_factor", 1.0, (1.0,))
+    config.one_of("rope_scaling", None, (None,))
+    if kind == _LOCAL and former in config.entries and config.entries[former] is None:
+        usual = _base(config, _FULL)  # null stands for that of the others
+    base = nested.factor("rope_theta", config.factor(former, usual))
+    config.one_of(former, base, (base,))
+    return base
+
+
+def _pooling(config: Config, entry: str, usual: str) -> str:
+    return config.one_of(entry, usual, ("cls", "mean"))
+
+
+register_class(
+    "hf-modernbert",
+    t.TransformersClass(
+        "modernbert",
+        {
+            "ModernBertForMaskedLM": output(
+                {"dense": "head.dense", "layer_norm": "head.norm"},
+                entries=(
+                    t.Group(_LAST, (), _one_activation, _last_entry("activation_fn")),
+                    _biases(*_BIASES, "classifier_bias"),
+                ),
+            ),
+            **classifiers(
+                _HEAD,
+                _HEAD,
+                "ModernBert",
+                entries=(
+                    t.Group(
+                        _LAST,
+                        ("pooler_activation_fn",),
+                        _last_activation,
+                        _last_entry("pooler_activation_fn"),
+                    ),
+                    _biases(*_BIASES),
+                ),
+            ),
+        },
+        MASKED,
+        stacks=(
+            t.Stack(
+                ENCODER,
+                "model.layers.{}.",
+                (
+                    t.Joint("attn_norm", (t.NORM_1,), when=lambda settings, number: number > 0),
+                    t.Joint("attn.Wqkv", (t.Q, t.K, t.V), IN_ROWS),
+                    t.Joint("attn.Wo", (t.OUT,)),
+                    t.Joint("mlp_norm", (t.NORM_2,)),
+                    t.Joint("mlp.Wi", (t.FC1, t.GATE), IN_ROWS),
+                    t.Joint("mlp.Wo", (t.FC2,)),
+                ),
+                "model.embeddings.tok_embeddings.weight",
+                (
+                    t.Joint("model.embeddings.norm", ("layernorm_embedding",)),
+                    t.Joint("model.final_norm", (t.LAST_NORM,)),
+                ),
+            ),
+        ),
+        entries=(
+            HIDDEN_SIZE,
+            *SIZES,
+            *ENCODERS,
+            t.Entry("max_position_embeddings", ("max_positions",), Config.length),
+            t.Entry("norm_eps", ("layer_norm_eps",), Config.factor, 1e-5),
+            gated_activation("hidden_activation", "gelu"),
+            t.Entry("classifier_pooling", ("pooler",), _pooling, "cls"),
+            rate("embedding_dropout", "dropout"),
+            rate("attention_dropout", "attention_dropout"),
+            rate("mlp_dropout", "activation_dropout"),
+            rate("classifier_dropout", "pooler_dropout"),
+            written("decoder_bias", lambda settings: True),
+            t.Group("layer_types", ("local_window", "rotary_base"), _positions, _attention),
+        ),
+        always={
+            "position_encoding": "rotary",
+            "rotary_pairing": "half",
+            "encoder_normalize_before": True,
+            "layernorm_embedding": True,
+            "skip_first_norm": True,
+            "pooler_norm": True,
+        },
+        values={
+            "attention": ("local", "softmax"),
+            "feed_forward": (*GATED, "glu"),
+            "activation_fn": ACTIVATIONS,
+        },
+        output="decoder.weight",
+        output_biases=("decoder.bias",),
+        biases={
+            "attn.": ("attention_bias", False),
+            "mlp.": ("mlp_bias", False),
+            "head.dense": ("classifier_bias", False),
+            "decoder": ("decoder_bias", True),
+            **dict.fromkeys(("attn_norm", "mlp_norm", "model.", "head.norm"), ("norm_bias", False)),
+        },
+        before_writing=_leave_out_zeros,
+    ),
+)

@@ -1,1 +1,0 @@
-"""Translation models as classes of transformers."""

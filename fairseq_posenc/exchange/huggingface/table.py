@@ -1,0 +1,347 @@
+"""A class of transformers as one table: its tensors, its config.json, and what it can express.
+
+The functions that read and write folders follow such a table in both directions:
+:mod:`~fairseq_posenc.exchange.huggingface.entries` has those for config.json,
+:mod:`~fairseq_posenc.exchange.huggingface.tensors` those for tensors.
+"""
+
+from types import MappingProxyType
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
+
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.layouts import ALONE, Layout
+from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts
+from fairseq_posenc.exchange.huggingface.tokenizers.encoder import MaskedTexts
+from fairseq_posenc.exchange.huggingface.tokenizers.translation import TranslationTexts
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.models.kinds import (
+    CAUSAL,
+    MASKED,
+    TRANSLATION,
+    Kind,
+    Parameters,
+    Settings,
+)
+
+#: Modules of a layer, ours.
+Q, K, V, OUT = (f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
+CROSS_Q, CROSS_K, CROSS_V, CROSS_OUT = (f"encoder_attn.{n}_proj" for n in ("q", "k", "v", "out"))
+FC1, GATE, FC2 = "fc1", "fc_gate", "fc2"
+NORM_1, CROSS_NORM, NORM_2 = (
+    f"{name}_layer_norm" for name in ("self_attn", "encoder_attn", "final")
+)
+#: The modules that read the output of each norm of a layer, where norms come first.
+BEHIND: Mapping[str, Tuple[str, ...]] = {
+    NORM_1: (Q, K, V),
+    CROSS_NORM: (CROSS_Q,),
+    NORM_2: (FC1, GATE),
+}
+#: The norm behind the last layer.
+LAST_NORM = "layer_norm"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Joint(NamedTuple):
+    """A module of the class, and the modules of ours that it holds.
+
+    Args:
+        theirs: its name, behind the start of the names in a layer.
+        ours: our names, behind the start of ours; the class lacks a module of which we have none.
+        layout: how its tensors hold ours.
+        when: whether the layer of this number has it, given the settings.
+    """
+
+    theirs: str
+    ours: Tuple[str, ...]
+    layout: Layout = ALONE
+    when: Callable[[Settings, int], bool] = lambda settings, number: True
+
+
+class Entry(NamedTuple):
+    """An entry of config.json that says one setting.
+
+    Args:
+        theirs: its name.
+        ours: the setting; several if they are equal in the class, of which the first is written.
+        checked: reads the entry and checks its range.
+        usual: what its absence means, or a function of config.json; None if it must be there.
+        into: makes the setting of the entry's value.
+        back: makes the entry's value of the setting.
+    """
+
+    theirs: str
+    ours: Tuple[str, ...]
+    checked: Callable[[Config, str, Any], Any] = Config.size
+    usual: Any = None
+    into: Callable[[Any], Any] = lambda value: value
+    back: Callable[[Any], Any] = lambda value: value
+
+    @property
+    def equal(self) -> Tuple[str, ...]:
+        """The settings that must be equal to the first."""
+        return self.ours[1:]
+
+    def settings(self, config: Config, known: Settings) -> Settings:
+        """The settings, given config.json."""
+        usual = self.usual(config) if callable(self.usual) else self.usual
+        return dict.fromkeys(self.ours, self.into(self.checked(config, self.theirs, usual)))
+
+    def entries(self, settings: Settings, path: str) -> Dict[str, Any]:
+        """The entry, given complete settings."""
+        return {self.theirs: self.back(settings[self.ours[0]])}
+
+
+class Fixed(NamedTuple):
+    """An entry of config.json with the one value that our models can have.
+
+    Args:
+        theirs: its name.
+        value: the value, or a function of the settings.
+        usual: what its absence means, if that is another value.
+        written: whether it is written.
+        why: what a user should know of other values, for the message.
+    """
+
+    theirs: str
+    value: Any
+    usual: Any = None
+    written: bool = True
+    why: str = ""
+    ours: Tuple[str, ...] = ()
+    equal: Tuple[str, ...] = ()
+
+    def _value(self, settings: Settings) -> Any:
+        return self.value(settings) if callable(self.value) else self.value
+
+    def settings(self, config: Config, known: Settings) -> Settings:
+        """Nothing.
+
+        Raises:
+            UsageError: the entry has another value.
+        """
+        value = self._value(known)
+        config.one_of(self.theirs, value if self.usual is None else self.usual, (value,), self.why)
+        return {}
+
+    def entries(self, settings: Settings, path: str) -> Dict[str, Any]:
+        """The entry, given complete settings."""
+        return {self.theirs: self._value(settings)} if self.written else {}
+
+
+class Group(NamedTuple):
+    """Entries of config.json and settings that depend on each other.
+
+    Args:
+        theirs: the name of the first of the entries.
+        ours: the settings.
+        settings: makes them, given config.json and the settings of the entries before.
+        entries: makes the entries, given complete settings and the checkpoint, for messages.
+    """
+
+    theirs: str
+    ours: Tuple[str, ...]
+    settings: Callable[[Config, Settings], Settings]
+    entries: Callable[[Settings, str], Dict[str, Any]]
+    equal: Tuple[str, ...] = ()
+
+
+class Table(NamedTuple):
+    """A table of learned positions.
+
+    Args:
+        theirs: its name.
+        first: the row of the first position, given config.json.
+    """
+
+    theirs: str
+    first: Callable[[Config], int] = lambda config: 0
+
+
+class Stack(NamedTuple):
+    """One side of a model.
+
+    Args:
+        ours: start of our names, such as ``decoder.``.
+        layer: start of the names of the class in layer number ``{}``.
+        joints: the modules of a layer.
+        embedding: the embedding of tokens.
+        outside: modules outside of layers.
+        table: the table of positions, if it has one.
+        tensors: other tensors by our names, which are the same in the class.
+    """
+
+    ours: str
+    layer: str
+    joints: Tuple[Joint, ...]
+    embedding: str
+    outside: Tuple[Joint, ...] = ()
+    table: Optional[Table] = None
+    tensors: Mapping[str, str] = _NOTHING
+
+    @property
+    def side(self) -> str:
+        """The start of the names of its settings."""
+        return self.ours.split(".")[0]
+
+    @property
+    def our_embedding(self) -> str:
+        """Our name of the embedding of tokens."""
+        return self.ours + "embed_tokens.weight"
+
+
+class Architecture(NamedTuple):
+    """What an architecture of a class has on top of its stacks.
+
+    Args:
+        modules: its modules by our names, with ``{}`` for the name of the head.
+        heads: start of our names of such heads; nothing for the output of a language model.
+        entries: entries of config.json beside those of the class.
+        any: settings of any value, which it does not have.
+        values: other settings that are fixed in it, with their values.
+        when: whether a model of these settings is of this architecture.
+        usual: the name of an imported head.
+    """
+
+    modules: Mapping[str, str] = _NOTHING
+    heads: str = ""
+    entries: Tuple[Union[Entry, Fixed, Group], ...] = ()
+    any: Collection[str] = ()
+    values: Mapping[str, Collection[Any]] = _NOTHING
+    when: Callable[[Settings], bool] = lambda settings: True
+    usual: Optional[str] = None
+
+    def named(self, head: Optional[str]) -> "Architecture":
+        """The same with a head of another name."""
+        modules = {ours.format(head): theirs for ours, theirs in self.modules.items()}
+        return self._replace(modules=modules, usual=head)
+
+
+#: How a class numbers text, by the kind of its models.
+_TEXTS: Mapping[str, Texts] = {
+    CAUSAL.name: CausalTexts(),
+    MASKED.name: MaskedTexts(),
+    TRANSLATION.name: TranslationTexts(),
+}
+
+
+def no_hook(*given: Any) -> List[str]:
+    """Do nothing."""
+    return []
+
+
+class TransformersClass(NamedTuple):
+    """A class of transformers.
+
+    Args:
+        model_type: its name in config.json.
+        architectures: the names of its variants, and what each has on top of the stacks.
+        kind: what its models are here.
+        stacks: its sides; that of the output is the last.
+        entries: its config.json beside what all classes have.
+        always: settings that all its models have.
+        values: other values that it can express, by setting; they replace those of *always*.
+        any: settings, beside those of *entries*, of which it expresses every value.
+        aliases: other names of entries, which it reads as well.
+        output: the output projection, if that is not the embedding.
+        biases: by the start of a module's name, the entry of config.json that says whether it has a
+            bias, with its usual value, or None if it never has one; other modules always have.
+        gains: norms that have gains in the class and none here, by our names.
+        output_biases: the names of the bias of the output: the usual one, then that of an output
+            that is not the embedding.
+        tied: whether the output is the embedding by config.json.
+        divides: whether an output that is the embedding is divided by √C.
+        shared: the embedding of two stacks.
+        two_embeddings: whether the embeddings of two stacks can differ.
+        start: the symbol that begins a translation where config.json does not say it.
+        pairing: the pairs of channels that it rotates.
+        inputs: what it reads.
+        computed: tensors that it computes where a file lacks them.
+        prepare: what is to do to a loaded model before it is the reference of a conversion.
+        unused: starts of the names of tensors without effect.
+        texts: how it numbers text, by default as its kind does.
+        after_reading: what is left to do, given the reader, the settings and config.json; returns
+            notes.
+        before_writing: what is left to do, given the tensors, our parameters, the settings and the
+            entries of config.json, in place; returns notes.
+    """
+
+    model_type: str
+    architectures: Mapping[str, Architecture]
+    kind: Kind
+    stacks: Tuple[Stack, ...]
+    entries: Tuple[Union[Entry, Fixed, Group], ...]
+    always: Settings
+    values: Mapping[str, Collection[Any]] = _NOTHING
+    any: Collection[str] = ()
+    aliases: Mapping[str, str] = _NOTHING
+    output: str = "lm_head.weight"
+    biases: Mapping[str, Optional[Tuple[str, bool]]] = _NOTHING
+    gains: Mapping[str, Tuple[str, ...]] = _NOTHING
+    output_biases: Tuple[str, ...] = ()
+    tied: Callable[[Config], bool] = lambda config: config.flag("tie_word_embeddings", True)
+    divides: bool = False
+    shared: str = ""
+    two_embeddings: bool = False
+    start: str = ""
+    pairing: str = "half"
+    inputs: Tuple[str, ...] = ("input_ids", "attention_mask")
+    computed: Tuple[str, ...] = ()
+    prepare: Callable[[Any], None] = lambda model: None
+    unused: Tuple[str, ...] = ()
+    texts: Optional[Texts] = None
+    after_reading: Callable[[Reader, Settings, Config], List[str]] = no_hook
+    before_writing: Callable[
+        [ForeignParameters, Parameters, Settings, Dict[str, Any]], List[str]
+    ] = no_hook
+
+    @property
+    def name(self) -> str:
+        """Its first architecture, for messages."""
+        return f"{next(iter(self.architectures))} of transformers"
+
+    @property
+    def width(self) -> str:
+        """The entry of config.json for the channels of the embedding."""
+        side = self.stacks[0].side
+        theirs = {ours: entry.theirs for entry in self.entries for ours in entry.ours}
+        return theirs.get(f"{side}_input_dim") or theirs[f"{side}_embed_dim"]
+
+    @property
+    def numbering(self) -> Texts:
+        """How it numbers text."""
+        return self.texts or _TEXTS[self.kind.name]
+
+    @property
+    def rows(self) -> List[str]:
+        """The names of tensors with a row for each symbol, the embedding first."""
+        embeddings = [stack.embedding for stack in self.stacks]
+        names = [self.shared, *embeddings, self.output, *self.output_biases]
+        return [name for name in names if name]
+
+    def scales(self) -> bool:
+        """Whether config.json says that embeddings are multiplied by √C."""
+        return any("no_scale_embedding" in entry.ours for entry in self.entries)
+
+    def shares(self, config: Config) -> bool:
+        """Whether two stacks have the same embedding by config.json."""
+        if not self.two_embeddings:
+            return bool(self.shared)
+        return config.flag("share_encoder_decoder_embeddings", True)
+
+    def biased(self, module: str, config: Config) -> bool:
+        """Whether a module of the class has a bias by config.json."""
+        for start, entry in self.biases.items():
+            if module.startswith(start):
+                return entry is not None and config.flag(*entry)
+        return True

@@ -1,0 +1,256 @@
+"""The tensors of a class of transformers and our parameters, in both directions.
+
+RMS norms have no gains here: written gains are ones, and read gains become part of the
+weights behind them, because W (g ⊙ x) = (W diag g) x.
+"""
+
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.embeddings import read_embeddings, write_embeddings
+from fairseq_posenc.exchange.huggingface.layouts import ALONE, Layout, paired
+from fairseq_posenc.exchange.huggingface.table import (
+    CROSS_K,
+    CROSS_V,
+    LAST_NORM,
+    Architecture,
+    TransformersClass,
+)
+from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
+from fairseq_posenc.exchange.native import NativeCheckpoint, size_of
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.models.kinds import (
+    CLASSIFICATION_HEADS,
+    HEADS,
+    MASKED,
+    PAD,
+    TOKEN_HEADS,
+    Settings,
+)
+
+_PARTS = ("weight", "bias")
+#: Ends of the names of tensors that classes compute themselves.
+_COMPUTED = (
+    *(".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"),
+    *(".rotary_emb.inv_freq", ".position_ids", ".embed_positions.weights"),
+)
+
+
+class Place(NamedTuple):
+    """A module of a class in a model, and ours that it holds."""
+
+    theirs: str  # its name
+    ours: Tuple[str, ...]  # our names
+    layout: Layout
+    heads: int  # H
+    module: str  # its name in the table
+    part: str  # the first of our names in the table
+
+
+def places(target: TransformersClass, built: Architecture, settings: Settings) -> Iterator[Place]:
+    """Every module of a class that a model of these settings has.
+
+    Args:
+        built: what the class has on top of its stacks.
+    """
+    for stack in target.stacks:
+        heads, layers = (settings[f"{stack.side}_{n}"] for n in ("attention_heads", "layers"))
+        for joint in stack.outside:
+            if joint.when(settings, 0):
+                ours = tuple(stack.ours + name for name in joint.ours)
+                yield Place(joint.theirs, ours, joint.layout, heads, joint.theirs, joint.ours[0])
+        for number in range(layers):
+            start, prefix = stack.layer.format(number), f"{stack.ours}layers.{number}."
+            for joint in stack.joints:
+                if joint.when(settings, number):
+                    ours = tuple(prefix + name for name in joint.ours)
+                    theirs = start + joint.theirs
+                    yield Place(theirs, ours, joint.layout, heads, joint.theirs, joint.ours[0])
+    for mine, theirs in built.modules.items():
+        yield Place(theirs, (mine,), ALONE, heads, theirs, mine)
+
+
+# --- writing
+
+
+def write_tensors(
+    target: TransformersClass,
+    checkpoint: NativeCheckpoint,
+    built: Architecture,
+    texts: WrittenTexts,
+    entries: Dict[str, Any],
+) -> Tuple[ForeignParameters, List[str]]:
+    """The parameters of a model by their names in a class, and notes.
+
+    Args:
+        built: what the class has on top of its stacks.
+        texts: the order of the symbols in the class.
+        entries: those of config.json; hooks of the class can change them in place.
+
+    Raises:
+        UsageError: one side lacks a parameter of the other.
+    """
+    settings, path = checkpoint.settings, checkpoint.path
+    side = target.stacks[0].side
+    ours = paired(checkpoint.parameters, settings, side, target.pairing)
+    state: ForeignParameters = {}
+    config = Config(path, entries)
+    for place in places(target, built, settings):
+        for part in _PARTS:
+            found = [ours.pop(f"{name}.{part}", None) for name in place.ours]
+            present = [x for x in found if x is not None]
+            name = f"{place.theirs}.{part}"
+            if present:
+                state[name] = place.layout.join(present, place.heads)
+                rows = sum(map(len, present))
+            elif part == "bias" and target.biased(place.module, config):
+                state[name] = torch.zeros(rows)
+            elif part == "weight" and place.part in target.gains:
+                state[name], rows = torch.ones(settings[f"{side}_embed_dim"]), 0
+            elif part == "weight":
+                raise UsageError(
+                    f"{path}: has no parameter {place.ours[0]}.weight, which is {name} in "
+                    f"{target.name}"
+                )
+    for stack in target.stacks:
+        for mine, theirs in stack.tensors.items():
+            state[theirs] = ours.pop(stack.ours + mine)
+        if stack.table:  # rows of fairseq's table begin behind the number of the padding symbol
+            table = ours.pop(f"{stack.ours}embed_positions.weight")[PAD + 1 :]
+            front = table.new_zeros(stack.table.first(config), table.size(1))
+            state[stack.table.theirs] = torch.cat((front, table))
+    write_embeddings(target, ours, state, checkpoint, texts, built)
+    notes = target.before_writing(state, ours, settings, entries)
+    left = [name for name in ours if target.kind is not MASKED or not name.startswith(HEADS)]
+    if left:
+        raise UsageError(f"{path}: {target.name} has no counterpart of {left[0]}")
+    return state, notes
+
+
+# --- reading
+
+
+def read_tensors(
+    source: TransformersClass,
+    reader: Reader,
+    built: Architecture,
+    settings: Settings,
+    config: Config,
+    tied: bool,
+) -> List[str]:
+    """Move all parameters of a class to our names, complete *settings*, and return notes.
+
+    Args:
+        reader: its parameters.
+        built: what it has on top of its stacks.
+        settings: the flags, from config.json.
+        config: config.json.
+        tied: whether the output is the embedding.
+
+    Raises:
+        UsageError: a parameter is missing or misshapen, or its value cannot be expressed.
+    """
+    for place in places(source, built, settings):
+        for part in _PARTS:
+            name = f"{place.theirs}.{part}"
+            if part == "weight" or source.biased(place.module, config):
+                for mine, x in zip(place.ours, _split(reader, name, place)):
+                    reader.put(f"{mine}.{part}", x, name)
+            elif _has_bias(place.part, settings):
+                for mine in place.ours:
+                    zeros = torch.zeros(len(reader.parameters[f"{mine}.weight"]))
+                    reader.put(f"{mine}.bias", zeros, name)
+    for stack in source.stacks:
+        for mine, theirs in stack.tensors.items():
+            reader.move(theirs, stack.ours + mine)
+        if stack.table:
+            longest = settings[source.kind.length]
+            table = positions(reader, stack.table.theirs, stack.table.first(config), longest)
+            put_positions(reader, table, stack.ours, stack.table.theirs)
+    gains = _read_gains(source, reader, built, settings)
+    notes = read_embeddings(source, reader, built, settings, config, tied, gains)
+    notes += source.after_reading(reader, settings, config)
+    dropped = reader.drop(*source.unused) if source.unused else []
+    notes += [f"left out {name}, which does not affect the outputs" for name in dropped]
+    for name in [name for name in reader.rest if name.endswith(_COMPUTED)]:
+        del reader.rest[name]
+    return notes
+
+
+def _has_bias(part: str, settings: Settings) -> bool:
+    """Whether a module of ours has a bias, by its name in the table."""
+    if part.endswith(("norm", "layernorm_embedding")):
+        return settings.get("norm") != "rms"
+    return part.startswith((CLASSIFICATION_HEADS, TOKEN_HEADS)) or not settings.get("no_bias")
+
+
+def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
+    """Take a tensor of theirs, and split it into ours."""
+    tensor, number = reader.take(name), len(place.ours)
+    try:
+        parts = place.layout.split(tensor, number, place.heads)
+    except (RuntimeError, TypeError):  # sizes that cannot be divided, or no rows at all
+        parts = []
+    if len(parts) != number:
+        raise UsageError(
+            f"{reader.path}: {name} has size {size_of(tensor)}, and cannot be split into {number} "
+            f"parts of {place.heads} heads"
+        )
+    return parts
+
+
+def positions(reader: Reader, theirs: str, first: int, longest: int) -> Tensor:
+    """The rows of a table of positions (longest, C).
+
+    Args:
+        reader: their parameters; the table is removed.
+        theirs: its name.
+        first: the row of the first position.
+        longest: the longest text by config.json.
+
+    Raises:
+        UsageError: it has another number of rows.
+    """
+    table = reader.take(theirs)
+    if table.dim() != 2 or len(table) != first + longest:
+        raise UsageError(
+            f"{reader.path}: {theirs} has {len(table) if table.dim() else 1} rows, and the longest "
+            f"text by config.json needs {first + longest}"
+        )
+    return table[first:]
+
+
+def put_positions(reader: Reader, table: Tensor, stack: str, theirs: str) -> None:
+    """Store positions (T, C) as fairseq's table, which begins behind the number of padding."""
+    front = table.new_zeros(PAD + 1, table.size(1))
+    reader.put(f"{stack}embed_positions.weight", torch.cat((front, table)), theirs)
+
+
+def _read_gains(
+    source: TransformersClass, reader: Reader, built: Architecture, settings: Settings
+) -> Dict[str, Tensor]:
+    """Make gains part of the weights behind them; returns those of the last norms by side."""
+    last: Dict[str, Tensor] = {}
+    for place in places(source, built, settings):
+        if place.part not in source.gains:
+            continue
+        name, side = f"{place.ours[0]}.weight", place.ours[0].split(".")[0]
+        gain = reader.parameters.pop(name)
+        if gain.shape != (settings[f"{side}_embed_dim"],):
+            raise UsageError(
+                f"{reader.origin[name]} has size {size_of(gain)}, but the settings beside it "
+                f"require {settings[f'{side}_embed_dim']}"
+            )
+        if place.part == LAST_NORM:
+            last[side] = gain
+        prefix = place.ours[0][: -len(place.part)]
+        reader.scale_columns(gain, [f"{prefix}{mine}.weight" for mine in source.gains[place.part]])
+    if len(last) > 1:  # the decoder's layers read the last norm of the encoder
+        layers = [f"decoder.layers.{number}." for number in range(settings["decoder_layers"])]
+        names = [f"{layer}{mine}.weight" for layer in layers for mine in (CROSS_K, CROSS_V)]
+        reader.scale_columns(last["encoder"], names)
+    return last

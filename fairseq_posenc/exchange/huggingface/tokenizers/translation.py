@@ -1,0 +1,146 @@
+"""The text of translation models: two tokenizers or one, and the search of fairseq-generate."""
+
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import json_text, read_json_object
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts, order_of
+from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
+from fairseq_posenc.exchange.huggingface.tokenizers.symbols import TRANSLATION_MARKS, write_symbols
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import (
+    DICTIONARY,
+    LEADING,
+    MASK,
+    Vocabulary,
+    dictionary_vocabulary,
+    renumber,
+)
+from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import PAD
+from fairseq_posenc.serving.huggingface.tokenizer import find_files, in_order, read_symbols
+from fairseq_posenc.serving.translate import MAX_LENGTH
+
+#: The folder of the target's tokenizer, where there are two dictionaries.
+TARGET = "target"
+#: Signs of a second vocabulary.
+_OF_TARGET = (TARGET, "target_vocab.json")
+_END = "</s>"
+
+
+class TranslationTexts(Texts):
+    """Sources and targets that end with ``</s>``; the numbers are those of dict.txt."""
+
+    def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        size = config.size("vocab_size", 1)
+        second = [name for name in _OF_TARGET if os.path.exists(os.path.join(path, name))]
+        if second or config.size("decoder_vocab_size", size) != size:
+            reason = (
+                f"has {second[0]}" if second else "its decoder_vocab_size is not its vocab_size"
+            )
+            raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
+        vocabulary = dictionary_vocabulary(path, file)
+        if vocabulary is None:
+            symbols, source = _symbols(path, file)
+            vocabulary = renumber(symbols, _special_names(symbols, config), source)
+        for ours, entry in ((_END, "eos_token_id"), ("<pad>", "pad_token_id")):
+            number = int(vocabulary.order[LEADING.index(ours)])
+            if config.get(entry, number) != number:
+                raise UsageError(
+                    f"{config.path}: {entry} is {config.get(entry, number)}, but "
+                    f"{vocabulary.names[ours]} is number {number} in {vocabulary.source}"
+                )
+        return vocabulary
+
+    def notes(self, vocabulary: Vocabulary, config: Config) -> List[str]:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        return ["prepare text with --joined-dictionary and --srcdict dict.txt"]
+
+    def write(
+        self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
+    ) -> WrittenTexts:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        dictionaries, settings = checkpoint.dictionaries, checkpoint.settings
+        symbols = {side: list(each.symbols) for side, each in dictionaries.items()}
+        splitters = {
+            side: splitter_of(checkpoint.subwords, side, symbols[side], hides) for side in SIDES
+        }
+        source, target = (splitters[side] for side in SIDES)
+        one = symbols["encoder"] == symbols["decoder"]
+        if one and source.model != target.model:
+            raise UsageError(
+                f"{checkpoint.path}: its source and its target have one dictionary and two files "
+                "of subwords, for which this format has no place; give neither --text-of nor "
+                "--subwords"
+            )
+        special = special_numbers(symbols["decoder"])
+        content = {**special, **_search(checkpoint)}
+        Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
+        longest = settings["max_source_positions"]
+        write_symbols(folder, symbols["encoder"], longest, TRANSLATION_MARKS, source)
+        dictionaries["encoder"].save(os.path.join(folder, DICTIONARY))
+        notes = list(source.notes)
+        if not one:
+            where, longest = os.path.join(folder, TARGET), settings["max_target_positions"]
+            os.mkdir(where)
+            write_symbols(where, symbols["decoder"], longest, TRANSLATION_MARKS, target)
+            dictionaries["decoder"].save(os.path.join(where, DICTIONARY))
+            notes.append(f"the tokenizer of the target is in the subfolder {TARGET}")
+        orders = {side: order_of(symbols[side], splitters[side]) for side in SIDES}
+        return WrittenTexts(orders, {s: len(each) for s, each in symbols.items()}, special, notes)
+
+
+def special_numbers(symbols: List[str]) -> Dict[str, Any]:
+    """The numbers of special tokens, as fairseq uses them."""
+    end = symbols.index(_END)
+    return {
+        "pad_token_id": PAD,
+        "bos_token_id": symbols.index("<s>"),
+        **dict.fromkeys(("eos_token_id", "decoder_start_token_id", "forced_eos_token_id"), end),
+    }
+
+
+def _search(checkpoint: NativeCheckpoint) -> Dict[str, Any]:
+    """The entries of generation_config.json with which ``generate`` searches as fairseq does."""
+    longest = min(MAX_LENGTH, checkpoint.settings["max_target_positions"] - 1)
+    return {
+        "max_length": longest + 2,  # with </s> before and after
+        "min_new_tokens": 1,
+        "num_beams": checkpoint.search.beam,
+        "length_penalty": checkpoint.search.lenpen,
+        "early_stopping": True,
+        "suppress_tokens": [PAD],
+    }
+
+
+def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
+    """The symbols of a tokenizer by number, and their file."""
+    listed = os.path.join(path, "vocab.json")
+    others = (os.path.join(path, name) for name in ("vocab.txt", "tokenizer.json"))
+    if file is not None or not os.path.isfile(listed) or any(map(os.path.isfile, others)):
+        return read_symbols(find_files(path), file)
+    return in_order(read_json_object(listed, f"{listed}:"), listed), listed
+
+
+def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
+    """The names of fairseq's special symbols, by the numbers in config.json."""
+    found: Dict[str, str] = {}
+    for ours, entry in ((_END, "eos"), ("<pad>", "pad"), ("<s>", "bos")):
+        number = config.get(f"{entry}_token_id", None)
+        if isinstance(number, int) and 0 <= number < len(symbols):
+            if symbols[number] not in found.values():
+                found[ours] = symbols[number]
+    for ours in ("<s>", "<unk>", MASK):
+        if ours in symbols and ours not in found.values():
+            found.setdefault(ours, ours)
+    for ours, entry in ((_END, "eos"), ("<pad>", "pad")):
+        if ours not in found:
+            raise UsageError(
+                f"{config.path}: {entry}_token_id is {config.get(f'{entry}_token_id', None)}; it "
+                "must be the number of a symbol that no other role has"
+            )
+    return found

@@ -1,0 +1,267 @@
+"""The classes of transformers for translation with the layers of BART.
+
+Marian's own sinusoids, norms last                                MarianMTModel
+learned positions, norm of the embeddings, norms last             BartForConditionalGeneration
+the same with norms first                                         MBartForConditionalGeneration
+sinusoidal positions, norms first                                 M2M100ForConditionalGeneration
+
+T5's is in :mod:`~fairseq_posenc.exchange.huggingface.t5`.
+"""
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.modules import SinusoidalPositionalEmbedding
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import table as t
+from fairseq_posenc.exchange.huggingface.convert import register_class
+from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate
+from fairseq_posenc.exchange.huggingface.tensors import positions, put_positions
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
+
+#: The settings of the longest text, and of the channels, which are the same on both sides.
+LENGTHS = ("max_source_positions", "max_target_positions")
+WIDTH = ("encoder_embed_dim", "decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
+NORMS_FIRST: Settings = {f"{side}_normalize_before": True for side in SIDES}
+#: Modules of the layers, which have our names.
+_SELF = tuple(t.Joint(name, (name,)) for name in (t.Q, t.K, t.V, t.OUT, t.NORM_1))
+_CROSS = tuple(
+    t.Joint(n, (n,)) for n in (t.CROSS_Q, t.CROSS_K, t.CROSS_V, t.CROSS_OUT, t.CROSS_NORM)
+)
+_LAST = tuple(t.Joint(name, (name,)) for name in (t.FC1, t.FC2, t.NORM_2))
+
+
+def longest(theirs: str) -> t.Group:
+    """The entry of the longest text, which is the longer of both sides."""
+    return t.Group(
+        theirs,
+        LENGTHS,
+        lambda config, known: dict.fromkeys(LENGTHS, config.length(theirs, 1024)),
+        lambda settings, path: {theirs: max(settings[name] for name in LENGTHS)},
+    )
+
+
+def marian_sinusoids(rows: int, channels: int) -> Tensor:
+    """sin(i / 10000^(2k/C)) for all k, then the cosines, (rows, C); i from 0."""
+    even = torch.arange(0, channels, 2, dtype=torch.float64)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000.0 ** (even / channels)
+    return torch.cat((angles.sin(), angles.cos()), dim=1).float()[:, :channels]
+
+
+def _sinusoids(rows: int, channels: int) -> Tensor:
+    """fairseq's sinusoids of the first positions, (rows, C)."""
+    table: Tensor = SinusoidalPositionalEmbedding.get_embedding(PAD + 1 + rows, channels, PAD)
+    return table[PAD + 1 :]
+
+
+class _Positions:
+    """The tables of positions of both sides, learned or sinusoidal.
+
+    Args:
+        first: the row of the first position.
+        computed: makes the tables (rows, C) of a class that computes them anew in place of saving
+            them.
+    """
+
+    def __init__(self, first: int, computed: Optional[Callable[[int, int], Tensor]] = None) -> None:
+        self.first, self.computed = first, computed
+
+    def read(self, reader: Reader, settings: Settings, config: Config) -> List[str]:
+        """Move the tables, set the encoding, and return notes."""
+        rows, channels = settings["max_source_positions"], settings["encoder_embed_dim"]
+        tables, usual = {}, _sinusoids(rows, channels)
+        for side in SIDES:
+            theirs = _table_of(side)
+            if self.computed is not None and theirs not in reader:
+                tables[side] = self.computed(rows, channels)
+            else:
+                tables[side] = positions(reader, theirs, self.first, rows)
+        settings["position_encoding"] = "sinusoidal"
+        if all(
+            table.shape == usual.shape and torch.allclose(table, usual, rtol=0, atol=1e-6)
+            for table in tables.values()
+        ):
+            return []
+        settings["position_encoding"] = "learned"
+        for side, table in tables.items():
+            put_positions(reader, table, f"{side}.", _table_of(side))
+        if self.computed is not None:
+            return ["its positions are not fairseq's sinusoids: they become learned tables"]
+        return []
+
+    def write(
+        self,
+        state: ForeignParameters,
+        ours: Parameters,
+        settings: Settings,
+        entries: Dict[str, Any],
+    ) -> List[str]:
+        """Write the tables, and return notes."""
+        rows, channels = max(settings[name] for name in LENGTHS), settings["encoder_embed_dim"]
+        notes = []
+        for side in SIDES:
+            encoding = settings[f"{side}_position_encoding"] or settings["position_encoding"]
+            known = ours.pop(f"{side}.embed_positions.weight", None)
+            table = _sinusoids(rows, channels) if encoding == "sinusoidal" else known
+            if table is None:
+                table = torch.zeros(rows, channels)
+            elif known is not None:
+                table = known[PAD + 1 :][:rows]
+            if len(table) < rows:
+                notes.append(
+                    f"the {side} knows {len(table)} positions; behind them its table is zero"
+                )
+                table = torch.cat((table, torch.zeros(rows - len(table), channels)))
+            if self.computed is not None:
+                _refuse_other(table, self.computed(rows, channels), side, encoding)
+            state[_table_of(side)] = torch.cat((torch.zeros(self.first, channels), table))
+        return notes
+
+
+def _table_of(side: str) -> str:
+    return f"model.{side}.embed_positions.weight"
+
+
+def _refuse_other(table: Tensor, own: Tensor, side: str, encoding: str) -> None:
+    """Refuse a table that the class would lose, whose own is another."""
+    if not torch.allclose(table, own, rtol=0, atol=1e-5):
+        raise UsageError(
+            f"--position-encoding {encoding}: the positions of the {side} are not those that "
+            "MarianMTModel of transformers computes, and its save_pretrained leaves others out; "
+            "hf-remote-code holds them; nothing was written"
+        )
+
+
+def _stack(side: str, *norms: str) -> t.Stack:
+    """One side, with its norms outside of layers."""
+    cross = _CROSS if side == "decoder" else ()
+    outside = tuple(t.Joint(f"model.{side}.{name}", (name,)) for name in norms)
+    layers, embedding = f"model.{side}.layers.{{}}.", f"model.{side}.embed_tokens.weight"
+    return t.Stack(f"{side}.", layers, (*_SELF, *cross, *_LAST), embedding, outside)
+
+
+def _entries(*more: Any, act: str = "gelu", scaled: bool = False) -> Tuple[Any, ...]:
+    """The entries of BART's classes.
+
+    Args:
+        more: others.
+        act: the activation where config.json does not say it.
+        scaled: whether embeddings are multiplied by √C where it does not say that.
+    """
+    return (
+        t.Fixed("is_encoder_decoder", True),
+        t.Entry("d_model", WIDTH),
+        *(
+            t.Entry(f"{side}_{theirs}", (f"{side}_{ours}",))
+            for side in SIDES
+            for theirs, ours in (
+                ("layers", "layers"),
+                ("attention_heads", "attention_heads"),
+                ("ffn_dim", "ffn_embed_dim"),
+            )
+        ),
+        activation("activation_function", usual=act),
+        t.Entry(
+            "scale_embedding",
+            ("no_scale_embedding",),
+            Config.flag,
+            scaled,
+            lambda flag: not flag,
+            lambda setting: not setting,
+        ),
+        longest("max_position_embeddings"),
+        *(rate(name, name) for name in ("dropout", "attention_dropout", "activation_dropout")),
+        *(rate(f"{side}_layerdrop", f"{side}_layerdrop") for side in SIDES),
+        *more,
+    )
+
+
+def _of_old_files(first: bool, normed: bool) -> Tuple[t.Fixed, ...]:
+    """What old files of BART's class say of the norms."""
+    values = {"normalize_before": first, "add_final_layer_norm": first}
+    values["normalize_embedding"] = normed
+    return tuple(t.Fixed(name, value, written=False) for name, value in values.items())
+
+
+def _refuse_padding(config: Config, known: Settings) -> Settings:
+    """Refuse translations that begin with padding, which has no position in the class."""
+    if config.get("decoder_start_token_id", None) == PAD:
+        raise UsageError(
+            f"{config.path}: decoder_start_token_id is {PAD}, that of padding, which has no "
+            "position in this class"
+        )
+    return {}
+
+
+MARIAN = t.TransformersClass(
+    "marian",
+    {"MarianMTModel": t.Architecture()},
+    TRANSLATION,
+    stacks=(_stack("encoder"), _stack("decoder")),
+    entries=_entries(*_of_old_files(False, False)),
+    always={},
+    values={
+        "position_encoding": ("sinusoidal", "learned", "none"),
+        "activation_fn": ACTIVATIONS,
+    },
+    any=("no_bias",),
+    aliases={
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+        "num_attention_heads": "encoder_attention_heads",
+    },
+    output_biases=("final_logits_bias",),
+    shared="model.shared.weight",
+    two_embeddings=True,
+    start="<pad>",
+    computed=("final_logits_bias", *map(_table_of, SIDES)),
+    after_reading=_Positions(0, marian_sinusoids).read,
+    before_writing=_Positions(0, marian_sinusoids).write,
+)
+BART = MARIAN._replace(
+    model_type="bart",
+    architectures={"BartForConditionalGeneration": t.Architecture()},
+    stacks=tuple(_stack(side, "layernorm_embedding") for side in SIDES),
+    entries=_entries(*_of_old_files(False, True)),
+    always={"layernorm_embedding": True},
+    two_embeddings=False,
+    start="</s>",
+    after_reading=_Positions(2).read,
+    before_writing=_Positions(2).write,
+)
+MBART = BART._replace(
+    model_type="mbart",
+    architectures={"MBartForConditionalGeneration": t.Architecture()},
+    stacks=tuple(_stack(side, "layernorm_embedding", t.LAST_NORM) for side in SIDES),
+    entries=_entries(*_of_old_files(True, True)),
+    always={**BART.always, **NORMS_FIRST},
+)
+M2M100 = MBART._replace(
+    model_type="m2m_100",
+    architectures={"M2M100ForConditionalGeneration": t.Architecture()},
+    stacks=tuple(_stack(side, t.LAST_NORM) for side in SIDES),
+    # its first position follows the number of padding, which has none itself
+    entries=_entries(
+        t.Fixed("pad_token_id", PAD, written=False),
+        t.Group("decoder_start_token_id", (), _refuse_padding, lambda settings, path: {}),
+        act="relu",
+        scaled=True,
+    ),
+    always={**NORMS_FIRST, "position_encoding": "sinusoidal"},
+    values={"activation_fn": ACTIVATIONS},
+    output_biases=(),
+    after_reading=t.no_hook,
+    before_writing=t.no_hook,
+)
+for _name, _table in (
+    ("hf-marian", MARIAN),
+    ("hf-bart", BART),
+    ("hf-mbart", MBART),
+    ("hf-m2m100", M2M100),
+):
+    register_class(_name, _table)
