@@ -8,9 +8,7 @@ from typing import Any, Tuple
 from fairseq import checkpoint_utils, hub_utils, models, options
 from fairseq.dataclass import initialize
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
-from fairseq.tasks import FairseqTask, LegacyFairseqTask
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from hydra._internal import utils as hydra_utils
 
@@ -20,7 +18,7 @@ from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import batches, search
 from fairseq_posenc.serving import pretrained
 from fairseq_posenc.training import first_validation
-from fairseq_posenc.training.tasks import position_columns, streams
+from fairseq_posenc.training.tasks import streams
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
 EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
@@ -37,10 +35,6 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (Trainer, "begin_epoch", first_validation.validating_first),
     (FairseqTask, "train_step", batches.label_batches),
     (FairseqTask, "valid_step", batches.label_batches),
-    (FairseqTask, "build_model", position_columns.noting_columns),
-    (LegacyFairseqTask, "build_model", position_columns.noting_columns),
-    (TranslationTask, "load_dataset", position_columns.adding_columns),
-    (LanguageModelingTask, "load_dataset", position_columns.adding_columns),
     (SequenceGenerator, "_generate", search.counting_hypotheses),
     (EnsembleModel, "forward_decoder", search.telling_hypotheses),
     (hub_utils, "from_pretrained", pretrained.read_model_folders),

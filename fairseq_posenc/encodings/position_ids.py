@@ -37,7 +37,6 @@ class Tokens(NamedTuple):
 
     indices: Tensor  # numbers in the dictionary, (B, S)
     real: Tensor  # True but at padding, (B, S)
-    given: Optional[Tensor] = None  # positions that come with the data, (B, S), int64
 
 
 class Places(NamedTuple):
@@ -77,8 +76,6 @@ class PositionRule:
 
     #: True if tokens at 0 have no position, which ``--random-positions`` leaves as it is
     zero_is_none: ClassVar[bool] = False
-    #: True if the positions come with the data, so that a batch must bring them
-    from_data: ClassVar[bool] = False
     #: True if the rule is for tables that are added to the embeddings, and needs one
     needs_table: ClassVar[bool] = False
 

@@ -8,7 +8,6 @@
     coupling   position coupling, Cho et al., arXiv 2405.20671, section 3: digits of the same
                significance share a position, for operands of equally many digits and an answer
                that begins with its last digit
-    column     positions that come with the data
 
 The papers train ``digits`` and ``coupling`` from a random position on: ``--random-positions N
 --position-sampler shift`` moves all positions but 0.
@@ -223,34 +222,4 @@ class Coupling(PositionRule):
         down = up.gather(1, at) - since(marks)
         found = torch.where(answers.gather(1, at) & ~answers, down, up).clamp(min=0)
         found = found.masked_fill(ends, 0)
-        return Places(found, found)
-
-
-@register_positions(
-    "column",
-    paper="",
-    summary="positions that come with the data, in files beside the tokens",
-)
-class Column(PositionRule):
-    """The positions of a batch's own column."""
-
-    from_data = True
-
-    def places(self, tokens: Tokens) -> Places:
-        """See :class:`PositionRule`.
-
-        Raises:
-            UsageError: there are none, or not one for each token.
-        """
-        found = tokens.given
-        if found is None:
-            raise UsageError(
-                f"{FLAG} column: the {self.stack.side} is given tokens without positions; tokens "
-                "that a search adds have none: give another rule, which finds them from the text"
-            )
-        if found.shape != tokens.indices.shape:
-            raise UsageError(
-                f"{FLAG} column: {tuple(found.shape)} positions for {tuple(tokens.indices.shape)} "
-                "tokens; give one for each"
-            )
         return Places(found, found)

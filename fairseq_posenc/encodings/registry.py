@@ -67,7 +67,7 @@ class GivenPositionFlags:
         None,
         "positions other than 0, 1, 2 and so on: documents, counted in each document; segments, "
         "inside segments and between them (BiPE); digits, places of digits in numbers (Abacus); "
-        "coupling, shared by digits of one significance; column, read from files beside the data",
+        "coupling, shared by digits of one significance",
         role="model",
         choices=POSITION_RULES,
         needs={"position_encoding": takers_of_positions},

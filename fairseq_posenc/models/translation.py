@@ -135,7 +135,6 @@ class TranslationModel(LowRankModel, TransformerModelBase):
         features_only: bool = False,
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
-        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Encode the source, decode the target, and align them under ``--full-context-alignment``.
 
@@ -147,7 +146,6 @@ class TranslationModel(LowRankModel, TransformerModelBase):
             features_only: stop before the projection to the vocabulary.
             alignment_layer: layer whose attention is returned; default ``--alignment-layer``.
             alignment_heads: heads averaged there; default ``--alignment-heads``.
-            position_ids: those of the source, (B, S), for ``--position-ids column``.
 
         Returns:
             logits (B, T, V) and a dictionary with the attention under ``"attn"``.
@@ -166,7 +164,6 @@ class TranslationModel(LowRankModel, TransformerModelBase):
                 src_lengths=src_lengths,
                 return_all_hiddens=return_all_hiddens,
                 padding=source_padding,
-                position_ids=position_ids,
             ),
             alignment_layer=layer,
             alignment_heads=heads,

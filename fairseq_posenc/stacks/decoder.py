@@ -54,8 +54,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         output_projection: Optional[nn.Module] = None,
     ) -> None:
         cfg = self.compose(cfg, stack_of(cfg, "decoder"), dictionary)
-        if not no_encoder_attn:
-            self.positions.leave_out_column()  # the column in the data is the source's
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.own_positions(cfg)
         if option(cfg, "cuda_graphs", False):
@@ -80,7 +78,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return_all_hiddens: bool = False,
         padding: Optional[Padding] = None,
         memory: Optional[Memory] = None,
-        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Logits of the next tokens.
 
@@ -102,7 +99,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             alignment_heads,
             padding,
             memory,
-            position_ids,
         )
         return (x if features_only else self.output_layer(x)), extra
 
@@ -116,7 +112,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         alignment_heads: Optional[int] = None,
         padding: Optional[Padding] = None,
         memory: Optional[Memory] = None,
-        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Decoder states and, on request, attention weights over the source.
 
@@ -134,7 +129,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding: the padding of *prev_output_tokens*, if it is known already.
             memory: inputs of the layers for the tokens before them, in training and scoring by
                 segments; empty at the first segment.
-            position_ids: (B, S), for ``--position-ids column``.
 
         Raises:
             ValueError: there are both a memory and a cache.
@@ -154,11 +148,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
         elif padding is None:
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
-        if self.positions.explicit is not None or position_ids is not None:
+        if self.positions.explicit is not None:
             if incremental_state is not None:
                 self.positions.refuse_cache()
-            given = (prev_output_tokens, self.training, before, position_ids)
-            padding = self.positions.with_explicit(padding, *given)
+            tokens, training = prev_output_tokens, self.training
+            padding = self.positions.with_explicit(padding, tokens, training, before)
         asked = alignment_layer
         if asked is None and not self.training:
             asked = self.num_layers - 1

@@ -97,7 +97,6 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         return_all_hiddens: bool = False,
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
-        position_ids: Optional[Tensor] = None,
     ) -> Dict[str, List[Tensor]]:
         """Encode a batch; same arguments and result as fairseq's encoder.
 
@@ -107,14 +106,13 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             return_all_hiddens: also return the input of every layer and the last output.
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
             padding: the padding of *src_tokens*, if it is known already.
-            position_ids: (B, T), for ``--position-ids column``.
 
         Returns:
             fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none
             without padding, encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens,
             src_lengths (B, 1).
         """
-        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding, position_ids)
+        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
         encoded = self.run_layers(x, padding, Wanted(states=return_all_hiddens))
         lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
         # (B, T, C) -> (T, B, C), as in fairseq
@@ -146,7 +144,6 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         src_tokens: Tensor,
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
-        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Tensor, Padding]:
         """Input of the first layer (B, T, C), zero at padding; the embeddings; and the padding.
 
@@ -154,18 +151,14 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_tokens: (B, T).
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
             padding: the padding of *src_tokens*, if it is known already.
-            position_ids: (B, T), for ``--position-ids column``.
 
         Raises:
-            UsageError: the sequences are longer than a table of positions, or *position_ids* are
-                given to a model that does not read them, or missing for one that does.
+            UsageError: the sequences are longer than a table of positions.
         """
         if padding is None:
             padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
         self.positions.check_length(src_tokens.size(1))
-        if self.positions.explicit is not None or position_ids is not None:
-            training = self.training
-            padding = self.positions.with_explicit(padding, src_tokens, training, 0, position_ids)
+        padding = self.positions.with_explicit(padding, src_tokens, self.training)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings, padding.explicit)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)

@@ -50,16 +50,13 @@ class ExplicitPositions:
         #: how messages begin: with the flag that gives the positions
         self.given = "" if self.rule is None else f"{FLAG} {options.position_ids}: "
 
-    def of_batch(
-        self, tokens: Tensor, counted: Tensor, training: bool, given: Optional[Tensor] = None
-    ) -> Optional[Explicit]:
+    def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Explicit]:
         """The positions of a batch, or None if they are counted.
 
         Args:
             tokens: (B, S), without those that a memory holds.
             counted: the usual positions, (1|B, S), all below S.
             training: whether ``--random-positions`` draws; else it can spread positions.
-            given: positions that come with the data, (B, S), or None.
 
         Raises:
             UsageError: positions are negative, or more than the stack has.
@@ -70,7 +67,7 @@ class ExplicitPositions:
                 return None
             places, reach = Places(counted, counted), counted.size(1)
         else:
-            places, reach = self._ruled(tokens, given)
+            places, reach = self._ruled(tokens)
         row, even = None, self.rule is None or places.layers is None
         if sampler is not None:
             length, reach = reach, sampler.limit(reach)
@@ -93,11 +90,11 @@ class ExplicitPositions:
             )
         return Explicit(*places, reach, even, row)
 
-    def _ruled(self, tokens: Tensor, given: Optional[Tensor]) -> Tuple[Places, int]:
+    def _ruled(self, tokens: Tensor) -> Tuple[Places, int]:
         """Positions of *tokens* (B, S), 0 at padding, and a number above all of them."""
         assert self.rule is not None
         real = tokens.ne(self.padding)
-        places = self.rule.places(Tokens(tokens, real, given))
+        places = self.rule.places(Tokens(tokens, real))
         places = places.each(lambda positions: positions.masked_fill(~real, 0))
         every = torch.cat([each for each in places if each is not None])
         least, most = torch.stack((every.min(), every.max())).tolist()

@@ -44,7 +44,6 @@ class PackedDecoder(TransformerDecoder):
         alignment_heads: Optional[int] = None,
         padding: Optional[Padding] = None,
         memory: Optional[Memory] = None,
-        position_ids: Optional[Tensor] = None,
     ) -> Output:
         """As in the base class, for each document alone.
 
@@ -54,33 +53,24 @@ class PackedDecoder(TransformerDecoder):
         whole = super().extract_features_scriptable
         further = (full_context_alignment, alignment_layer, alignment_heads)
 
-        def compute(
-            tokens: Tensor, padding: Optional[Padding], ids: Optional[Tensor], state: Any = None
-        ) -> Output:
-            return whole(tokens, encoder_out, state, *further, padding, memory, ids)
+        def compute(tokens: Tensor, padding: Optional[Padding], state: Any = None) -> Output:
+            return whole(tokens, encoder_out, state, *further, padding, memory)
 
         if self.documents is None:
-            return compute(prev_output_tokens, padding, position_ids, incremental_state)
+            return compute(prev_output_tokens, padding, incremental_state)
         if incremental_state is not None:
-            return self._cached(compute, prev_output_tokens, position_ids, incremental_state)
+            return self._cached(compute, prev_output_tokens, incremental_state)
         packed = self.documents.packed(prev_output_tokens, self.training)
         if packed is None:
-            return compute(prev_output_tokens, padding, position_ids)
-        return self._apart(compute, packed, position_ids, not full_context_alignment)
+            return compute(prev_output_tokens, padding)
+        return self._apart(compute, packed, not full_context_alignment)
 
-    def _apart(
-        self,
-        compute: Callable[..., Output],
-        packed: Packed,
-        position_ids: Optional[Tensor],
-        causal: bool,
-    ) -> Output:
+    def _apart(self, compute: Callable[..., Output], packed: Packed, causal: bool) -> Output:
         """States of all documents, where they are in the samples."""
         found: List[Tensor] = []
         states: List[List[Tensor]] = []
         for group in packed.groups:
-            ids = None if position_ids is None else group.rows(position_ids)
-            x, extra = compute(packed.texts(group), group.padding(causal), ids)
+            x, extra = compute(packed.texts(group), group.padding(causal))
             found.append(x)
             states.append([] if self.training else extra["inner_states"])
         # (T, B, C) -> (B, T, C), and back
@@ -92,7 +82,6 @@ class PackedDecoder(TransformerDecoder):
         self,
         compute: Callable[..., Output],
         tokens: Tensor,
-        position_ids: Optional[Tensor],
         incremental_state: Any,
     ) -> Output:
         """States of the tokens (B, S) that were not seen yet.
@@ -111,10 +100,9 @@ class PackedDecoder(TransformerDecoder):
         incremental_state[_COLUMNS] = (left_out, length)
         column = torch.arange(length, device=tokens.device)
         shown = tokens.masked_fill(column < starts, self.padding_idx)[:, left_out:]
-        ids = None if position_ids is None else position_ids[:, left_out:]
-        x, extra = compute(shown, None, ids, incremental_state)
+        x, extra = compute(shown, None, incremental_state)
         if packed is not None:
-            x, extra = self._apart(compute, packed, position_ids, True)
+            x, extra = self._apart(compute, packed, True)
         new = length - seen
         states = [state[-new:] for state in extra["inner_states"]]
         return x[:, -new:], {**extra, "inner_states": states}

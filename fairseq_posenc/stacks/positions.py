@@ -153,12 +153,6 @@ class StackPositions:
             if encoding.transform is not None and reach > encoding.transform.reach:
                 encoding.transform.exceeded(reach)
 
-    def leave_out_column(self) -> None:
-        """Count positions where ``--position-ids`` would read those that come with the data."""
-        if self.explicit is not None and self.explicit.rule and self.explicit.rule.from_data:
-            self.explicit.rule = None
-            self.explicit = self.explicit if self.explicit.sampler else None
-
     def refuse_cache(self) -> None:
         """Refuse a cache where a longer text would change the positions of its keys."""
         if self.explicit is not None and self.explicit.spreads:
@@ -174,7 +168,6 @@ class StackPositions:
         tokens: Tensor,
         training: bool,
         remembered: int = 0,
-        given: Optional[Tensor] = None,
     ) -> Padding:
         """*padding* with the positions of a batch, if they are not counted.
 
@@ -183,21 +176,12 @@ class StackPositions:
             tokens: (B, S).
             training: whether ``--random-positions`` has an effect.
             remembered: number of tokens before them in a memory, which get positions, too.
-            given: positions that come with the data, (B, S), or None.
-
-        Raises:
-            UsageError: positions are given, and there is no rule that reads them.
         """
         if self.explicit is None:
-            if given is None:
-                return padding
-            raise UsageError(
-                "this model does not read positions that come with the data; train it with "
-                "--position-ids column, or leave them out"
-            )
+            return padding
         length = remembered + tokens.size(1)
         counted = count_positions(remembered > 0, length, padding, tokens.device)
-        explicit = self.explicit.of_batch(tokens, counted, training, given)
+        explicit = self.explicit.of_batch(tokens, counted, training)
         if explicit is not None and self.explicit.rule is not None:
             self._say_how_far(length if explicit.of_layers is None else explicit.reach)
         return padding._replace(explicit=explicit)

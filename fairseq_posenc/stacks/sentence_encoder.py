@@ -139,13 +139,11 @@ class SentenceEncoder(TransformerEncoder):
         src_tokens: Tensor,
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
-        position_ids: Optional[Tensor] = None,
     ) -> Tuple[Tensor, Tensor, Padding]:
         """As in the base class; the padding tells where the first text ends, if that matters."""
         if token_embeddings is None:
             token_embeddings = self.embed(src_tokens, None)
-        given = (src_tokens, token_embeddings, padding, position_ids)
-        x, embedding, padding = super().begin(*given)
+        x, embedding, padding = super().begin(src_tokens, token_embeddings, padding)
         if self.global_first_text:
             first = first_text_lengths(src_tokens, self.padding_idx, self.separator)
             padding = padding._replace(first_text=first)

@@ -1,4 +1,4 @@
-"""--position-ids: the positions that rules find, and what models make of given ones."""
+"""--position-ids: the positions that rules give, and what models make of them."""
 
 from argparse import Namespace
 from dataclasses import replace
@@ -11,7 +11,7 @@ from support.parts import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.encodings.position_ids import POSITION_RULES, Tokens, rule_of
+from fairseq_posenc.encodings.position_ids import POSITION_RULES, Places, Tokens, rule_of
 from fairseq_posenc.stacks.positions import StackPositions
 
 SYMBOLS = {symbol: number for number, symbol in enumerate("<s> <pad> </s> . a b + = 0 1 2".split())}
@@ -21,7 +21,7 @@ SOME = ["learned", "sinusoidal+t5", "rotary", "tupe", "fire", "transformer_xl", 
 SOME += ["shaw_values:rotary+shaw", "softmax:rotary+deberta", "elu:rotary", "favor:rotary"]
 
 
-def read(rule, text, causal=True, padding=(0, 0), given=None, **flags):
+def read(rule, text, causal=True, padding=(0, 0), **flags):
     """The table's and the layers' positions of a text of symbols."""
     side = "decoder" if causal else "encoder"
     stack = replace(encoding_of("learned", causal=causal).stack, side=side)
@@ -29,7 +29,7 @@ def read(rule, text, causal=True, padding=(0, 0), given=None, **flags):
     before, behind = (torch.full((1, n), PAD) for n in padding)
     indices = torch.cat((before, indices, behind), dim=1)
     made = rule_of(Namespace(position_ids=rule, **flags), stack, SYMBOLS)
-    places = made.places(Tokens(indices, indices.ne(PAD), given))
+    places = made.places(Tokens(indices, indices.ne(PAD)))
     end = indices.size(1) - padding[1]
     return [None if each is None else each[0, padding[0] : end].tolist() for each in places]
 
@@ -75,7 +75,7 @@ def test_separators_are_symbols_of_choice():
         read("documents", "a", position_separators=";")
 
 
-@pytest.mark.parametrize("rule", [name for name in POSITION_RULES if name != "column"])
+@pytest.mark.parametrize("rule", POSITION_RULES)
 def test_positions_follow_from_the_tokens_before(rule):
     """Otherwise a cache would hold keys of other positions."""
     text = "</s> 1 . 2 + 2 0 = 2 . 0 </s> 1 + 1 = 2"
@@ -152,26 +152,47 @@ def test_padding_changes_nothing(rule, name):
 ENCODERS = [name for name in TAKERS if not causal_only(name)] + SOME
 
 
+class Given:
+    """A rule that gives *ids* (B, S) to any tokens."""
+
+    zero_is_none = False
+
+    def __init__(self, ids):
+        self.ids = ids
+
+    def places(self, tokens):
+        """See PositionRule."""
+        ids = self.ids[:, : tokens.indices.size(1)]
+        return Places(ids, ids)
+
+
+def encode(model, source, ids):
+    """States of the encoder of a model that reads positions, at those of *ids*."""
+    model.encoder.positions.explicit.rule = Given(ids)
+    return model.encoder(source)["encoder_out"][0]
+
+
 @pytest.mark.parametrize("name", dict.fromkeys(ENCODERS))
 @torch.no_grad()
 def test_positions_that_are_counted_are_the_default(name):
-    model, plain = tiny(name, "--position-ids", "column"), tiny(name)
+    model, plain = tiny(name, "--position-ids", "documents"), tiny(name)
     model.load_state_dict(plain.state_dict())
-    source, target = sentences(2, 7), sentences(2, 6, seed=1)
+    source = sentences(2, 7)
     source[0, :2] = PAD
     ids = torch.tensor([[0, 0, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 6]])
-    got = model(source, None, target, position_ids=ids)[0]
-    torch.testing.assert_close(got, plain(source, None, target)[0], atol=1e-5, rtol=0)
+    real, expected = source.t().ne(PAD), plain.encoder(source)["encoder_out"][0]
+    got = encode(model, source, ids)
+    torch.testing.assert_close(got[real], expected[real], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(ENCODERS))
 @torch.no_grad()
 def test_tokens_may_change_places_if_they_keep_their_positions(name):
-    model, source = tiny(name, "--position-ids", "column"), sentences(2, 7)
+    model, source = tiny(name, "--position-ids", "documents"), sentences(2, 7)
     ids = torch.tensor([[3, 0, 1, 9, 4, 2, 12], [0, 1, 2, 0, 1, 2, 3]])
     order = torch.tensor([4, 0, 6, 2, 1, 5, 3])
-    before = model.encoder(source, position_ids=ids)["encoder_out"][0]
-    after = model.encoder(source[:, order], position_ids=ids[:, order])["encoder_out"][0]
+    before = encode(model, source, ids)
+    after = encode(model, source[:, order], ids[:, order])
     torch.testing.assert_close(after, before[order], atol=1e-5, rtol=0)
 
 
@@ -219,24 +240,17 @@ def test_a_shift_leaves_tokens_without_position_at_zero():
 
 
 @pytest.mark.parametrize(
-    "ids, message",
+    "first, message",
     [
-        (None, "--position-ids column: the encoder is given tokens without positions"),
-        (torch.arange(6).expand(2, -1), r"\(2, 6\) positions for \(2, 7\) tokens"),
-        (torch.arange(-1, 6).expand(2, -1), "a position of the encoder is -1"),
-        (torch.arange(1018, 1025).expand(2, -1), "go up to 1024, and the encoder has 1024"),
+        (-1, "a position of the encoder is -1"),
+        (1018, "go up to 1024, and the encoder has 1024"),
     ],
 )
-def test_bad_columns_are_refused_in_one_line(ids, message):
-    model = tiny("rotary", "--position-ids", "column")
+def test_positions_that_the_model_has_not_are_refused_in_one_line(first, message):
+    model, ids = tiny("rotary", "--position-ids", "documents"), torch.arange(first, first + 7)
     with pytest.raises(UsageError, match=message) as error:
-        model.encoder(sentences(2, 7), position_ids=ids)
+        encode(model, sentences(2, 7), ids.expand(2, -1))
     assert "\n" not in str(error.value)
-
-
-def test_positions_for_a_model_that_counts_are_refused():
-    with pytest.raises(UsageError, match="does not read positions that come with the data"):
-        tiny("rotary").encoder(sentences(2, 7), position_ids=torch.zeros(2, 7, dtype=torch.long))
 
 
 @pytest.mark.parametrize("name", ["learned", "rotary", "learned+transformer_xl"])
@@ -255,12 +269,12 @@ def test_language_models_continue_coupled_positions(name):
 
 @pytest.mark.parametrize("name", ["learned", "rotary+shaw", "alibi"])
 @torch.no_grad()
-def test_a_cache_holds_keys_at_the_positions_of_a_column(name):
-    model = language_model(name, "--position-ids", "column")
+def test_a_cache_holds_keys_at_the_positions_of_a_rule(name):
+    model = language_model(name, "--position-ids", "documents")
     tokens, ids, state = sentences(2, 6), torch.tensor([[3, 0, 7, 7, 1, 2], [0, 1, 0, 1, 2, 0]]), {}
-    full, outputs = model(tokens, position_ids=ids)[0], []
-    for step in (2, 3, 6):
-        given = {"position_ids": ids[:, :step], "incremental_state": state}
-        outputs.append(model.decoder(tokens[:, :step], **given)[0])
+    model.decoder.positions.explicit.rule = Given(ids)
+    full = model(tokens)[0]
+    outputs = [model.decoder(tokens[:, :n], incremental_state=state)[0] for n in (2, 3, 6)]
     torch.testing.assert_close(torch.cat(outputs, dim=1), full, atol=1e-5, rtol=0)
-    assert not torch.allclose(model(tokens, position_ids=ids.flip(0))[0], full, atol=1e-4)
+    model.decoder.positions.explicit.rule = Given(ids.flip(0))
+    assert not torch.allclose(model(tokens)[0], full, atol=1e-4)
