@@ -29,9 +29,10 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 
 def register() -> None:
     """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
-    from fairseq_posenc import models  # noqa: F401 - importing registers
+    from fairseq_posenc import models, packs  # noqa: F401 - importing registers
     from fairseq_posenc.training import amos, criterions, tasks  # noqa: F401
 
+    packs.load()
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat, extensions
 

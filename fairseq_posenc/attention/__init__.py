@@ -10,7 +10,7 @@ from fairseq_posenc.attention import softmax  # noqa: F401 - importing registers
 from fairseq_posenc.attention import linear  # noqa: F401
 
 # isort: split
-from fairseq_posenc.attention import bigbird, linformer, local, reformer  # noqa: F401
+from fairseq_posenc.attention import local  # noqa: F401
 from fairseq_posenc.attention.base import (
     ATTENTIONS,
     Abilities,

@@ -158,7 +158,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         if padding is None:
             padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
         self.positions.check_length(src_tokens.size(1))
-        padding = self.positions.with_explicit(padding, src_tokens, self.training)
+        if self.positions.explicit is not None:
+            padding = self.positions.with_explicit(padding, src_tokens, self.training)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings, padding.explicit)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)

@@ -163,11 +163,7 @@ class StackPositions:
             )
 
     def with_explicit(
-        self,
-        padding: Padding,
-        tokens: Tensor,
-        training: bool,
-        remembered: int = 0,
+        self, padding: Padding, tokens: Tensor, training: bool, remembered: int = 0
     ) -> Padding:
         """*padding* with the positions of a batch, if they are not counted.
 

@@ -19,13 +19,13 @@ from fairseq_posenc.attention.base import (
 from fairseq_posenc.attention.blocks import masked_logits
 from fairseq_posenc.attention.cache import STATE, IncrementalState, append_parts
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, no_autocast
-from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.packs.long_sequences.hashing import CHUNKS, MOST_BUCKETS, Hashing
 
 
 @dataclass

@@ -6,8 +6,8 @@ from support.helpers import skip_without_cpu_kernels
 from support.masked_language_models import texts, tiny
 from support.parts import kernel_of
 
-from fairseq_posenc.attention.linformer import SHARING
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.packs.long_sequences.linformer import SHARING
 
 B, H, D, T, LONGEST, K = 2, 3, 4, 7, 9, 5
 FLAGS = ["--attention", "linformer", "--linformer-size", "5"]

@@ -14,8 +14,8 @@ from support.helpers import (
 )
 from support.parts import kept, kernel_of
 
-from fairseq_posenc.attention.reformer import _without_itself
 from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES
+from fairseq_posenc.packs.long_sequences.reformer import _without_itself
 
 H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
 PADDINGS = {
