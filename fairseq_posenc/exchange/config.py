@@ -63,29 +63,6 @@ class Config(NamedTuple):
         entries = self._checked(key, {}, lambda v: isinstance(v, dict), "a JSON object")
         return Config(f"{self.path}: {key}", entries)
 
-    def sizes(self, names: Mapping[str, str]) -> Dict[str, int]:
-        """Sizes and lengths by our settings, given their names; heads divide the channels.
-
-        Raises:
-            UsageError: one is missing or no size, the channels cannot be divided by the heads, or
-                ``head_dim`` is another part of them.
-        """
-        found = {
-            ours: self.length(theirs) if ours.endswith("_positions") else self.size(theirs)
-            for ours, theirs in names.items()
-        }
-        for ours in [ours for ours in found if ours.endswith("attention_heads")]:
-            side = ours.split("_")[0]
-            whole = f"{side}_embed_dim" if f"{side}_embed_dim" in found else "encoder_embed_dim"
-            if found[whole] % found[ours]:
-                raise UsageError(
-                    f"{self.path}: {names[ours]} is {found[ours]}, which does not divide "
-                    f"{names[whole]}, {found[whole]}"
-                )
-            part = found[whole] // found[ours]
-            self.one_of("head_dim", part, (part,))
-        return found
-
     def without_aliases(self, aliases: Mapping[str, str]) -> "Config":
         """The same entries, those with several names under one of them.
 

@@ -28,6 +28,7 @@ from typing import (
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.reader import Vocabulary
 from fairseq_posenc.models.family import Family
@@ -283,21 +284,9 @@ class Expressible(NamedTuple):
     target: str  # the format, for messages
     # names of settings whose values are all expressed, or have no effect there
     any: Collection[str]
-    # the values of other settings that are expressed; settings in neither need their defaults
+    # the values of other settings that are expressed; settings in neither need their defaults, if
+    # they have an effect
     values: Mapping[str, Collection[Any]]
-
-
-def inexpressible(
-    family: Family, settings: Mapping[str, Any], expressible: Expressible
-) -> Dict[str, Collection[Any]]:
-    """The settings with values that a format cannot express, and the values that it can."""
-    lost = {}
-    for setting in computing_fields(family.dataclass, Namespace(**settings)):
-        name, default = setting.name, setting.metadata.get("default")
-        known = expressible.values.get(name, (default,))
-        if name not in expressible.any and settings.get(name, default) not in known:
-            lost[name] = known
-    return lost
 
 
 def refuse_inexpressible(
@@ -305,17 +294,32 @@ def refuse_inexpressible(
 ) -> None:
     """Refuse a checkpoint whose conversion would change what it computes.
 
-    Flags registered by other packages are compared as well, so that none is dropped silently.
+    Flags registered by other packages are compared as well, so that none is dropped silently.  A
+    setting that the format does not name may have any value where it changes nothing.
 
     Args:
-        path: the checkpoint, for the message; the others as for :func:`inexpressible`.
+        path: the checkpoint, for the message.
+        family: the flags of the model.
+        settings: their values, complete.
+        expressible: what the format can express.
+
+    Raises:
+        UsageError: naming each flag that is lost, with the values that the format has.
     """
-    lost = inexpressible(family, settings, expressible)
+    lost: Dict[str, Collection[Any]] = {}
+    for setting in computing_fields(family.dataclass, Namespace(**settings)):
+        name, default = setting.name, setting.metadata.get("default")
+        value, known = settings.get(name, default), expressible.values.get(name, (default,))
+        if name in expressible.any or value in known:
+            continue
+        without_effect = value is None or not has_effect(name, settings, family.dataclass)
+        if name in expressible.values or not without_effect:
+            lost[name] = known
     if lost:
         given = ", ".join(f"{flag_of(name)} {settings[name]}" for name in lost)
         shown = [["models without it" if v is None else str(v) for v in vs] for vs in lost.values()]
-        known = ", ".join(map(" or ".join, shown))
+        values = ", ".join(map(" or ".join, shown))
         raise UsageError(
-            f"{path}: was trained with {given}, but {expressible.target} only supports {known}; "
+            f"{path}: was trained with {given}, but {expressible.target} only supports {values}; "
             "nothing was written"
         )

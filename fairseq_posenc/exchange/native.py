@@ -22,19 +22,13 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.inherit import as_ours
 from fairseq_posenc.checkpoints.loader import Loaded, find_dictionary, read_dictionary
-from fairseq_posenc.checkpoints.reading import (
-    Checkpoint,
-    read_checkpoint,
-    refuse_adapted,
-    refuse_nonfinite,
-)
-from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings, task_of
+from fairseq_posenc.checkpoints.reading import Checkpoint, refuse_nonfinite
+from fairseq_posenc.checkpoints.settings import is_ours, task_of
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, SPAN_BOUNDARY_HEAD
 from fairseq_posenc.exchange.formats import Flag
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
 from fairseq_posenc.exchange.reader import size_of
 from fairseq_posenc.flags.options import SIDES, Options, option
-from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.kinds import (
     CAUSAL,
     CLASSIFICATION_HEADS,
@@ -43,7 +37,7 @@ from fairseq_posenc.models.kinds import (
     Kind,
     Parameters,
     Settings,
-    kind_of,
+    read_trained,
 )
 from fairseq_posenc.models.segments import PAIRS
 from fairseq_posenc.serving.model_folder import Search
@@ -62,7 +56,7 @@ class NativeCheckpoint(NamedTuple):
     settings: Settings  # flags of the model by their current names, completed by defaults
     parameters: Parameters  # in float32
     symbols: List[str]  # the symbols in order, from ``<s>``
-    dictionary: str  # the content of dict.txt
+    dictionary: str  # the path of its dict.txt
     kind: Kind = MASKED  # what it is
     task: Options = Namespace()  # the settings of the task that it was trained on
     data: Optional[str] = None  # the folder of its training data
@@ -148,17 +142,11 @@ def flags_of(settings: Settings, kind: Kind = MASKED) -> str:
         settings: the settings; defaults and former names are left out.
     """
     words = ["--arch", kind.arch]
-    for field in dataclasses.fields(kind.family.dataclass):
-        value = settings.get(field.name)
-        if field.metadata.get("role") not in ROLES or value in (
-            None,
-            field.metadata.get("default"),
-        ):
-            continue
+    for name, value in kind.changed(settings).items():
         if value is False:  # no flag turns off a default
-            words.append(f"(with fairseq-hydra-train: model.{field.name}=false)")
+            words.append(f"(with fairseq-hydra-train: model.{name}=false)")
         else:
-            words += [flag_of(field.name)] + ([] if value is True else [str(value)])
+            words += [flag_of(name)] + ([] if value is True else [str(value)])
     return " ".join(words)
 
 
@@ -200,12 +188,8 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             parameters are not those that its settings describe, or the dictionary is missing or has
             another size.
     """
-    checkpoint = read_checkpoint(path)
+    checkpoint, settings, name, kind = read_trained(path)
     saved = checkpoint["model"]
-    refuse_adapted(path, saved)
-    settings = saved_settings(checkpoint)
-    name = architecture(settings)
-    kind = kind_of(name)
     if kind is MASKED:
         settings = as_ours(settings)
     ours = kind in (MASKED, CAUSAL) and is_ours(settings)

@@ -1,7 +1,7 @@
 """Parameters and vocabularies of other toolkits, read and checked."""
 
 import os
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -11,17 +11,7 @@ from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.models.kinds import Parameters
 from fairseq_posenc.serving.huggingface.dictionary import ordinary_symbols
-from fairseq_posenc.serving.huggingface.tokenizer import (
-    ROLES,
-    find_files,
-    read_symbols,
-)
-
-#: The first symbols of vocab.txt, in order.
-FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-#: Names of the special symbols in tokenizer_config.json, in exported models.
-SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in ROLES}
+from fairseq_posenc.serving.huggingface.tokenizer import ROLES, find_files, read_symbols
 
 SPECIAL = tuple(ours for ours, _, _ in ROLES)
 *LEADING, MASK = SPECIAL
@@ -147,39 +137,13 @@ def dictionary_vocabulary(folder: str, file: Optional[str]) -> Optional[Vocabula
     if not os.path.basename(path).startswith("dict.") or not os.path.isfile(path):
         return None
     found = read_dictionary(path, adds_mask=False)
-    last = [MASK] if MASK in found.symbols else []
-    return renumber(found.symbols, {name: name for name in (*LEADING, *last)}, path, found.count)
-
-
-def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
-    """The usual order of a vocab.txt: five special symbols, then the rest in its order.
-
-    Args:
-        symbols: the symbols of fairseq's dictionary, in order.
-
-    Returns:
-        the symbols in the new order, and the number of each in fairseq's dictionary.
-
-    Raises:
-        UsageError: an ordinary symbol has the name of a special one.
-    """
-    ours = {usual: name for name, _, usual in ROLES}
-    special = set(ours.values())
-    for symbol in symbols:
-        if symbol in ours:
-            raise UsageError(
-                f"{source}: the ordinary symbol {symbol!r} is one that transformers reserves; "
-                "rename it"
-            )
-    present = [name for name in FIRST if ours[name] in symbols]  # a language model may lack [MASK]
-    first = [symbols.index(ours[name]) for name in present]
-    rest = [number for number, symbol in enumerate(symbols) if symbol not in special]
-    return [*present, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])
+    names = {name: name for name in SPECIAL if name in found.indices}
+    return renumber(found.symbols, names, path, found.count)
 
 
 def size_of(tensor: Tensor) -> str:
     """The shape of a tensor, for messages."""
-    return " x ".join(str(size) for size in tensor.shape)
+    return " x ".join(str(size) for size in tensor.shape) or "1, without dimensions"
 
 
 #: Parameters by their names in a foreign checkpoint.
@@ -262,8 +226,19 @@ class Reader:
         self.put(ours, rows, theirs)
 
     def split(self, theirs: str, ours: List[str], kind: str) -> None:
-        """Split the joint weight or bias of several projections into equal parts."""
-        for part, target in zip(self.take(theirs).chunk(len(ours)), ours):
+        """Split the joint weight or bias of several projections into equal parts.
+
+        Raises:
+            UsageError: it has fewer rows than parts.
+        """
+        joint = self.take(theirs)
+        parts = joint.chunk(len(ours)) if joint.dim() else ()
+        if len(parts) != len(ours):
+            raise UsageError(
+                f"{self.path}: {theirs} has size {size_of(joint)}, and cannot be split into "
+                f"{len(ours)} parts"
+            )
+        for part, target in zip(parts, ours):
             self.put(f"{target}.{kind}", part.clone(), theirs)
 
     def put_identity(self, ours: str, channels: int, theirs: str) -> None:

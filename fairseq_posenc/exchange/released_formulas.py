@@ -25,7 +25,6 @@ Head = Callable[[Tensor], Tensor]
 #: The content of config.json.
 Entries = Dict[str, Any]
 
-Activation = Callable[[Tensor], Tensor]
 _PAD = 1
 _STACK = "decoder.sentence_encoder."
 
@@ -173,38 +172,88 @@ class ReleasedTUPE:
 
     def features(self, tokens: Tensor) -> Tensor:
         """Output of the encoder (B, T, C) for tokens (B, T)."""
-        bias = _tupe_bias(self.parameters, self.flags, tokens.size(1))
-        rows = [
-            _tupe_states(self.parameters, self.flags, row, bias, self.activation) for row in tokens
-        ]
-        return torch.stack(rows)
+        bias = self._bias(tokens.size(1))
+        return torch.stack([self._states(row, bias) for row in tokens])
 
     def logits(self, tokens: Tensor) -> Tensor:
         """Logits (B, T, V) for tokens (B, T)."""
-        model = self.parameters
-        x = self.activation(_linear(model, "decoder.lm_head.dense", self.features(tokens)))
-        x = _layer_norm(model, "decoder.lm_head.layer_norm", x)
-        return F.linear(x, model[_STACK + "embed_tokens.weight"], model["decoder.lm_head.bias"])
+        x = self.activation(self._linear("decoder.lm_head.dense", self.features(tokens)))
+        x = self._norm("decoder.lm_head.layer_norm", x)
+        embedding = self.parameters[_STACK + "embed_tokens.weight"]
+        return F.linear(x, embedding, self.parameters["decoder.lm_head.bias"])
 
     def classes(self, tokens: Tensor, head: str) -> Tensor:
         """Logits (B, N) of the classification head *head*, which reads the first position."""
         x, name = self.features(tokens)[:, 0], f"classification_heads.{head}."
         if name + "dense.weight" in self.parameters:
             pooler = utils.get_activation_fn(self.flags["pooler_activation_fn"])
-            x = pooler(_linear(self.parameters, name + "dense", x))
-        return _linear(self.parameters, name + "out_proj", x)
+            x = pooler(self._linear(name + "dense", x))
+        return self._linear(name + "out_proj", x)
 
+    def _linear(self, name: str, x: Tensor) -> Tensor:
+        return x @ self.parameters[name + ".weight"].t() + self.parameters[name + ".bias"]
 
-def _linear(model: ForeignParameters, name: str, x: Tensor) -> Tensor:
-    return x @ model[name + ".weight"].t() + model[name + ".bias"]
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        """The layer norm of a name, if there is one."""
+        if name + ".weight" not in self.parameters:
+            return x
+        centred = x - x.mean(-1, keepdim=True)
+        x = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
+        return x * self.parameters[name + ".weight"] + self.parameters[name + ".bias"]
 
+    def _bias(self, length: int) -> Tensor:
+        """Content-free logits (H, T, T)."""
+        heads, factor = self.flags["encoder_attention_heads"], self.flags["attn_scale_factor"]
+        rows = self._norm(_STACK + "pos_ln", self.parameters[_STACK + "pos.weight"][: length + 1])
+        if _STACK + "pos_proj.weight" in self.parameters:
+            q, k = self._linear(_STACK + "pos_proj", rows).chunk(2, dim=-1)
+        else:
+            q, k = (self._linear(f"{_STACK}pos_{side}_linear", rows) for side in "qk")
+        # rows 0 and 1, each with itself, give θ1, from [CLS], and θ2, to [CLS]
+        pairs = [(i, j) for i in range(length) for j in range(length)]
+        row = [0 if i == 0 else 1 if j == 0 else i + 1 for i, j in pairs]
+        column = [0 if i == 0 else 1 if j == 0 else j + 1 for i, j in pairs]
+        products = [of_q @ of_k.t() for of_q, of_k in zip(q.chunk(heads, -1), k.chunk(heads, -1))]
+        divisor = math.sqrt(factor * q.size(-1) / heads)
+        bias = torch.stack([of_head[row, column] / divisor for of_head in products])
+        relative = self.parameters.get(_STACK + "relative_attention_bias.weight")
+        if relative is not None:
+            last, farthest = len(relative) - 1, self.flags["max_rel_pos"]
+            index = [
+                last // 2 if i == 0 else last if j == 0 else _bucket(j - i, last, farthest)
+                for i, j in pairs
+            ]
+            bias = bias + relative[index].t()
+        return bias.view(heads, length, length)
 
-def _layer_norm(model: ForeignParameters, name: str, x: Tensor) -> Tensor:
-    if name + ".weight" not in model:
-        return x
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.pow(2).mean(-1, keepdim=True)
-    return centred / (variance + 1e-5).sqrt() * model[name + ".weight"] + model[name + ".bias"]
+    def _states(self, tokens: Tensor, bias: Tensor) -> Tensor:
+        """Output of the encoder (T, C) for one sequence (T,)."""
+        before, padding = self.flags["encoder_normalize_before"], tokens.eq(_PAD)
+        x = self.parameters[_STACK + "embed_tokens.weight"][tokens]
+        x = self._norm(_STACK + "emb_layer_norm", x).masked_fill(padding.unsqueeze(1), 0.0)
+        layer = 0
+        while f"{_STACK}layers.{layer}.fc1.weight" in self.parameters:
+            name = f"{_STACK}layers.{layer}."
+            first, last = name + "self_attn_layer_norm", name + "final_layer_norm"
+            y = self._norm(first, x) if before else x
+            y = self._attention(name + "self_attn.", y, bias, padding)
+            x = x + y if before else self._norm(first, x + y)
+            y = self._norm(last, x) if before else x
+            y = self._linear(name + "fc2", self.activation(self._linear(name + "fc1", y)))
+            x = x + y if before else self._norm(last, x + y)
+            layer += 1
+        return self._norm(_STACK + "emb_out_layer_norm", x)
+
+    def _attention(self, name: str, x: Tensor, bias: Tensor, padding: Tensor) -> Tensor:
+        """Multi-head attention of one sequence (T, C) with content-free logits (H, T, T)."""
+        weight, offset = (self.parameters[f"{name}in_proj_{kind}"] for kind in ("weight", "bias"))
+        parts = (x @ weight.t() + offset).chunk(3, -1)
+        divisor = math.sqrt(self.flags["attn_scale_factor"] * x.size(1) / len(bias))
+        heads = []
+        for q, k, v, extra in zip(*(part.chunk(len(bias), -1) for part in parts), bias):
+            scores = (q @ k.t() / divisor + extra).masked_fill(padding, -math.inf)
+            heads.append(scores.softmax(-1) @ v)
+        return self._linear(name + "out_proj", torch.cat(heads, dim=1))
 
 
 def _bucket(distance: int, buckets: int, farthest: int) -> int:
@@ -216,72 +265,3 @@ def _bucket(distance: int, buckets: int, farthest: int) -> int:
         growth = math.log(steps / exact) / math.log(farthest / exact)
         steps = min(exact + int(growth * (half - exact)), half - 1)
     return steps + (half if distance > 0 else 0)
-
-
-def _tupe_bias(model: ForeignParameters, flags: Mapping[str, Any], length: int) -> Tensor:
-    """Content-free logits (H, T, T)."""
-    heads = flags["encoder_attention_heads"]
-    rows = _layer_norm(model, _STACK + "pos_ln", model[_STACK + "pos.weight"][: length + 1])
-    if _STACK + "pos_proj.weight" in model:
-        q, k = _linear(model, _STACK + "pos_proj", rows).chunk(2, dim=-1)
-    else:
-        q, k = (_linear(model, f"{_STACK}pos_{side}_linear", rows) for side in "qk")
-    size = q.size(-1) // heads
-    # rows 0 and 1, each with itself, give θ1, from [CLS], and θ2, to [CLS]
-    pairs = [(i, j) for i in range(length) for j in range(length)]
-    row = [0 if i == 0 else 1 if j == 0 else i + 1 for i, j in pairs]
-    column = [0 if i == 0 else 1 if j == 0 else j + 1 for i, j in pairs]
-    parts = [slice(head * size, (head + 1) * size) for head in range(heads)]
-    divisor = math.sqrt(flags["attn_scale_factor"] * size)
-    products = [q[:, part] @ k[:, part].t() / divisor for part in parts]
-    bias = torch.stack([of_head[row, column] for of_head in products])
-    relative = model.get(_STACK + "relative_attention_bias.weight")
-    if relative is not None:
-        last, farthest = len(relative) - 1, flags["max_rel_pos"]
-        index = [
-            last // 2 if i == 0 else last if j == 0 else _bucket(j - i, last, farthest)
-            for i, j in pairs
-        ]
-        bias = bias + relative[index].t()
-    return bias.view(heads, length, length)
-
-
-def _tupe_states(
-    model: ForeignParameters,
-    flags: Mapping[str, Any],
-    tokens: Tensor,
-    bias: Tensor,
-    activation: Activation,
-) -> Tensor:
-    """Output of the encoder (T, C) for one sequence (T,)."""
-    before, factor = flags["encoder_normalize_before"], flags["attn_scale_factor"]
-    padding = tokens.eq(_PAD)
-    x = _layer_norm(model, _STACK + "emb_layer_norm", model[_STACK + "embed_tokens.weight"][tokens])
-    x = x.masked_fill(padding.unsqueeze(1), 0.0)
-    layer = 0
-    while f"{_STACK}layers.{layer}.fc1.weight" in model:
-        name = f"{_STACK}layers.{layer}."
-        first, last = name + "self_attn_layer_norm", name + "final_layer_norm"
-        y = _layer_norm(model, first, x) if before else x
-        y = _tupe_attention(model, name, y, bias, padding, factor)
-        x = x + y if before else _layer_norm(model, first, x + y)
-        y = _layer_norm(model, last, x) if before else x
-        y = _linear(model, name + "fc2", activation(_linear(model, name + "fc1", y)))
-        x = x + y if before else _layer_norm(model, last, x + y)
-        layer += 1
-    return _layer_norm(model, _STACK + "emb_out_layer_norm", x)
-
-
-def _tupe_attention(
-    model: ForeignParameters, layer: str, x: Tensor, bias: Tensor, padding: Tensor, factor: float
-) -> Tensor:
-    """Multi-head attention of one sequence (T, C) with content-free logits (H, T, T)."""
-    name = layer + "self_attn."
-    q, k, v = (x @ model[name + "in_proj_weight"].t() + model[name + "in_proj_bias"]).chunk(3, -1)
-    size = x.size(1) // len(bias)
-    heads = []
-    for head, extra in enumerate(bias):
-        part = slice(head * size, (head + 1) * size)
-        scores = q[:, part] @ k[:, part].t() / math.sqrt(factor * size) + extra
-        heads.append(scores.masked_fill(padding, -math.inf).softmax(-1) @ v[:, part])
-    return _linear(model, name + "out_proj", torch.cat(heads, dim=1))

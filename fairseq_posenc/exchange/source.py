@@ -1,24 +1,16 @@
 """What an export reads: the settings of a checkpoint, then the model with its task."""
 
 import os
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded, load
-from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_adapted
-from fairseq_posenc.checkpoints.settings import (
-    architecture,
-    encodings_by_side,
-    saved_settings,
-    task_settings,
-)
-from fairseq_posenc.configuration.effect import has_effect
+from fairseq_posenc.checkpoints.settings import encodings_by_side, task_settings
 from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.exchange.formats import Expressible, Flag, Wanted, inexpressible
+from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.native import NativeCheckpoint, one_document
 from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.flags.values import read_overrides
-from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.kinds import (
     COPIES,
     KINDS,
@@ -26,7 +18,7 @@ from fairseq_posenc.models.kinds import (
     TRANSLATION,
     Kind,
     Settings,
-    kind_of,
+    read_trained,
 )
 
 DATA = Flag("data", "the binary data, if it is no longer where training had it", "DIR")
@@ -72,11 +64,7 @@ def source_of(wanted: Wanted, target: str, kinds: Sequence[Kind] = KINDS) -> Sou
     for flag in (DATA, *LANGUAGES):
         if wanted.get(flag.name) is not None:
             overrides[flag.name] = wanted.get(flag.name)
-    checkpoint = read_checkpoint(wanted.path, lazy=True)
-    refuse_adapted(wanted.path, checkpoint["model"])
-    settings = saved_settings(checkpoint)
-    name = architecture(settings)
-    kind = kind_of(name)
+    _, settings, name, kind = read_trained(wanted.path, lazy=True)
     if kind is None or kind not in kinds:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in kinds)
         raise UsageError(f"{wanted.path}: is a model {name}; {target} can be given {known}")
@@ -144,14 +132,3 @@ def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
         notes=source.notes,
         loaded=loaded,
     )
-
-
-def without_effect(
-    family: Family, settings: Mapping[str, Any], expressible: Expressible
-) -> Set[str]:
-    """The settings that a format cannot express, and that change nothing in the model at hand."""
-    return {
-        name
-        for name in inexpressible(family, settings, expressible)
-        if settings.get(name) is None or not has_effect(name, settings, family.dataclass)
-    }

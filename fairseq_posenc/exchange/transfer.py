@@ -4,9 +4,7 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
-
-from torch import nn
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import (
@@ -20,6 +18,7 @@ from fairseq_posenc.basics.files import (
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.adapters import ADAPTERS, Written, adapter_in
 from fairseq_posenc.exchange.formats import (
     FORMATS,
     Exporter,
@@ -33,15 +32,10 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.huggingface.card import ABOUT, write_card
 from fairseq_posenc.exchange.prepared import prepared
 from fairseq_posenc.exchange.verify import compare
-from fairseq_posenc.exchange.verify_translation import compare_translation
-from fairseq_posenc.exchange.written import ADAPTERS, Projections, Written, adapter_in
 from fairseq_posenc.models.kinds import (
     CLASSIFICATION_HEADS,
     TOKEN_HEADS,
-    TRANSLATION,
-    Kind,
     Parameters,
-    Settings,
 )
 
 HEAD = Flag(
@@ -95,10 +89,9 @@ def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:
 def _import(importer: Importer, wanted: Wanted) -> Report:
     source, out_dir = wanted.path, wanted.out
     imported = importer.read(source, wanted.get("vocab"))
-    foreign = _reference(imported.foreign, source) if wanted.verify else None
+    kind, foreign = imported.kind, imported.foreign
     with staging(out_dir) as side:
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
-        kind = imported.kind
         names = ["dict.txt", *(f"dict.{language}.txt" for language in kind.languages)]
         for name in names:  # fairseq's task finds those of its languages
             text = imported.vocabulary.text(kind.adds_mask)
@@ -112,59 +105,20 @@ def _import(importer: Importer, wanted: Wanted) -> Report:
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it
         difference = None
-        if foreign is not None:
-            difference = _difference(model, kind, imported.head, foreign, source)
+        if wanted.verify:
+            difference = compare(model, kind, imported.head, foreign, source)
         files = [os.path.join(out_dir, name) for name in _files(side)]
         flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
-    description = foreign.description if foreign else ""
+    description = foreign.description if foreign and wanted.verify else ""
     return Report(files, [*imported.notes, flags], difference, description)
 
 
-class FolderExporter(Exporter):
-    """Writes the folder of a whole model, or of an adapter."""
-
-    def takes(self) -> Tuple[Flag, ...]:
-        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
-        return (*self.flags, *(flag for each in ADAPTERS for flag in each.flags))
-
-    def whole(self, wanted: Wanted, folder: str) -> Written:
-        """Write a whole model.
-
-        Args:
-            folder: an existing empty folder.
-
-        Raises:
-            UsageError: as :meth:`export`.
-        """
-        raise NotImplementedError
-
-    def projections(self, settings: Settings) -> Optional[Projections]:
-        """Where the projections of a model with these settings are, or None if unknown."""
-        return None
-
-    def export(self, wanted: Wanted) -> Report:
-        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
-        refuse_own_source(wanted.out, wanted.path)
-        adapter = adapter_in(wanted, lambda each: each.is_checkpoint(wanted.path))
-        difference = None
-        with staging(wanted.out) as side:
-            if adapter is not None:
-                written, difference = adapter.export(wanted, self.whole, self.projections, side)
-            else:
-                written = self.whole(wanted, side)
-                if wanted.verify:
-                    difference = written.compare(written.load(written.wanted.path, {}))
-                if ABOUT in self.flags:
-                    write_card(side, written.wanted, written.notes, difference)
-            files = [os.path.join(wanted.out, name) for name in _files(side)]
-        compared = "" if difference is None else written.description
-        return Report(files, list(written.notes), difference, compared)
-
-
-class CheckpointExporter(FolderExporter):
+class CheckpointExporter(Exporter):
     """Writes folders, given a masked language model or a language model of this plug-in."""
 
     flags: Tuple[Flag, ...] = (native.VOCAB, HEAD)
+    #: the class of transformers that loads the folders, if one does; adapters need it
+    target: Any = None
 
     def write(
         self, checkpoint: native.NativeCheckpoint, head: Optional[str], folder: str
@@ -185,8 +139,39 @@ class CheckpointExporter(FolderExporter):
         """Read the model that *wanted* names."""
         return native.read_native(wanted.path, wanted.get("vocab"))
 
+    def takes(self) -> Tuple[Flag, ...]:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        return (*self.flags, *(flag for each in ADAPTERS for flag in each.flags))
+
+    def export(self, wanted: Wanted) -> Report:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        refuse_own_source(wanted.out, wanted.path)
+        adapter = adapter_in(wanted, lambda each: each.is_checkpoint(wanted.path))
+        difference = None
+        with staging(wanted.out) as side:
+            if adapter is not None:
+                written, difference = adapter.export(wanted, self.whole, self.target, side)
+            else:
+                written = self.whole(wanted, side)
+                checkpoint = written.checkpoint
+                if wanted.verify:
+                    difference = written.compare(checkpoint.load(checkpoint.path, {}))
+                if ABOUT in self.flags:
+                    found = wanted._replace(path=checkpoint.path, options=checkpoint.options)
+                    write_card(side, found, written.notes, difference)
+            files = [os.path.join(wanted.out, name) for name in _files(side)]
+        compared = written.foreign.description if written.foreign and wanted.verify else ""
+        return Report(files, list(written.notes), difference, compared)
+
     def whole(self, wanted: Wanted, folder: str) -> Written:
-        """See :class:`FolderExporter`."""
+        """Write a whole model.
+
+        Args:
+            folder: an existing empty folder.
+
+        Raises:
+            UsageError: as :meth:`export`.
+        """
         wanted, subwords, search = prepared(wanted)
         checkpoint = self.read(wanted)
         checkpoint = checkpoint._replace(
@@ -195,35 +180,10 @@ class CheckpointExporter(FolderExporter):
             options=wanted.options,
             search=search,
         )
-        head, kind = choose_head(checkpoint, wanted.get("head")), checkpoint.kind
+        head = choose_head(checkpoint, wanted.get("head"))
         exported = self.write(checkpoint, head, folder)
-        foreign = exported.foreign
-
-        def difference(model: nn.Module) -> float:
-            return _difference(model, kind, head, _reference(foreign, wanted.path), wanted.path)
-
-        return Written(
-            wanted,
-            checkpoint.load,
-            difference,
-            foreign.description if foreign else "",
-            [*exported.notes, *checkpoint.notes],
-        )
-
-
-def _difference(
-    model: nn.Module, kind: Kind, head: Optional[str], foreign: ForeignModel, source: str
-) -> float:
-    """The largest difference of the logits; arguments as for :func:`compare`."""
-    if kind is TRANSLATION:
-        return compare_translation(model, foreign, source)
-    return compare(model, kind, head, foreign, source)
-
-
-def _reference(foreign: Optional[ForeignModel], source: str) -> ForeignModel:
-    if foreign is None:
-        raise UsageError(f"{source}: --verify: nothing can run the foreign model; drop the flag")
-    return foreign
+        notes = [*exported.notes, *checkpoint.notes]
+        return Written(checkpoint, head, exported.foreign, notes)
 
 
 def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:

@@ -11,6 +11,7 @@ import os
 from argparse import Namespace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+import torch
 from fairseq import utils
 from torch import Tensor
 
@@ -33,6 +34,7 @@ _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
 _STACK = "decoder.sentence_encoder."
 _BIAS = kinds.ENCODER + "position_bias."
 _POSITIONS = _STACK + "pos.weight"
+_TOKENS, _OUTPUT = _STACK + "embed_tokens.weight", "decoder.lm_head.weight"
 _RELATIVE = _STACK + "relative_attention_bias.weight"
 
 #: Released and fairseq's names of modules with a weight and a bias.
@@ -102,7 +104,7 @@ def open_released(path: str) -> Released:
     if not isinstance(args, Namespace) or not model:
         raise UsageError(f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)")
     parameters = check_tensors(model, path)
-    if _POSITIONS not in parameters:
+    if _POSITIONS not in parameters or parameters[_POSITIONS].dim() != 2:
         raise UsageError(
             f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
         )
@@ -145,10 +147,15 @@ class TUPEImporter(Importer):
         released, vocabulary = open_released(path), read_vocabulary(path, vocab)
         reader = Reader(released.path, released.parameters, vocabulary)
         settings = _settings(released, reader)
-        reader.move_rows(_STACK + "embed_tokens.weight", kinds.EMBEDDING)
+        reader.move_rows(_TOKENS, kinds.EMBEDDING)
         reader.move_rows("decoder.lm_head.bias", kinds.LM_HEAD + "bias")
-        # a copy of the embedding, and a constant saved by an early version
-        reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
+        table = released.parameters[_TOKENS]
+        if not torch.equal(released.parameters.get(_OUTPUT, table), table):
+            raise UsageError(
+                f"{path}: {_OUTPUT} is not {_TOKENS}, though the released code has one matrix for "
+                "both"
+            )
+        reader.drop(_OUTPUT, _STACK + "rp_bucket")  # the latter is a constant of an early version
         _encoder(released, reader, settings)
         notes = [f"classification head {name}" for name in _heads(reader, settings)]
         if _rescale(released, reader.parameters, settings):

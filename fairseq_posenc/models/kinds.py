@@ -5,6 +5,7 @@ converted under the names of ``posenc_masked_lm``; :func:`renamed` and the funct
 translate between these names and those of ``posenc_lm``.
 """
 
+import dataclasses
 import re
 from argparse import Namespace
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
@@ -13,6 +14,9 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
 
 from fairseq_posenc.checkpoints.elsewhere import STACKS
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
+from fairseq_posenc.checkpoints.settings import architecture, saved_settings
+from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
 from fairseq_posenc.models.masked_lm import MASKED_LM
@@ -64,6 +68,15 @@ class Kind(NamedTuple):
     def embedding(self) -> str:
         """The name of the token embedding."""
         return self.stack + "embed_tokens.weight"
+
+    def changed(self, settings: Settings) -> Settings:
+        """The settings of a trained model that are not the defaults, without former names."""
+        return {
+            field.name: settings[field.name]
+            for field in dataclasses.fields(self.family.dataclass)
+            if field.metadata.get("role") in ROLES
+            and settings.get(field.name) not in (None, field.metadata.get("default"))
+        }
 
     def complete(self, settings: Settings) -> Settings:
         """Complete settings by their defaults, as when a model is built.
@@ -125,6 +138,28 @@ def kind_of(name: Optional[str]) -> Optional[Kind]:
     """The kind of a model of this plug-in or of fairseq, by its architecture; None for others."""
     model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
     return next((kind for kind in KINDS if model in (kind.arch, kind.stock)), None)
+
+
+class Trained(NamedTuple):
+    """A checkpoint of a whole model, before anything is built."""
+
+    checkpoint: Checkpoint
+    settings: Settings  # of the model, under their current names
+    arch: str  # the name of its architecture
+    kind: Optional[Kind]  # None for a model of another structure
+
+
+def read_trained(path: str, lazy: bool = False) -> Trained:
+    """Read the checkpoint of a whole model; *lazy* leaves its parameters on the disk.
+
+    Raises:
+        UsageError: it cannot be read, or only adapts a model.
+    """
+    checkpoint = read_checkpoint(path, lazy)
+    refuse_adapted(path, checkpoint["model"])
+    settings = saved_settings(checkpoint)
+    arch = architecture(settings)
+    return Trained(checkpoint, settings, arch, kind_of(arch))
 
 
 #: The settings with other names: masked, causal.

@@ -14,14 +14,13 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import stock_twin
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
-from fairseq_posenc.checkpoints.settings import architecture, encodings_by_side, saved_settings
+from fairseq_posenc.checkpoints.reading import Checkpoint
+from fairseq_posenc.checkpoints.settings import encodings_by_side
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
 from fairseq_posenc.encodings import parse_pattern
 from fairseq_posenc.flags.options import SIDES
-from fairseq_posenc.flags.settings import ROLES
-from fairseq_posenc.models.kinds import KINDS, Kind, Settings, kind_of
+from fairseq_posenc.models.kinds import KINDS, Kind, Settings, kind_of, read_trained
 
 logger = logging.getLogger(__name__)
 #: Settings that follow from the encoding, from the data, or from the training before.
@@ -50,14 +49,11 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
     """
     if encoding is not None:
         parse_pattern(encoding)
-    checkpoint = read_checkpoint(path, lazy=True)
-    refuse_adapted(path, checkpoint["model"])
-    settings = saved_settings(checkpoint)
-    name = architecture(settings)
+    checkpoint, settings, name, kind = read_trained(path, lazy=True)
     twin = stock_twin(checkpoint)
     if twin is not None:
         logger.warning(f"{path}: is of --arch {name}, unknown here; taken as fairseq's {twin}")
-    kind = kind_of(twin or name)
+        kind = kind_of(twin)
     if kind is None:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
         raise UsageError(f"{path}: is a model {name}; it has to be one of {known}")
@@ -84,20 +80,16 @@ def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[st
     complete: Settings = {**defaults, **given, "position_encoding": encoding}
     complete.update({f"{side}_position_encoding": None for side in SIDES})
     own, words = plug_in_flags(), []
-    for field in dataclasses.fields(family):
-        value, default = given.get(field.name), field.metadata.get("default")
-        skipped = field.name in _FOLLOWING or field.metadata.get("role") not in ROLES
-        if skipped or value is None or value == default:
+    for name, value in kind.changed(given).items():
+        if name in _FOLLOWING or (name in own and not has_effect(name, complete, family)):
             continue
-        if field.name in own and not has_effect(field.name, complete, family):
-            continue
-        if value is False and default is True:
+        if value is False and defaults[name] is True:
             raise UsageError(
-                f"{flag_of(field.name)}: was switched off under hydra, and no flag does that; "
-                f"start with fairseq-hydra-train and model.{field.name}=false"
+                f"{flag_of(name)}: was switched off under hydra, and no flag does that; start with "
+                f"fairseq-hydra-train and model.{name}=false"
             )
         if value is not False:
-            words += [flag_of(field.name)] + ([] if value is True else [str(value)])
+            words += [flag_of(name)] + ([] if value is True else [str(value)])
     return words
 
 

@@ -16,8 +16,8 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.exchange import verify
 from fairseq_posenc.exchange.ctranslate2 import stacks as ctranslate2_stacks
+from fairseq_posenc.exchange.ctranslate2 import verify
 from fairseq_posenc.exchange.ctranslate2.export import refuse_settings, write
 from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, bias_by_distance
 from fairseq_posenc.exchange.ctranslate2.stacks import specification

@@ -137,7 +137,7 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
     path = text.subword_file
     splitter = splitter_of(Subwords(text, path, path), "encoder", symbols, hides=True)
     assert bool(splitter.hidden) == (name != "symbols")
-    write_symbols(str(tmp_path), symbols, 100, TRANSLATION_MARKS, splitter)
+    write_symbols(str(tmp_path), dictionary, 100, TRANSLATION_MARKS, splitter)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.encode_special_tokens = True  # transformers' split_special_tokens
     known, same = 0, _in_sentencepiece(splitter.sentencepiece, tokenizer)
@@ -185,6 +185,15 @@ def test_what_cannot_be_carried_is_said(subwords, tmp_path):
     (tmp_path / "old").write_text("b a\n")
     given["subword_file"] = str(tmp_path / "old")
     assert "do not begin with #version: 0.2" in notes(**given)
+
+
+def test_symbols_behind_the_dictionary_are_in_the_order_of_the_merges(tmp_path):
+    """Two exports of a model are the same, byte for byte."""
+    (tmp_path / "codes").write_text("#version: 0.2\nb a</w>\nb u\nbu d</w>\n")
+    text, path = Text(subwords="subword-nmt"), str(tmp_path / "codes")
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", "ba"]
+    splitter = splitter_of(Subwords(text, path, path), "encoder", symbols, hides=True)
+    assert splitter.hidden == ("b@@", "a</w>", "u@@", "bu@@", "d</w>", "bud</w>")
 
 
 def test_damaged_models_are_refused(tmp_path, subwords):

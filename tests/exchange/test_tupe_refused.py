@@ -22,6 +22,20 @@ class TestRefused:
         path = write(tmp_path / "source", state)
         refuses([str(path), "sentence_encoder.pos.weight"], "import", "tupe", path, out)
 
+    def test_another_output_than_the_embedding(self, tmp_path, out):
+        name = "decoder.lm_head.weight"
+        path = write(tmp_path / "source", {**released(), name: torch.randn(18, 16)})
+        refuses([str(path), name, "embed_tokens"], "import", "tupe", path, out)
+
+    @pytest.mark.parametrize(
+        "name, early",
+        [("pos.weight", False), ("layers.1.self_attn.in_proj_bias", False), ("pos_proj.weight", 1)],
+    )
+    def test_a_single_number_in_place_of_a_matrix(self, tmp_path, out, name, early):
+        name = f"decoder.sentence_encoder.{name}"
+        path = write(tmp_path / "source", {**released(early=early), name: torch.tensor(1.0)})
+        refuses([str(path), name], "import", "tupe", path, out)
+
     @pytest.mark.parametrize(
         "args, words",
         [

@@ -29,6 +29,7 @@ from fairseq_posenc.exchange.ctranslate2.stacks import (
     encoder_spec,
     epsilon_of,
 )
+from fairseq_posenc.exchange.ctranslate2.verify import compare_engine, same_translations
 from fairseq_posenc.exchange.formats import (
     Exporter,
     Expressible,
@@ -45,9 +46,7 @@ from fairseq_posenc.exchange.source import (
     Source,
     load_source,
     source_of,
-    without_effect,
 )
-from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
@@ -193,12 +192,9 @@ def _check_arguments(wanted: Wanted) -> None:
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
     """Refuse what CTranslate2 cannot compute, before anything is loaded or written."""
-    family = kind.family
     known = {*_READ_FROM_THE_MODEL, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
-    expressible = Expressible(ENGINE, known, _VALUES)
-    known.update(without_effect(family, settings, expressible))
-    refuse_inexpressible(path, family, settings, expressible)
+    refuse_inexpressible(path, kind.family, settings, Expressible(ENGINE, known, _VALUES))
     cfg = Namespace(**settings)
     for side in SIDES:
         if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing

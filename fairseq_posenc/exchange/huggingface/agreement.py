@@ -14,8 +14,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
-from fairseq_posenc.models.kinds import LM_HEAD
+from fairseq_posenc.exchange.reader import LEADING, Vocabulary
 from fairseq_posenc.serving.huggingface.tokenizer import numbers_in
 
 #: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
@@ -150,25 +149,3 @@ def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bo
             "in config.json, or in the class where it is absent"
         )
     return not tied
-
-
-def move_output(folder: hf.Folder, reader: Reader, prefix: str) -> bool:
-    """Move the output weight of a model whose head is just that projection.
-
-    Args:
-        folder: the folder.
-        reader: its parameters.
-        prefix: start of the names in the encoder.
-
-    Returns:
-        whether it is apart from the token embedding.
-
-    Raises:
-        UsageError: as :func:`has_own_output`.
-    """
-    weight, tied = hf.DECODER + "weight", folder.config.flag("tie_word_embeddings", True)
-    own = has_own_output(folder, tied, (weight, prefix + hf.TOKENS))
-    if own:
-        reader.move_rows(weight, LM_HEAD + "weight")
-    reader.drop(weight)
-    return own

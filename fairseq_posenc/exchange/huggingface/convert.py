@@ -3,7 +3,6 @@
 A class is a table; see :mod:`~fairseq_posenc.exchange.huggingface.table`.
 """
 
-from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
@@ -24,24 +23,22 @@ from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.embeddings import start_of
 from fairseq_posenc.exchange.huggingface.entries import entries_of, expressible, settings_of
 from fairseq_posenc.exchange.huggingface.heads import label_entries, read_labels
-from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED, paired
+from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED
 from fairseq_posenc.exchange.huggingface.reference import reference
 from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
-from fairseq_posenc.exchange.huggingface.tensors import places, read_tensors, write_tensors
+from fairseq_posenc.exchange.huggingface.tensors import read_tensors, write_tensors
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import MASK_NOTE
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
 from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation
 from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
-from fairseq_posenc.exchange.written import Projections
 from fairseq_posenc.models.kinds import (
     CAUSAL,
     CLASSIFICATION_HEADS,
     MASKED,
     TOKEN_HEADS,
     TRANSLATION,
-    Settings,
 )
 
 _END = LEADING.index("</s>")
@@ -175,15 +172,6 @@ class ClassExporter(CheckpointExporter):
         if self.target.kind is TRANSLATION:
             return read_translation(wanted, self.target.name)
         return super().read(wanted)
-
-    def projections(self, settings: Settings) -> Optional[Projections]:
-        """See :class:`~fairseq_posenc.exchange.transfer.FolderExporter`."""
-        target = self.target
-        side = target.stacks[0].side
-        if f"{side}_layers" not in settings:  # a model of another kind
-            return None
-        ordered = partial(paired, settings=settings, side=side, pairing=target.pairing)
-        return Projections(list(places(target, Architecture(), settings)), ordered)
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""

@@ -15,7 +15,6 @@ from fairseq_posenc.exchange.huggingface.table import (
     Group,
     TransformersClass,
 )
-from fairseq_posenc.exchange.source import without_effect
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import FOLLOWING, TRANSLATION, Settings
 
@@ -74,6 +73,8 @@ def _check_heads(
     """Refuse heads that do not divide the channels, and another ``head_dim`` than follows."""
     for stack in source.stacks:
         heads, width = (f"{stack.side}_{name}" for name in ("attention_heads", "embed_dim"))
+        if heads not in settings:  # gated attention has none
+            continue
         if settings[width] % settings[heads]:
             raise UsageError(
                 f"{config.path}: {theirs[heads]} is {settings[heads]}, which does not divide "
@@ -123,9 +124,7 @@ def expressible(
         encodings = values["position_encoding"]
         values.update({f"{side}_position_encoding": (None, *encodings) for side in SIDES})
     known -= {*target.values, *built.values}
-    found = Expressible(f"{name} of transformers", {*known, *built.any}, values)
-    lost = without_effect(target.kind.family, settings, found) - set(values)
-    return found._replace(any={*found.any, *lost})
+    return Expressible(f"{name} of transformers", {*known, *built.any}, values)
 
 
 def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu") -> str:

@@ -9,25 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Collection, Dict, Mapping, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.reader import (
-    ForeignParameters,
-    Reader,
-    Vocabulary,
-)
-from fairseq_posenc.models.kinds import EMBEDDING, SEGMENTS
+from fairseq_posenc.exchange.reader import ForeignParameters
 
-#: Names of the token and the segment embedding, behind the prefix of the names in the encoder.
-TOKENS = "embeddings.word_embeddings.weight"
-SEGMENT_ROWS = "embeddings.token_type_embeddings.weight"
-#: Start of the names in the output layer.
-DECODER = "cls.predictions.decoder."
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
@@ -182,17 +172,3 @@ def _read_safetensors(path: str) -> ForeignParameters:
         return safetensors.load_file(path)
     except Exception as error:  # a damaged file can raise anything
         raise UsageError(f"{path}: cannot be read as safetensors ({error})") from error
-
-
-def output_weight(folder: Folder, prefix: str) -> Tensor:
-    """The weight of the output layer, *prefix* being that of the encoder."""
-    name = DECODER + "weight"
-    return folder.parameters[name if name in folder.parameters else prefix + TOKENS]
-
-
-def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
-    """A reader that has already moved the embeddings of tokens and segments."""
-    reader = Reader(folder.weights, folder.parameters, vocabulary)
-    reader.move_rows(prefix + TOKENS, EMBEDDING)
-    reader.move(prefix + SEGMENT_ROWS, SEGMENTS)
-    return reader

@@ -1,4 +1,4 @@
-"""RoFormer as ``transformers`` saves it, read and written, and RoFormerV2 as released, read.
+"""RoFormer as ``transformers`` saves it, read and written.
 
 Masked and causal language models and sequence and token classifiers can be imported, including
 those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  A causal RoFormer
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
-from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
     Expressible,
@@ -31,18 +30,17 @@ from fairseq_posenc.exchange.huggingface.convert import ClassExporter, ClassImpo
 from fairseq_posenc.exchange.huggingface.entries import (
     ACTIVATIONS,
     activation,
-    activation_of,
     rate,
     written,
 )
 from fairseq_posenc.exchange.huggingface.heads import classifiers, output
 from fairseq_posenc.exchange.huggingface.masked import BERT_HEADS, BERT_LAYER, ENCODERS, SIZES
-from fairseq_posenc.exchange.huggingface.tokenizers.word_pieces import WordPieceTexts
+from fairseq_posenc.exchange.huggingface.tokenizers.encoder import WordPieceTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader
 from fairseq_posenc.exchange.transfer import Exported
 from fairseq_posenc.flags.options import Layer
-from fairseq_posenc.models import kinds, presets
+from fairseq_posenc.models import kinds
 from fairseq_posenc.models.kinds import (
     CAUSAL,
     ENCODER,
@@ -139,7 +137,7 @@ _STACK = t.Stack(
         t.Joint(BASE + "embeddings_project", ("embed_project",), when=_projected),
     ),
 )
-_ENTRIES = (
+ENTRIES = (
     *SIZES,
     t.Entry("hidden_size", ("encoder_embed_dim",)),
     t.Entry("embedding_size", ("encoder_input_dim",), usual=lambda c: c.size("hidden_size")),
@@ -168,7 +166,7 @@ ROFORMER = t.TransformersClass(
     MASKED,
     stacks=(_STACK,),
     entries=(
-        *_ENTRIES,
+        *ENTRIES,
         activation("hidden_act", "activation_fn", "pooler_activation_fn"),
         t.Fixed("norm_type", "layer_norm", written=False, why="import others with roformer-v2"),
         t.Fixed("use_bias", True, written=False, why="import others with roformer-v2"),
@@ -186,26 +184,6 @@ ROFORMER = t.TransformersClass(
     texts=WordPieceTexts(),
     after_reading=_read_tables,
     before_writing=_write_tables,
-)
-ROFORMER_V2 = ROFORMER._replace(
-    architectures={"RoFormerForMaskedLM": output({})},
-    stacks=(
-        _STACK._replace(
-            joints=tuple(j for j in BERT_LAYER if j.ours[0] not in (t.NORM_1, t.NORM_2)), outside=()
-        ),
-    ),
-    entries=(
-        *_ENTRIES,
-        activation("hidden_act"),
-        t.Fixed("norm_type", "rms_norm", "layer_norm", why="import others with hf-roformer"),
-        t.Fixed("use_bias", False, True, why="import others with hf-roformer"),
-        # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
-        t.Fixed("is_decoder", False),
-        t.Fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
-    ),
-    always={**presets.ROFORMER_V2, **presets.RELEASED, **_ALWAYS},
-    biases={"": None},
-    output_biases=(),
 )
 
 
@@ -264,34 +242,9 @@ class RoFormerExporter(ClassExporter):
         return super().write(checkpoint, head, folder)
 
 
-class RoFormerV2Importer(ClassImporter):
-    """Reads a folder of RoFormerV2's masked language model.
-
-    It has no biases, norms without parameters, and only the embedding as output ("Implementation
-    and Experiments for GAU-based Model", Liu, section 4.1).  The classes of transformers ignore
-    its entries ``norm_type`` and ``use_bias``, and so cannot run it.
-    """
-
-    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
-        """The same, whose reference are the formulas of the model."""
-        entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
-        parameters = folder.parameters
-        weight = parameters.get(ROFORMER_V2.output, parameters[_STACK.embedding])
-        logits = formulas.released_logits(
-            formulas.transformer_layer, BASE, parameters, entries, formulas.tied_head(weight)
-        )
-        foreign = formulas.by_formulas(logits, imported.vocabulary.order)
-        return dataclasses.replace(imported, foreign=foreign)
-
-
 register_format(
     "hf-roformer",
     summary="a folder of transformers' RoFormer classes",
     importer=RoFormerImporter(ROFORMER),
     exporter=RoFormerExporter(ROFORMER),
-)
-register_format(
-    "roformer-v2",
-    summary="a folder of RoFormerV2's masked language model",
-    importer=RoFormerV2Importer(ROFORMER_V2),
 )

@@ -58,12 +58,12 @@ def places(target: TransformersClass, built: Architecture, settings: Settings) -
         built: what the class has on top of its stacks.
     """
     for stack in target.stacks:
-        heads, layers = (settings[f"{stack.side}_{n}"] for n in ("attention_heads", "layers"))
+        heads = settings.get(f"{stack.side}_attention_heads", 1)  # gated attention has none
         for joint in stack.outside:
             if joint.when(settings, 0):
                 ours = tuple(stack.ours + name for name in joint.ours)
                 yield Place(joint.theirs, ours, joint.layout, heads, joint.theirs, joint.ours[0])
-        for number in range(layers):
+        for number in range(settings[f"{stack.side}_layers"]):
             start, prefix = stack.layer.format(number), f"{stack.ours}layers.{number}."
             for joint in stack.joints:
                 if joint.when(settings, number):
@@ -162,8 +162,10 @@ def read_tensors(
                     reader.put(f"{mine}.{part}", x, name)
             elif _has_bias(place.part, settings):
                 for mine in place.ours:
-                    zeros = torch.zeros(len(reader.parameters[f"{mine}.weight"]))
-                    reader.put(f"{mine}.bias", zeros, name)
+                    rows = reader.parameters[f"{mine}.weight"].shape[:1]
+                    reader.put(f"{mine}.bias", torch.zeros(rows), name)
+    if built.heads:
+        _check_head(reader, list(built.modules), settings["encoder_embed_dim"])
     for stack in source.stacks:
         for mine, theirs in stack.tensors.items():
             reader.move(theirs, stack.ours + mine)
@@ -179,6 +181,27 @@ def read_tensors(
     for name in [name for name in reader.rest if name.endswith(_COMPUTED)]:
         del reader.rest[name]
     return notes
+
+
+def _check_head(reader: Reader, modules: List[str], channels: int) -> None:
+    """Refuse a head whose sizes do not fit; the other parameters are compared with a model.
+
+    Args:
+        modules: our names of its modules.
+        channels: C.
+    """
+    for module in modules:
+        weight, bias = (reader.parameters[f"{module}.{part}"] for part in _PARTS)
+        for part, fits in (
+            ("weight", weight.shape[-1:] == (channels,)),
+            ("bias", bias.shape == weight.shape[:1]),
+        ):
+            if not fits:
+                raise UsageError(
+                    f"{reader.origin[f'{module}.{part}']} has size "
+                    f"{size_of(reader.parameters[f'{module}.{part}'])}, which does not fit "
+                    f"{channels} channels and a weight of {size_of(weight)}"
+                )
 
 
 def _has_bias(part: str, settings: Settings) -> bool:

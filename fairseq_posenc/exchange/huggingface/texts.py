@@ -3,30 +3,18 @@
 Written symbols have the numbers of dict.txt.
 """
 
-import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
-    CAUSAL_MARKS,
-    Splitter,
-    write_symbols,
-)
+from fairseq_posenc.exchange.huggingface.tokenizers.symbols import CAUSAL_MARKS, write_symbols
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import (
-    DICTIONARY,
-    LEADING,
-    Vocabulary,
-    dictionary_vocabulary,
-    read_vocabulary,
-)
+from fairseq_posenc.exchange.reader import Vocabulary, dictionary_vocabulary, read_vocabulary
 from fairseq_posenc.models.kinds import PAD
 
 
@@ -87,10 +75,10 @@ class Texts:
         raise NotImplementedError
 
 
-def order_of(symbols: Sequence[str], splitter: Splitter) -> Tensor:
-    """Our number of each symbol of a tokenizer with the numbers of dict.txt, (V,)."""
-    hidden = torch.full((len(splitter.hidden),), LEADING.index("<unk>"))
-    return torch.cat((torch.arange(len(symbols)), hidden))
+def write_generation(folder: str, entries: Mapping[str, Any], hidden: Iterable[int] = ()) -> None:
+    """Write generation_config.json, by which ``generate`` never writes padding and *hidden*."""
+    content = {**entries, "suppress_tokens": [PAD, *hidden]}
+    Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
 
 
 class CausalTexts(Texts):
@@ -111,31 +99,21 @@ class CausalTexts(Texts):
         self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
     ) -> WrittenTexts:
         """See :class:`Texts`."""
-        symbols, longest = checkpoint.symbols, checkpoint.settings["max_target_positions"]
-        splitter = splitter_of(checkpoint.subwords, "decoder", symbols, hides)
-        read_dictionary(checkpoint.dictionary, adds_mask=False).save(
-            os.path.join(folder, DICTIONARY)
-        )
+        longest = checkpoint.settings["max_target_positions"]
+        dictionary = read_dictionary(checkpoint.dictionary, adds_mask=False)
+        splitter = splitter_of(checkpoint.subwords, "decoder", dictionary.symbols, hides)
+        order = write_symbols(folder, dictionary, longest, CAUSAL_MARKS, splitter)
         if splitter.sentencepiece is not None:
             Path(folder, "tokenizer.model").write_bytes(splitter.sentencepiece)
-        write_symbols(folder, symbols, longest, CAUSAL_MARKS, splitter)
-        entries = dict.fromkeys(("bos_token_id", "eos_token_id"), symbols.index("</s>"))
-        entries = {"pad_token_id": PAD, **entries}
-        order, notes = order_of(symbols, splitter), list(splitter.notes)
+        known, notes = len(dictionary), list(splitter.notes)
         if splitter.hidden:
             notes.append(
                 f"{len(splitter.hidden)} symbols of the subwords that dict.txt lacks have the "
                 "vectors of <unk>, and generation_config.json keeps them from being written"
             )
-        _write_generation(folder, entries, longest, range(len(symbols), len(order)))
-        return WrittenTexts({"decoder": order}, {"decoder": len(symbols)}, entries, notes)
-
-
-def _write_generation(folder: str, entries: Dict[str, int], longest: int, hidden: range) -> None:
-    """Write generation_config.json, by which ``generate`` writes symbols of dict.txt alone.
-
-    Args:
-        longest: the longest text, in tokens; a pipeline would go on behind it.
-    """
-    content = {**entries, "max_length": longest, "suppress_tokens": [PAD, *hidden]}
-    Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
+        end = dictionary.eos()
+        entries = {"pad_token_id": PAD, "bos_token_id": end, "eos_token_id": end}
+        # a pipeline would go on behind the longest text
+        search = {**entries, "max_length": longest}
+        write_generation(folder, search, range(known, len(order)))
+        return WrittenTexts({"decoder": order}, {"decoder": known}, entries, notes)

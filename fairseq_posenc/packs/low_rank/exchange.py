@@ -13,7 +13,8 @@ import dataclasses
 import os
 import tempfile
 from argparse import Namespace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -23,15 +24,16 @@ from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.checkpoints.reading import DIGEST, read_checkpoint
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
 from fairseq_posenc.configuration.fields import computing_fields
+from fairseq_posenc.exchange.adapters import ADAPTERS, Adapter, WritesWhole, Written
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
-from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED
-from fairseq_posenc.exchange.huggingface.tensors import Place
+from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED, paired
+from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
+from fairseq_posenc.exchange.huggingface.tensors import Place, places
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
-from fairseq_posenc.exchange.written import ADAPTERS, Adapter, Projections, Written
 from fairseq_posenc.layers.low_rank import LowRankFlags, LowRankLinear
-from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Settings, kind_of
+from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
 from fairseq_posenc.packs.low_rank.peft_folder import (
     LowRank,
     is_adapter,
@@ -48,6 +50,8 @@ PEFT_BASE = Flag(
 LORA_BASE = Flag("lora_base", "the checkpoint that matrices adapt, if it was moved", "FILE")
 _TASKS = {CAUSAL.name: "CAUSAL_LM", TRANSLATION.name: "SEQ_2_SEQ_LM"}
 _PARTS = (".lora_A", ".lora_B")
+#: Brings the rows of parameters, by our names, into the order of a class.
+Ordered = Callable[[Parameters], Parameters]
 #: Entries of config.json that can differ in a folder with more symbols or of another precision.
 _FREE = ("vocab_size", "torch_dtype")
 _MERGE = "merge them first by fairseq-posenc merge-lora, and export the whole model"
@@ -59,17 +63,14 @@ def is_adapted(path: str) -> bool:
 
 
 def export_adapter(
-    wanted: Wanted,
-    whole: Callable[[Wanted, str], Written],
-    projections_of: Callable[[Settings], Optional[Projections]],
-    folder: str,
+    wanted: Wanted, whole: WritesWhole, target: Optional[TransformersClass], folder: str
 ) -> Tuple[Written, Optional[float]]:
     """Write the matrices of an adapted model, and compare it where *wanted* says so.
 
     Args:
         wanted: the request.
         whole: writes a whole model, given a request and a folder.
-        projections_of: where a model of these settings has its projections in the foreign class.
+        target: the class of transformers that loads the folder, or None.
         folder: an existing empty folder.
 
     Returns:
@@ -86,8 +87,7 @@ def export_adapter(
                 "neither a tokenizer nor a card; drop it"
             )
     settings, base = _adapted_settings(wanted)
-    projections = projections_of(settings)
-    if projections is None:
+    if target is None or target.kind.name != settings["kind"]:
         raise UsageError(
             f"{wanted.path}: holds low-rank matrices, for which this format has no place; {_MERGE}"
         )
@@ -97,17 +97,20 @@ def export_adapter(
             f"{wanted.path}: holds low-rank matrices; export their base {base} to a folder and "
             f"give that by --peft-base, or {_MERGE}"
         )
+    modules = list(places(target, Architecture(), settings))
+    side = target.stacks[0].side
+    ordered = partial(paired, settings=settings, side=side, pairing=target.pairing)
     with tempfile.TemporaryDirectory() as copy:
         written = whole(wanted._replace(path=base), copy)
         _check_base(theirs, copy, base)
-        model = written.load(wanted.path, {"lora_base": base})
-        matrices = matrices_of(model, projections, wanted.path)
+        model = written.checkpoint.load(wanted.path, {"lora_base": base})
+        matrices = matrices_of(model, modules, ordered, wanted.path)
         entries = {
             "task_type": _TASKS.get(settings["kind"]),
             "base_model_name_or_path": theirs,
-            "fan_in_fan_out": any(place.layout is TRANSPOSED for place in projections.places),
+            "fan_in_fan_out": any(place.layout is TRANSPOSED for place in modules),
         }
-        write_adapter(folder, matrices, _modules(projections), entries)
+        write_adapter(folder, matrices, _by_end(modules), entries)
         difference = None
         if wanted.verify:
             merge(folder, theirs, copy)
@@ -178,12 +181,15 @@ def _check_base(folder: str, copy: str, base: str) -> None:
             raise UsageError(f"--peft-base {folder}: {name} is not that of the base; {advice}")
 
 
-def matrices_of(model: nn.Module, projections: Projections, path: str) -> Dict[str, LowRank]:
+def matrices_of(
+    model: nn.Module, modules: Sequence[Place], ordered: Ordered, path: str
+) -> Dict[str, LowRank]:
     """The low-rank matrices of a model by the names of modules in a class of transformers.
 
     Args:
         model: the adapted model.
-        projections: where the class has its modules.
+        modules: those of the class, and where it has ours.
+        ordered: brings the rows of parameters, by our names, into the order of the class.
         path: the checkpoint, for messages.
 
     Raises:
@@ -195,13 +201,13 @@ def matrices_of(model: nn.Module, projections: Projections, path: str) -> Dict[s
                 f"{path}: has a trained {name} beside its matrices, for which an adapter has no "
                 f"place; {_MERGE}"
             )
-    modules: Dict[str, Any] = dict(model.named_modules())
-    left = {name for name, module in modules.items() if isinstance(module, LowRankLinear)}
+    ours: Dict[str, Any] = dict(model.named_modules())
+    left = {name for name, module in ours.items() if isinstance(module, LowRankLinear)}
     found: Dict[str, LowRank] = {}
-    for place in projections.places:
+    for place in modules:
         if left & set(place.ours):
-            parts = {name: modules[name] for name in place.ours if name in modules}
-            found[place.theirs] = _joined(parts, place, projections)
+            parts = {name: ours[name] for name in place.ours if name in ours}
+            found[place.theirs] = _joined(parts, place, ordered)
             left -= set(place.ours)
     if left:
         raise UsageError(
@@ -210,7 +216,7 @@ def matrices_of(model: nn.Module, projections: Projections, path: str) -> Dict[s
     return found
 
 
-def _joined(parts: Mapping[str, Any], place: Place, projections: Projections) -> LowRank:
+def _joined(parts: Mapping[str, Any], place: Place, ordered: Ordered) -> LowRank:
     """The matrices of a joint module, given ours by name, adapted or not."""
     found: Dict[str, Any] = {n: m for n, m in parts.items() if isinstance(m, LowRankLinear)}
     a = torch.cat([module.lora_A.detach().float() for module in found.values()])
@@ -221,14 +227,14 @@ def _joined(parts: Mapping[str, Any], place: Place, projections: Projections) ->
             end = column + len(module.lora_A)
             block[:, column:end], column = module.lora_B.detach(), end
         blocks[f"{name}.weight"] = block
-    b = place.layout.join(list(projections.ordered(blocks).values()), place.heads)
+    b = place.layout.join(list(ordered(blocks).values()), place.heads)
     (scale,) = {module.scale for module in found.values()}
     return LowRank(a, b.t() if place.layout is TRANSPOSED else b, scale)
 
 
-def _modules(projections: Projections) -> Dict[str, List[str]]:
+def _by_end(modules: Sequence[Place]) -> Dict[str, List[str]]:
     """The modules of all layers in a class of transformers, by the ends of their names."""
     found: Dict[str, List[str]] = {}
-    for place in projections.places:
+    for place in modules:
         found.setdefault(place.module, []).append(place.theirs)
     return found

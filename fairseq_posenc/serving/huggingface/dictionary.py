@@ -30,22 +30,18 @@ def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source:
     used = set(special.values())
     ordinary = [number for number, symbol in enumerate(symbols) if symbol not in used]
     for number in ordinary:
-        _check(symbols[number], number, source)
+        symbol = symbols[number]
+        if symbol in RESERVED:
+            raise UsageError(
+                f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
+                "reserves; rename it"
+            )
+        if symbol.split() != [symbol]:
+            raise UsageError(
+                f"{source}: the symbol {symbol!r} (number {number}) is empty or contains white "
+                "space, at which fairseq splits text; rename it"
+            )
     return ordinary
-
-
-def _check(symbol: str, number: int, source: str) -> None:
-    """Refuse an ordinary symbol that dict.txt cannot hold."""
-    if symbol in RESERVED:
-        raise UsageError(
-            f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
-            "reserves; rename it"
-        )
-    if symbol.split() != [symbol]:
-        raise UsageError(
-            f"{source}: the symbol {symbol!r} (number {number}) is empty or contains white space, "
-            "at which fairseq splits text; rename it"
-        )
 
 
 def dictionary(folder: str) -> str:

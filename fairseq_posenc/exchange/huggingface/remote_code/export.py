@@ -20,7 +20,7 @@ from torch import nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, all_encodings
-from fairseq_posenc.encodings.base import DistanceBias, Encoding
+from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.exchange.formats import (
     Expressible,
     Wanted,
@@ -29,6 +29,7 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
+from fairseq_posenc.exchange.huggingface.entries import GATED
 from fairseq_posenc.exchange.huggingface.layouts import reordered
 from fairseq_posenc.exchange.huggingface.reference import reference
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
@@ -36,7 +37,7 @@ from fairseq_posenc.exchange.huggingface.tokenizers.translation import Translati
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import LEADING
-from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation, without_effect
+from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
@@ -55,37 +56,34 @@ _ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-#: The form and the activation of forms that have their own.
-_FORMS = {"swiglu": ("glu", "silu"), "geglu": ("glu", "gelu")}
 #: Settings of any value beside those of the encodings.
 _READ = (
-    *(f"{side}_{n}" for side in SIDES for n in ("layers", "embed_dim", "ffn_embed_dim")),
-    *(f"{side}_{n}" for side in SIDES for n in ("attention_heads", "learned_pos")),
+    *(f"{side}_{name}" for side in SIDES for name in ("layers", "embed_dim", "ffn_embed_dim")),
+    *(f"{side}_{name}" for side in SIDES for name in ("attention_heads", "kv_heads")),
+    *(f"{side}_{name}" for side in SIDES for name in ("normalize_before", "learned_pos")),
+    *(f"{side}_position_encoding" for side in SIDES),
     *("decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed"),
     *("share_all_embeddings", "merge_src_tgt_embed", "no_token_positional_embeddings"),
-    *("no_scale_embedding", "max_source_positions", "max_target_positions"),
-    *("no_bias", "layer_norm_eps", "layernorm_embedding", "no_decoder_final_norm", "kv_heads"),
-    *(f"{side}_{name}" for side in SIDES for name in ("kv_heads", "normalize_before")),
-    *("norm", "feed_forward", "activation_fn", "qk_norm", "position_encoding", "share_layers"),
-    *(f"{side}_position_encoding" for side in SIDES),
+    *("no_scale_embedding", "layernorm_embedding", "no_decoder_final_norm", "layer_norm_eps"),
+    *("no_bias", "kv_heads", "qk_norm", "position_encoding", "share_layers"),
 )
-#: Starts of the names of parameters that become tables.
-_POSITIONS = ("position_bias", "position_map", "embed_positions")
 _VALUES = {
     "norm": ("layer", "rms"),
-    "feed_forward": ("mlp", "glu", *_FORMS),
+    "feed_forward": ("mlp", "glu", *GATED),
     "activation_fn": tuple(_ACTIVATIONS),
 }
+#: Starts of the names of parameters that become tables.
+_POSITIONS = ("position_bias", "position_map", "embed_positions")
 
 
 def encodings_with_code() -> List[str]:
     """The names of encodings that the code of the folder can compute."""
-    return [name for name, entry in ENCODINGS.items() if name == "rotary" or _simple(entry)]
-
-
-def _simple(entry: Encoding) -> bool:
-    """True for tables, nothing, and biases by distance."""
-    return entry.acts.hook == "input" or issubclass(entry.acts, DistanceBias)
+    return [
+        name
+        for name, entry in ENCODINGS.items()
+        # tables, nothing, and biases by distance
+        if name == "rotary" or entry.acts.hook == "input" or issubclass(entry.acts, DistanceBias)
+    ]
 
 
 class RemoteExporter(CheckpointExporter):
@@ -119,10 +117,8 @@ class RemoteExporter(CheckpointExporter):
         texts = _TEXTS.write(checkpoint, (), True, folder)
         state: Parameters = {}
         entries = _embeddings(ours, state, texts)
-        sides = {side: _side(checkpoint, side, ours, state) for side in SIDES}
-        form = _FORMS.get(settings["feed_forward"])
-        if form is None:
-            form = (settings["feed_forward"], _ACTIVATIONS[settings["activation_fn"]])
+        sides = {f"{side}_side": _side(checkpoint, side, ours, state) for side in SIDES}
+        form = settings["feed_forward"]
         sizes = {side: len(order) for side, order in texts.orders.items()}
         config = {
             "model_type": "posenc_seq2seq",
@@ -134,14 +130,15 @@ class RemoteExporter(CheckpointExporter):
             "vocab_size": sizes["encoder"],
             "target_vocab_size": sizes["decoder"],
             "hidden_symbols": sizes["decoder"] - texts.known["decoder"],
-            **{f"{side}_side": sides[side] for side in SIDES},
+            **sides,
             **entries,
             "scale_embedding": not settings["no_scale_embedding"],
             "layernorm_embedding": bool(settings["layernorm_embedding"]),
             "norm": settings["norm"],
             "norm_epsilon": settings["layer_norm_eps"],
             "biased": not settings["no_bias"],
-            **dict(zip(("feed_forward", "activation"), form)),
+            "feed_forward": "glu" if form in GATED else form,
+            "activation": GATED.get(form) or _ACTIVATIONS[settings["activation_fn"]],
             "qk_norm": bool(settings["qk_norm"]),
             **{n: settings[n] for n in ("dropout", "attention_dropout", "activation_dropout")},
             **texts.entries,
@@ -161,9 +158,7 @@ class RemoteExporter(CheckpointExporter):
         names = encodings_with_code()
         flags = [ENCODINGS.find(name).flags for name in names]
         known = {*_READ, *(f.name for each in flags if each for f in fields_of(each))}
-        expressible = Expressible(self.name, known - {"rotary_value", *_VALUES}, _VALUES)
-        lost = without_effect(TRANSLATION.family, settings, expressible) - set(_VALUES)
-        expressible = expressible._replace(any={*expressible.any, *lost})
+        expressible = Expressible(self.name, known - {"rotary_value"}, _VALUES)
         refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
         for side in SIDES:
             flag = f"{side}_position_encoding"

@@ -1,10 +1,10 @@
 """The tokenizer that goes with an exported encoder, and the numbers of its symbols.
 
 A tokenizer of transformers stays the same, and rows of the vocabulary are put in its order.  For
-other subwords a tokenizer is written that has the numbers of dict.txt.
+other subwords a tokenizer is written that has the numbers of dict.txt.  RoFormer has a vocab.txt of
+BERT's kind, whose words and pieces transformers splits itself.
 """
 
-import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -15,7 +15,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts, order_of
+from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
     AS_TEXT,
@@ -25,31 +25,22 @@ from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
     write_symbols,
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import (
-    DICTIONARY,
-    LEADING,
-    MASK,
-    Vocabulary,
-    read_vocabulary,
-)
+from fairseq_posenc.exchange.reader import LEADING, MASK, Vocabulary, read_vocabulary
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.huggingface.control_symbols import as_text
 from fairseq_posenc.serving.huggingface.tokenizer import (
+    ROLES,
     Files,
     description,
     find_files,
     special_names,
 )
 
-#: fairseq's names of special symbols, by the entries of config.json for their numbers.
-_ROLES = {
-    "bos_token_id": "<s>",
-    "cls_token_id": "<s>",
-    "pad_token_id": "<pad>",
-    "eos_token_id": "</s>",
-    "sep_token_id": "</s>",
-}
+#: The roles of symbols whose numbers config.json has.
+_NUMBERED = ("bos_token", "cls_token", "pad_token", "eos_token", "sep_token")
+#: The first symbols of vocab.txt, in order.
+_FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SEGMENTS = "token_type_ids"
 _SETTINGS = "tokenizer_config.json"
 
@@ -84,7 +75,7 @@ class MaskedTexts(Texts):
         self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
     ) -> WrittenTexts:
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
-        subwords, symbols = checkpoint.subwords, checkpoint.symbols
+        subwords = checkpoint.subwords
         several = (checkpoint.settings["num_segments"] or 0) > 1
         inputs = [name for name in inputs if several or name != _SEGMENTS]
         content = None
@@ -95,14 +86,16 @@ class MaskedTexts(Texts):
             order = _copied(checkpoint, files, content, inputs, folder)
             notes: Tuple[str, ...] = ()
         else:
-            splitter = splitter_of(subwords, "encoder", symbols, hides)
+            dictionary = read_dictionary(checkpoint.dictionary)
+            marks = _marks(checkpoint, inputs, dict(zip(LEADING, LEADING)))
             longest = checkpoint.settings["max_positions"]
-            write_symbols(folder, symbols, longest, _marks(checkpoint, inputs), splitter)
-            read_dictionary(checkpoint.dictionary).save(os.path.join(folder, DICTIONARY))
-            order, notes = order_of(symbols, splitter), splitter.notes
+            splitter = splitter_of(subwords, "encoder", dictionary.symbols, hides)
+            order = write_symbols(folder, dictionary, longest, marks, splitter)
+            notes = splitter.notes
         numbers = {name: int(order.eq(n).nonzero()[0, 0]) for n, name in enumerate(LEADING)}
-        entries = {role: numbers[name] for role, name in _ROLES.items()}
-        return WrittenTexts({"encoder": order}, {"encoder": len(symbols)}, entries, notes)
+        entries = {f"{role}_id": numbers[ENCODER_ROLES[role]] for role in _NUMBERED}
+        known = {"encoder": len(checkpoint.symbols)}
+        return WrittenTexts({"encoder": order}, known, entries, notes)
 
 
 def padding_of(config: Config) -> int:
@@ -113,14 +106,20 @@ def padding_of(config: Config) -> int:
     return number
 
 
-def _marks(checkpoint: NativeCheckpoint, inputs: List[str]) -> Marks:
-    """The marks of training: [CLS] in front of texts, and separators between two texts."""
+def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, str]) -> Marks:
+    """The marks of training: [CLS] in front of texts, and separators between two texts.
+
+    Args:
+        checkpoint: the model.
+        inputs: what the class reads.
+        names: the tokenizer's names of fairseq's special symbols.
+    """
     fine_tuned = hasattr(checkpoint.task, "separator_token")
     separator = option(checkpoint.task, "separator_token") is not None or not fine_tuned
-    second = ":1" if _SEGMENTS in inputs else ""
-    between = "</s> </s>" if separator else "</s>"
-    pair = f"<s> $A {between} $B{second} </s>{second}"
-    return Marks(ENCODER_ROLES, "<s> $A </s>", pair, inputs)
+    begin, end, second = names["<s>"], names["</s>"], ":1" if _SEGMENTS in inputs else ""
+    between = f"{end} {end}" if separator else end
+    pair = f"{begin} $A {between} $B{second} {end}{second}"
+    return Marks(ENCODER_ROLES, f"{begin} $A {end}", pair, inputs)
 
 
 def _copied(
@@ -143,10 +142,10 @@ def _copied(
     if (content.get("post_processor") or {}).get("type") in (None, "ByteLevel"):
         # such a tokenizer puts nothing around texts
         number = {names[ours]: int(vocabulary.order[LEADING.index(ours)]) for ours in LEADING}
-        marks = _renamed(_marks(checkpoint, inputs), names)
+        marks = _marks(checkpoint, inputs, names)
         content = {**content, "post_processor": post_processor(marks, number)}
-    roles = {role: names[ours] for role, ours in ENCODER_ROLES.items() if role != "bos_token"}
-    del roles["eos_token"]
+    of_texts = ("bos_token", "eos_token")  # a tokenizer of an encoder has no need of them
+    roles = {role: names[ours] for role, ours in ENCODER_ROLES.items() if role not in of_texts}
     content = as_text(content, special_names(files, content))
     settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
     settings["model_max_length"] = checkpoint.settings["max_positions"]
@@ -155,11 +154,57 @@ def _copied(
     return order
 
 
-def _renamed(marks: Marks, names: Mapping[str, str]) -> Marks:
-    """Marks with other names of special symbols."""
+class WordPieceTexts(Texts):
+    """The text of RoFormer: special symbols come first in vocab.txt."""
 
-    def other(template: str) -> str:
-        parts = [part.partition(":") for part in template.split()]
-        return " ".join(names.get(name, name) + colon + rest for name, colon, rest in parts)
+    splits = False
 
-    return marks._replace(single=other(marks.single), pair=other(marks.pair))
+    def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        return read_vocabulary(path, file)
+
+    def write(
+        self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
+    ) -> WrittenTexts:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
+        settings = {
+            **{role: usual for _, role, usual in ROLES},
+            "tokenizer_class": "RoFormerTokenizer",
+            "split_special_tokens": True,  # the name of a special symbol in a text is text
+            "model_max_length": checkpoint.settings["max_positions"],
+            "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(_FIRST) :]),
+        }
+        Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
+        text = "".join(symbol + "\n" for symbol in symbols)
+        Path(folder, "vocab.txt").write_text(text, "utf-8")
+        note = "vocab.txt lists the dictionary; text must be tokenised as it was for training"
+        entries = {"pad_token_id": symbols.index("[PAD]")}
+        return WrittenTexts({"encoder": order}, {"encoder": len(symbols)}, entries, (note,))
+
+
+def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
+    """The usual order of a vocab.txt: five special symbols, then the rest in its order.
+
+    Args:
+        symbols: the symbols of fairseq's dictionary, in order.
+        source: its file, for the message.
+
+    Returns:
+        the symbols in the new order, and the number of each in fairseq's dictionary.
+
+    Raises:
+        UsageError: an ordinary symbol has the name of a special one.
+    """
+    ours = {usual: name for name, _, usual in ROLES}
+    for symbol in symbols:
+        if symbol in ours:
+            raise UsageError(
+                f"{source}: the ordinary symbol {symbol!r} is one that transformers reserves; "
+                "rename it"
+            )
+    number = {symbol: index for index, symbol in enumerate(symbols)}
+    first = [name for name in _FIRST if ours[name] in number]  # a language model may lack [MASK]
+    rest = [symbol for symbol in symbols if symbol not in ours.values()]
+    order = [number[symbol] for symbol in (*map(ours.__getitem__, first), *rest)]
+    return [*first, *rest], torch.tensor(order)

@@ -68,7 +68,7 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
     numbers, vocab = _Numbers(symbols), {symbol: symbols.index(symbol) for symbol in LEADING}
     for symbol in symbols[len(LEADING) :]:
         vocab.setdefault(_piece_of(symbol), numbers(symbol))
-    for piece in {piece for a, b in merges for piece in (a, b, a + b)}:
+    for piece in (piece for a, b in merges for piece in (a, b, a + b)):
         if piece not in vocab:
             vocab[piece] = numbers(piece if piece.endswith(_END_OF_WORD) else piece + _MARK)
     model = {
@@ -226,6 +226,7 @@ def _names(vocab: Any) -> List[str]:
 
 #: The function that makes a splitter of a kind of subwords, given its file and the dictionary.
 SPLITTERS: Mapping[str, Callable[[str, List[str]], Splitter]] = {
+    "none": lambda path, symbols: split_at_spaces(symbols),
     "subword-nmt": _subword_nmt,
     "sentencepiece": _sentencepiece,
     "transformers": _of_transformers,
@@ -260,11 +261,8 @@ def splitter_of(
     path = subwords.source if side == "encoder" else subwords.target
     try:
         if text.subwords not in SPLITTERS:
-            if text.subwords != "none":
-                raise Inexact(f"--subwords {text.subwords} has no counterpart there")
-            found = split_at_spaces(symbols)
-        else:
-            found = SPLITTERS[text.subwords](str(path), symbols)
+            raise Inexact(f"--subwords {text.subwords} has no counterpart there")
+        found = SPLITTERS[text.subwords](str(path), symbols)
         if found.hidden and not hides:
             raise Inexact(
                 f"the dictionary lacks {len(found.hidden)} symbols of its subwords, such as "

@@ -3,16 +3,19 @@
 A :class:`Splitter` splits the text; this module has the one for text that is split already.
 """
 
+import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
 from fairseq_posenc.basics.lines import json_text
-from fairseq_posenc.exchange.reader import LEADING, MASK
+from fairseq_posenc.exchange.reader import DICTIONARY, LEADING, MASK
 
 #: The logit of a symbol that must not be produced; half precision has it, too.
 HIDDEN = -65504.0
-
-
 #: Entries of tokenizer_config.json by which tokenizer.json is read as it is, and names of special
 #: symbols in a text are text.
 AS_TEXT = {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True}
@@ -103,22 +106,24 @@ def split_at_spaces(symbols: List[str]) -> Splitter:
 
 def write_symbols(
     path: str,
-    symbols: List[str],
+    dictionary: Dictionary,
     longest: int,
     marks: Marks,
-    splitter: Optional[Splitter] = None,
-) -> None:
-    """Write a tokenizer.
+    splitter: Splitter,
+) -> Tensor:
+    """Write a tokenizer with the numbers of dict.txt, and that file.
 
     Args:
         path: an existing folder.
-        symbols: the symbols of fairseq's dictionary, in order.
+        dictionary: the symbols.
         longest: the longest text, in tokens.
         marks: what is put around a text.
-        splitter: splits text, by default at spaces.
+        splitter: splits text.
+
+    Returns:
+        our number of each symbol of the tokenizer, (V,); hidden ones stand for ``<unk>``.
     """
-    splitter = split_at_spaces(symbols) if splitter is None else splitter
-    number = {symbol: index for index, symbol in enumerate(symbols)}
+    number = dictionary.indices
     used = [*LEADING, MASK] if MASK in marks.roles.values() else LEADING
     added = [
         {
@@ -151,6 +156,9 @@ def write_symbols(
         "clean_up_tokenization_spaces": False,
     }
     Path(path, "tokenizer_config.json").write_text(json_text(settings), "utf-8")
+    dictionary.save(os.path.join(path, DICTIONARY))
+    hidden = torch.full((len(splitter.hidden),), dictionary.unk())
+    return torch.cat((torch.arange(len(dictionary)), hidden))
 
 
 def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:
@@ -160,16 +168,11 @@ def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:
         marks: what is put around a text.
         number: the number of each symbol.
     """
-    parts = [part.partition(":")[0] for part in (marks.single + " " + marks.pair).split()]
-    around = sorted({part for part in parts if part[0] != "$"})
-    return {
-        "type": "TemplateProcessing",
-        "single": _template(marks.single),
-        "pair": _template(marks.pair),
-        "special_tokens": {
-            name: {"id": name, "ids": [number[name]], "tokens": [name]} for name in around
-        },
-    }
+    single, pair = _template(marks.single), _template(marks.pair)
+    parts = (part.get("SpecialToken") for part in single + pair)
+    around = sorted({part["id"] for part in parts if part is not None})
+    special = {name: {"id": name, "ids": [number[name]], "tokens": [name]} for name in around}
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
 
 
 def _template(text: str) -> List[Dict[str, Any]]:

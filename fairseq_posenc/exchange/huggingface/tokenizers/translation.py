@@ -1,18 +1,16 @@
 """The text of translation models: two tokenizers or one, and the search of fairseq-generate."""
 
 import os
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import json_text, read_json_object
+from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts, order_of
+from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts, write_generation
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import TRANSLATION_MARKS, write_symbols
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import (
-    DICTIONARY,
     LEADING,
     MASK,
     Vocabulary,
@@ -28,7 +26,8 @@ from fairseq_posenc.serving.translate import MAX_LENGTH
 TARGET = "target"
 #: Signs of a second vocabulary.
 _OF_TARGET = (TARGET, "target_vocab.json")
-_END = "</s>"
+#: The symbols that a class has to name in config.json, with their entries.
+_NEEDED = (("</s>", "eos_token_id"), ("<pad>", "pad_token_id"))
 
 
 class TranslationTexts(Texts):
@@ -47,7 +46,7 @@ class TranslationTexts(Texts):
         if vocabulary is None:
             symbols, source = _symbols(path, file)
             vocabulary = renumber(symbols, _special_names(symbols, config), source)
-        for ours, entry in ((_END, "eos_token_id"), ("<pad>", "pad_token_id")):
+        for ours, entry in _NEEDED:
             number = int(vocabulary.order[LEADING.index(ours)])
             if config.get(entry, number) != number:
                 raise UsageError(
@@ -64,44 +63,36 @@ class TranslationTexts(Texts):
         self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
     ) -> WrittenTexts:
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
-        dictionaries, settings = checkpoint.dictionaries, checkpoint.settings
-        symbols = {side: list(each.symbols) for side, each in dictionaries.items()}
-        splitters = {
-            side: splitter_of(checkpoint.subwords, side, symbols[side], hides) for side in SIDES
-        }
-        source, target = (splitters[side] for side in SIDES)
-        one = symbols["encoder"] == symbols["decoder"]
-        if one and source.model != target.model:
-            raise UsageError(
-                f"{checkpoint.path}: its source and its target have one dictionary and two files "
-                "of subwords, for which this format has no place; give neither --text-of nor "
-                "--subwords"
-            )
-        special = special_numbers(symbols["decoder"])
-        content = {**special, **_search(checkpoint)}
-        Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
-        longest = settings["max_source_positions"]
-        write_symbols(folder, symbols["encoder"], longest, TRANSLATION_MARKS, source)
-        dictionaries["encoder"].save(os.path.join(folder, DICTIONARY))
-        notes = list(source.notes)
-        if not one:
+        settings, (source, target) = checkpoint.settings, checkpoint.dictionaries.values()
+        longest, marks = settings["max_source_positions"], TRANSLATION_MARKS
+        first, last = (
+            splitter_of(checkpoint.subwords, side, each.symbols, hides)
+            for side, each in checkpoint.dictionaries.items()
+        )
+        orders = dict.fromkeys(SIDES, write_symbols(folder, source, longest, marks, first))
+        notes = list(first.notes)
+        if source.symbols == target.symbols:
+            if first.model != last.model:
+                raise UsageError(
+                    f"{checkpoint.path}: its source and its target have one dictionary and two "
+                    "files of subwords, for which this format has no place; give neither --text-of "
+                    "nor --subwords"
+                )
+        else:
             where, longest = os.path.join(folder, TARGET), settings["max_target_positions"]
             os.mkdir(where)
-            write_symbols(where, symbols["decoder"], longest, TRANSLATION_MARKS, target)
-            dictionaries["decoder"].save(os.path.join(where, DICTIONARY))
+            orders["decoder"] = write_symbols(where, target, longest, marks, last)
             notes.append(f"the tokenizer of the target is in the subfolder {TARGET}")
-        orders = {side: order_of(symbols[side], splitters[side]) for side in SIDES}
-        return WrittenTexts(orders, {s: len(each) for s, each in symbols.items()}, special, notes)
-
-
-def special_numbers(symbols: List[str]) -> Dict[str, Any]:
-    """The numbers of special tokens, as fairseq uses them."""
-    end = symbols.index(_END)
-    return {
-        "pad_token_id": PAD,
-        "bos_token_id": symbols.index("<s>"),
-        **dict.fromkeys(("eos_token_id", "decoder_start_token_id", "forced_eos_token_id"), end),
-    }
+        special = {
+            "pad_token_id": PAD,
+            "bos_token_id": target.bos(),
+            "eos_token_id": target.eos(),
+            "decoder_start_token_id": target.eos(),
+            "forced_eos_token_id": target.eos(),
+        }
+        write_generation(folder, {**special, **_search(checkpoint)})
+        known = {side: len(each) for side, each in checkpoint.dictionaries.items()}
+        return WrittenTexts(orders, known, special, notes)
 
 
 def _search(checkpoint: NativeCheckpoint) -> Dict[str, Any]:
@@ -113,7 +104,6 @@ def _search(checkpoint: NativeCheckpoint) -> Dict[str, Any]:
         "num_beams": checkpoint.search.beam,
         "length_penalty": checkpoint.search.lenpen,
         "early_stopping": True,
-        "suppress_tokens": [PAD],
     }
 
 
@@ -127,20 +117,24 @@ def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
 
 
 def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
-    """The names of fairseq's special symbols, by the numbers in config.json."""
+    """The names of fairseq's special symbols, by the numbers in config.json.
+
+    Raises:
+        UsageError: there is no end of a sentence, or no padding.
+    """
     found: Dict[str, str] = {}
-    for ours, entry in ((_END, "eos"), ("<pad>", "pad"), ("<s>", "bos")):
-        number = config.get(f"{entry}_token_id", None)
+    for ours, entry in (*_NEEDED, ("<s>", "bos_token_id")):
+        number = config.get(entry, None)
         if isinstance(number, int) and 0 <= number < len(symbols):
             if symbols[number] not in found.values():
                 found[ours] = symbols[number]
     for ours in ("<s>", "<unk>", MASK):
         if ours in symbols and ours not in found.values():
             found.setdefault(ours, ours)
-    for ours, entry in ((_END, "eos"), ("<pad>", "pad")):
+    for ours, entry in _NEEDED:
         if ours not in found:
             raise UsageError(
-                f"{config.path}: {entry}_token_id is {config.get(f'{entry}_token_id', None)}; it "
-                "must be the number of a symbol that no other role has"
+                f"{config.path}: {entry} is {config.get(entry, None)}; it must be the number of a "
+                "symbol that no other role has"
             )
     return found

@@ -1,54 +1,34 @@
-"""A whole model in a folder, and what is no whole model but adapts one."""
+"""What is no whole model but adapts one, in every format of folders."""
 
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, ContextManager, List, NamedTuple, Optional, Sequence, Tuple
 
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.exchange.formats import Flag, Wanted
-from fairseq_posenc.exchange.huggingface.tensors import Place
-from fairseq_posenc.models.kinds import Parameters, Settings
+from fairseq_posenc.exchange.formats import Flag, ForeignModel, Wanted
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.verify import compare
 
 
 class Written(NamedTuple):
     """A model of this plug-in that was written to a folder.
 
     Args:
-        wanted: the request, with the file of the checkpoint.
-        load: loads a checkpoint with the same dictionaries, given its file and settings to change.
-        compare: gives the largest difference between the logits of a loaded model and the logits
-            of the folder's model.
-        description: the implementation that computes the logits of the folder's model.
+        checkpoint: the model.
+        head: the name of its head, None for the language-model head.
+        foreign: what computes the logits of the folder's model, if anything can.
         notes: what the user should know.
     """
 
-    wanted: Wanted
-    load: Callable[[str, Mapping[str, Any]], nn.Module]
-    compare: Callable[[nn.Module], float]
-    description: str
-    notes: Sequence[str] = ()
+    checkpoint: NativeCheckpoint
+    head: Optional[str]
+    foreign: Optional[ForeignModel]
+    notes: Sequence[str]
 
-
-class Projections(NamedTuple):
-    """Where a class of transformers has the modules of a model.
-
-    Args:
-        places: its modules.
-        ordered: brings the rows of parameters, by our names, into the order of the class.
-    """
-
-    places: Sequence[Place]
-    ordered: Callable[[Parameters], Parameters] = dict
+    def compare(self, model: nn.Module) -> float:
+        """The largest difference between the logits of a loaded model and of the folder's."""
+        checkpoint = self.checkpoint
+        return compare(model, checkpoint.kind, self.head, self.foreign, checkpoint.path)
 
 
 #: Writes a whole model, given a request and a folder.
@@ -66,9 +46,9 @@ class Adapter(NamedTuple):
         is_checkpoint: true for the path of a checkpoint that holds nothing else.
         is_folder: true for the path of a foreign folder that holds nothing else.
         export: writes such a checkpoint to an existing empty folder, given the request, what writes
-            a whole model to a folder, where a model of some settings has its projections in the
-            foreign class, and the folder; returns what was written, and the largest difference of
-            the logits if the request asks for it.
+            a whole model, the class of transformers that loads the folder (or None), and the
+            folder; returns what was written, and the largest difference of the logits if the
+            request asks for it.
         merged: makes a temporary folder of the whole model that such a folder makes of its base.
     """
 
@@ -76,15 +56,7 @@ class Adapter(NamedTuple):
     import_flags: Tuple[Flag, ...]
     is_checkpoint: Callable[[str], bool]
     is_folder: Callable[[str], bool]
-    export: Callable[
-        [
-            Wanted,
-            Callable[[Wanted, str], Written],
-            Callable[[Settings], Optional[Projections]],
-            str,
-        ],
-        Tuple[Written, Optional[float]],
-    ]
+    export: Callable[[Wanted, WritesWhole, Any, str], Tuple[Written, Optional[float]]]
     merged: Callable[[Wanted], ContextManager[str]]
 
 

@@ -1,0 +1,205 @@
+"""RoFormerV2 and GAU-alpha as released: folders of classes that transformers lacks, read.
+
+"Implementation and Experiments for GAU-based Model", Liu, sections 4.1 and 5.1.  Both have no
+biases, norms without parameters, and only the embedding as output.  The classes of transformers
+ignore the entries ``norm_type`` and ``use_bias`` of RoFormerV2, and so cannot run it.
+
+GAU-alpha's ``softmax_plus``, ``softmax`` and ``squared_relu`` divide by √s and by the number of
+real tokens.  Models without ``attention_scale`` do not divide by √s; on import, the queries' scale
+is multiplied by it instead.  A classifier is a single projection of the first position; the
+additional dense layer of fairseq's head becomes the identity.
+"""
+
+import dataclasses
+import math
+from typing import Callable, List
+
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange import released_formulas as formulas
+from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.formats import Imported, register_format
+from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface import table as t
+from fairseq_posenc.exchange.huggingface.convert import ClassImporter
+from fairseq_posenc.exchange.huggingface.entries import activation, rate
+from fairseq_posenc.exchange.huggingface.heads import output
+from fairseq_posenc.exchange.huggingface.masked import BERT_LAYER, HIDDEN_SIZE
+from fairseq_posenc.exchange.huggingface.roformer import ENTRIES, ROFORMER
+from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.models import presets
+from fairseq_posenc.models.kinds import (
+    CLASSIFICATION_HEADS,
+    ENCODER,
+    MASKED,
+    PAD,
+    SENTENCE_HEAD,
+    Settings,
+)
+
+ROFORMER_V2 = ROFORMER._replace(
+    architectures={"RoFormerForMaskedLM": output({})},
+    stacks=(
+        ROFORMER.stacks[0]._replace(
+            joints=tuple(j for j in BERT_LAYER if j.ours[0] not in (t.NORM_1, t.NORM_2)), outside=()
+        ),
+    ),
+    entries=(
+        *ENTRIES,
+        activation("hidden_act"),
+        t.Fixed("norm_type", "rms_norm", "layer_norm", why="import others with hf-roformer"),
+        t.Fixed("use_bias", False, True, why="import others with hf-roformer"),
+        # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
+        t.Fixed("is_decoder", False),
+        t.Fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
+    ),
+    always={**presets.ROFORMER_V2, **presets.RELEASED, **ROFORMER.always},
+    biases={"": None},
+    output_biases=(),
+)
+
+_BASE = "gau_alpha."
+_HEAD = CLASSIFICATION_HEADS + SENTENCE_HEAD
+
+
+def _expansion(config: Config, known: Settings) -> Settings:
+    width, channels = config.size("intermediate_size"), known["encoder_embed_dim"]
+    if width % channels:
+        raise UsageError(
+            f"{config.path}: intermediate_size {width} is not a multiple of hidden_size "
+            f"{channels}, as --gau-expansion requires"
+        )
+    return {"gau_expansion": width // channels}
+
+
+def _read_scales(reader: Reader, settings: Settings, config: Config) -> List[str]:
+    """Move the scales of queries and keys, and make a classifier's dense layer the identity.
+
+    Raises:
+        UsageError: ``pad_token_id`` is not the vocabulary's, though the padding mask uses it.
+    """
+    number, padding = int(reader.vocabulary.order[PAD]), config.get("pad_token_id", 0)
+    if padding != number:
+        raise UsageError(
+            f"{config.path}: pad_token_id is {padding}, but the padding symbol of "
+            f"{reader.vocabulary.source} is number {number}"
+        )
+    divides = config.one_of("attention_scale", True, (True, False))
+    factors = {"q": 1.0 if divides else math.sqrt(settings["gau_key_size"]), "k": 1.0}
+    for layer in range(settings["encoder_layers"]):
+        for part, factor in factors.items():
+            theirs = f"{_BASE}encoder.layer.{layer}.gau.{part}_scaleoffset.weight"
+            ours = f"{ENCODER}layers.{layer}.self_attn.{part}_scale"
+            reader.put(ours, reader.take(theirs) * factor, theirs)
+    if f"{_HEAD}.out_proj.weight" in reader.parameters:
+        reader.put_identity(f"{_HEAD}.dense", settings["encoder_embed_dim"], "classifier")
+        settings["pooler_activation_fn"] = "linear"
+    note = "attention_scale is false: γ_q was multiplied by √s, to undo the division by √s"
+    return [] if divides else [note]
+
+
+GAU_ALPHA = t.TransformersClass(
+    "gau_alpha",
+    {
+        "GAUAlphaForMaskedLM": output({}),
+        "GAUAlphaForSequenceClassification": t.Architecture(
+            {f"{CLASSIFICATION_HEADS}{{}}.out_proj": "classifier"},
+            CLASSIFICATION_HEADS,
+            entries=(
+                t.Fixed("summary_type", "first", "last"),
+                t.Fixed("summary_use_proj", False),
+                t.Fixed("summary_activation", ""),
+            ),
+            usual=SENTENCE_HEAD,
+        ),
+    },
+    MASKED,
+    stacks=(
+        t.Stack(
+            ENCODER,
+            _BASE + "encoder.layer.{}.",
+            (
+                t.Joint("gau.i_dense", ("self_attn.in_proj",)),
+                t.Joint("gau.o_dense", ("self_attn.out_proj",)),
+            ),
+            _BASE + "embeddings.word_embeddings.weight",
+            tensors={"embed_segments.weight": _BASE + "embeddings.token_type_embeddings.weight"},
+        ),
+    ),
+    entries=(
+        t.Entry("num_hidden_layers", ("encoder_layers",)),
+        HIDDEN_SIZE,
+        t.Entry("attention_key_size", ("gau_key_size",)),
+        t.Group("intermediate_size", ("gau_expansion",), _expansion, lambda settings, path: {}),
+        t.Fixed("use_bias", False),
+        t.Entry(
+            "hidden_act", (), lambda c, key, usual: c.one_of(key, usual, (usual, "silu")), "swish"
+        ),
+        t.Fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
+        t.Entry(
+            "normalization",
+            ("gau_normaliser",),
+            lambda config, key, usual: config.one_of(key, usual, tuple(formulas.NORMALISERS)),
+            "softmax_plus",
+        ),
+        rate("layer_norm_eps", "layer_norm_eps", usual=1e-12),
+        rate("hidden_dropout_prob", "dropout", usual=0.1),
+        rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
+        rate("classifier_dropout", "pooler_dropout", usual=0.1),
+        t.Entry("max_position_embeddings", ("max_positions",), Config.length, 512),
+        t.Entry("type_vocab_size", ("num_segments",), usual=2),
+    ),
+    always={
+        **presets.GAU,
+        **presets.RELEASED,
+        "gau_divisor": "n*s",
+        "gau_length": "visible",
+        "gau_reference_length": 512,
+    },
+    output=ROFORMER.output,
+    biases={"gau.": None},
+    texts=ROFORMER.texts,
+    after_reading=_read_scales,
+)
+
+
+class ReleasedImporter(ClassImporter):
+    """Reads a folder of a class that transformers lacks, and compares it with its formulas.
+
+    Args:
+        source: the class.
+        layer: computes one of its layers.
+    """
+
+    def __init__(self, source: t.TransformersClass, layer: Callable[..., Tensor]) -> None:
+        super().__init__(source)
+        self.layer = layer
+
+    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
+        """The same, whose reference are the formulas of the model."""
+        source, parameters, classifies = self.source, folder.parameters, imported.head is not None
+        entries = {**folder.config.entries, "hidden_act": imported.settings["activation_fn"]}
+        if classifies:
+            last = formulas.first_position(
+                *(parameters[f"classifier.{x}"] for x in ("weight", "bias"))
+            )
+        else:
+            embedding = parameters[source.stacks[0].embedding]
+            last = formulas.tied_head(parameters.get(source.output, embedding))
+        prefix = f"{source.model_type}."
+        logits = formulas.released_logits(self.layer, prefix, parameters, entries, last)
+        foreign = formulas.by_formulas(logits, imported.vocabulary.order, not classifies)
+        return dataclasses.replace(imported, foreign=foreign)
+
+
+register_format(
+    "roformer-v2",
+    summary="a folder of RoFormerV2's masked language model",
+    importer=ReleasedImporter(ROFORMER_V2, formulas.transformer_layer),
+)
+register_format(
+    "gau-alpha",
+    summary="a folder of GAU-alpha's masked language model or sequence classifier",
+    importer=ReleasedImporter(GAU_ALPHA, formulas.gated_layer),
+)
