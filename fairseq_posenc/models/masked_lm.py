@@ -21,7 +21,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tuning
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, take_discriminator
+from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, leave_out_pretraining
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.configuration.resolve import (
     completed_within,
@@ -306,7 +306,7 @@ class MaskedLMModel(LowRankModel, HeadedModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt heads, and leave out the generator of an ELECTRA checkpoint."""
+        """Adapt heads, and leave out what only pre-training needs."""
         super().upgrade_state_dict_named(state_dict, name)
-        if self.encoder.lm_head is not None:  # not a discriminator itself
-            take_discriminator(state_dict, name, self.encoder.lm_head)
+        if self.encoder.lm_head is not None:  # None where another head is trained
+            leave_out_pretraining(state_dict, name, self.encoder.lm_head)
