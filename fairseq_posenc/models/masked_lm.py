@@ -1,7 +1,7 @@
 """Masked language models: fairseq's RoBERTa with any position encoding, and its presets.
 
 For ``--task masked_lm`` and ``masked_lm_pairs``, and for fine-tuning with ``--task
-sentence_prediction``, ``sentence_ranking``, ``candidate_ranking`` and ``span_prediction``.
+sentence_prediction``, ``sentence_ranking`` and what :func:`register_fine_tuning` adds.
 """
 
 import argparse
@@ -169,6 +169,12 @@ MASKED_LM: Family = Family(
     configure=complete_masked_lm,
     inherit=_inherit,
 )
+
+
+def register_fine_tuning(task: str) -> None:
+    """Let a task start from a pre-trained masked language model, whose settings it then takes."""
+    FINE_TUNING.append(task)
+    MASKED_LM.tasks += (task,)
 
 
 @MASKED_LM.register

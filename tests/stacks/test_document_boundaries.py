@@ -95,7 +95,7 @@ def test_fine_tuning_does_not_inherit_the_flag():
     assert "document_mask" not in inherited_flags(family, Namespace(**defaults_of(family)))
 
 
-@pytest.mark.parametrize("task", ["sentence_prediction", "span_prediction"])
+@pytest.mark.parametrize("task", ["sentence_prediction", "sentence_ranking"])
 def test_fine_tuning_refuses_the_flag(task):
     with pytest.raises(UsageError, match=f"{MASK}: the samples of --task {task} are not packed"):
         check_documents(Namespace(document_mask=True), Namespace(task=task), fresh=True)
