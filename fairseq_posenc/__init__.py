@@ -29,10 +29,11 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 
 def register() -> None:
     """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
-    from fairseq_posenc import models, packs  # noqa: F401 - importing registers
+    from fairseq_posenc import models  # noqa: F401 - importing registers
+    from fairseq_posenc.basics.packs import load
     from fairseq_posenc.training import amos, criterions, tasks  # noqa: F401
 
-    packs.load()
+    load("register")
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat, extensions
 
@@ -53,9 +54,7 @@ def from_pretrained(
         fairseq's hub interface in evaluation mode, as ``from_pretrained`` of the model's class
         returns it: a :class:`~fairseq.hub_utils.GeneratorHubInterface` to a translation or language
         model, a :class:`~fairseq_posenc.serving.hub.SentenceHubInterface` to a masked language
-        model or a classifier.  What answers questions is a
-        :class:`~fairseq_posenc.serving.question_answering.SpanModel` or a
-        :class:`~fairseq_posenc.serving.question_answering.ChoiceModel`.
+        model or a classifier.  A pack's task may have a class of its own.
 
     Raises:
         UsageError: it is no model folder, a piece is missing or damaged, or the device cannot be

@@ -3,7 +3,7 @@
 Repairs of fairseq, PyTorch and NumPy have a table of their own in :mod:`fairseq_posenc.compat`.
 """
 
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 from fairseq import checkpoint_utils, hub_utils, models, options
 from fairseq.dataclass import initialize
@@ -21,7 +21,7 @@ from fairseq_posenc.training import first_validation
 from fairseq_posenc.training.tasks import streams
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
-EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
+EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
     (options, "parse_args_and_arch", report.parse_in_one_line),
     (hydra_utils, "_is_env_set", report.fail_in_one_line),
     (initialize, "add_defaults", sections.checked),
@@ -38,7 +38,18 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (SequenceGenerator, "_generate", search.counting_hypotheses),
     (EnsembleModel, "forward_decoder", search.telling_hypotheses),
     (hub_utils, "from_pretrained", pretrained.read_model_folders),
-)
+]
+
+
+def register_extension(owner: Any, name: str, make: Wrapper) -> None:
+    """Add to one of fairseq's functions, from a pack; :func:`apply` replaces it.
+
+    Args:
+        owner: the module or class that holds the function, which no other extension replaces.
+        name: its name there.
+        make: takes the function and returns its replacement.
+    """
+    EXTENSIONS.append((owner, name, make))
 
 
 def apply() -> None:

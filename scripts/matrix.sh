@@ -31,7 +31,7 @@ CORE_TESTS=(
     tests/attention/test_{attention,sparse_attention}.py
     tests/encodings/test_{alibi,content,rotary,t5,tupe}.py tests/basics/test_files.py
     tests/compat/test_{commands,commands_checkpoints,data,repairs,settings}.py
-    tests/models/test_{masked_lm,electra,language_model}.py
+    tests/models/test_{masked_lm,language_model}.py tests/packs/pretraining/test_electra.py
     "tests/commands/test_translation.py::$COMMAND_TEST"
 )
 # Slow, and close to others that are run.

@@ -26,7 +26,7 @@ from fairseq_posenc.flags.settings import role_in
 logger = logging.getLogger(__name__)
 
 #: tasks that start from a pre-trained masked language model
-FINE_TUNING = ("sentence_prediction", "sentence_ranking", "span_prediction", "candidate_ranking")
+FINE_TUNING = ["sentence_prediction", "sentence_ranking"]
 #: settings of heads, which a pre-trained checkpoint need not have
 HEADS = ("pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm")
 #: the setting that a task for fine-tuning chooses for a model without such heads

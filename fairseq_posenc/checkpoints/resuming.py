@@ -40,7 +40,6 @@ _OF_CONTENT = (AssertionError, AttributeError, LookupError, TypeError, ValueErro
 
 #: settings that only say how long the sequences of training were
 _LENGTHS = ("rotary_original_length", "num_positions")
-_PRETRAINING = ("generator_size",)  # settings of modules that fine-tuning leaves out
 
 # Flags that a run cannot change: the flag, its group in fairseq's configuration, its name there,
 # and the setting that drops what depends on the flag from the checkpoint, or "".
@@ -107,7 +106,9 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     }
     if _accepts_any_length(cfg.model):
         differences = {n: both for n, both in differences.items() if n not in _LENGTHS}
-    accepted = HEADS if resumes else (*HEADS, *_PRETRAINING, BY_TASK)
+    accepted = set(HEADS)
+    if not resumes:  # fine-tuning leaves out modules of pre-training, with their settings
+        accepted |= {BY_TASK} | {name for name in differences if name not in cfg.model}
     refused = [name for name in differences if name in trained and name not in accepted]
     if refused and is_fine_tuning(cfg.task):
         listed = ", ".join(_difference(name, *differences[name]) for name in refused)

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 RELATION_HEAD = "sentence_relation"
 #: The head of its ``--span-boundary-objective``.
 SPAN_BOUNDARY_HEAD = "span_boundary_head"
-#: modules that only pre-training needs
-PRETRAINING = ("generator", "replaced_head")
+#: The flag that needs it, by the name of a module that fine-tuning leaves out; models add theirs.
+PRETRAINING: Dict[str, str] = {}
 _HEAD, _EMBEDDING = "encoder.lm_head.", "encoder.sentence_encoder.embed_tokens.weight"
 
 _FEATURES = ".feature_map."
@@ -132,22 +132,20 @@ def leave_out_head(state_dict: State, name: str, head: str, flag: str) -> None:
         logger.info("left out %s, which only %s needs", prefix[:-1], flag)
 
 
-def take_discriminator(state: State, name: str, lm_head: nn.Module) -> None:
-    """Leave the generator out of a checkpoint, in place, if it has one.
+def leave_out_pretraining(state: State, name: str, lm_head: nn.Module) -> None:
+    """Leave out of a checkpoint the modules that only pre-training needs, in place.
 
-    A discriminator has no head that predicts tokens: the model's head stays as initialised, with
-    its projection tied to the embeddings of the checkpoint.
+    What they are trained with may have no head that predicts tokens: the model's head then stays as
+    initialised, with its projection tied to the embeddings of the checkpoint.
 
     Args:
         name: prefix of the model's parameters in it, without the dot.
         lm_head: the head of the model that is loaded.
     """
     prefix = f"{name}." if name else ""
-    if not any(key.startswith(f"{prefix}{PRETRAINING[0]}.") for key in state):
-        return
-    for module in PRETRAINING:
-        leave_out_head(state, name, module, "--criterion replaced_token_detection")
-    for key, value in lm_head.state_dict().items():
+    modules = [m for m in PRETRAINING if any(key.startswith(f"{prefix}{m}.") for key in state)]
+    for module in modules:
+        leave_out_head(state, name, module, PRETRAINING[module])
+    for key, value in lm_head.state_dict().items() if modules else ():
         tied = key == "weight"
         state.setdefault(prefix + _HEAD + key, state[prefix + _EMBEDDING] if tied else value)
-    logger.info("took the discriminator of the checkpoint")

@@ -1,8 +1,9 @@
 """``fairseq-posenc COMMAND``, the same as ``python -m fairseq_posenc COMMAND``.
 
-Each module of this folder is a group of commands.  A command declares its arguments without
-importing PyTorch or fairseq, so that ``--help`` is immediate, and imports its implementation only
-when it runs.  Only the group of the command is imported.
+Each module of this folder is a group of commands, and so is the module ``commands`` of a pack.  A
+command declares its arguments without importing PyTorch or fairseq, so that ``--help`` is
+immediate, and imports its implementation only when it runs.  Only the group of the command is
+imported.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import List, Optional, Sequence, Tuple, Type
 
 from fairseq_posenc import __version__
+from fairseq_posenc.basics.packs import load
 from fairseq_posenc.basics.standard import printing
 from fairseq_posenc.cli.command import Command, CommandParser, Run, add_commands
 
@@ -21,16 +23,18 @@ GROUPS = {
     "conversion": ("import", "export"),
     "packing": ("pack",),
     "serving": ("translate", "predict"),
-    "tasks": ("reading",),
     "analysis": ("plot", "analyse"),
 }
 
 
 def commands(name: Optional[str] = None) -> List[Command]:
     """The commands in the group of the command *name*, or all commands if there is no such one."""
-    chosen = [group for group, names in GROUPS.items() if name in names] or list(GROUPS)
-    modules = [importlib.import_module(f"{__name__}.{group}") for group in chosen]
-    return [command for module in modules for command in module.COMMANDS]
+    for group, names in GROUPS.items():
+        if name in names:
+            return list(importlib.import_module(f"{__name__}.{group}").COMMANDS)
+    added = [command for module in load("commands") for command in module.COMMANDS]
+    shipped = [command for names in GROUPS.values() for command in commands(names[0])]
+    return [command for command in added if command.name == name] or shipped + added
 
 
 def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:

@@ -3,8 +3,8 @@
 import argparse
 from typing import Any, Dict, Sequence
 
-from fairseq_posenc import packs
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.packs import load
 from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.cli.command import (
     Declare,
@@ -49,7 +49,7 @@ def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) ->
     first = OneLineParser(add_help=False)
     _USER_DIR(first)
     load_plug_in(first.parse_known_args(words)[0].user_dir)
-    packs.load("exchange")
+    load("exchange")
     from fairseq_posenc.exchange.shipped import FORMATS, export_flags, import_flags
 
     flags = import_flags() if way == "import" else export_flags()

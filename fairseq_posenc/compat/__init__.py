@@ -10,7 +10,6 @@ import sys
 from typing import Any, Callable, Tuple
 
 from fairseq import checkpoint_utils, search, utils
-from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import bucket_pad_length_dataset, data_utils, indexed_dataset  # noqa: F401
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
@@ -20,7 +19,6 @@ from fairseq.models import distributed_fairseq_model
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from fairseq.trainer import Trainer
 
 from fairseq_posenc.compat import data, files, generation, libraries, processes, settings, tasks
@@ -50,8 +48,6 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (LanguageModelingTask, "eval_lm_dataloader", generation.score_every_token),
     (LanguageModelingTask, "inference_step", generation.pad_prompts_right),
     (search.DiverseBeamSearch, "step", generation.diverse_beams_by_row),
-    (SentenceRankingCriterion, "forward", tasks.leave_out_empty_choices),
-    (SentenceRankingTask, "load_dataset", tasks.check_choices),
     (TransformerEncoderLayerBase, "__init__", stock_layers_take_padding),
 )
 

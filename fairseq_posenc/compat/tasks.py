@@ -1,99 +1,12 @@
-"""Tasks of fairseq: ranking among fewer choices, and masking whole words."""
+"""Masking whole words in a task of fairseq."""
 
-import math
-import os
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Optional
 
-from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-
-
-def leave_out_empty_choices(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Leave the choices that a question does not have out of the ranking.
-
-    ``--task sentence_ranking`` has the same number of choices for all questions.  Measured: an
-    empty line in the place of a missing choice is scored like the others, and takes part in the
-    softmax and in the accuracy.  With this its score is -inf.  A choice is empty if </s> is its
-    first token, or with --init-token its second.
-    """
-
-    def wrapper(
-        criterion: SentenceRankingCriterion,
-        model: Any,
-        sample: Dict[str, Any],
-        *args: object,
-        **kwargs: object,
-    ) -> Any:
-        task = criterion.task
-        settings = getattr(task, "args", None)
-        first = int(getattr(settings, "init_token", None) is not None)
-        eos = task.source_dictionary.eos()
-        return forward(criterion, _Choices(model, first, eos), sample, *args, **kwargs)
-
-    return wrapper
-
-
-class _Choices:
-    """A model whose scores of empty choices are -inf.
-
-    Args:
-        model: the model.
-        first: the place of the first token of a choice.
-        eos: the index of </s>.
-    """
-
-    def __init__(self, model: Any, first: int, eos: int) -> None:
-        self._model, self._first, self._eos = model, first, eos
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def __call__(self, src_tokens: Tensor, **kwargs: object) -> Tuple[Tensor, Any]:
-        scores, extra = self._model(src_tokens=src_tokens, **kwargs)
-        empty = src_tokens[:, self._first].eq(self._eos)
-        return scores.masked_fill(empty[:, None], -math.inf), extra
-
-
-def check_choices(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse data with another number of choices than --num-classes, and labels that are none.
-
-    Measured: with too large a number fairseq fails with a traceback, and with too small a one it
-    never reads the last choices.
-    """
-
-    def wrapper(task: SentenceRankingTask, split: str, *args: Any, **kwargs: Any) -> Any:
-        data, given = task.args.data, task.args.num_classes
-        found = 0
-        while os.path.isfile(os.path.join(data, f"input{found + 1}", f"{split}.idx")):
-            found += 1
-        if found and found != given:
-            raise UsageError(
-                f"--num-classes {given}: the questions in {data} ({split}) have {found} choices; "
-                f"give --num-classes {found}"
-            )
-        _check_labels(os.path.join(data, "label", f"{split}.label"), given)
-        return load(task, split, *args, **kwargs)
-
-    return wrapper
-
-
-def _check_labels(path: str, choices: int) -> None:
-    if not os.path.isfile(path):
-        return
-    with open(path, encoding="utf-8") as stream:
-        for number, line in enumerate(stream, 1):
-            label = line.strip()
-            if not (label.isdecimal() and int(label) < choices):
-                raise UsageError(
-                    f"{path}: line {number}: {label!r} is none of the {choices} choices; expected "
-                    f"a number from 0 to {choices - 1}"
-                )
 
 
 def mask_whole_words() -> None:

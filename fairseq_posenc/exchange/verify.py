@@ -184,7 +184,7 @@ def _check_causal(
 def refuse_overflow(loaded: Loaded) -> None:
     """Refuse a model that computes infinity or NaN from finite weights, given ordinary tokens."""
     kind = kind_of(architecture(loaded.settings))
-    if kind is None:  # a model of another structure, such as ELECTRA's
+    if kind is None:  # a model of another structure
         return
     limits = loaded.model.max_positions()
     longest = min(limits) if isinstance(limits, tuple) else limits

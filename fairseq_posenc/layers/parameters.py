@@ -38,8 +38,7 @@ class ParameterFlags:
 
     no_bias: Optional[bool] = setting(
         False,
-        "leave the bias out of every projection but those of classification and token heads and of "
-        "ELECTRA's discriminator",
+        "leave the bias out of every projection but those of heads that classify texts or tokens",
         role="model",
     )
     init_weights: Optional[str] = setting(

@@ -1,7 +1,7 @@
 """Masked language models: fairseq's RoBERTa with any position encoding, and its presets.
 
 For ``--task masked_lm`` and ``masked_lm_pairs``, and for fine-tuning with ``--task
-sentence_prediction``, ``sentence_ranking``, ``candidate_ranking`` and ``span_prediction``.
+sentence_prediction``, ``sentence_ranking`` and what :func:`register_fine_tuning` adds.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tuning
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, take_discriminator
+from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, leave_out_pretraining
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.configuration.resolve import (
     completed_within,
@@ -171,6 +171,12 @@ MASKED_LM: Family = Family(
 )
 
 
+def register_fine_tuning(task: str) -> None:
+    """Let a task start from a pre-trained masked language model, whose settings it then takes."""
+    FINE_TUNING.append(task)
+    MASKED_LM.tasks += (task,)
+
+
 @MASKED_LM.register
 class MaskedLMModel(LowRankModel, HeadedModel):
     """RoBERTa with position encodings in its attention.
@@ -306,7 +312,7 @@ class MaskedLMModel(LowRankModel, HeadedModel):
         return x, extra
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt heads, and leave out the generator of an ELECTRA checkpoint."""
+        """Adapt heads, and leave out what only pre-training needs."""
         super().upgrade_state_dict_named(state_dict, name)
-        if self.encoder.lm_head is not None:  # not a discriminator itself
-            take_discriminator(state_dict, name, self.encoder.lm_head)
+        if self.encoder.lm_head is not None:  # None where another head is trained
+            leave_out_pretraining(state_dict, name, self.encoder.lm_head)

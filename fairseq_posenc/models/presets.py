@@ -152,13 +152,6 @@ MASKED_LM: Dict[str, Preset] = {
     "gau_masked_lm_tiny": {**GAU_TINY, **RELEASED, "encoder_embed_dim": 128, "encoder_layers": 4},
     "gau_masked_lm_base": {**GAU, **RELEASED, "encoder_embed_dim": 768, "encoder_layers": 24},
 }
-# Generator sizes as in ELECTRA Table 6: 1/4 of the discriminator, and 1/3 in the base models.
-ELECTRA: Dict[str, Preset] = {
-    "roformer_electra_tiny": {**ROTARY, **_BERT_TINY},
-    "roformer_electra_base": {**ROTARY, **_BERT_BASE, "generator_size": 1 / 3},
-    "roformer_electra_large": {**ROTARY, **_BERT_LARGE},
-    "electra_base": {"position_encoding": "learned", **_BERT_BASE, "generator_size": 1 / 3},
-}
 
 
 # --- language models

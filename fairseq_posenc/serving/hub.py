@@ -23,12 +23,12 @@ from fairseq_posenc.serving.inputs import (
     refuse_too_long,
 )
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_model_folder
+from fairseq_posenc.serving.tasks import folder_task
 
 MASK = "<mask>"
 _CLASSIFIERS = "sentence_prediction"
 #: The BPE that fairseq's RoBERTa downloads unless told otherwise.
 _DEFAULT = "gpt2"
-_READING = ("span_prediction", "sentence_ranking")
 _MASKED = ("masked_lm", "masked_lm_pairs", _CLASSIFIERS)
 
 
@@ -198,10 +198,9 @@ def _check_head(folder: ModelFolder, model: Any) -> None:
 def load_folder(path: str, device: Union[str, torch.device]) -> Any:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
     folder = read_model_folder(path, SHOWN)
-    if folder.task in _READING:
-        from fairseq_posenc.serving.question_answering import MODELS
-
-        return MODELS[folder.task](folder, checked_device(device))
+    model = folder_task(folder.task).model
+    if model is not None:
+        return model(folder, checked_device(device))
     return loaded_folder(folder, device)
 
 

@@ -36,9 +36,8 @@ from fairseq_posenc.serving.model_folder import (
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subword_check import check_subwords
 from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
+from fairseq_posenc.serving.tasks import folder_task
 from fairseq_posenc.serving.translate import Hardware
-from fairseq_posenc.training.reading.data import SETTINGS as READING
-from fairseq_posenc.training.tasks import span_prediction
 
 #: How many texts of the data are compared with the subwords, and how many symbols of each.
 _TEXTS, _LONGEST = 300, 300
@@ -102,8 +101,8 @@ def pack(
             )
         folder = ModelFolder(side, task, text, wanted.search, head)
         _copy_dictionaries(wanted.data, folder)
-        if task == span_prediction.TASK:
-            _copy(os.path.join(wanted.data, READING), folder.file(READING), "--data")
+        for file in folder_task(task).files:
+            _copy(os.path.join(wanted.data, file), folder.file(file), "--data")
         if wanted.subword_file is not None:
             _copy_subwords(wanted.subword_file, folder)
         if wanted.target_subword_file is not None:

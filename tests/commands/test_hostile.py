@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -108,9 +107,7 @@ def places(toy, trained, corpus, trained_lm, once):
     }
 
 
-@pytest.mark.parametrize(
-    "start, flags, outcome", rows_of(Path(__file__).with_name("hostile_commands.txt"))
-)
+@pytest.mark.parametrize("start, flags, outcome", rows_of("hostile_commands.txt"))
 def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
     if any(there and word in flags + outcome for word, there in ELSEWHERE.items()):
         pytest.skip("this machine has what others lack")

@@ -7,7 +7,6 @@ some stands ``build``: those are refused when the model is built, others when th
 import re
 import shlex
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 from fairseq import models
@@ -18,15 +17,14 @@ from support.lists import rows_of
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models import family_of
 
-CASES = rows_of(Path(__file__).with_name("refusals.txt"))
+CASES = rows_of("refusals.txt")
 TEXT = ["--tokens-per-sample", "64"]
-#: By family, its usual task, and flags of its general architecture, before those of a line.
+#: By the usual task of a family, flags of its general architecture, before those of a line.
 USUAL = {
-    "posenc_transformer": ("translation", TINY),
-    "multilingual_posenc_transformer": ("multilingual_translation", TINY),
-    "posenc_lm": ("language_modeling", [*shape(2, 32, 48, 4, "decoder"), *TEXT]),
-    "posenc_masked_lm": ("masked_lm", ["--encoder-embed-dim", "48", *TEXT]),
-    "posenc_electra": ("masked_lm", [*shape(2, 32, 64, 4, "encoder"), *TEXT]),
+    "translation": TINY,
+    "multilingual_translation": TINY,
+    "language_modeling": [*shape(2, 32, 48, 4, "decoder"), *TEXT],
+    "masked_lm": ["--encoder-embed-dim", "48", *TEXT],
 }
 
 
@@ -34,7 +32,7 @@ USUAL = {
 def test_what_cannot_work_is_refused_by_name(words, pattern):
     arch, *flags = (word for word in shlex.split(words) if word != "build")
     family = family_of(arch)
-    task, sizes = USUAL[family.model]
+    task, sizes = family.tasks[0], USUAL[family.tasks[0]]
     task = flags[flags.index("--task") + 1] if "--task" in flags else task
     flags = [*own_criterion(family), *(sizes if arch == family.model else []), *flags]
     settings = Namespace(_name=task, tokens_per_sample=64)

@@ -27,12 +27,14 @@ from fairseq.tasks import TASK_REGISTRY
 utils.import_user_module(argparse.Namespace(user_dir=os.path.join(sys.argv[1], "fairseq_posenc")))
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 from support.helpers import TINY, TranslationTask
-from fairseq_posenc import packs
 from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.basics.packs import load
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models import FAMILIES
-packs.load("exchange")
+load("exchange")
+from fairseq_posenc.cli import get_parser
 from fairseq_posenc.exchange.shipped import FORMATS, export_flags
+get_parser()
 for flags in ([], ["--position-encoding", "rotary"], ["--attention", "favor"]):
     words = ["data", "--task", "translation", "--arch", "posenc_transformer", *TINY, *flags]
     model = build_model(options.parse_args_and_arch(options.get_training_parser(), words),

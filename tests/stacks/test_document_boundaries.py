@@ -10,14 +10,13 @@ import torch
 from fairseq.tasks import FairseqTask
 from support.causal_language_models import tiny as language_model
 from support.helpers import PAD, VOCABULARY
-from support.masked_language_models import SMALL, build, masked_batch
+from support.masked_language_models import masked_batch
 from support.packed_samples import EOS, MASK, documents, masked_model, packed
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import inherited_flags
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.layers import transformer
-from fairseq_posenc.models import electra
 from fairseq_posenc.models.documents import check_documents
 from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.stacks.documents import Documents, group_sizes
@@ -62,21 +61,6 @@ def test_masks_and_random_tokens_change_no_document():
     assert starts.nonzero().tolist() == [list(each) for each in expected]
 
 
-@torch.no_grad()
-def test_separators_that_a_generator_writes_end_no_document(monkeypatch):
-    """ELECTRA's discriminator has the documents of the original tokens."""
-    flags = ["--position-encoding", "rotary", *SMALL, "--generator-size", "0.5", MASK]
-    model, tokens = build("posenc_electra", *flags), packed(VOCABULARY.bos())
-    monkeypatch.setattr(electra, "sample_tokens", lambda *a, **k: torch.tensor([EOS]))
-    asked = torch.zeros_like(tokens, dtype=torch.bool)
-    asked[0, 2] = True  # in the first document, of six tokens
-    before = model(tokens, masked_tokens=asked)[1]["replaced"][0]
-    tokens[0, 4] = 9
-    after = model(tokens, masked_tokens=asked)[1]["replaced"][0]
-    changed = before.ne(after)
-    assert changed[:6].all() and not changed[6:].any()
-
-
 def test_group_sizes_cost_the_least_of_all_divisions():
     draw = np.random.default_rng(1)
     for _ in range(40):
@@ -111,7 +95,7 @@ def test_fine_tuning_does_not_inherit_the_flag():
     assert "document_mask" not in inherited_flags(family, Namespace(**defaults_of(family)))
 
 
-@pytest.mark.parametrize("task", ["sentence_prediction", "span_prediction"])
+@pytest.mark.parametrize("task", ["sentence_prediction", "sentence_ranking"])
 def test_fine_tuning_refuses_the_flag(task):
     with pytest.raises(UsageError, match=f"{MASK}: the samples of --task {task} are not packed"):
         check_documents(Namespace(document_mask=True), Namespace(task=task), fresh=True)

@@ -190,16 +190,6 @@ def test_classifiers_of_texts_do_without_the_decoder():
     assert model(padded(), classification_head_name="token")[0].shape == (3, 14, 4) and seen
 
 
-@torch.no_grad()
-def test_generator_and_discriminator_may_be_funnels():
-    model = build("roformer_electra_tiny", "--funnel-stages", "1,1", "--funnel-decoder-layers", "1")
-    encoders = (model.encoder.sentence_encoder, model.generator.sentence_encoder)
-    assert [encoder.stages for encoder in encoders] == [[1, 1]] * 2
-    tokens = padded()
-    logits, extra = model(tokens, masked_tokens=tokens.eq(tokens[0, 1]))
-    assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()
-
-
 def halves(weight):
     """Columns (…, C) for sines and cosines in turn, of those for all sines before all cosines."""
     return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)

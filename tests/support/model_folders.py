@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Dict, Sequence
 
 import torch
 from fairseq import models, tasks
@@ -12,7 +12,6 @@ from support.commands import posenc, shape
 from support.helpers import TINY, parse
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
-from fairseq_posenc.training.reading.data import Settings, write_settings
 
 WORDS = ["the", "cat", "sleeps", "do@@", "g", "barks", "."]
 MERGES = ["d o", "t h", "th e</w>", "c a", "ca t</w>", "e p", "s l", "sl e", "sle ep"]
@@ -71,15 +70,14 @@ TASKS = {
     "masked_lm": ("posenc_masked_lm", *ENCODER, *LENGTH),
     "language_modeling": ("posenc_lm", *DECODER, *LENGTH),
     "sentence_prediction": ("posenc_masked_lm", *ENCODER, *PREDICTION, "--num-classes", "3"),
-    "span_prediction": (
-        *("posenc_masked_lm", *ENCODER, "--criterion", "span_prediction"),
-        *("--max-positions", "16", "--stride", "4", "--no-shuffle", "--answerability", "span"),
-    ),
     "sentence_ranking": (
         *("posenc_masked_lm", *ENCODER, "--criterion", "sentence_ranking", "--num-classes", "2"),
         *("--init-token", "0", "--max-positions", "16"),
     ),
 }
+
+#: By task, the content of other files of its data; tests of a pack add theirs, like its tasks.
+FILES: Dict[str, Dict[str, str]] = {}
 
 
 def write_task_model(
@@ -110,8 +108,8 @@ def write_task_model(
     for part, words in parts.items():
         (folder / "data" / part).mkdir(parents=True)
         dictionary(words).save(str(folder / "data" / part / "dict.txt"))
-    if task == "span_prediction":
-        write_settings(str(folder / "data"), Settings("squad", True))
+    for name, content in FILES.get(task, {}).items():
+        (folder / "data" / name).write_text(content)
     torch.manual_seed(5)
     write_state(folder, cfg, tasks.setup_task(cfg.task).build_model(cfg.model))
     return folder

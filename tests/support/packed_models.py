@@ -19,9 +19,6 @@ MODELS = {
     "pairs": ("sentence_prediction", PAIRS),
     "roberta": ("sentence_prediction", {**PAIRS, "separator_token": 2}),
     "bare": ("sentence_prediction", {**PAIRS, "init_token": None}),
-    "spans": ("span_prediction", {}),
-    "choices": ("sentence_ranking", {}),
-    "separated": ("sentence_ranking", {"separator_token": 2, "max_option_length": 3}),
     "value": ("sentence_prediction", {"num_classes": 1, "regression_target": True}),
 }
 

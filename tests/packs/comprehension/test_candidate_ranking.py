@@ -11,7 +11,7 @@ from support.helpers import PAD, VOCABULARY
 from support.masked_language_models import tiny
 from support.recipes import recipe_module, write
 
-from fairseq_posenc.training.tasks.candidate_ranking import CandidateDataset
+from fairseq_posenc.packs.comprehension.candidate_ranking import CandidateDataset
 
 pronouns = recipe_module("glue", "pronouns")
 BOS, EOS = VOCABULARY.bos(), VOCABULARY.eos()

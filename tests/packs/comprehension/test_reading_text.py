@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.training.answering import _result
-from fairseq_posenc.training.reading.alignment import covering, token_offsets
-from fairseq_posenc.training.reading.questions import read_questions
-from fairseq_posenc.training.reading.scores import (
+from fairseq_posenc.packs.comprehension.alignment import covering, token_offsets
+from fairseq_posenc.packs.comprehension.answering import _result
+from fairseq_posenc.packs.comprehension.questions import read_questions
+from fairseq_posenc.packs.comprehension.scores import (
     RULES,
     best_threshold,
     check_values,
     scored,
     scores,
 )
-from fairseq_posenc.training.reading.spans import Answer, Answered, Candidate, answered
-from fairseq_posenc.training.tasks.span_windows import windows
+from fairseq_posenc.packs.comprehension.span_windows import windows
+from fairseq_posenc.packs.comprehension.spans import Answer, Answered, Candidate, answered
 
 TEXT = "Über «Zürich»: 3,5 % mehr — sagt Dr. O'Neil… und 東京タワーは333m! \u00a0Ende\n"
 

@@ -15,10 +15,10 @@ from support.helpers import VOCABULARY
 from support.masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.training.reading.data import Passage, Record, Split, write_split
-from fairseq_posenc.training.reading.questions import Question, Reading
-from fairseq_posenc.training.reading.spans import best_spans, span_loss
-from fairseq_posenc.training.tasks.span_windows import Layout, SpanWindows
+from fairseq_posenc.packs.comprehension.data import Passage, Record, Split, write_split
+from fairseq_posenc.packs.comprehension.questions import Question, Reading
+from fairseq_posenc.packs.comprehension.span_windows import Layout, SpanWindows
+from fairseq_posenc.packs.comprehension.spans import best_spans, span_loss
 
 PASSAGE = torch.tensor([[3, 9], [4, 6]])
 SHAPE = [

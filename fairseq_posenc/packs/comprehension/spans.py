@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.training.reading.alignment import Span
+from fairseq_posenc.packs.comprehension.alignment import Span
 
 #: Ways to tell that a question has no answer: none, as each has one; the span [CLS]; a classifier.
 ANSWERABILITY = ("none", "span", "classifier")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.settings import check_settings
+from fairseq_posenc.packs.pretraining.electra import CRITERION
 from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
 
 
@@ -30,7 +31,7 @@ class ReplacedTokenDetectionConfig(FairseqDataclass):
     )
 
 
-@register_criterion("replaced_token_detection", dataclass=ReplacedTokenDetectionConfig)
+@register_criterion(CRITERION, dataclass=ReplacedTokenDetectionConfig)
 class ReplacedTokenDetectionCriterion(SummingCriterion):
     """Masked-LM loss of the generator plus lambda times the discriminator's (ELECTRA section 2).
 
@@ -54,7 +55,7 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
         """Compute the loss of a batch.
 
         Args:
-            model: an :class:`~fairseq_posenc.models.electra.ElectraModel`.
+            model: an :class:`~fairseq_posenc.packs.pretraining.electra.ElectraModel`.
             sample: a batch of B sequences; ``target`` (B, T) is padding except at masked tokens.
 
         Returns:
@@ -68,8 +69,8 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
         logits, extra = model(**sample["net_input"], masked_tokens=masked)
         if "replaced" not in (extra or {}):
             raise UsageError(
-                "--criterion replaced_token_detection: needs a model with a generator, for example "
-                "--arch roformer_electra_base"
+                f"--criterion {CRITERION}: needs a model with a generator, for example --arch "
+                "roformer_electra_base"
             )
         generator = F.cross_entropy(logits.float(), target[masked], reduction="sum")
         replaced = extra["tokens"].ne(torch.where(masked, target, given))

@@ -1,6 +1,6 @@
 """Models of model folders that answer questions: by a span of a passage, or by a choice."""
 
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 import torch
 from fairseq.data import data_utils
@@ -8,6 +8,10 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.packs.comprehension.alignment import surface_reader, token_offsets
+from fairseq_posenc.packs.comprehension.answering import candidates_of
+from fairseq_posenc.packs.comprehension.data import Passage, Record, Split
+from fairseq_posenc.packs.comprehension.spans import Answer
 from fairseq_posenc.serving.inputs import (
     BATCH,
     batches_by_tokens,
@@ -18,10 +22,6 @@ from fairseq_posenc.serving.inputs import (
 )
 from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.preparation import Preparation
-from fairseq_posenc.training.answering import candidates_of
-from fairseq_posenc.training.reading.alignment import surface_reader, token_offsets
-from fairseq_posenc.training.reading.data import Passage, Record, Split
-from fairseq_posenc.training.reading.spans import Answer
 
 _WINDOWS = 32  # in a batch
 
@@ -168,10 +168,3 @@ class ChoiceModel(FolderModel):
         before = torch.cat((torch.tensor(start).long(), numbers_of(self._dictionary, tokens, True)))
         between = torch.tensor(separator).long()
         return torch.cat((before[: self._longest_choice], between, behind))
-
-
-#: The models by their tasks.
-MODELS: Dict[str, Callable[[ModelFolder, str], FolderModel]] = {
-    "span_prediction": SpanModel,
-    "sentence_ranking": ChoiceModel,
-}

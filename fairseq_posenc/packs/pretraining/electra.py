@@ -8,25 +8,36 @@ replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posen
 import copy
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.utils import get_activation_fn
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.warm_start import PRETRAINING
 from fairseq_posenc.configuration.fields import Field, declared_fields
 from fairseq_posenc.configuration.stacks import masked_lm_stacks
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.parameters import initialise
-from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
+from fairseq_posenc.models.presets import MASKED_LM
 from fairseq_posenc.models.roberta import MaskedLMEncoder
 
-MODEL = "posenc_electra"
+MODEL, CRITERION = "posenc_electra", "replaced_token_detection"
+PRETRAINING.update(dict.fromkeys(("generator", "replaced_head"), f"--criterion {CRITERION}"))
+
+# Generator sizes as in Table 6: 1/4 of the discriminator, and 1/3 in the base models.
+_THIRD = {"generator_size": 1 / 3}
+PRESETS: Dict[str, Preset] = {
+    "roformer_electra_tiny": MASKED_LM["roformer_masked_lm_tiny"],
+    "roformer_electra_base": {**MASKED_LM["roformer_masked_lm_base"], **_THIRD},
+    "roformer_electra_large": MASKED_LM["roformer_masked_lm_large"],
+    "electra_base": {**MASKED_LM["bert_a_masked_lm_base"], **_THIRD},
+}
 
 
 @dataclass
@@ -67,10 +78,10 @@ ELECTRA: Family = Family(
     example="roformer_electra_base",
     tasks=("masked_lm",),
     own_fields=_own_fields,
-    presets=presets.ELECTRA,
+    presets=PRESETS,
     stacks=masked_lm_stacks,
     configure=_complete,
-    criterion="replaced_token_detection",
+    criterion=CRITERION,
 )
 
 

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded, load
-from fairseq_posenc.training.reading.scores import RULES, Threshold, scores
-from fairseq_posenc.training.reading.spans import no_answer_probability
-from fairseq_posenc.training.tasks.span_prediction import TASK
-from fairseq_posenc.training.tasks.span_windows import SpanWindows
+from fairseq_posenc.packs.comprehension.scores import RULES, Threshold, scores
+from fairseq_posenc.packs.comprehension.span_prediction import TASK
+from fairseq_posenc.packs.comprehension.span_windows import SpanWindows
+from fairseq_posenc.packs.comprehension.spans import no_answer_probability
 
 
 class Result(NamedTuple):

@@ -11,7 +11,7 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.training.reading.data import Split
+from fairseq_posenc.packs.comprehension.data import Split
 
 
 class Window(NamedTuple):

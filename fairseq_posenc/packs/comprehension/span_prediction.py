@@ -26,10 +26,16 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import check_settings
-from fairseq_posenc.training.criterions.logs import Rows, SummingCriterion, rows_of_all_workers
-from fairseq_posenc.training.reading.data import Passage, Record, Split, read_settings, read_split
-from fairseq_posenc.training.reading.scores import RULES, scores
-from fairseq_posenc.training.reading.spans import (
+from fairseq_posenc.packs.comprehension.data import (
+    Passage,
+    Record,
+    Split,
+    read_settings,
+    read_split,
+)
+from fairseq_posenc.packs.comprehension.scores import RULES, scores
+from fairseq_posenc.packs.comprehension.span_windows import Layout, SpanWindows
+from fairseq_posenc.packs.comprehension.spans import (
     ANSWERABILITY,
     Answered,
     Candidate,
@@ -37,7 +43,7 @@ from fairseq_posenc.training.reading.spans import (
     best_spans,
     span_loss,
 )
-from fairseq_posenc.training.tasks.span_windows import Layout, SpanWindows
+from fairseq_posenc.training.criterions.logs import Rows, SummingCriterion, rows_of_all_workers
 
 logger = logging.getLogger(__name__)
 
@@ -246,7 +252,7 @@ class SpanPredictionTask(MaskedLMTask):
 class SpanPredictionCriterion(SummingCriterion):
     """Cross entropy of the first and the last token of the answer.
 
-    See :func:`fairseq_posenc.training.reading.spans.span_loss`.
+    See :func:`fairseq_posenc.packs.comprehension.spans.span_loss`.
 
     Raises:
         UsageError: the task is another.

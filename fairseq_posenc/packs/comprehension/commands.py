@@ -20,7 +20,7 @@ from fairseq_posenc.cli.command import (
     user_dir,
 )
 from fairseq_posenc.cli.prepared_text import prepared_text, text_from
-from fairseq_posenc.training.reading.scores import RULES
+from fairseq_posenc.packs.comprehension.scores import RULES
 
 _DATA = place("DATA", "a folder that `reading prepare` wrote")
 _RULES = argument(
@@ -60,7 +60,7 @@ def prepare(args: argparse.Namespace) -> None:
         raise UsageError("reading prepare: give --train, --valid or --test")
     text = text_from(args)
     refuse_existing(args.out_dir)
-    from fairseq_posenc.training.reading.questions import read_questions
+    from fairseq_posenc.packs.comprehension.questions import read_questions
 
     # a place is needed to train on an answer, not to score one
     misplaced = dict.fromkeys(names, "keep")
@@ -70,9 +70,9 @@ def prepare(args: argparse.Namespace) -> None:
     }
     load_plug_in()
     from fairseq_posenc.checkpoints.loader import read_dictionary
+    from fairseq_posenc.packs.comprehension.alignment import surface_reader
+    from fairseq_posenc.packs.comprehension.data import Settings, write_settings, write_split
     from fairseq_posenc.serving.preparation import Preparation
-    from fairseq_posenc.training.reading.alignment import surface_reader
-    from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
 
     if not os.path.isfile(args.dict):
         raise UsageError(f"--dict {args.dict}: no such file; give that of the pre-training")
@@ -116,7 +116,7 @@ def windows(args: argparse.Namespace) -> None:
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
     from fairseq_posenc.flags.usage import OneLineParser
-    from fairseq_posenc.training.tasks.span_prediction import (
+    from fairseq_posenc.packs.comprehension.span_prediction import (
         SpanPredictionConfig,
         SpanPredictionTask,
     )
@@ -178,7 +178,7 @@ def answer(args: argparse.Namespace) -> None:
     refuse_existing(args.output)
     at_least(args, batch_size=1)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.training.answering import answer_questions
+    from fairseq_posenc.packs.comprehension.answering import answer_questions
 
     given = {name: getattr(args, name) for name in (*_ANSWER, "no_answer_threshold")}
     overrides = {name: value for name, value in given.items() if value is not None}
@@ -219,8 +219,8 @@ def score(args: argparse.Namespace) -> None:
     prediction counts as answered wrongly.
     """
     from fairseq_posenc.basics.lines import read_json_object
-    from fairseq_posenc.training.reading.questions import read_questions
-    from fairseq_posenc.training.reading.scores import check_values, scores
+    from fairseq_posenc.packs.comprehension.questions import read_questions
+    from fairseq_posenc.packs.comprehension.scores import check_values, scores
 
     answers = read_questions(args.questions, misplaced="keep").answers
     predictions = read_json_object(args.predictions, args.predictions, "give a file of predictions")

@@ -23,9 +23,9 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_json_object, write_text
 from fairseq_posenc.basics.records import field
-from fairseq_posenc.training.reading.alignment import Span, covering, token_offsets
-from fairseq_posenc.training.reading.questions import Question, Reading
-from fairseq_posenc.training.reading.scores import RULES
+from fairseq_posenc.packs.comprehension.alignment import Span, covering, token_offsets
+from fairseq_posenc.packs.comprehension.questions import Question, Reading
+from fairseq_posenc.packs.comprehension.scores import RULES
 
 SETTINGS = "reading.json"
 _PREPARE = "give a folder that `fairseq-posenc reading prepare` wrote"

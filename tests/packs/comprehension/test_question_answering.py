@@ -1,16 +1,30 @@
 """``from_pretrained`` of models that answer questions by a span of a passage, or by a choice."""
 
+import json
+
 import pytest
 import torch
 from fairseq.data import Dictionary
-from support.packed_models import numbers
+from support.model_folders import ENCODER, FILES, TASKS
+from support.packed_models import MODELS, numbers
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.training.answering import answer_questions
-from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
-from fairseq_posenc.training.reading.questions import Question, Reading
+from fairseq_posenc.packs.comprehension.answering import answer_questions
+from fairseq_posenc.packs.comprehension.data import SETTINGS, Settings, write_settings, write_split
+from fairseq_posenc.packs.comprehension.questions import Question, Reading
 
 pytest_plugins = ["support.packed_models"]
+
+TASKS["span_prediction"] = (
+    *("posenc_masked_lm", *ENCODER, "--criterion", "span_prediction"),
+    *("--max-positions", "16", "--stride", "4", "--no-shuffle", "--answerability", "span"),
+)
+FILES["span_prediction"] = {SETTINGS: json.dumps(Settings("squad", True)._asdict())}
+MODELS.update(
+    spans=("span_prediction", {}),
+    choices=("sentence_ranking", {}),
+    separated=("sentence_ranking", {"separator_token": 2, "max_option_length": 3}),
+)
 
 LONG = "the cat sleeps . " * 6
 QUESTIONS = [("cat", "the cat sleeps ."), ("g barks", LONG), ("the dog", "a dog barks")]

@@ -1,0 +1,1 @@
+"""Reading comprehension: questions on passages, answered by a span or a choice."""

@@ -1,0 +1,1 @@
+"""Ways of pre-training beside masked tokens: replaced-token detection."""

@@ -1,1 +1,0 @@
-"""Reading comprehension: questions on passages, answered by a span of the passage."""
