@@ -106,18 +106,22 @@ def renumber(
     )
 
 
-def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
+def read_vocabulary(path: str, file: Optional[str], needs_mask: bool = True) -> Vocabulary:
     """Read the vocabulary of a folder of transformers, from vocab.txt or tokenizer.json.
 
     Args:
         file: a vocab.txt elsewhere.
+        needs_mask: whether it must have the ``<mask>`` that its tokenizer names.
 
     Raises:
         UsageError: it is missing, or fairseq's dictionary cannot hold it.
     """
     files = find_files(path)
     symbols, source = read_symbols(files, file)
-    return renumber(symbols, files.special(), source)
+    special = files.special()
+    if not needs_mask and special.get(MASK) not in symbols:
+        special.pop(MASK, None)
+    return renumber(symbols, special, source)
 
 
 def dictionary_vocabulary(folder: str, file: Optional[str]) -> Optional[Vocabulary]:

@@ -17,6 +17,7 @@ from support.linear_layers import (
     attend,
     cut,
     either_direction,
+    empty_state,
     every_kernel,
     every_rotation,
     feature_map,
@@ -25,7 +26,7 @@ from support.linear_layers import (
 )
 from support.parts import kernel_of
 
-from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally, empty_state
+from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally
 from fairseq_posenc.basics.versions import TORCH_VERSION
 
 

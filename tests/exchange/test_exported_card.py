@@ -1,11 +1,9 @@
 """The cards of exported folders are those that the Hugging Face Hub reads."""
 
 import pytest
-from support.causal_checkpoints import EXPRESSED, checkpoint_of
 from support.conversion import convert, refuses
-from support.foreign_models import trained
-from support.translations import EXPRESSED as TRANSLATIONS
-from support.translations import write_translation
+from support.expressed import checkpoint_of
+from support.translations import NORMS_FIRST, SHARED, write_translation
 
 
 def card_of(folder):
@@ -15,8 +13,7 @@ def card_of(folder):
 
 
 def test_the_card_of_a_language_model_says_what_trained_it(transformers, tmp_path):
-    target, settings = EXPRESSED["grouped"]
-    path = checkpoint_of(tmp_path / "ours", settings)
+    target, path = "hf-llama", checkpoint_of(tmp_path / "ours", "grouped")
     (tmp_path / "ppl.txt").write_text("perplexity 3.2 on the test set\n")
     given = ["--scores", tmp_path / "ppl.txt", "--about", "Words by number.", "--verify"]
     convert("export", target, path, tmp_path / "numbers", *given)
@@ -39,21 +36,23 @@ def test_the_card_of_a_language_model_says_what_trained_it(transformers, tmp_pat
     refuses(["--about"], "export", "onnx", path, tmp_path / "y", "--about", "Words.")
 
 
+FIRST = ["--position-encoding", "sinusoidal", *SHARED, *NORMS_FIRST]
+
+
 @pytest.mark.parametrize(
-    "name, settings, tag, languages",
+    "name, flags, tag, languages",
     [
-        ("hf-m2m100", TRANSLATIONS["m2m100"][1], "translation", ["en", "de"]),
+        ("hf-m2m100", FIRST, "translation", ["en", "de"]),
         ("hf-remote-code", ["--position-encoding", "rotary"], "translation", ["en", "de"]),
-        ("hf-roberta", {"position_encoding": "learned"}, "fill-mask", None),
-        ("hf-roformer", {"pooler_activation_fn": "gelu"}, "text-classification", None),
+        ("hf-roberta", [], "fill-mask", None),
+        ("hf-roformer", ["topic"], "text-classification", None),
     ],
-    ids=lambda value: value if str(value).startswith("hf-") else "",
 )
-def test_the_card_names_task_and_languages(name, settings, tag, languages, transformers, tmp_path):
+def test_the_card_names_task_and_languages(name, flags, tag, languages, transformers, tmp_path):
     if languages:
-        path = write_translation(tmp_path / "ours", *settings)
+        path = write_translation(tmp_path / "ours", *flags)
     else:
-        path = trained(tmp_path / "ours", *(["topic"] if "class" in tag else []), **settings)
+        path = checkpoint_of(tmp_path / "ours", name[3:], heads=flags)
     convert("export", name, path, tmp_path / "theirs")
     card = card_of(tmp_path / "theirs")
     assert card.data.pipeline_tag == tag and card.data.language == languages

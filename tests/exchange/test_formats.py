@@ -36,10 +36,9 @@ def inexpressible(tmp_path_factory):
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
     package = "safetensors" if name.startswith("hf-") else name
     pytest.importorskip(package, reason="an extra")
-    exporter = FORMATS[name].exporter
+    table = getattr(FORMATS[name].importer, "source", None)
     usual = TRANSLATION if name == "hf-remote-code" else MASKED
-    target = getattr(exporter, "target", None)
-    model = inexpressible[(target.kind if target else usual).name]
+    model = inexpressible[(table.kind if table else usual).name]
     refuses([str(model), "--attention elu"], "export", name, model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

@@ -34,24 +34,10 @@ WEIGHTS = {
     "one tensor": (lambda w: w[QUERY], ["holds a Tensor"]),
     "numbered": (lambda w: {0: w[QUERY], **w}, ["0 is a Tensor"]),
     "empty": (lambda w: {}, ["has no tensor"]),
-    "nan": (lambda w: {**w, QUERY: w[QUERY] * float("nan")}, [QUERY, "NaN"]),
     "infinite": (lambda w: {**w, QUERY: w[QUERY] / 0}, [QUERY, "infinity"]),
     "int8": (lambda w: {**w, QUERY: w[QUERY].to(torch.int8)}, [QUERY, "int8"]),
     "complex": (lambda w: {**w, QUERY: w[QUERY] + 0j}, [QUERY, "real"]),
     "sparse": (lambda w: {**w, QUERY: w[QUERY].to_sparse()}, [QUERY, "ordinary"]),
-    "a number": (lambda w: {**w, EMBEDDING: torch.tensor(1.0)}, [EMBEDDING, "1 rows"]),
-    "no rows": (lambda w: {**w, EMBEDDING: torch.zeros(0, 16)}, [EMBEDDING, "0 rows"]),
-    "half a query": (lambda w: {**w, QUERY: w[QUERY][:8]}, [QUERY, "8 x 16", "16 x 16"]),
-    "flat segments": (lambda w: {**w, SEGMENTS: w[SEGMENTS][0]}, [SEGMENTS, "2 x 16"]),
-    "flat table": (lambda w: {**w, TABLE: torch.zeros(8)}, [TABLE, "num_attention_heads"]),
-    "table of other heads": (
-        lambda w: {**w, TABLE: torch.zeros(40, 4)},
-        ["num_attention_heads is 2", "8 channels", "has 4"],
-    ),
-    "longer table": (
-        lambda w: {**w, TABLE: torch.zeros(64, 8)},
-        ["max_position_embeddings is 40", "64 positions"],
-    ),
 }
 # content of a file of the folder
 FILES = [

@@ -6,13 +6,11 @@ import re
 import pytest
 import torch
 from support.commands import USER_DIR, run, succeed
-from support.conversion import SYMBOLS, convert, foreign, load, read_symbols, reload
-from support.foreign_models import OURS, ROFORMER_LM, trained
+from support.conversion import SYMBOLS, convert, foreign
+from support.foreign_models import OURS
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.models.kinds import CAUSAL
-from fairseq_posenc.models.masked_lm import MaskedLMModel
 
 NAME = "RoFormerForCausalLM"
 TASK = ["--task", "language_modeling"]
@@ -111,26 +109,6 @@ def test_training_goes_on_from_it_with_the_printed_flags(scored, tmp_path, capsy
     trained = load_file(tmp_path / "run" / "checkpoint_last.pt")["model"]
     for name, value in start.items():
         assert torch.equal(trained[name], value), name
-
-
-def test_one_that_sees_later_tokens_is_a_masked_language_model(transformers, tmp_path, capsys):
-    foreign(transformers, NAME, tmp_path / "source", is_decoder=False)
-    convert("import", "hf-roformer", tmp_path / "source", tmp_path / "ours", "--verify")
-    assert "is_decoder is false" in capsys.readouterr().out
-    model, _ = load(tmp_path / "ours")
-    assert isinstance(model, MaskedLMModel)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"rotary_pairing": "half", "num_segments": 3}],
-    ids=lambda given: " ".join(given),
-)
-def test_models_of_ours(transformers, tmp_path, settings):
-    checkpoint = trained(tmp_path / "ours", kind=CAUSAL, **{**ROFORMER_LM, **settings})
-    convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
-    assert read_symbols(tmp_path / "out") == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
-    reload(transformers, NAME, tmp_path / "out")
 
 
 def test_a_head_with_an_adaptive_softmax_is_refused(scored, tmp_path):

@@ -1,120 +1,166 @@
-"""What the classes of transformers cannot express: each export names the flag."""
+"""What the classes of transformers cannot express: each export names the flag.
 
+Single settings are in test_classes.py, for every class; here are those that depend on others, and
+heads, formats without a table and flags of other packages.
+"""
+
+import dataclasses
 import re
+from dataclasses import dataclass
+from typing import Optional
 
 import pytest
-from support.causal_checkpoints import LLAMA, ROTARY
-from support.conversion import refuses
-from support.foreign_models import MODERN, ROFORMER_LM, trained
-from support.translations import EXPRESSED as TRANSLATIONS
-from support.translations import NORMS_FIRST, SHARED, write_translation
+import torch
+from support.conversion import convert, load, refuses
+from support.expressed import EXPRESSED, checkpoint_of
+from support.foreign_models import SOURCES, trained
+from support.own_extensions import registries_as_before
+from support.translations import SHARED, write_translation
 
-from fairseq_posenc.models.kinds import CAUSAL
+from fairseq_posenc.basics.errors import flag_of
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.encodings import register_encoding
+from fairseq_posenc.encodings.base import SharedBias
+from fairseq_posenc.exchange import native
+from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.layers import norms
+from fairseq_posenc.layers.norms import register_norm
+from fairseq_posenc.models.masked_lm import MASKED_LM
 
-#: What the classes of masked language models express, as far as it is not the default.
-EXPRESSED = {
-    "hf-roformer": {},
-    "hf-roberta": {"position_encoding": "learned"},
-    "hf-modernbert": {
-        **MODERN,
-        **{"encoder_layers": 3, "local_window": "200,4,4", "rotary_base": "500,100*2"},
-    },
-}
-POST_NORM = {"encoder_normalize_before": False, "skip_first_norm": False}
-LEARNED = {"position_encoding": "learned", "rotary_base": 10000.0}
-BIASED = {"norm": "layer", "no_bias": False}
+FIELDS = {field.name: field for field in dataclasses.fields(MASKED_LM.dataclass)}
 
 
 @pytest.mark.parametrize(
     "name, heads, changed, words",
     [
-        ("hf-roformer", ["head"], {}, "--pooler-activation-fn tanh.*only supports gelu"),
-        ("hf-roberta", [], {"position_encoding": "rotary"}, "--position-encoding rotary.*learned"),
-        ("hf-roberta", [], {"activation_fn": "relu"}, "--activation-fn relu.*gelu"),
-        ("hf-roberta", [], {"encoder_normalize_before": True}, "--encoder-normalize-before True"),
-        ("hf-roberta", [], {"encoder_input_dim": 8}, "--encoder-input-dim 8.*only supports 16"),
-        ("hf-roberta", [], {"causal": True}, "--causal True"),
-        ("hf-roberta", ["x"], {"pooler_activation_fn": "relu"}, "--pooler-activation-fn.*tanh"),
-        ("hf-modernbert", [], {"skip_first_norm": False}, "--skip-first-norm False"),
-        ("hf-modernbert", [], POST_NORM, "normalize-before"),
-        ("hf-modernbert", [], {"feed_forward": "mlp"}, "--feed-forward mlp.*geglu"),
-        ("hf-modernbert", [], {"local_window": "200,4,6"}, "200,4,6.*one window"),
-        ("hf-modernbert", [], {"rotary_base": "500,100,700"}, "500,100,700.*one base"),
-        ("hf-modernbert", [], {"rotary_fraction": 0.5}, "--rotary-fraction 0.5"),
-        ("hf-modernbert", [], {"local_global_tokens": 1}, "--local-global-tokens 1"),
-        ("hf-modernbert", [], {"num_segments": 2}, "--num-segments 2"),
-        ("hf-modernbert", [], LEARNED, "--position-encoding"),
-        ("hf-modernbert", ["head"], {}, "--pooler-norm False.*only supports True"),
+        ("values", ["head"], {}, "--pooler-activation-fn tanh.*only supports gelu"),
+        ("roberta", ["x"], {"pooler_activation_fn": "relu"}, "--pooler-activation-fn.*tanh"),
+        ("roberta", [], {"activation_fn": "relu"}, "--activation-fn relu.*gelu"),
+        ("no windows", ["head"], {}, "--pooler-norm False.*only supports True"),
+        ("bases", [], {"local_window": "160,4,6"}, "160,4,6.*one window"),
+        ("bases", [], {"rotary_base": "500,100,700"}, "500,100,700.*one base"),
+        ("llama", [], {"rotary_base": "500,10000"}, "--rotary-base 500,10000"),
+        ("neox", [], {"rotary_base": "500,10000"}, "--rotary-base 500,10000"),
+        ("roformer lm", [], {"lm_head": "projection"}, "--lm-head projection"),
+        ("roformer lm", [], {"decoder_normalize_before": True}, "--decoder-normalize-before True"),
+        ("roformer lm", [], {"no_scale_embedding": False}, "--no-scale-embedding False"),
+        ("roformer lm", [], {"layernorm_embedding": False}, "--layernorm-embedding False"),
+        (
+            "roformer lm",
+            [],
+            {"position_encoding": "t5", "rotary_pairing": None},
+            "--position-encoding t5",
+        ),
+        (
+            *("roformer lm", [], {"decoder_input_dim": 8, "decoder_output_dim": 8}),
+            "--decoder-output-dim 8",
+        ),
+        ("marian", [], {"position_encoding": "sinusoidal"}, "sinusoidal.*hf-remote-code holds"),
+        ("marian", [], {"activation_fn": "tanh"}, "learned.*MarianMTModel.*hf-remote-code holds"),
+        ("marian", [], {"position_encoding": "none"}, "none.*hf-remote-code holds"),
+        ("bart", [], {"share_all_embeddings": False}, "--share-all-embeddings"),
+        ("t5", [], {"share_all_embeddings": False}, "--share-all-embeddings"),
+        ("t5", [], {"decoder_ffn_embed_dim": 40}, "--decoder-ffn-embed-dim 40"),
     ],
 )
-def test_masked_language_models(tmp_path, name, heads, changed, words):
-    path = trained(tmp_path / "ours", *heads, **{**EXPRESSED[name], **changed})
-    said = refuses([str(path)], "export", name, path, tmp_path / "out")
+def test_classes(tmp_path, name, heads, changed, words):
+    path = checkpoint_of(tmp_path / "ours", name, heads=heads, **changed)
+    said = refuses([], "export", EXPRESSED[name].target, path, tmp_path / "out")
     assert re.search(words, said), said
 
 
-@pytest.mark.parametrize(
-    "name, usual, changed, words",
-    [
-        ("hf-llama", LLAMA, BIASED, "--norm layer"),
-        ("hf-llama", LLAMA, {"rotary_base": "500,10000"}, "--rotary-base 500,10000"),
-        ("hf-llama", LLAMA, {"rotary_fraction": 0.5}, "--rotary-fraction 0.5"),
-        ("hf-llama", LLAMA, {"qk_norm": True}, "--qk-norm True"),
-        ("hf-llama", LLAMA, {"position_encoding": "t5"}, "--position-encoding t5"),
-        ("hf-gpt-neox", LLAMA, {}, "--norm rms"),
-        ("hf-bloom", ROTARY, {}, "--position-encoding rotary"),
-        ("hf-gpt2", ROTARY, {}, "--position-encoding rotary"),
-        ("hf-roformer", ROFORMER_LM, {"lm_head": "projection"}, "--lm-head projection"),
-        (
-            "hf-roformer",
-            ROFORMER_LM,
-            {"decoder_normalize_before": True},
-            "--decoder-normalize-before True",
-        ),
-        ("hf-roformer", ROFORMER_LM, {"no_scale_embedding": False}, "--no-scale-embedding False"),
-        ("hf-roformer", ROFORMER_LM, {"layernorm_embedding": False}, "--layernorm-embedding False"),
-        ("hf-roformer", ROFORMER_LM, {"position_encoding": "alibi"}, "--position-encoding alibi"),
-        (
-            "hf-roformer",
-            ROFORMER_LM,
-            {"decoder_input_dim": 8, "decoder_output_dim": 8},
-            "--decoder-output-dim 8",
-        ),
-    ],
-)
-def test_language_models(tmp_path, name, usual, changed, words):
-    pytest.importorskip("safetensors", reason="the weights are written with it")
-    path = trained(tmp_path / "ours", kind=CAUSAL, **{**usual, **changed})
-    refuses([words], "export", name, path, tmp_path / "out")
-
-
-T5 = TRANSLATIONS["t5"][1]
-ROTARY_FLAGS = ["--position-encoding", "rotary"]
+ROTARY = ["--position-encoding", "rotary"]
 
 
 @pytest.mark.parametrize(
-    "name, flags, words",
+    "flags, words",
     [
-        ("hf-marian", ROTARY_FLAGS, "--position-encoding rotary"),
-        ("hf-marian", ["--position-encoding", "sinusoidal", *SHARED], "hf-remote-code holds"),
-        ("hf-marian", ["--position-encoding", "learned", *SHARED], "hf-remote-code holds"),
-        ("hf-marian", ["--position-encoding", "none", *SHARED], "hf-remote-code holds"),
-        ("hf-marian", ["--position-encoding", "sinusoidal", *NORMS_FIRST], "normalize-before True"),
-        ("hf-marian", ["--position-encoding", "learned", "--norm", "rms"], "--norm rms"),
-        ("hf-marian", ["--position-encoding", "learned", "--kv-heads", "2"], "--kv-heads 2"),
-        ("hf-bart", ["--position-encoding", "learned"], "--layernorm-embedding False"),
-        ("hf-m2m100", TRANSLATIONS["mbart"][1], "--layernorm-embedding True"),
-        ("hf-t5", [*T5, "--qk-norm"], "--qk-norm True"),
-        ("hf-t5", [*T5, "--t5-products"], "--t5-products True"),
-        ("hf-t5", [*T5, "--decoder-ffn-embed-dim", "40"], "--decoder-ffn-embed-dim 40"),
-        ("hf-t5", [flag for flag in T5 if flag not in SHARED], "--share-all-embeddings"),
-        ("hf-remote-code", [*ROTARY_FLAGS, "--rotary-value"], "--rotary-value True"),
-        ("hf-remote-code", ["--position-encoding", "shaw"], "shaw: the code of the folder has"),
-        ("hf-remote-code", [*ROTARY_FLAGS, "--layer", "gated"], "--layer gated"),
-        ("hf-remote-code", ["--position-encoding", "alibi,none"], "have different biases"),
+        ([*ROTARY, "--rotary-value"], "--rotary-value True"),
+        (["--position-encoding", "shaw"], "shaw: the code of the folder has"),
+        ([*ROTARY, "--layer", "gated"], "--layer gated"),
+        (["--position-encoding", "alibi,none"], "have different biases"),
     ],
 )
-def test_translation_models(tmp_path, name, flags, words):
+def test_translation_models_with_code(tmp_path, flags, words):
     pytest.importorskip("safetensors", reason="the weights are written with it")
-    path = write_translation(tmp_path / "ours", *flags)
-    refuses([words], "export", name, path, tmp_path / "out")
+    path = write_translation(tmp_path / "ours", *flags, *SHARED)
+    refuses([str(path), words], "export", "hf-remote-code", path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("target", ["hf-llama", "hf-roberta", "hf-bart"])
+def test_models_of_another_kind(tmp_path, target):
+    path = checkpoint_of(tmp_path / "ours", "neox" if target != "hf-llama" else "roberta")
+    words = [str(path), "posenc_"]
+    refuses(words, "export", target, path, tmp_path / "out")
+
+
+@dataclass
+class GainFlags:
+    """Flags of the two below."""
+
+    own_gain: Optional[float] = setting(1.0, "a factor", role="model")
+    own_seed: Optional[int] = setting(0, "random", role="training")
+
+
+class GainNorm(norms.LayerNorm):
+    """A norm with flags of its own."""
+
+
+class Constant(SharedBias):
+    """An encoding with flags of its own."""
+
+
+@pytest.fixture(params=["norm", "position_encoding"])
+def own(request):
+    """A norm or an encoding with flags of its own, registered while the test runs."""
+    with registries_as_before():
+        if request.param == "norm":
+            register_norm("own_gain_norm", paper="", summary="", flags=GainFlags)(GainNorm)
+            yield {"norm": "own_gain_norm"}
+        else:
+            register_encoding("own_constant", paper="", summary="", flags=GainFlags)(Constant)
+            yield {"position_encoding": "rotary+own_constant"}
+
+
+def changed(path, **settings):
+    """A checkpoint with other settings, which a command line may refuse."""
+    state = read_checkpoint(path)
+    state["cfg"]["model"].update(settings)
+    torch.save(state, path)
+    return path
+
+
+def test_what_is_registered_later_is_refused(own, tmp_path):
+    (name, value) = next(iter(own.items()))
+    checkpoint = changed(trained(tmp_path / "chosen", **own), own_gain=2.0)
+    words = [f"{flag_of(name)} {value}", "--own-gain 2.0", "only supports", "1.0"]
+    refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "out")
+
+
+def test_settings_of_training_do_not_matter(own, tmp_path):
+    pytest.importorskip("safetensors", reason="exporting needs the package")
+    settings = {"dropout": 0.3, "init_weights": "truncated_normal"}
+    checkpoint = changed(trained(tmp_path / "ours", **settings), own_seed=3)
+    convert("export", "hf-roformer", checkpoint, tmp_path / "out")
+    assert (tmp_path / "out" / "config.json").exists()
+
+
+def test_former_names_are_exported_and_never_printed(tmp_path):
+    """A checkpoint from before a renaming, and the flags that are printed after an import."""
+    path = changed(trained(tmp_path / "ours", norm="rms"), norm="unit", init_weights="usual")
+    refuses(["--norm rms", "only supports layer"], "export", "hf-roformer", path, tmp_path / "out")
+    former = [name for name, field in FIELDS.items() if field.metadata.get("role") == "former"]
+    assert {"shaw_distance", "deberta_distance"} <= set(former)
+    settings = {**dict.fromkeys(former, 3), "shaw_max_distance": 4, "own_setting": 1}
+    assert native.flags_of(settings) == "--arch posenc_masked_lm --shaw-max-distance 4"
+
+
+@pytest.mark.parametrize("format", ["roformer-v2", "gau-alpha"])
+def test_imported_settings_have_names_of_today(tmp_path, format):
+    convert("import", format, SOURCES[format](tmp_path / "source"), tmp_path / "out")
+    settings = read_checkpoint(tmp_path / "out" / "checkpoint.pt")["cfg"]["model"]
+    assert (settings["norm"], settings["init_weights"]) == ("rms", "truncated_normal")
+    given = {name for name, value in settings.items() if value is not None}
+    assert not given & {"shaw_distance", "deberta_distance"}
+    model, _ = load(tmp_path / "out")
+    assert model.args.norm == "rms"

@@ -4,12 +4,8 @@ import json
 
 import pytest
 import torch
-from fairseq import models
-from support.commands import shape
 from support.conversion import SYMBOLS, convert, refuses, save_folder
 from support.foreign_models import SHAPE, trained
-from support.helpers import parse
-from support.model_folders import Task, dictionary, write_state
 from support.vocabularies import carried
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
@@ -69,21 +65,6 @@ def test_tokenizers_of_others_are_refused(tmp_path, out, classifier):
     refuses(words, "export", "hf-roberta", path, out, *carried(other))
     words = ["--subwords transformers", "hf-roberta", "no effect on hf-roformer"]
     refuses(words, "export", "hf-roformer", path, out, "--subwords", "transformers")
-
-
-def test_models_of_fairseq_itself_are_taken(transformers, tmp_path, capsys):
-    """``--verify`` runs fairseq's own RoBERTa."""
-    symbols = dictionary([f"w{number}" for number in range(20)])
-    symbols.save(str(tmp_path / "dict.txt"))
-    symbols.add_symbol("<mask>")
-    sizes = ["--tokens-per-sample", "40", "--max-positions", "40", *shape(2, 16, 24, 2, "encoder")]
-    cfg = parse("roberta_base", *sizes, task="masked_lm")
-    model = models.build_model(cfg.model, Task(symbols, symbols, cfg.task))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    write_state(tmp_path, cfg, model)
-    convert("export", "hf-roberta", tmp_path / "model.pt", tmp_path / "out", "--verify")
-    assert "difference from RobertaForMaskedLM of transformers: 0.00e+00" in capsys.readouterr().out
 
 
 def test_a_regression_says_so(transformers, tmp_path, classifier):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.conversion import SYMBOLS, convert, load, reference_folder, refuses, write_folder
+from support.conversion import SYMBOLS, convert, load, reference_folder
 from support.foreign_models import assert_stored_logits, v2_weights, write_v2
 
 from fairseq_posenc.exchange.huggingface.roformer import sine_table
@@ -48,17 +48,3 @@ def test_stored_outputs(golden, tmp_path, out, safe):
     source = reference_folder(tmp_path / "source", expected, safe)
     symbols = expected["meta"]["symbols"]
     assert_stored_logits("roformer-v2", transformer_layer, expected, source, symbols, out)
-
-
-def test_each_version_names_the_format_of_the_other(tmp_path, out):
-    first, second = write_folder(tmp_path / "first"), write_v2(tmp_path / "second")
-    words = ["norm_type rms_norm", "import others with roformer-v2"]
-    refuses(words, "import", "hf-roformer", second, out)
-    words = ["norm_type layer_norm", "import others with hf-roformer"]
-    refuses(words, "import", "roformer-v2", first, out)
-    for mixed in ({"use_bias": True}, {"norm_type": "layer_norm"}):
-        source = write_v2(tmp_path / "mixed", **mixed)
-        words = ["config.json", "import others with roformer-v2"]
-        refuses(words, "import", "hf-roformer", source, out)
-        (entry,) = mixed
-        refuses([f"config.json: {entry} "], "import", "roformer-v2", source, out)

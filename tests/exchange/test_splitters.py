@@ -7,7 +7,7 @@ import random
 import pytest
 from fairseq.data import Dictionary
 from support.conversion import convert, refuses
-from support.translations import EXPRESSED, write_translation
+from support.expressed import EXPRESSED, checkpoint_of
 from support.vocabularies import learn_pieces, save_tokenizer
 
 from fairseq_posenc.basics.errors import UsageError
@@ -210,8 +210,7 @@ def test_an_exported_folder_translates_raw_text(name, subwords, transformers, tm
     merges = subwords["merges"][1]()
     preparation = Preparation(Text(subwords="subword-nmt", subword_file=str(merges)))
     words = dictionary_of(preparation, TRAIN[:25]).symbols[4:]
-    target, flags = EXPRESSED[name]
-    path = write_translation(tmp_path / "ours", *flags, words=words)
+    target, path = EXPRESSED[name].target, checkpoint_of(tmp_path / "ours", name, words)
     given = ("--subwords", "subword-nmt", "--subword-file", merges, "--verify")
     convert("export", target, path, tmp_path / "theirs", *given)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs").eval()
@@ -226,7 +225,7 @@ def test_an_exported_folder_translates_raw_text(name, subwords, transformers, tm
 
 
 def test_contradictory_flags_are_refused(tmp_path):
-    path = write_translation(tmp_path / "ours", *EXPRESSED["bart"][1])
+    path = checkpoint_of(tmp_path / "ours", "bart")
     arguments = ("export", "hf-bart", path, tmp_path / "out")
     refuses(["--subword-file x: belongs to"], *arguments, "--subword-file", "x")
     refuses(["--subwords is subword-nmt"], *arguments, "--subwords", "subword-nmt")

@@ -5,11 +5,8 @@ import re
 
 import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-from support.causal_checkpoints import EXPRESSED as CAUSAL
-from support.causal_checkpoints import checkpoint_of
+from support.expressed import checkpoint_of
 from support.foreign_models import MODERN, trained
-from support.translations import EXPRESSED as TRANSLATION
-from support.translations import write_translation
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.reading import DIGEST, read_checkpoint, write_checkpoint
@@ -19,12 +16,8 @@ QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
 
 
-def _causal(name):
-    return lambda folder: checkpoint_of(folder, CAUSAL[name][1])
-
-
-def _translation(name):
-    return lambda folder: write_translation(folder, *TRANSLATION[name][1])
+def _expressed(name):
+    return lambda folder: checkpoint_of(folder, name)
 
 
 def _masked(**settings):
@@ -33,16 +26,16 @@ def _masked(**settings):
 
 #: Models by name: what writes the base, its format, and what is adapted.
 ADAPTED = {
-    "llama": (_causal("llama"), "hf-llama", QV),
-    "grouped": (_causal("grouped"), "hf-llama", _LLAMA),
-    "neox": (_causal("share"), "hf-gpt-neox", QV),
-    "ranks": (_causal("neox"), "hf-gpt-neox", "k_proj,q_proj,v_proj,out_proj,fc1"),
-    "bloom": (_causal("bloom"), "hf-bloom", "k_proj,fc2"),
-    "gpt2": (_causal("gpt2"), "hf-gpt2", "v_proj,out_proj,fc1,fc2"),
+    "llama": (_expressed("llama"), "hf-llama", QV),
+    "grouped": (_expressed("grouped"), "hf-llama", _LLAMA),
+    "neox": (_expressed("share"), "hf-gpt-neox", QV),
+    "ranks": (_expressed("neox"), "hf-gpt-neox", "k_proj,q_proj,v_proj,out_proj,fc1"),
+    "bloom": (_expressed("bloom"), "hf-bloom", "k_proj,fc2"),
+    "gpt2": (_expressed("gpt2"), "hf-gpt2", "v_proj,out_proj,fc1,fc2"),
     "roberta": (_masked(position_encoding="learned"), "hf-roberta", "q_proj,fc2"),
     "modernbert": (_masked(**MODERN), "hf-modernbert", "q_proj,k_proj,fc_gate"),
-    "bart": (_translation("bart"), "hf-bart", QV),
-    "t5": (_translation("geglu"), "hf-t5", QV),
+    "bart": (_expressed("bart"), "hf-bart", QV),
+    "t5": (_expressed("geglu"), "hf-t5", QV),
 }
 
 

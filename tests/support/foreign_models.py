@@ -17,9 +17,8 @@ from support.conversion import (
 )
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
-from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange import FORMATS, native
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import FORMATS
 from fairseq_posenc.exchange.huggingface import table as names
 from fairseq_posenc.exchange.huggingface.table import Entry
 from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
@@ -161,6 +160,7 @@ def write_causal(name, folder):
 
 #: fairseq's names of the special ones of SYMBOLS
 OURS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+SPECIAL = {ours: theirs for theirs, ours in OURS.items()}
 
 
 def write_roberta(folder, state=None, **config):
@@ -249,7 +249,8 @@ def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
     """A random checkpoint of ours with its dictionary; a masked language model has SHAPE."""
     settings = {**SHAPE, **settings} if kind is MASKED else settings
     folder.mkdir()
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), "utf-8")
+    for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
+        (folder / name).write_text("".join(f"{word} 1\n" for word in words), "utf-8")
     checkpoint = native.new_checkpoint(settings, {}, str(folder), kind)
     model = native.build(checkpoint, str(folder / "dict.txt"), kind)
     for name in heads:

@@ -15,13 +15,20 @@ from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.prefix_sums import (
     attend_causally,
     attend_to_state,
-    empty_state,
     identity,
     summarize_keys,
 )
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 
 B, H, T, D, M = 2, 3, 7, 8, 12
+
+
+def empty_state(v, features):
+    """The state before the first token, for values (B, H, T, D) and M features."""
+    b, h, _, d = v.shape
+    return prefix_sums.State(v.new_zeros(b, h, d, features), v.new_zeros(b, h, features))
+
+
 #: other forms of registered attentions: of which, and by which settings
 FORMS = {
     "favor_relu": ("favor", {"favor_kernel": "relu"}),

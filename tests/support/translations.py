@@ -11,27 +11,13 @@ from support.conversion import SYMBOLS, save_folder
 from support.helpers import TINY, parse
 from support.model_folders import Task, dictionary, write_state
 
-from fairseq_posenc.exchange.formats import FORMATS
+from fairseq_posenc.exchange import FORMATS
 from fairseq_posenc.exchange.huggingface.table import FC1, FC2
 from fairseq_posenc.exchange.huggingface.translation import marian_sinusoids
 
 WORDS = [f"w{number}" for number in range(40)]
 SHARED = ["--share-all-embeddings"]
 NORMS_FIRST = ["--encoder-normalize-before", "--decoder-normalize-before"]
-_T5 = ["--position-encoding", "t5", "--norm", "rms", "--no-bias", *NORMS_FIRST, *SHARED]
-_BART = ["--position-encoding", "learned", "--layernorm-embedding", *SHARED]
-
-#: Models by name: their format, and their flags.
-EXPRESSED = {
-    "bart": ("hf-bart", [*_BART, "--activation-fn", "gelu"]),
-    "unscaled": ("hf-bart", [*_BART, "--no-scale-embedding", "--decoder-layers", "1"]),
-    "mbart": ("hf-mbart", [*_BART, *NORMS_FIRST]),
-    "m2m100": ("hf-m2m100", ["--position-encoding", "sinusoidal", *SHARED, *NORMS_FIRST]),
-    "t5": ("hf-t5", [*_T5, "--t5-num-buckets", "16", "--t5-max-distance", "40"]),
-    "swiglu": ("hf-t5", [*_T5, "--feed-forward", "swiglu", "--no-scale-embedding"]),
-    "geglu": ("hf-t5", [*_T5, "--feed-forward", "geglu", "--layer-norm-eps", "1e-6"]),
-    "glu": ("hf-t5", [*_T5, "--feed-forward", "glu", "--activation-fn", "gelu_accurate"]),
-}
 
 
 @torch.no_grad()

@@ -49,17 +49,6 @@ class State(NamedTuple):
         return State(self.products + other.products, self.sums + other.sums)
 
 
-def empty_state(v: Tensor, features: int) -> State:
-    """The state before the first token.
-
-    Args:
-        v: values (B, H, T, D), for their sizes and type.
-        features: M.
-    """
-    b, h, _, d = v.shape
-    return State(v.new_zeros(b, h, d, features), v.new_zeros(b, h, features))
-
-
 def identity(x: Tensor) -> Tensor:
     """No rotation."""
     return x

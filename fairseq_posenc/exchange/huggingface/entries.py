@@ -58,7 +58,7 @@ def settings_of(source: TransformersClass, built: Architecture, config: Config) 
         settings.update(entry.settings(config, settings))
         theirs.update(dict.fromkeys(entry.ours, entry.theirs))
     for ours, values in built.values.items():
-        if settings.get(ours, *values) not in values:
+        if ours in settings and settings[ours] not in values:
             raise UsageError(
                 f"{config.path}: {theirs[ours]} is {config.get(theirs[ours], None)}, which means "
                 f"{flag_of(ours)} {settings[ours]}; the class only has {', '.join(values)}"

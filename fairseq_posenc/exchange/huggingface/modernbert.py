@@ -187,6 +187,7 @@ register_class(
                 _HEAD,
                 _HEAD,
                 "ModernBert",
+                values={"pooler_activation_fn": ACTIVATIONS},
                 entries=(
                     t.Group(
                         _LAST,

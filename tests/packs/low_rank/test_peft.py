@@ -191,7 +191,7 @@ def test_a_head_that_was_trained_beside_the_matrices_is_refused(exported, tmp_pa
 def test_a_base_of_fairseqs_own_is_merged_first(exported, tmp_path):
     """Such a model does not say its position encoding, so its settings cannot be compared."""
     folder = exported("bart")
-    state = read_checkpoint(str(folder / "ours" / "model.pt"))
+    state = read_checkpoint(str(folder / "ours" / "checkpoint.pt"))
     state["cfg"]["model"].update(_name="transformer", arch="transformer", position_encoding=None)
     write_checkpoint(state, str(tmp_path / "stock.pt"))
     given = [folder / "ours" / "adapted.pt", tmp_path / "out", "--peft-base", folder / "base"]
@@ -232,7 +232,7 @@ WRONG = {
     ),
     "sizes": (
         lambda t: {n: torch.cat((x, x)) if "_B" in n else x for n, x in t.items()},
-        ["whose sizes differ here", "64 x 32 and 32 x 32"],
+        ["whose sizes differ here", "32 x 16 and 16 x 16"],
     ),
 }
 

@@ -161,7 +161,7 @@ class WordPieceTexts(Texts):
 
     def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
-        return read_vocabulary(path, file)
+        return read_vocabulary(path, file, needs_mask=not config.flag("is_decoder", False))
 
     def write(
         self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
