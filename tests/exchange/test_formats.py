@@ -1,5 +1,7 @@
 """The registry of formats: every entry, and one of a user's own."""
 
+import sys
+
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -78,9 +80,13 @@ def test_every_file_of_a_model_is_needed(tmp_path, out, name):
 
 
 @pytest.mark.parametrize("name", IMPORTED)
-def test_every_import_is_exported_again_or_refused_by_name(tmp_path, out, name):
-    """Models of transformers are exported to their own classes, others to RoFormer's."""
+def test_every_import_is_exported_again_or_refused_by_name(tmp_path, out, name, monkeypatch):
+    """Models of transformers are exported to their own classes, others to RoFormer's.
+
+    Neither needs transformers.
+    """
     pytest.importorskip("safetensors", reason="exporting needs the package")
+    monkeypatch.setitem(sys.modules, "transformers", None)
     convert("import", name, SOURCES[name](tmp_path / "source"), out)
     target = name if name in EXPORTED else "hf-roformer"
     arguments = ("export", target, out / "checkpoint.pt", tmp_path / "back")
