@@ -74,7 +74,8 @@ def interleaved_to_half(rows: Tensor, head_dim: int, dim: int) -> Tensor:
 def half_to_interleaved(rows: Tensor, head_dim: int, dim: int) -> Tensor:
     """The inverse of :func:`interleaved_to_half`."""
     heads = rows.reshape(-1, head_dim, *rows.shape[1:])
-    halves, rest = heads[:, :dim].unflatten(1, (2, -1)), heads[:, dim:]
+    first, rest = heads[:, :dim], heads[:, dim:]
+    halves = first.reshape(len(heads), 2, dim // 2, *rows.shape[1:])
     return torch.cat((halves.transpose(1, 2).flatten(1, 2), rest), dim=1).reshape(rows.shape)
 
 
