@@ -20,7 +20,7 @@ FIRST = {row.target: name for name, row in reversed([*EXPRESSED.items()])}
 #: Values of a wrong type, by the type of an entry.
 WRONG = {
     bool: ["no", 3, []],
-    int: ["3", 2.5, True, 0, -1, [3], {}],
+    int: ["3", 2.5, True, 0, [3]],
     float: ["0.5", -1.0, True, [], math.nan],
     str: [3, [], {}, "other"],
     list: [3, "other", [7], {}],
@@ -118,8 +118,8 @@ def test_every_tensor_is_read_or_refused_by_name(tmp_path, target):
     for number, (name, x) in enumerate(tensors.items()):
         if any(part in name for part in ("layers.1.", "layer.1.", "h.1.", "block.1.")):
             continue
-        damages = {"nan": torch.full_like(x, math.nan)}
-        damages.update({"flat": x.flatten()[:3]} if number % 2 else {"long": torch.cat((x, x))})
+        damaged = (torch.full_like(x, math.nan), x.flatten()[:3], torch.cat((x, x)))
+        damages = {("nan", "flat", "long")[number % 3]: damaged[number % 3]}
         if name not in table_of(target).computed:
             damages["missing"] = None
         for what, damaged in damages.items():
