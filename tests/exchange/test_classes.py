@@ -4,6 +4,7 @@ Rows and classes come from tables: a further class needs a row in support/expres
 """
 
 import contextlib
+import importlib
 import io
 import json
 import shutil
@@ -54,7 +55,7 @@ def made(tmp_path_factory):
         if name not in found:
             folder, row = tmp_path_factory.mktemp("classes"), EXPRESSED[name]
             path = checkpoint_of(folder / "ours", name)
-            verify = ["--verify"] if find_spec("transformers") else []
+            verify = ["--verify"] if has_class(table_of(row.target)) else []
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 convert("export", row.target, path, folder / "theirs", *verify)
             (architecture,) = json.loads((folder / "theirs" / "config.json").read_text())[
@@ -67,6 +68,13 @@ def made(tmp_path_factory):
         return found[name]
 
     return get
+
+
+def has_class(table):
+    """Whether a class is in transformers as it is installed, if it is."""
+    if not find_spec("transformers"):
+        return False
+    return hasattr(importlib.import_module("transformers"), next(iter(table.architectures)))
 
 
 def settings_in(path):
@@ -109,6 +117,8 @@ def test_text_and_logits_are_those_of_fairseq_also_when_saved_again(
 ):
     found = made(name)
     row, kind, again = found.row, found.row.kind, tmp_path / "again"
+    if not has_class(table_of(row.target)):
+        pytest.skip("this version of transformers has no such class")
     symbols = native.read_dictionary(str(found.path.parent / "dict.txt"), kind.adds_mask).symbols
     tokens = numbered(row, symbols)
     real = tokens.ne(PAD)
