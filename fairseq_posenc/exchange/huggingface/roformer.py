@@ -118,9 +118,8 @@ def _renew_table(model: Layer) -> None:
     """
     saved = model.roformer.encoder.embed_positions
     new = type(saved)(*saved.weight.shape)
-    # newer versions leave it to the model to fill the table
-    weight = new.create_weight() if hasattr(new, "create_weight") else new.weight
-    saved.weight.copy_(weight)
+    model._init_weights(new)  # some versions leave it to the model to fill the table
+    saved.weight.copy_(new.weight)
 
 
 def _projected(settings: Settings, number: int) -> bool:
