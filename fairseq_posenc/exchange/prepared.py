@@ -11,6 +11,9 @@ from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_f
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
+ABOUT = Flag("about", "a sentence on the data, for the card", "TEXT")
+#: The flags of an exporter that writes a card.
+CARD_FLAGS = (ABOUT, Flag("scores", "texts with scores, for the card", "FILE", nargs="+"))
 #: How text was prepared.
 SUBWORD_FLAGS = (
     Flag("text_of", "the folder of a packed model that says how text was prepared", "FOLDER"),

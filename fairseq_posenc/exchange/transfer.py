@@ -29,14 +29,14 @@ from fairseq_posenc.exchange.formats import (
     Report,
     Wanted,
 )
-from fairseq_posenc.exchange.huggingface.card import ABOUT, write_card
-from fairseq_posenc.exchange.prepared import prepared
+from fairseq_posenc.exchange.prepared import ABOUT, prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.models.kinds import (
     CLASSIFICATION_HEADS,
     TOKEN_HEADS,
     Parameters,
 )
+from fairseq_posenc.serving.exported_card import write_card
 
 HEAD = Flag(
     "head",
@@ -157,8 +157,9 @@ class CheckpointExporter(Exporter):
                 if wanted.verify:
                     difference = written.compare(checkpoint.load(checkpoint.path, {}))
                 if ABOUT in self.flags:
-                    found = wanted._replace(path=checkpoint.path, options=checkpoint.options)
-                    write_card(side, found, written.notes, difference)
+                    name = os.path.basename(os.path.abspath(wanted.out))
+                    told = (checkpoint.path, checkpoint.options, written.notes)
+                    write_card(side, name, *told, difference)
             files = [os.path.join(wanted.out, name) for name in _files(side)]
         compared = written.foreign.description if written.foreign and wanted.verify else ""
         return Report(files, list(written.notes), difference, compared)

@@ -19,7 +19,6 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output
-from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.embeddings import start_of
 from fairseq_posenc.exchange.huggingface.entries import entries_of, expressible, settings_of
 from fairseq_posenc.exchange.huggingface.heads import label_entries, read_labels
@@ -29,7 +28,7 @@ from fairseq_posenc.exchange.huggingface.table import Architecture, Transformers
 from fairseq_posenc.exchange.huggingface.tensors import read_tensors, write_tensors
 from fairseq_posenc.exchange.huggingface.tokenizers.symbols import MASK_NOTE
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
-from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
+from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
 from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation
 from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported

@@ -27,11 +27,10 @@ from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.adapters import ADAPTERS, Adapter, WritesWhole, Written
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED, paired
 from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
-from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
+from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.layers.low_rank import LowRankFlags, LowRankLinear
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
 from fairseq_posenc.packs.low_rank.peft_folder import (

@@ -28,14 +28,13 @@ from fairseq_posenc.exchange.formats import (
     register_format,
 )
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.card import CARD_FLAGS
 from fairseq_posenc.exchange.huggingface.entries import GATED
 from fairseq_posenc.exchange.huggingface.layouts import reordered
 from fairseq_posenc.exchange.huggingface.reference import reference
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
 from fairseq_posenc.exchange.huggingface.tokenizers.translation import TranslationTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.prepared import SUBWORD_FLAGS
+from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import LEADING
 from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported

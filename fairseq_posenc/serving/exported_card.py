@@ -3,20 +3,16 @@
 import json
 import os
 from pathlib import Path
-from typing import Dict, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
 from fairseq_posenc.checkpoints.settings import saved_settings, task_of
-from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.card import block, trained_with
 from fairseq_posenc.version import __version__
 
 CARD = "README.md"
-ABOUT = Flag("about", "a sentence on the data, for the card", "TEXT")
-#: The flags of an exporter that writes a card.
-CARD_FLAGS = (ABOUT, Flag("scores", "texts with scores, for the card", "FILE", nargs="+"))
 #: The Hub's name of a task and the class that loads a model, by the end of its architecture.
 _TASKS = (
     ("ForCausalLM", "text-generation", "AutoModelForCausalLM"),
@@ -28,18 +24,13 @@ _TASKS = (
 )
 
 
-def scores_of(wanted: Wanted) -> Dict[str, str]:
-    """The texts of ``--scores`` by their paths.
-
-    Raises:
-        UsageError: a file cannot be read.
-    """
-    paths = wanted.get("scores") or ()
-    return {path: "\n".join(read_lines(path, f"--scores {path}")) for path in paths}
-
-
 def write_card(
-    folder: str, wanted: Wanted, notes: Sequence[str], difference: Optional[float]
+    folder: str,
+    name: str,
+    path: str,
+    options: Mapping[str, Any],
+    notes: Sequence[str],
+    difference: Optional[float],
 ) -> None:
     """Write the card of an exported model.
 
@@ -47,30 +38,33 @@ def write_card(
 
     Args:
         folder: an existing folder with the config.json of the model.
-        wanted: what was asked for, with the path of the checkpoint.
+        name: the name that the folder will have.
+        path: the checkpoint.
+        options: the flags of the export: ``about``, ``scores``, and the languages, if they are
+            given.
         notes: what the user should know.
         difference: the largest difference from fairseq, if it was measured.
 
     Raises:
         UsageError: a file of scores cannot be read.
     """
-    state, file = read_checkpoint(wanted.path, lazy=True), os.path.join(folder, "config.json")
+    state, file = read_checkpoint(path, lazy=True), os.path.join(folder, "config.json")
     config = read_json_object(file, f"{file}:")
     architecture = config["architectures"][0]
     _, task, loads = next(row for row in _TASKS if architecture.endswith(row[0]))
     settings = saved_settings(state)
     arch = str(settings.get("arch") or settings.get("_name"))
-    name = os.path.basename(os.path.abspath(wanted.out))
     sections = [
-        _metadata(state, task, wanted),
+        _metadata(state, task, options),
         f"# {name}",
         f"`{architecture}` of transformers, trained with fairseq by `--arch {arch}`.",
     ]
-    if wanted.get("about"):
-        sections += ["## Data", wanted.get("about")]
+    if options.get("about"):
+        sections += ["## Data", options["about"]]
     sections += trained_with(state, arch)
-    if wanted.get("scores"):
-        sections += ["## Scores", *(block([s.strip()]) for s in scores_of(wanted).values())]
+    texts = ["\n".join(read_lines(s, f"--scores {s}")) for s in options.get("scores") or ()]
+    if texts:
+        sections += ["## Scores", *(block([text.strip()]) for text in texts)]
     remarks = [f"- {note}" for note in notes]
     if difference is not None:
         remarks.append(f"- largest difference of logits from fairseq: {difference:.1e}")
@@ -87,10 +81,10 @@ def write_card(
     Path(folder, CARD).write_text("\n\n".join(sections) + "\n", "utf-8")
 
 
-def _metadata(state: Checkpoint, task: str, wanted: Wanted) -> str:
+def _metadata(state: Checkpoint, task: str, options: Mapping[str, Any]) -> str:
     """The lines of YAML in front, whose values are JSON, which is YAML as well."""
     saved = task_of(state)
-    given = [wanted.get(name) or option(saved, name) for name in ("source_lang", "target_lang")]
+    given = [options.get(name) or option(saved, name) for name in ("source_lang", "target_lang")]
     languages = [name for name in given if name and name.isalpha() and len(name) in (2, 3)]
     entries = {
         "library_name": "transformers",
