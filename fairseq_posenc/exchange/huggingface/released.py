@@ -48,8 +48,13 @@ ROFORMER_V2 = ROFORMER._replace(
     entries=(
         *ENTRIES,
         activation("hidden_act"),
-        t.Fixed("norm_type", "rms_norm", "layer_norm", why="import others with hf-roformer"),
-        t.Fixed("use_bias", False, True, why="import others with hf-roformer"),
+        t.Fixed(
+            "norm_type",
+            "rms_norm",
+            "layer_norm",
+            why="hf-roformer reads layer_norm with use_bias true",
+        ),
+        t.Fixed("use_bias", False, True, why="hf-roformer reads layer_norm with use_bias true"),
         # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
         t.Fixed("is_decoder", False),
         t.Fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),

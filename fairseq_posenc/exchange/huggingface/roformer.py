@@ -167,8 +167,15 @@ ROFORMER = t.TransformersClass(
     entries=(
         *ENTRIES,
         activation("hidden_act", "activation_fn", "pooler_activation_fn"),
-        t.Fixed("norm_type", "layer_norm", written=False, why="import others with roformer-v2"),
-        t.Fixed("use_bias", True, written=False, why="import others with roformer-v2"),
+        t.Fixed(
+            "norm_type",
+            "layer_norm",
+            written=False,
+            why="roformer-v2 reads rms_norm with use_bias false",
+        ),
+        t.Fixed(
+            "use_bias", True, written=False, why="roformer-v2 reads rms_norm with use_bias false"
+        ),
         written("initializer_range", lambda settings: 0.02),
     ),
     always=_ALWAYS,
