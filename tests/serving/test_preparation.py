@@ -13,7 +13,7 @@ from fairseq_posenc import cli
 from fairseq_posenc.serving.huggingface.tokenizer import load
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Preparation, Text
-from tests.exchange.test_tokenizer import LINES, WORDS, folder_of
+from tests.serving.test_tokens_of_transformers import LINES, WORDS, folder_of
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
 
