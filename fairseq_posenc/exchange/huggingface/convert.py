@@ -211,15 +211,21 @@ class ClassExporter(CheckpointExporter):
 def _choose(
     target: TransformersClass, checkpoint: NativeCheckpoint, head: Optional[str]
 ) -> Tuple[str, Architecture]:
-    """The architecture for *head*, None being the output of a language model."""
+    """The architecture for *head*, None being the output of a language model.
+
+    Raises:
+        UsageError: the class has none.
+    """
     heads = ""
     if head is not None:
         token = head in checkpoint.heads(TOKEN_HEADS)
         heads = TOKEN_HEADS if token else CLASSIFICATION_HEADS
-    return next(
-        (name, built.named(head))
-        for name, built in target.architectures.items()
-        if built.heads == heads and built.when(checkpoint.settings)
+    for name, built in target.architectures.items():
+        if built.heads == heads and built.when(checkpoint.settings):
+            return name, built.named(head)
+    raise UsageError(
+        f"--head {head or 'lm'}: {target.name} has nothing like it; export another head, or lm for "
+        "the language-model head"
     )
 
 
