@@ -34,7 +34,7 @@ from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields, defaults_of
 from fairseq_posenc.exchange import FORMATS, native
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import refuse_inexpressible
+from fairseq_posenc.exchange.formats import Wanted, refuse_inexpressible
 from fairseq_posenc.exchange.huggingface.convert import ClassExporter
 from fairseq_posenc.exchange.huggingface.entries import entries_of, expressible, settings_of
 from fairseq_posenc.models.kinds import CAUSAL, FOLLOWING, MASKED, PAD, TRANSLATION, kind_of
@@ -256,3 +256,13 @@ def test_every_setting_is_expressed_or_refused_by_name(target):
                 if not same and back[field.name] != value:
                     missed.append((architecture, field.name, value, back[field.name]))
     assert missed == []
+
+
+def test_a_head_without_an_architecture_in_the_class_is_refused(made, tmp_path):
+    found = made("sentences")
+    table = table_of(found.row.target)
+    bare = {name: built for name, built in table.architectures.items() if not built.heads}
+    wanted = Wanted(str(found.path), str(tmp_path / "out"))
+    with pytest.raises(UsageError, match=f"--head .*: {table.name} has nothing like it"):
+        ClassExporter(table._replace(architectures=bare)).export(wanted)
+    assert list(tmp_path.iterdir()) == []
