@@ -1,4 +1,4 @@
-"""What is no whole model but adapts one, in every format of folders."""
+"""Adapters, which are no whole models but change one, in every format of folders."""
 
 from typing import Any, Callable, ContextManager, List, NamedTuple, Optional, Sequence, Tuple
 

@@ -4,7 +4,7 @@ What a class cannot express follows from its table: every setting that changes w
 and that is in none of its entries needs its default.
 """
 
-from typing import Any, Callable, Dict, Mapping, Set
+from typing import Any, Callable, Dict, Mapping, Set, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.exchange.config import Config
@@ -178,11 +178,16 @@ def gated_activation(theirs: str, usual: str) -> Group:
     return Group(theirs, ("feed_forward",), settings, entries)
 
 
-def biases(*theirs: str) -> Group:
-    """Entries that say whether modules have biases, which all of ours have or none."""
+def biases(*theirs: str, also: Tuple[str, ...] = ()) -> Group:
+    """Entries that say whether modules have biases, which all of ours have or none.
+
+    Args:
+        theirs: the entries.
+        also: further ones, which are read alone.
+    """
 
     def settings(config: Config, known: Settings) -> Settings:
-        flags = [config.flag(name, False) for name in theirs]
+        flags = [config.flag(name, False) for name in (*theirs, *also)]
         return {"no_bias": not any(flags)}
 
     def entries(known: Settings, path: str) -> Dict[str, Any]:

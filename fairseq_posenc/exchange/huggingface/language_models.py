@@ -6,7 +6,7 @@ ALiBi, layer norms, biases, norm of the embeddings         BloomForCausalLM
 learned positions, layer norms, biases                     GPT2LMHeadModel
 """
 
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
@@ -64,6 +64,23 @@ def _four_times(settings: Settings, path: str) -> Dict[str, Any]:
     return {}
 
 
+def _said_to_be_tied(config: Config) -> bool:
+    """Whether the output is the embedding, which config.json has to say."""
+    return config.flag("tie_word_embeddings", False)
+
+
+def _joint_layer(attention: str) -> Tuple[t.Joint, ...]:
+    """The modules of a layer with queries, keys and values in one, by the name of the attention."""
+    return (
+        t.Joint(f"{attention}.query_key_value", (t.Q, t.K, t.V), BY_HEAD),
+        t.Joint(f"{attention}.dense", (t.OUT,)),
+        t.Joint("mlp.dense_h_to_4h", (t.FC1,)),
+        t.Joint("mlp.dense_4h_to_h", (t.FC2,)),
+        t.Joint("input_layernorm", (t.NORM_1,)),
+        t.Joint("post_attention_layernorm", (t.NORM_2,)),
+    )
+
+
 LLAMA = t.TransformersClass(
     "llama",
     {"LlamaForCausalLM": t.Architecture()},
@@ -101,7 +118,7 @@ LLAMA = t.TransformersClass(
     values={"feed_forward": (*GATED, "glu"), "activation_fn": ACTIVATIONS},
     biases={"self_attn.": ("attention_bias", False), "mlp.": ("mlp_bias", False), "": None},
     gains={**t.BEHIND, t.LAST_NORM: ()},
-    tied=lambda config: config.flag("tie_word_embeddings", False),
+    tied=_said_to_be_tied,
 )
 GPT_NEOX = t.TransformersClass(
     "gpt_neox",
@@ -111,14 +128,7 @@ GPT_NEOX = t.TransformersClass(
         t.Stack(
             "decoder.",
             "gpt_neox.layers.{}.",
-            (
-                t.Joint("attention.query_key_value", (t.Q, t.K, t.V), BY_HEAD),
-                t.Joint("attention.dense", (t.OUT,)),
-                t.Joint("mlp.dense_h_to_4h", (t.FC1,)),
-                t.Joint("mlp.dense_4h_to_h", (t.FC2,)),
-                t.Joint("input_layernorm", (t.NORM_1,)),
-                t.Joint("post_attention_layernorm", (t.NORM_2,)),
-            ),
+            _joint_layer("attention"),
             "gpt_neox.embed_in.weight",
             (t.Joint("gpt_neox.final_layer_norm", (t.LAST_NORM,)),),
         ),
@@ -136,7 +146,7 @@ GPT_NEOX = t.TransformersClass(
     always={**_ALWAYS, "position_encoding": "rotary"},
     values={"activation_fn": ACTIVATIONS},
     output="embed_out.weight",
-    tied=lambda config: config.flag("tie_word_embeddings", False),
+    tied=_said_to_be_tied,
 )
 BLOOM = t.TransformersClass(
     "bloom",
@@ -146,14 +156,7 @@ BLOOM = t.TransformersClass(
         t.Stack(
             "decoder.",
             "transformer.h.{}.",
-            (
-                t.Joint("self_attention.query_key_value", (t.Q, t.K, t.V), BY_HEAD),
-                t.Joint("self_attention.dense", (t.OUT,)),
-                t.Joint("mlp.dense_h_to_4h", (t.FC1,)),
-                t.Joint("mlp.dense_4h_to_h", (t.FC2,)),
-                t.Joint("input_layernorm", (t.NORM_1,)),
-                t.Joint("post_attention_layernorm", (t.NORM_2,)),
-            ),
+            _joint_layer("self_attention"),
             "transformer.word_embeddings.weight",
             (
                 t.Joint("transformer.ln_f", (t.LAST_NORM,)),

@@ -17,6 +17,7 @@ from fairseq_posenc.exchange.huggingface.entries import (
     GATED,
     activation_for,
     activation_of,
+    biases,
     gated_activation,
     rate,
     written,
@@ -56,19 +57,6 @@ def _one_activation(config: Config, known: Settings) -> Settings:
 
 def _last_entry(ours: str) -> Callable[[Settings, str], Dict[str, Any]]:
     return lambda settings, path: {_LAST: activation_for(settings[ours])}
-
-
-def _biases(*theirs: str) -> t.Group:
-    """Which modules have biases, which all of ours have or none; that of the head is by itself."""
-
-    def settings(config: Config, known: Settings) -> Settings:
-        flags = [config.flag(name, False) for name in theirs]
-        return {"no_bias": not any(flags)}
-
-    def entries(known: Settings, path: str) -> Dict[str, Any]:
-        return dict.fromkeys(_BIASES, not known["no_bias"])
-
-    return t.Group(theirs[0], ("no_bias",), settings, entries)
 
 
 def _leave_out_zeros(
@@ -180,7 +168,7 @@ register_class(
                 {"dense": "head.dense", "layer_norm": "head.norm"},
                 entries=(
                     t.Group(_LAST, (), _one_activation, _last_entry("activation_fn")),
-                    _biases(*_BIASES, "classifier_bias"),
+                    biases(*_BIASES, also=("classifier_bias",)),
                 ),
             ),
             **classifiers(
@@ -195,7 +183,7 @@ register_class(
                         _last_activation,
                         _last_entry("pooler_activation_fn"),
                     ),
-                    _biases(*_BIASES),
+                    biases(*_BIASES),
                 ),
             ),
         },

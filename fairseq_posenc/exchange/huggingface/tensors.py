@@ -59,17 +59,15 @@ def places(target: TransformersClass, built: Architecture, settings: Settings) -
     """
     for stack in target.stacks:
         heads = settings.get(f"{stack.side}_attention_heads", 1)  # gated attention has none
-        for joint in stack.outside:
-            if joint.when(settings, 0):
-                ours = tuple(stack.ours + name for name in joint.ours)
-                yield Place(joint.theirs, ours, joint.layout, heads, joint.theirs, joint.ours[0])
+        groups = [("", stack.ours, stack.outside, 0)]
         for number in range(settings[f"{stack.side}_layers"]):
-            start, prefix = stack.layer.format(number), f"{stack.ours}layers.{number}."
-            for joint in stack.joints:
-                if joint.when(settings, number):
-                    ours = tuple(prefix + name for name in joint.ours)
-                    theirs = start + joint.theirs
-                    yield Place(theirs, ours, joint.layout, heads, joint.theirs, joint.ours[0])
+            ours = f"{stack.ours}layers.{number}."
+            groups.append((stack.layer.format(number), ours, stack.joints, number))
+        for start, prefix, joints, number in groups:
+            for theirs, names, layout, when in joints:
+                if when(settings, number):
+                    whole = tuple(prefix + name for name in names)
+                    yield Place(start + theirs, whole, layout, heads, theirs, names[0])
     for mine, theirs in built.modules.items():
         yield Place(theirs, (mine,), ALONE, heads, theirs, mine)
 
