@@ -122,7 +122,7 @@ def place(name: str, help: Optional[str] = None, **options: Any) -> Declare:
 
 
 def late(add: Callable[[argparse.ArgumentParser, Sequence[str]], object]) -> Declare:
-    """What declares arguments only when the command is used; see :class:`CommandParser`."""
+    """Mark a function that declares arguments only when its command is used."""
     return lambda parser: setattr(parser, "late", add)
 
 

@@ -55,7 +55,7 @@ class InputTable(Hook):
 
 
 class Rotation(NamedTuple):
-    """What one layer does to queries and keys by RoFormer Eq. 4, as other programs compute it.
+    """The rotation of queries and keys in one layer (RoFormer Eq. 4), for other programs.
 
     Args:
         frequencies: angle of each pair of the first d channels of a head, in radians for each
@@ -112,7 +112,7 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def rotation(self, layer: int) -> Optional[Rotation]:
-        """What *layer* does to queries and keys, or None if that is no rotation."""
+        """The rotation in *layer*, or None for a transform of another kind."""
         return None
 
     def without_content(self, positions: Tensor) -> Optional[Tensor]:

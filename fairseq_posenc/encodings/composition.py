@@ -82,7 +82,7 @@ class PositionEncoding:
             yield from () if module is None else module.parameters()
 
     def rotation(self, layer: int) -> Optional[Rotation]:
-        """How the layer of a number rotates queries and keys, or None if it does not."""
+        """The rotation of queries and keys in a layer, by its number, or None without one."""
         return None if self.transform is None else self.transform.rotation(layer)
 
     def by_distance(self, distances: Tensor) -> Optional[Tensor]:

@@ -36,7 +36,7 @@ WritesWhole = Callable[[Wanted, str], Written]
 
 
 class Adapter(NamedTuple):
-    """What adapts a model, as a checkpoint of this plug-in and as a folder of another toolkit.
+    """A kind of adapter: its checkpoints of this plug-in, and its folders of another toolkit.
 
     With one in :data:`ADAPTERS`, every format of folders reads and writes it.
 

@@ -52,7 +52,7 @@ class Positions(NamedTuple):
         )
 
 
-#: What an encoding contributes to the layer of a number.
+#: Expresses an encoding, given its object and the number of a layer.
 Function = Callable[[PositionEncoding, int], Positions]
 
 

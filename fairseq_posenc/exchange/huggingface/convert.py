@@ -116,7 +116,7 @@ def _agreed(
 
 
 def _has_own_output(source: TransformersClass, folder: hf.Folder) -> bool:
-    """Whether the output is apart from the embedding, after a check of all that should agree."""
+    """True if the output is apart from the embedding; refuses tensors that contradict that."""
     tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
     last = names[-1] if names[-1] in tensors or not source.shared else source.shared
     usual, *others = source.output_biases or ("",)

@@ -155,8 +155,8 @@ def read_embeddings(
             last[_END] = last[number].clone()
             notes.append(_OTHER_START)
     gain, root = gains.get(stacks[-1].side), math.sqrt(last.size(-1))
-    same = torch.equal(first, last) and torch.equal(last, output)
     if gain is not None and tied and source.divides:
+        same = torch.equal(first, last) and torch.equal(last, output)
         if same and bool((gain == 1).all()):  # √C on the inputs, instead of 1/√C on the output
             settings["no_scale_embedding"] = False
             first = last = output = output / root
