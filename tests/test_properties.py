@@ -24,10 +24,10 @@ from support.helpers import (
 )
 from support.own_extensions import files, registries_as_before
 
+from fairseq_posenc.attention import batch
 from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
-from fairseq_posenc.stacks import positions
 
 OWN = {}
 with registries_as_before():  # the encodings of docs/adding.md without flags
@@ -144,8 +144,8 @@ def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
     assert encoding.relative == all(e.relative for e in parse_encodings(name.rpartition(":")[2]))
     if not encoding.relative:
         return
-    plain = positions.count_positions
-    monkeypatch.setattr(positions, "count_positions", lambda *a: plain(*a) + 1000)
+    plain = batch.count_positions
+    monkeypatch.setattr(batch, "count_positions", lambda *a: plain(*a) + 1000)
     after, _ = model(source, None, target)
     torch.testing.assert_close(after, before, atol=2e-5, rtol=0)
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import chosen_length, read_model
+from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.attention.matrices import products_and_logits
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
@@ -37,8 +38,7 @@ from fairseq_posenc.checkpoints.loader import (
 )
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.padding import Keys, Padding
-from fairseq_posenc.stacks.positions import positions_of
+from fairseq_posenc.stacks.positions import prepared_for
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
 MATRICES = ("q·k", "softmax", "ReLU²")
@@ -186,10 +186,11 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     encoder, length = model.encoder, tokens.size(1)
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
-        padding = encoder.positions.with_explicit(Padding(), tokens, encoder.training)
-        keys = Keys(length, padding, encoder.encoding.stack.causal)
-        bundles = encoder.positions.of_layers(x, keys)
-        products, logits = products_and_logits(layer.self_attn, x, positions_of(layer, bundles))
+        given = encoder.positions.given(Padding(), tokens, encoder.training)
+        places = None if given is None else given.places
+        batch = Batch(x, length, causal=encoder.encoding.stack.causal, given=places)
+        prepared = prepared_for(layer, encoder.positions.prepare(batch))
+        products, logits = products_and_logits(layer.self_attn, x, prepared)
         yield torch.stack((products, logits.softmax(dim=-1), logits.relu().square()))
 
 

@@ -12,7 +12,7 @@ from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.base import Content, Rotation
+from fairseq_posenc.encodings.base import Content, Places, Rotation
 from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
@@ -187,15 +187,16 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     zeros = torch.zeros(1, stack.num_heads, length, stack.head_dim)
     x = torch.zeros(1, length, stack.width)
     positions = torch.arange(length).unsqueeze(0)
+    places = Places(positions, positions, length, by_index=True)
     rows: List[Row] = []
     for layer in dict.fromkeys((side.layers[0], side.layers[-1])):
         state = {k: v for k, v in side.state.items() if k.startswith(f"layers.{layer}.")}
         names = terms.state_dict()
         own = {name: v for name in names for k, v in state.items() if k.endswith(f".{name}")}
         load(terms, own, side)
-        at = (positions, positions)
-        content = Content(x, zeros, zeros, encoding.scale, *at, of_keys=terms.of_keys(x))
-        (maps,) = terms(content, encoding.distance_vectors(length, length, zeros), {})
+        states = terms.key_states(x)
+        content = Content(x, zeros, zeros, encoding.scale, places, key_states=states)
+        (maps,) = terms(content, encoding.distance_vectors(places, zeros), {})
         if maps.any():
             title = f"{stack.side}, layer {layer + 1}: {encoding.name} without content"
             rows += rows_of(title, maps, stack)

@@ -13,24 +13,20 @@ from fairseq_posenc.attention import linear  # noqa: F401
 from fairseq_posenc.attention import local  # noqa: F401
 from fairseq_posenc.attention.base import (
     ATTENTIONS,
-    Abilities,
     AttentionKernel,
-    HeadSizes,
     MultiheadKernel,
-    Positions,
     register_attention,
 )
-from fairseq_posenc.attention.kernels import check_attention, complete_attention, kernel_of
+from fairseq_posenc.attention.batch import Batch, Padding
+from fairseq_posenc.attention.kernels import check_attention, kernel_of
 
 __all__ = [
     "ATTENTIONS",
-    "Abilities",
     "AttentionKernel",
-    "HeadSizes",
+    "Batch",
     "MultiheadKernel",
-    "Positions",
+    "Padding",
     "check_attention",
-    "complete_attention",
     "kernel_of",
     "register_attention",
 ]

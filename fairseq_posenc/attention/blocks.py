@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.functional import aligned, product_dtype
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Places
 
 
 class Blocks(NamedTuple):
@@ -118,37 +120,51 @@ def masked_logits(visible: Tensor, logits: Optional[Tensor], dtype: torch.dtype)
     return logits.to(dtype).masked_fill(~visible, float("-inf"))
 
 
-def pair_bias(tokens: Tokens, queries: Tensor, keys: Tensor, visible: Tensor) -> Tensor:
+def pair_bias(
+    encoding: PositionEncoding, places: Places, visible: Tensor, dtype: torch.dtype
+) -> Tensor:
     """The bias of some queries and keys, (1|B, 1|H, T, S).
 
     Args:
-        tokens: the tokens of the forward pass.
-        queries: positions of the queries, (1|B, T); below 0 at padding.
-        keys: positions of the keys, (1|B, S); below 0 at padding.
+        encoding: gives the content-free logits, if it has any.
+        places: positions of these queries and keys; below 0 at padding.
         visible: whether a query sees a key, (1|B, T, S).
+        dtype: that of the result.
     """
     logits = None
-    if tokens.logits is not None:
-        at = (queries.clamp(min=0), keys.clamp(min=0))
-        logits = tokens.logits.at_pairs(*at, tokens.reach)
-    return aligned(masked_logits(visible.unsqueeze(1), logits, product_dtype(tokens.like)))
+    if encoding.shared_bias is not None:
+        queries, keys = (positions.clamp(min=0) for positions in places[:2])
+        logits = encoding.shared_bias(places._replace(queries=queries, keys=keys))
+    return aligned(masked_logits(visible.unsqueeze(1), logits, dtype))
 
 
 class BlockBias:
     """Parts of the bias of blocks of queries, (1|B, d, N, 1|H, L, number of keys) each.
 
     Args:
-        tokens: the tokens of the forward pass, S = T.
+        encoding: gives the content-free logits, if it has any.
+        batch: the batch, S = T.
+        positions: those of the tokens, (1|B, S), without padding in front; None for 0, 1, 2, ….
         blocks: how they are split.
         visible: (1|B, S), False at padding, which is on the right.
     """
 
-    def __init__(self, tokens: Tokens, blocks: Blocks, visible: Tensor) -> None:
-        self.tokens, self.blocks, self.visible = tokens, blocks, visible
-        self.device, self.dtype = visible.device, product_dtype(tokens.like)
-        self.index = torch.arange(tokens.key_length, device=self.device).unsqueeze(0)
+    def __init__(
+        self,
+        encoding: PositionEncoding,
+        batch: Batch,
+        positions: Optional[Tensor],
+        blocks: Blocks,
+        visible: Tensor,
+    ) -> None:
+        self.encoding, self.shared_bias = encoding, encoding.shared_bias
+        self.causal, self.blocks, self.visible = batch.causal, blocks, visible
+        self.device, self.dtype = visible.device, product_dtype(batch.like)
+        self.index = torch.arange(batch.length, device=self.device).unsqueeze(0)
         self.queries = self._split(self.index)  # (1, d, N, L)
-        self.places = tokens.positions.unsqueeze(0)
+        self.counted = positions is None
+        self.positions = self.index if positions is None else positions
+        self.bound = batch.length if batch.given is None else batch.given.bound
 
     def _split(self, x: Tensor) -> Tensor:
         """(1|B, S) -> (1|B, d, N, L)."""
@@ -165,43 +181,40 @@ class BlockBias:
 
     def _at(self, queries: Tensor, keys: Tensor) -> Optional[Tensor]:
         """Logits (1|B, d, N, 1|H, L, ·) of positions (1|B, d, N, L) and (1|B, d, N, ·), or None."""
-        if self.tokens.logits is None:
+        if self.shared_bias is None:
             return None
         outer = max(queries.shape[:3], keys.shape[:3])
         queries, keys = (x.expand(*outer, -1).flatten(0, 2) for x in (queries, keys))
-        found = self.tokens.logits.at_pairs(queries, keys, self.tokens.reach)
-        return found.unflatten(0, outer)
+        return self.shared_bias(Places(queries, keys, self.bound)).unflatten(0, outer)
 
     def to_first(self, number: int, is_global: Tensor) -> Tensor:
         """The bias of the first *number* keys, -inf where *is_global* (1|B, S) is False."""
         visible = (self.visible & is_global)[:, None, None, None, :number]
         keys = self.index[0, :number]
-        if self.tokens.causal:
+        if self.causal:
             visible = visible & (keys <= self.queries.unsqueeze(-1))
         size = (*self.queries.shape[1:3], self.blocks.size, number)
         visible = visible.expand(visible.size(0), *size)
-        places = self.places[:, None, None, :number].expand(1, *size[:2], number)
-        return self._bias(visible, self._at(self._split(self.places), places))
+        first = self.positions[:, None, None, :number].expand(-1, *size[:2], number)
+        return self._bias(visible, self._at(self._split(self.positions), first))
 
     def from_first(self, number: int) -> Tensor:
         """The bias of the first queries and all keys, (1|B, 1|H, G, S)."""
         visible = self.visible.unsqueeze(1).expand(-1, number, -1)
-        return pair_bias(self.tokens, self.places[:, :number], self.places, visible)
+        places = Places(self.positions[:, :number], self.positions, self.bound)
+        return pair_bias(self.encoding, places, visible, self.dtype)
 
     def to_window(self, band: Tensor, is_global: Tensor) -> Tensor:
         """The bias of the keys in the *band* (L, K), -inf where *is_global* (1|B, S) is True."""
         visible = self._around(self.visible & ~is_global).unsqueeze(3) & band
-        counted = self.tokens.reach == self.tokens.key_length
-        if self.tokens.logits is None or not (counted and self.tokens.logits.distance_alone):
-            return self._bias(
-                visible, self._at(self._split(self.places), self._around(self.places))
-            )
+        if self.shared_bias is None or not (self.counted and self.shared_bias.distance_alone):
+            at = (self._split(self.positions), self._around(self.positions))
+            return self._bias(visible, self._at(*at))
         # the same for all blocks
         start, step = self.blocks.before * self.blocks.size, self.blocks.dilation
         keys = torch.arange(self.blocks.span, device=self.device).unsqueeze(0)
         queries = keys[:, start : start + self.blocks.size]
-        reach = self.blocks.span * step
-        shared = self.tokens.logits.at_pairs(queries * step, keys * step, reach)
+        shared = self.shared_bias(Places(queries * step, keys * step, self.blocks.span * step))
         return self._bias(visible, shared[:, None, None])
 
     def to_chosen(self, chosen: Tensor, first: int) -> Tensor:
@@ -209,13 +222,16 @@ class BlockBias:
         size = self.blocks.size
         index = chosen.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=self.device)
         index = index.flatten(2).unsqueeze(1)  # (1|B, 1, N, R·L)
-        inside = index.clamp(max=self.tokens.key_length - 1)
+        inside = index.clamp(max=self.index.size(1) - 1)
         there = (chosen >= 0).repeat_interleave(size, dim=2).unsqueeze(1) & (index == inside)
         rows = max(len(self.visible), len(index))
         seen = self.visible.expand(rows, -1).gather(1, inside.expand(rows, -1, -1, -1).flatten(1))
         visible = (seen.view(rows, *index.shape[1:]) & there).unsqueeze(3)
         visible = visible.expand(-1, -1, -1, size, -1)
-        return self._bias(visible, self._at(self._split(self.places), self.places[0][inside]))
+        rows = max(len(self.positions), len(inside))
+        at = inside.flatten(1).expand(rows, -1)
+        keys = self.positions.expand(rows, -1).gather(1, at).view(rows, *inside.shape[1:])
+        return self._bias(visible, self._at(self._split(self.positions), keys))
 
 
 def turned(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:

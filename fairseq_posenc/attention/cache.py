@@ -6,13 +6,12 @@ Other code may replace these tensors: at the next token, the replacements are co
 memory.
 """
 
-from typing import Any, Dict, List, Optional, Tuple, Union, cast
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.versions import is_compiling
-from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.options import Layer
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
@@ -21,7 +20,7 @@ _Kind = Tuple[int, int, torch.dtype]  # heads, channels and type
 _Spare = Dict[Tuple[_Kind, Optional[int]], Tensor]  # by kind and window
 
 # keys in the incremental state: fairseq's, and ours
-STATE, _BUFFERS, _TERMS = "attn_state", "buffers", "position_terms"
+STATE, _BUFFERS, TERMS = "attn_state", "buffers", "position_terms"
 _SPARE = "spare_memory"
 #: Key of the number of hypotheses that each sentence has, in rows behind each other.
 BEAM = "beam"
@@ -159,43 +158,9 @@ def updates_in_place(parts: Parts) -> bool:
 
 
 def append_to_cache(
-    layer: Layer,
-    k: Tensor,
-    v: Tensor,
-    incremental_state: IncrementalState,
-    keep: Optional[int] = None,
-    content_k: Optional[Tensor] = None,
-    of_keys: Optional[Parts] = None,
-) -> Tuple[Tensor, Tensor, Tensor]:
-    """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
-
-    Beam search reorders the cache.
-
-    Args:
-        layer: the attention; fairseq keeps a separate cache for each instance.
-        k: keys of the new tokens, (B, H, T, D).
-        v: values, (B, H, T, D or e).
-        incremental_state: fairseq's cache.
-        keep: number of tokens to keep before the new ones, or None for all.
-        content_k: keys before the position transform, (B, H, T, D), if content-dependent terms need
-            them in addition to the transformed ones.
-        of_keys: what content-dependent terms need of the new tokens, (B, H, T, …) each; replaced
-            in place by the same tensors for all tokens, (B, H, S, …) each.
-    """
-    new = {"prev_key": k, "prev_value": v, **(of_keys or {})}
-    if content_k is not None:
-        new["prev_content_key"] = content_k
-    cached = append_parts(layer, new, incremental_state, keep)
-    for name in of_keys or ():
-        cast(Parts, of_keys)[name] = cached[name]
-    key = cached["prev_key"]
-    return key, cached["prev_value"], cached.get("prev_content_key", key)
-
-
-def append_parts(
     layer: Layer, new: Parts, incremental_state: IncrementalState, keep: Optional[int] = None
 ) -> Parts:
-    """The cached tensors of all tokens so far, (B, H, S, D) each.
+    """The tensors of all tokens so far, (B, H, S, D) each; beam search reorders them.
 
     Args:
         layer: the attention; fairseq keeps a separate cache for each instance.
@@ -245,7 +210,7 @@ def counted(like: Tensor, number: int) -> Tensor:
 
 def take_cache(layer: Layer, incremental_state: Dict[str, Any]) -> Parts:
     """Take the cache of *layer* out of *incremental_state*; it has one."""
-    for name in (_BUFFERS, _TERMS):
+    for name in (_BUFFERS, TERMS):
         incremental_state.pop(layer._get_full_incremental_state_key(name), None)
     parts: Parts = incremental_state.pop(layer._get_full_incremental_state_key(STATE))
     return parts
@@ -287,30 +252,3 @@ def reordered(parts: Parts, order: Tensor) -> Parts:
         else x.as_strided((len(order), *x.shape[1:]), x.stride())
         for name, x in parts.items()
     }
-
-
-def content_logits(
-    layer: Layer,
-    content: Content,
-    distance_vectors: Optional[Tensor],
-    incremental_state: IncrementalState,
-    factor: Union[float, Tensor, None] = None,
-) -> Tensor:
-    """Scaled sum of the content-dependent terms of *layer*, (B, H, T, S).
-
-    Projected distance vectors are cached between decoding steps.  All hypotheses share them, so
-    beam search need not reorder them.
-
-    Args:
-        layer: the attention.
-        content: inputs of the terms.
-        distance_vectors: (N, L, H·D) for N terms and L distances, or None.
-        incremental_state: fairseq's cache, or None.
-        factor: multiplies products with queries, as in :func:`.with_terms`.
-    """
-    projected: Any = layer.get_incremental_state(incremental_state, _TERMS) or {}
-    logits = layer.position_terms(content, distance_vectors, projected, factor)
-    # a state that keeps its tensors outlives changes of the parameters
-    if incremental_state is not None and COLUMN not in incremental_state:
-        layer.set_incremental_state(incremental_state, _TERMS, projected)
-    return logits

@@ -9,21 +9,19 @@ so no tensor has the size T·T, and whole blocks of hidden keys are skipped.  Py
 gradients on a GPU alone, and the gradient of b with atomic additions, in no fixed order.
 """
 
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Positions
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.batch import Batch
+from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_FLEX
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import DistanceBias, Encoding
-from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
 from fairseq_posenc.flags.options import Options, option
 
@@ -43,7 +41,7 @@ class FlexAttention(MultiheadAttention):
         UsageError: heads have too few channels.
     """
 
-    abilities = replace(MultiheadAttention.abilities, hooks=("transform", "shared"))
+    takes = MultiheadAttention.takes - {"content"}
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -56,13 +54,13 @@ class FlexAttention(MultiheadAttention):
             )
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse what the kernel cannot compute, and encodings that have nothing for it.
 
         Raises:
             UsageError: naming the flag.
         """
-        super().check(options, encodings)
+        super().check(options, encodings, stacks)
         if not HAS_FLEX:
             raise UsageError(f"{FLAG}: needs PyTorch 2.6, and this is {torch.__version__}")
         biased = [encoding for encoding in encodings if encoding.shared is not None]
@@ -90,51 +88,43 @@ class FlexAttention(MultiheadAttention):
         """Whether PyTorch's kernel computes with tensors such as *x*, gradients included."""
         return x.is_cuda
 
-    @classmethod
-    def by_distance(
-        cls,
-        logits: SharedBiasSum,
-        length: int,
-        causal: bool,
-        padding_mask: Optional[Tensor],
-        x: Tensor,
-    ) -> Optional[Positions]:
-        """Logits by distance in place of a bias; see :meth:`.AttentionKernel.by_distance`."""
-        if not cls.serves(x):
-            return None
-        distances = torch.arange(1 - length, length, device=x.device)
-        blocks = visible_blocks(length, causal, padding_mask, x.device)
-        return {"logits": logits.by_distance(distances), "blocks": blocks}
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """``logits`` by distance, (H, 2T - 1), float32, and ``blocks``, in place of a bias.
 
-    def forward(  # type: ignore[override]  # entries that only this kernel asks for
+        For a part of the tokens, and on a CPU, what softmax attention prepares.
+        """
+        encoding, mask, device = self.encoding, batch.padding.mask, batch.like.device
+        places = batch.places(encoding.relative)
+        whole = batch.queries == batch.length and places.by_index
+        if not (whole and self.serves(batch.like)):
+            return super().prepare(batch)
+        distances = torch.arange(1 - batch.length, batch.length, device=device)
+        prepared: Dict[str, Any] = {
+            **self.tables(batch, places),
+            "logits": encoding.by_distance(distances),
+            "blocks": visible_blocks(batch.length, batch.causal, mask, device),
+        }
+        if self.scales_by_length:
+            prepared["factor"] = self.length_factor(self.visible_keys(batch))
+        return prepared
+
+    def forward(
         self,
         x: Tensor,
-        logits: Optional[Tensor] = None,
-        blocks: Any = None,
+        keys: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        **positions: Any,
+        **prepared: Any,
     ) -> Tensor:
-        """Attend from all tokens to all tokens.
-
-        Args:
-            x: layer input, (B, T, C).
-            logits: by distance from -(T - 1) to T - 1, (H, 2T - 1), float32; None for a dense bias.
-            blocks: the visible keys, of :func:`visible_blocks`.
-            incremental_state: fairseq's cache, or None.
-            positions: as for softmax attention.
-
-        Returns:
-            (B, T, C).
-        """
-        if logits is None:
-            return super().forward(x, incremental_state=incremental_state, **positions)
-        q, k, v, *_ = self.project(x, positions.get("table"))
-        if incremental_state is not None:  # the first tokens, which are all so far
-            k, v, _ = append_to_cache(self, k, v, incremental_state)
-        factor = positions.get("length_factor")
+        """Attend from all tokens to all tokens; see :class:`.AttentionKernel`."""
+        if "logits" not in prepared:
+            return super().forward(x, keys, incremental_state, **prepared)
+        # with a cache these are the first tokens, which are all so far
+        heads = self.extended(self.project(x, prepared, keys), x, incremental_state)
+        q, factor = heads.q, prepared.get("factor")
         if factor is not None:  # a scale by length would be compiled anew for every length
             q = (q * factor).type_as(q)
-        out = flex_attend(q, k, v, self.encoding.scale, logits, blocks)
+        by_distance = (prepared["logits"], prepared["blocks"])
+        out = flex_attend(q, heads.k, heads.v, self.encoding.scale, *by_distance)
         return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
 

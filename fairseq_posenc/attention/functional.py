@@ -5,7 +5,7 @@ relative encodings; RoFormer Eq. 2).  Fully masked rows give zeros.
 """
 
 import contextlib
-from typing import Any, Callable, ContextManager, Optional, Tuple, Union
+from typing import Any, Callable, ContextManager, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -65,15 +65,6 @@ def additive_mask(
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill_(hidden, float("-inf"))
 
 
-def add_terms(*terms: Optional[Tensor]) -> Optional[Tensor]:
-    """Sum of the terms that are not None, or None if all are."""
-    total = None
-    for term in terms:
-        if term is not None:
-            total = term if total is None else total + term
-    return total
-
-
 def product_dtype(x: Tensor) -> torch.dtype:
     """The type of products with *x*: its own, or that of autocast."""
     if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4
@@ -120,30 +111,6 @@ def drop(x: Tensor, dropout: FairseqDropout) -> Tensor:
     # the rate of dropout_rate, without a call in every layer of a model that drops nothing
     active = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
     return F.dropout(x, dropout.p) if active else x
-
-
-def with_terms(
-    q: Tensor,
-    scale: float,
-    bias: Optional[Tensor],
-    terms: Optional[Tensor],
-    factor: Union[float, Tensor, None],
-) -> Tuple[Tensor, float, Optional[Tensor]]:
-    """Queries, scale and bias of logits with further *terms* and a *factor* on products with q.
-
-    Args:
-        q: queries (B, H, T, D).
-        scale: factor on q·k.
-        bias: additive term (1|B, 1|H, 1|T, S), or None.
-        terms: content-dependent logits (B, H, T, S), in which products with q have the *factor*
-            already; or None.
-        factor: (1|B, 1, 1|T, 1), one number for all queries, or None.
-    """
-    if torch.is_tensor(factor):
-        q = (q * factor).type_as(q)
-    elif factor is not None:
-        scale *= factor
-    return q, scale, bias if terms is None else aligned(terms if bias is None else bias + terms)
 
 
 def attend(

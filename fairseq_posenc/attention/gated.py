@@ -12,9 +12,7 @@ for GAU-based Model", Liu (called GAU below), sections 2.3, 3 and 4.1:
 Two units replace the attention and the feed-forward sub-layer of a Transformer layer.
 """
 
-from dataclasses import replace
-from functools import partial
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Mapping, Optional, Tuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +20,8 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
-from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast, with_terms
+from fairseq_posenc.attention.cache import IncrementalState
+from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
 from fairseq_posenc.attention.joint import join, joined, wanted
 from fairseq_posenc.attention.normalisers import (
     DIVISORS,
@@ -34,9 +31,10 @@ from fairseq_posenc.attention.normalisers import (
     log_ratio,
     squared_relu,
 )
+from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Content, Encoding
+from fairseq_posenc.encodings import PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 
 
@@ -55,7 +53,7 @@ def length_factor(options: Options, counts: Counts) -> Counts:
     return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
 
-class GatedAttention(AttentionKernel):
+class GatedAttention(PairwiseKernel):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
     Args:
@@ -68,11 +66,8 @@ class GatedAttention(AttentionKernel):
         qn_block_size: its block size.
     """
 
-    abilities = Abilities(
-        hooks=("transform", "shared", "content"),
-        takes_positions=True,
-        static_cache="keys",
-    )
+    takes = frozenset({"transform", "shared", "content", "any_order"})
+    static_cache = "keys"
 
     def __init__(
         self,
@@ -85,13 +80,13 @@ class GatedAttention(AttentionKernel):
     ) -> None:
         super().__init__()
         options = encoding.options
-        self.encoding, self.num_heads = encoding, num_heads
+        self.num_heads = num_heads
         self.head_dim = int(options.gau_key_size)  # s
         self.width = int(options.gau_expansion) * embed_dim  # e
         self.normaliser = str(options.gau_normaliser)
-        self.position_terms = encoding.build_content_bias()
-        #: the cache has keys before and after the transform
-        self.keeps_both = self.position_terms is not None and encoding.transform is not None
+        self.compose(encoding)
+        self.causal_in_bias = self.causal_in_bias or self.normaliser in RELU
+        self.scales_by_length = self.normaliser != "softmax"
         self.dropout_module = FairseqDropout(dropout, module_name=type(self).__name__)
         inner = 2 * self.width + self.head_dim
         self.in_proj = quant_noise(nn.Linear(embed_dim, inner), q_noise, qn_block_size)
@@ -107,7 +102,7 @@ class GatedAttention(AttentionKernel):
         nn.init.xavier_uniform_(self.out_proj.weight)
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse content-dependent logits with a normaliser that cannot add them."""
         if options.gau_normaliser in SOFTMAX:
             return
@@ -120,80 +115,63 @@ class GatedAttention(AttentionKernel):
                 )
 
     @classmethod
-    def abilities_for(cls, options: Options) -> Abilities:
-        """ReLU² needs a bias to hide later keys; all but softmax have a length factor."""
-        normaliser = options.gau_normaliser
-        if normaliser == "softmax":
-            return cls.abilities
-        factor = partial(length_factor, options)
-        return replace(cls.abilities, causal_in_bias=normaliser in RELU, length_factor=factor)
+    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
+        """One head of the key size."""
+        return 1, options.gau_key_size
 
     @classmethod
-    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
-        """One head of the key size."""
-        return HeadSizes(1, options.gau_key_size, "--gau-key-size")
+    def size_flags(cls, options: Options, side: str) -> str:
+        """``--gau-key-size``."""
+        return "--gau-key-size"
+
+    def length_factor(self, counts: Counts) -> Counts:
+        """That of softmax_plus, or of a divisor; see :func:`length_factor`."""
+        return length_factor(self.encoding.options, counts)
 
     def forward(
         self,
         x: Tensor,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        padding_mask: Optional[Tensor] = None,
-        distance_vectors: Optional[Tensor] = None,
-        empty_rows: bool = True,
-        length_factor: Optional[Counts] = None,
-        uneven: bool = False,
+        keys: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
+        **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
-        q, k, v, content_q, content_k, u = self.project(x, table)
-        of_keys = None if self.position_terms is None else self.position_terms.of_keys(x)
-        if incremental_state is not None:
-            kept = content_k if self.keeps_both else None
-            k, v, content_k = append_to_cache(
-                self, k, v, incremental_state, content_k=kept, of_keys=of_keys
-            )
-        terms = None
-        if self.position_terms is not None:
-            positions = (query_positions, key_positions, padding_mask)
-            scale = self.encoding.scale
-            content = Content(
-                x, content_q, content_k, scale, *positions, of_keys=of_keys, uneven=uneven
-            )
-            terms = content_logits(
-                self, content, distance_vectors, incremental_state, length_factor
-            )
+        new = self.project(x, prepared)
+        heads = self.extended(new, x, incremental_state)
+        v = heads.v
         if self.normaliser in SOFTMAX:
-            q, scale, bias = with_terms(q, self.encoding.scale, bias, terms, length_factor)
-            rate = dropout_rate(self.dropout_module)
-            out = attend(q, k, v, scale, bias, causal, rate, empty_rows)
-        else:  # a stack gives the factor to all normalisers but softmax
+            q, scale, bias, _ = self.logits(x, heads, prepared, incremental_state)
+            rate, hidden = dropout_rate(self.dropout_module), prepared["causal"]
+            out = attend(q, heads.k, v, scale, bias, hidden, rate, prepared["empty_rows"])
+        else:
             scaled = self.normaliser == "scaled_squared_relu"
-            weights = squared_relu(q, k, bias, cast(Counts, length_factor), scaled)
+            factor = cast(Counts, prepared["factor"])
+            weights = squared_relu(heads.q, heads.k, prepared["bias"], factor, scaled)
             weights = drop(weights, self.dropout_module)
             with no_autocast(v.device):
                 out = torch.matmul(weights, v.to(weights)).type_as(v)
-        return self.out_proj(u * out.squeeze(1))  # (B, 1, T, e) -> (B, T, e)
+        return self.out_proj(cast(Tensor, new.gate) * out.squeeze(1))  # (B, 1, T, e) -> (B, T, e)
 
-    def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
+    def project(self, x: Tensor, tables: Mapping[str, Any]) -> Heads:
         """Queries, keys and values of the new tokens, with positions applied, and their gates.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
-            table: table of the position transform, or None.
-
-        Returns:
-            q and k (B, 1, T, s), v (B, 1, T, e); q and k before they are transformed; and u
-            (B, T, e).
+            tables: ``table`` of the position transform, if there is one.
         """
         u, v, z = self.split(x)
         q, k = self.queries_and_keys(z)
-        before = (q.transpose(1, 2), k.transpose(1, 2))
-        q, k, v = self.transformed(q, k, v.unsqueeze(2), table)
-        return (q, k, v, *before, u)
+        plain = (q.transpose(1, 2), k.transpose(1, 2))
+        return Heads(*self.transformed(q, k, v, tables), *plain, gate=u)
+
+    def transformed(
+        self, q: Tensor, k: Tensor, v: Tensor, tables: Mapping[str, Any]
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Apply the position transform, if any, to (B, T, 1, s | s) and (B, T, e): (B, 1, T, …)."""
+        v = v.unsqueeze(2)
+        if self.encoding.transform is not None:
+            q, k, v = self.encoding.transform(q, k, v, tables["table"])
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def split(self, x: Tensor) -> Tuple[Tensor, ...]:
         """U, V and Z of the layer's input (B, T, C), (B, T, e | e | s)."""
@@ -220,14 +198,6 @@ class GatedAttention(AttentionKernel):
         if whole is not None and wanted(like) and joined(whole, parts):
             return whole.view(2, -1)
         return torch.stack(parts)
-
-    def transformed(
-        self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
-    ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Apply the position transform, if any, to (B, T, 1, s | s | e), as (B, 1, T, …)."""
-        if table is not None and self.encoding.transform is not None:
-            q, k, v = self.encoding.transform(q, k, v, table)
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def make_generation_fast_(self, **kwargs: Any) -> None:
         """Join γ and b; fairseq calls this once for a model that will not be trained."""

@@ -9,19 +9,14 @@ projections of its own.
 
 import copy
 import logging
-from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import (
-    Abilities,
-    AttentionKernel,
-    Positions,
-    Tokens,
-    register_attention,
-)
+from fairseq_posenc.attention.base import AttentionKernel, register_attention
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import (
     IncrementalState,
@@ -30,11 +25,12 @@ from fairseq_posenc.attention.cache import (
     reorder_cache,
     reordered,
 )
+from fairseq_posenc.attention.functional import product_dtype
 from fairseq_posenc.attention.softmax import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings import PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Encoding, Places
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.settings import setting
@@ -129,6 +125,7 @@ class LocalAttention(SparseAttention):
         options = encoding.options
         self.always_global = int(options.local_global_tokens)
         self.global_tokens = max(self.always_global, int(options.local_global_first_text))
+        self.reads_first_text = bool(options.local_global_first_text)
         self.causal = encoding.stack.causal
         self.global_q_proj: Optional[nn.Module] = None
         self.global_k_proj: Optional[nn.Module] = None
@@ -140,7 +137,7 @@ class LocalAttention(SparseAttention):
         self.place(0, self)
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse windows and dilations that are no lists of numbers, or longer than the model.
 
         Raises:
@@ -160,11 +157,6 @@ class LocalAttention(SparseAttention):
                     "layers; give one, or at most one a layer"
                 )
 
-    @classmethod
-    def abilities_for(cls, options: Options) -> Abilities:
-        """The length of the first text is read if that text is global."""
-        return replace(cls.abilities, reads_first_text=bool(options.local_global_first_text))
-
     def place(self, index: int, first: AttentionKernel) -> None:
         """Choose the window and the dilation of layer *index*."""
         window = self.windows[index % len(self.windows)]
@@ -176,7 +168,8 @@ class LocalAttention(SparseAttention):
         around = -(-self.either_side // size)
         self.both_blocks = Blocks(size, around, around, dilation)
         self.causal_blocks = Blocks(size, -(-window // size), 0, dilation)
-        self.pattern = (window, dilation)
+        super().place(index, first)
+        self.kind = (self.kind, window, dilation)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
         """The window, (L, K)."""
@@ -185,17 +178,18 @@ class LocalAttention(SparseAttention):
         after = 0 if causal else self.either_side
         return (distances >= -before * self.dilation) & (distances <= after * self.dilation)
 
-    def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
+    def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
         """The bias of new tokens, for the first tokens and the window before, (1|B, 1|H, T, ·)."""
-        new, length, device = tokens.query_length, tokens.key_length, tokens.like.device
+        new, length, device = batch.queries, batch.length, batch.like.device
         first = length - min(length, self.before * self.dilation + new)
         index = torch.arange(first, length, device=device)
         if new == 1:
             index = index[self._steps(len(index))]
-        positions: Positions = {"bias": None, "empty_rows": False, "starts": starts}
-        padding, whole = tokens.padding_mask, self.global_tokens
-        if padding is None and tokens.logits is None and new == 1 and (first >= whole or not whole):
-            return positions  # all of them are visible
+        prepared = {"bias": None, "empty_rows": False, "starts": starts, "chosen": None}
+        padding, whole = batch.padding.mask, self.global_tokens
+        biased = padding is not None or self.encoding.shared_bias is not None or new > 1
+        if not biased and (first >= whole or not whole):
+            return prepared  # all of them are visible
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         keys = index.unsqueeze(0)  # (1|B, ·)
         if starts is not None:
@@ -211,29 +205,31 @@ class LocalAttention(SparseAttention):
             to_slots = (slots.unsqueeze(1) <= queries.unsqueeze(2)).expand(len(visible), -1, -1)
             visible = torch.cat((to_slots, visible), dim=2)
             keys = torch.cat((slots.expand(len(keys), -1), keys), dim=1)
-        bias = pair_bias(tokens, queries, keys, visible)
-        return {**positions, "bias": bias, "empty_rows": padding is not None}
+        places, dtype = Places(queries, keys, length), product_dtype(batch.like)
+        bias = pair_bias(self.encoding, places, visible, dtype)
+        return {**prepared, "bias": bias, "empty_rows": padding is not None}
 
     def _steps(self, length: int) -> slice:
         """The tokens, out of *length*, that the last of them sees in its window."""
         return slice((length - 1) % self.dilation, None, self.dilation)
 
     def _global_heads(
-        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
+        self, x: Tensor, heads: Tuple[Tensor, ...], tables: Mapping[str, Any]
     ) -> Tuple[Tensor, ...]:
         """Queries, keys and values of global tokens, (B, H, T, D) each."""
         if self.global_q_proj is None:
-            return q, k, v
+            return heads
         projections = [getattr(self, f"global_{name}") for name in _PROJECTIONS]
-        return self.project(x, table, projections)[:3]
+        return self.project(x, tables, projections=projections)[:3]
 
     def _start(
         self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
     ) -> None:
         """Begin the cache with the global tokens and the last ones, as many as a window spans."""
         keep = self.before * self.dilation
-        end = [x[:, :, -keep:] for x in (k, v)]
-        append_to_cache(self, end[0], end[1], state, keep)
+        append_to_cache(
+            self, {"prev_key": k[:, :, -keep:], "prev_value": v[:, :, -keep:]}, state, keep
+        )
         batch, heads, _, size = k.shape
         none = k.new_zeros(batch, heads, self.global_tokens, size)
         self._keep_global({"key": none, "value": none.type_as(v)}, k, v, 0, starts, state)
@@ -249,7 +245,9 @@ class LocalAttention(SparseAttention):
         """The global tokens and the window, (B, H, ·, D)."""
         saved: Any = self.get_incremental_state(state, _GLOBAL)
         saved = self._keep_global(saved, k, v, self.cached_length(state), starts, state)
-        seen, values, _ = append_to_cache(self, k, v, state, self.before * self.dilation)
+        new = {"prev_key": k, "prev_value": v}
+        parts = append_to_cache(self, new, state, self.before * self.dilation)
+        seen, values = parts["prev_key"], parts["prev_value"]
         if k.size(2) == 1 and self.dilation > 1:
             steps = self._steps(seen.size(2))
             seen, values = seen[:, :, steps], values[:, :, steps]

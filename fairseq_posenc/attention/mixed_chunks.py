@@ -3,13 +3,13 @@
 FLASH, Hua et al. 2022, arXiv 2202.10447, section 3.2.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import Abilities
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import chunked, put_back, real_first
 from fairseq_posenc.attention.cache import (
     STATE,
@@ -23,7 +23,7 @@ from fairseq_posenc.attention.gated import GatedAttention, length_factor
 from fairseq_posenc.attention.normalisers import squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 
@@ -64,9 +64,8 @@ class MixedChunkAttention(GatedAttention):
     Arguments as for :class:`GatedAttention`.
     """
 
-    abilities = Abilities(
-        hooks=("transform",), linear_transforms=True, needs_positions=True, causal_apart=True
-    )
+    takes = frozenset({"linear"})
+    static_cache = ""
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any
@@ -80,7 +79,7 @@ class MixedChunkAttention(GatedAttention):
         self.linear_k_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse normalisers for which there is no sum with linear attention.
 
         Raises:
@@ -92,24 +91,26 @@ class MixedChunkAttention(GatedAttention):
                 f"{options.gau_normaliser}; give squared_relu"
             )
 
-    @classmethod
-    def abilities_for(cls, options: Options) -> Abilities:
-        """No mask of all tokens is made, and the numbers of keys follow from chunks."""
-        return cls.abilities
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """``table``; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None.
 
-    def forward(  # type: ignore[override]  # stacks pass all but x by name
+        No mask of all tokens is made, and the numbers of keys follow from chunks.
+        """
+        mask = batch.padding.mask
+        mask = None if mask is None else mask[:, -batch.queries :]
+        tables = self.tables(batch, batch.places(self.encoding.relative))
+        return {**tables, "causal": batch.causal, "padding_mask": mask}
+
+    def forward(
         self,
         x: Tensor,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        padding_mask: Optional[Tensor] = None,
+        keys: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        **unused: object,
+        **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
-        u, tokens = self._projected(x, table)
-        if padding_mask is not None:
-            padding_mask = padding_mask[:, -x.size(1) :]
+        u, tokens = self._projected(x, prepared)
+        padding_mask, causal = prepared["padding_mask"], prepared["causal"]
         with no_autocast(x.device):
             if incremental_state is not None:
                 mixed = self._continued(tokens, padding_mask, incremental_state)
@@ -117,18 +118,18 @@ class MixedChunkAttention(GatedAttention):
                 mixed = self._whole(tokens, padding_mask, causal)
         return self.out_proj(u * mixed.type_as(u))
 
-    def _projected(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, Projected]:
+    def _projected(self, x: Tensor, tables: Mapping[str, Any]) -> Tuple[Tensor, Projected]:
         """U, (B, T, e), and queries, keys and values with positions applied."""
         u, v, z = self.split(x)
-        given = (z, v, table)
+        given = (z, v, tables)
         return u, Projected(*self._pair("", *given), *self._pair("linear_", *given), v)
 
     def _pair(
-        self, kind: str, z: Tensor, v: Tensor, table: Optional[Tensor]
+        self, kind: str, z: Tensor, v: Tensor, tables: Mapping[str, Any]
     ) -> Tuple[Tensor, Tensor]:
         """One kind of queries and keys, (B, T, s) each, of Z (B, T, s)."""
         q, k = self.queries_and_keys(z, kind)
-        q, k, _ = self.transformed(q, k, v.unsqueeze(2), table)
+        q, k, _ = self.transformed(q, k, v, tables)
         return q.squeeze(1), k.squeeze(1)
 
     def _whole(self, tokens: Projected, padding_mask: Optional[Tensor], causal: bool) -> Tensor:

@@ -42,7 +42,7 @@ def log_ratio(counts: Counts, reference: float) -> Counts:
     return log / math.log(reference)
 
 
-def visible_keys(
+def count_visible(
     query_length: int,
     key_length: int,
     causal: bool,
@@ -52,9 +52,9 @@ def visible_keys(
 ) -> Counts:
     """Number of keys visible to each query, at least 1.
 
-    >>> visible_keys(2, 3, True, None, torch.device("cpu")).flatten()
+    >>> count_visible(2, 3, True, None, torch.device("cpu")).flatten()
     tensor([2., 3.])
-    >>> visible_keys(1, 3, True, None, torch.device("cpu"), number=True)
+    >>> count_visible(1, 3, True, None, torch.device("cpu"), number=True)
     3.0
 
     Args:

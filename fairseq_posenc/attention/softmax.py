@@ -1,31 +1,16 @@
 """Multi-head softmax attention: self-attention and attention to the source."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import (
-    Abilities,
-    HeadSizes,
-    MultiheadKernel,
-    register_attention,
-)
-from fairseq_posenc.attention.cache import (
-    BEAM,
-    IncrementalState,
-    append_to_cache,
-    content_logits,
-)
-from fairseq_posenc.attention.functional import (
-    attend,
-    attend_with_weights,
-    dropout_rate,
-    with_terms,
-)
+from fairseq_posenc.attention.base import MultiheadKernel, register_attention
+from fairseq_posenc.attention.cache import BEAM, IncrementalState
+from fairseq_posenc.attention.functional import attend, attend_with_weights, dropout_rate
 from fairseq_posenc.attention.grouped import (
     KVHeadsFlags,
     check_groups,
@@ -34,8 +19,8 @@ from fairseq_posenc.attention.grouped import (
     repeat_heads,
 )
 from fairseq_posenc.attention.normalisers import Counts, log_ratio
+from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -82,105 +67,70 @@ class SoftmaxFlags(HeadFlags):
     summary="scaled dot-product attention, fused where PyTorch supports it",
     flags=SoftmaxFlags,
 )
-class MultiheadAttention(MultiheadKernel):
+class MultiheadAttention(MultiheadKernel, PairwiseKernel):
     """Self-attention with position-dependent queries and keys (RoFormer Eq. 1 and 2).
 
     Arguments are those of :class:`MultiheadKernel`.
     """
 
-    abilities = Abilities(
-        hooks=("transform", "shared", "content"),
-        changes_values=True,
-        takes_keys=True,
-        takes_positions=True,
-        traceable=True,
-        static_cache="keys",
-    )
+    takes = frozenset({"transform", "values", "shared", "content", "keys", "any_order"})
+    traceable = True
+    static_cache = "keys"
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
         super().__init__(embed_dim, num_heads, encoding, **kwargs)
+        options = encoding.options
         #: G, the number of heads of keys and values
-        self.kv_heads = kv_heads_of(encoding.options, encoding.stack.side, num_heads)
+        self.kv_heads = kv_heads_of(options, encoding.stack.side, num_heads)
         if self.kv_heads < num_heads:
             check_groups(encoding, self.kv_heads)
             keep_heads(self.k_proj, self.kv_heads * self.head_dim)
             keep_heads(self.v_proj, self.kv_heads * self.head_dim)
-        self.position_terms = encoding.build_content_bias()
-        #: the cache has keys before and after the transform
-        self.keeps_both = self.position_terms is not None and encoding.transform is not None
-        normed = bool(option(encoding.options, "qk_norm"))
+        self.compose(encoding)
+        normed = bool(option(options, "qk_norm"))
         # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
         self.q_norm = nn.LayerNorm(self.head_dim) if normed else None
         self.k_norm = nn.LayerNorm(self.head_dim) if normed else None
+        self.length_scale = option(options, "log_length_scale")
+        self.scales_by_length = self.length_scale is not None
 
     @classmethod
-    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
+    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
         """The heads of queries; refuses a number of key heads that does not divide them."""
-        sizes = super().head_sizes(options, side)
-        kv_heads_of(options, side, sizes.number)
-        return sizes
+        number, size = super().heads(options, side)
+        kv_heads_of(options, side, number)
+        return number, size
 
-    @classmethod
-    def abilities_for(cls, options: Options) -> Abilities:
-        """The abilities with ``--log-length-scale``: a factor log n / log N (GAU section 3.3)."""
-        scale = option(options, "log_length_scale")
-        if scale is None:
-            return cls.abilities
-        return replace(cls.abilities, length_factor=partial(log_ratio, reference=scale))
+    def length_factor(self, counts: Counts) -> Counts:
+        """log n / log N of ``--log-length-scale`` (GAU section 3.3)."""
+        return log_ratio(counts, self.length_scale)
 
     def forward(
         self,
         x: Tensor,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        padding_mask: Optional[Tensor] = None,
-        distance_vectors: Optional[Tensor] = None,
-        empty_rows: bool = True,
-        length_factor: Optional[Counts] = None,
-        key_table: Optional[Tensor] = None,
         keys: Optional[Tensor] = None,
-        step: int = 1,
-        uneven: bool = False,
         incremental_state: IncrementalState = None,
+        **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
-        q, k, v, content_q, content_k = self.project(x, table, keys=keys, key_table=key_table)
-        of_keys = None
-        if self.position_terms is not None:
-            of_keys = self.position_terms.of_keys(x if keys is None else keys)
-        if incremental_state is not None:
-            kept = content_k if self.keeps_both else None
-            k, v, content_k = append_to_cache(
-                self, k, v, incremental_state, content_k=kept, of_keys=of_keys
-            )
-        terms, relative_values = None, None
-        if self.position_terms is not None:
-            positions = (query_positions, key_positions, padding_mask)
-            content_k = repeat_heads(content_k, self.num_heads)
-            scale = self.encoding.scale
-            content = Content(x, content_q, content_k, scale, *positions, step, of_keys, uneven)
-            terms = content_logits(
-                self, content, distance_vectors, incremental_state, length_factor
-            )
-            if self.position_terms.needs_weights:
-                # one kernel fewer to start, which is what a GPU waits for; a CPU waits for memory
-                added = self.position_terms.added_values(content) if x.is_cuda else None
-                if added is None:
-                    relative_values = partial(self.position_terms.relative_values, content)
-                else:
-                    if added.size(1) > 1:  # keys and values are of the same heads
-                        k, v = repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)
-                    v = v + added.type_as(v)
-        scale = self.encoding.scale
-        if terms is not None or length_factor is not None:
-            q, scale, bias = with_terms(q, scale, bias, terms, length_factor)
+        heads = self.extended(
+            self.project(x, prepared, keys), x if keys is None else keys, incremental_state
+        )
+        q, scale, bias, content = self.logits(x, heads, prepared, incremental_state)
+        k, v, relative_values, terms = heads.k, heads.v, None, self.position_terms
+        if terms is not None and content is not None and terms.needs_weights:
+            # one kernel fewer to start, which is what a GPU waits for; a CPU waits for memory
+            added = terms.added_values(content) if x.is_cuda else None
+            if added is None:
+                relative_values = partial(terms.relative_values, content)
+            else:
+                if added.size(1) > 1:  # keys and values are of the same heads
+                    k, v = repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)
+                v = v + added.type_as(v)
         rate = dropout_rate(self.dropout_module)
-        inputs = (q, k, v, scale, bias, causal, rate, empty_rows)
+        inputs = (q, k, v, scale, bias, prepared["causal"], rate, prepared["empty_rows"])
         if relative_values is None:
             out = attend(*inputs)
         else:
@@ -190,22 +140,17 @@ class MultiheadAttention(MultiheadKernel):
     def project(
         self,
         x: Tensor,
-        table: Optional[Tensor],
-        projections: Optional[Sequence[nn.Module]] = None,
+        tables: Mapping[str, Any],
         keys: Optional[Tensor] = None,
-        key_table: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, ...]:
+        projections: Optional[Sequence[nn.Module]] = None,
+    ) -> Heads:
         """Queries, keys and values of the new tokens, with positions applied.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
-            table: table of the position transform, or None.
-            projections: modules to use in place of q_proj, k_proj and v_proj.
+            tables: ``table`` of the position transform, and ``key_table``, if *keys* have another.
             keys: layer input for keys and values, (B, S, C), by default *x*.
-            key_table: table of the position transform for *keys*.
-
-        Returns:
-            q (B, H, T, D), k and v (B, G, S, D), then q and k before they are transformed.
+            projections: modules to use in place of q_proj, k_proj and v_proj.
         """
         if projections is not None:
             q, k, v = (projection(x) for projection in projections)
@@ -221,15 +166,16 @@ class MultiheadAttention(MultiheadKernel):
         q, k, v = q.view(by_head), k.view(by_key_head), v.view(by_key_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        before = (q.transpose(1, 2), k.transpose(1, 2))
-        if table is not None and self.encoding.transform is not None:
-            if key_table is None:
-                q, k, v = self.encoding.transform(q, k, v, table)
+        plain = (q.transpose(1, 2), k.transpose(1, 2))
+        transform = self.encoding.transform
+        if transform is not None:
+            if "key_table" not in tables:
+                q, k, v = transform(q, k, v, tables["table"])
             else:
-                q = self.encoding.transform(q, q, q, table)[0]
-                _, k, v = self.encoding.transform(k, k, v, key_table)
+                q = transform(q, q, q, tables["table"])[0]
+                _, k, v = transform(k, k, v, tables["key_table"])
         # (B, T, H, D) -> (B, H, T, D), and (B, S, G, D) -> (B, G, S, D)
-        return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
+        return Heads(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *plain)
 
 
 class CrossAttention(StockMultiheadAttention):

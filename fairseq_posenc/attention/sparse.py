@@ -6,88 +6,97 @@ see all keys.  Where sequences have padding on the left they are turned, so that
 begins with the first real token: padding on either side changes nothing.
 """
 
-from typing import Optional, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Abilities, Positions, Tokens
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import BlockBias, Blocks, turned
 from fairseq_posenc.attention.by_blocks import BlockAttention, Replaced
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, product_dtype
 from fairseq_posenc.attention.seen_keys import Seen
 from fairseq_posenc.attention.softmax import MultiheadAttention
-from fairseq_posenc.flags.options import Options
 
 
 class SparseAttention(MultiheadAttention):
     """Base of the kernels with a pattern of their own; arguments as for softmax attention.
 
     A subclass sets ``pattern``, ``blocks`` and the number of global tokens, and defines
-    :meth:`band` and :meth:`_cached_positions`.
+    :meth:`band` and :meth:`_after_cache`.
     """
 
-    abilities = Abilities(hooks=("transform", "shared"), changes_values=True)
+    takes = frozenset({"transform", "values", "shared"})
+    traceable, static_cache = False, ""
     #: numbers of tokens at the start: G, the most that can be global, and those that always are
     global_tokens = always_global = 0
     #: The blocks of a sequence, in causal and in bidirectional attention.
     causal_blocks: Blocks
     both_blocks: Blocks
 
-    @classmethod
-    def abilities_for(cls, options: Options) -> Abilities:
-        """No length factor: the number of visible keys hardly depends on the length."""
-        return cls.abilities
-
     # --- once per forward pass
 
-    def sparse_positions(self, tokens: Tokens) -> Positions:
-        """Masks and content-free logits, by blocks in a full forward pass."""
-        starts = None
-        if tokens.left and tokens.padding_mask is not None:
-            # padding in front; 0 for sequences of nothing but padding
-            starts = (~tokens.padding_mask).long().argmax(dim=1, keepdim=True)
-        if tokens.query_length < tokens.key_length:
-            return self._cached_positions(tokens, starts)
-        return self._block_positions(tokens, starts)
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """Masks and content-free logits of the pattern; no tensor of size T·S is made.
 
-    def _block_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
-        length, device = tokens.key_length, tokens.like.device
-        blocks = self._blocks(tokens.causal, length)
+        Returns:
+            ``bias``: for the tokens after a cache (1|B, 1|H, T, ·), else by blocks,
+            (B·d, N, 1|H, L, S); ``empty_rows``: whether a query may see no key; ``starts``: the
+            number of padding tokens that a sequence begins with, (B, 1), or None; ``chosen``: the
+            keys or blocks of keys that the pattern selects, or None; ``table``; and for blocks
+            ``causal``; ``global_bias`` of global tokens as queries, (1|B, 1|H, G, S), or None;
+            ``global_rows``, True at first tokens that are global, (B·d, ·, L, 1, 1), or None.
+        """
+        starts, padding = None, batch.padding
+        if padding.left and padding.mask is not None:
+            # padding in front; 0 for sequences of nothing but padding
+            starts = (~padding.mask).long().argmax(dim=1, keepdim=True)
+        make = self._after_cache if batch.queries < batch.length else self._by_block
+        tables = self.tables(batch, batch.places(self.encoding.relative))
+        return {**tables, **make(batch, starts)}
+
+    def _by_block(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
+        """What whole sequences need."""
+        length, padding = batch.length, batch.padding
+        device, rows = batch.like.device, len(batch.like)
+        blocks = self._blocks(batch.causal, length)
         index = torch.arange(length, device=device).unsqueeze(0)
         visible = torch.ones_like(index, dtype=torch.bool)  # (1|B, S)
-        if tokens.padding_mask is not None:
-            visible = ~tokens.padding_mask
+        positions = None if batch.given is None else batch.given.keys
+        if padding.mask is not None:
+            visible = ~padding.mask
             visible = visible if starts is None else turned(visible, starts)
-        maker = BlockBias(tokens, blocks, visible)
+        if positions is not None and starts is not None:
+            positions = turned(positions.expand(rows, -1), starts)
+        maker = BlockBias(self.encoding, batch, positions, blocks, visible)
         parts, first = [], min(self.global_tokens, length)
         global_bias = global_rows = None
         is_global = index < first  # (1|B, S)
-        if tokens.first_text is not None:
-            is_global = index < tokens.first_text.clamp(self.always_global, first)
+        if padding.first_text is not None:
+            is_global = index < padding.first_text.clamp(self.always_global, first)
         if first:
             parts.append(maker.to_first(first, is_global))
-            if not tokens.causal:
+            if not batch.causal:
                 global_bias = maker.from_first(first)
-                rows = blocks.split(is_global[:, :first].expand(len(tokens.like), -1))
-                global_rows = rows[..., None, None]  # (B·d, ·, L, 1, 1)
-        parts.append(maker.to_window(self.band(blocks, tokens.causal, device), is_global))
-        chosen = self._choose(tokens, visible)
+                split = blocks.split(is_global[:, :first].expand(rows, -1))
+                global_rows = split[..., None, None]  # (B·d, ·, L, 1, 1)
+        parts.append(maker.to_window(self.band(blocks, batch.causal, device), is_global))
+        chosen = self._choose(batch, visible)
         if chosen is not None:
             parts.append(maker.to_chosen(chosen, first))
         bias = torch.cat(parts, dim=-1)  # (1|B, d, N, 1|H, L, S)
-        outer, batch = bias.shape[:3], len(tokens.like)
+        outer = bias.shape[:3]
         bias = aligned(bias.flatten(0, 2)).unflatten(0, outer)
         whole = blocks.count(length) * blocks.size * blocks.dilation == length
         return {
-            "bias": bias.expand(batch, *bias.shape[1:]).flatten(0, 1),  # (B·d, N, 1|H, L, S)
-            "causal": tokens.causal,
-            "empty_rows": tokens.padding_mask is not None or not whole,
+            "bias": bias.expand(rows, *bias.shape[1:]).flatten(0, 1),  # (B·d, N, 1|H, L, S)
+            "causal": batch.causal,
+            "empty_rows": padding.mask is not None or not whole,
             "global_bias": global_bias,
             "global_rows": global_rows,
             "starts": starts,
-            "chosen": None if chosen is None else _among_all(chosen, batch),
+            "chosen": None if chosen is None else _among_all(chosen, rows),
         }
 
     def _blocks(self, causal: bool, length: int) -> Blocks:
@@ -98,32 +107,28 @@ class SparseAttention(MultiheadAttention):
         """True at the neighbouring tokens that each token of a block sees, (L, K)."""
         raise NotImplementedError
 
-    def _choose(self, tokens: Tokens, visible: Tensor) -> Optional[Tensor]:
+    def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
         """Further blocks of keys for each block of queries, (1|B, N, ·), -1 for none; or None."""
         return None
 
-    def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
-        """Masks and content-free logits of new tokens after others in the cache."""
+    def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
+        """What new tokens after others in the cache need."""
         raise NotImplementedError
 
     # --- in every layer
 
-    def forward(  # type: ignore[override]  # layers pass all but x by name
+    def forward(
         self,
         x: Tensor,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        empty_rows: bool = True,
-        global_bias: Optional[Tensor] = None,
-        global_rows: Optional[Tensor] = None,
-        starts: Optional[Tensor] = None,
-        chosen: Optional[Tensor] = None,
+        keys: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        **unused: Union[None, bool, Tensor],
+        **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to those of the pattern; see :class:`.AttentionKernel`."""
-        q, k, v = self.project(x, table)[:3]
+        heads: Tuple[Tensor, ...] = self.project(x, prepared)[:3]
+        q, k, v = heads
+        starts, chosen = prepared["starts"], prepared["chosen"]
+        bias, empty_rows = prepared["bias"], prepared["empty_rows"]
         if self.cached_length(incremental_state):
             k, v = self._extend(k, v, starts, chosen, incremental_state)
             rate = dropout_rate(self.dropout_module)
@@ -131,25 +136,24 @@ class SparseAttention(MultiheadAttention):
         else:
             if incremental_state is not None:
                 self._start(k, v, starts, incremental_state)
-            from_global = self._global_heads(x, q, k, v, table) if global_bias is not None else None
-            if starts is not None:
-                q, k, v = (turned(each, starts, 2) for each in (q, k, v))
-            assert bias is not None  # at least the window
-            rows = None
-            if global_bias is not None and from_global is not None:
+            global_bias, rows = prepared["global_bias"], None
+            if global_bias is not None:
+                from_global = self._global_heads(x, heads, prepared)
                 if starts is not None:
                     from_global = tuple(turned(each, starts, 2) for each in from_global)
                 rows = self._global_rows(from_global, global_bias)
-            seen = self._seen(causal, q.size(2), chosen)
-            out = self._by_blocks((q, k, v), seen, bias, empty_rows, rows, global_rows)
+            if starts is not None:
+                heads = tuple(turned(each, starts, 2) for each in heads)
+            seen = self._seen(prepared["causal"], q.size(2), chosen)
+            out = self._by_blocks(heads, seen, bias, empty_rows, rows, prepared["global_rows"])
             out = out if starts is None else turned(out, -starts, 2)
         return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
     def _global_heads(
-        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
+        self, x: Tensor, heads: Tuple[Tensor, ...], tables: Mapping[str, Any]
     ) -> Tuple[Tensor, ...]:
         """Queries, keys and values, (B, H, T, D) each, where queries are global."""
-        return q, k, v
+        return heads
 
     def _global_rows(self, from_global: Tuple[Tensor, ...], global_bias: Tensor) -> Tensor:
         """The output of the global queries, which see all keys, (B, H, G, D).
@@ -205,7 +209,7 @@ class SparseAttention(MultiheadAttention):
         self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
     ) -> None:
         """Begin the cache with keys and values of the first tokens, (B, H, T, D)."""
-        append_to_cache(self, k, v, state)
+        append_to_cache(self, {"prev_key": k, "prev_value": v}, state)
 
     def _extend(
         self,

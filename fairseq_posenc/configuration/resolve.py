@@ -9,7 +9,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, Mapping
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fairseq_posenc.attention import check_attention, complete_attention
+from fairseq_posenc.attention import check_attention
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.effect import declared_by, unused_settings
 from fairseq_posenc.configuration.fields import defaults_of
@@ -115,12 +115,11 @@ def configure(
         if fresh:  # a checkpoint loads with the values that it was trained with
             check_settings(cfg, dataclasses.fields(family))
             check_compiled(cfg)
-        check_attention(cfg, _encodings_of(cfg, fields))
         _refuse_unsupported(cfg)
         described = stacks(cfg)
         if cfg.rotary_original_length is None:  # kept if evaluation changes the lengths
             cfg.rotary_original_length = max(stack.max_positions for stack in described)
-        complete_attention(cfg, described)
+        check_attention(cfg, _encodings_of(cfg, fields), described)
     for stack in described:
         check_encodings(cfg, stack, side_encoding(cfg, stack.side))
     for name in unused_settings(cfg, declared_by(family)):

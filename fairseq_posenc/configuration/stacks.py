@@ -23,8 +23,8 @@ def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cl
         has_cls: whether the input starts with [CLS].
     """
     kernel = kernel_of(cfg)
-    heads, size, flags = kernel.head_sizes(cfg, side)
-    relative = kernel.abilities_for(cfg).relative_after_rotation
+    heads, size = kernel.heads(cfg, side)
+    flags, relative = kernel.size_flags(cfg, side), kernel.relative_after_rotation(cfg)
     channels = option(cfg, f"{side}_embed_dim")
     return Stack(side, heads, size, causal, max_positions, has_cls, relative, flags, channels)
 

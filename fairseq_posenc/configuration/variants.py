@@ -121,7 +121,7 @@ def check_funnel(cfg: Options) -> None:
 
 def _no_place_in_funnel(encoding: Encoding, cfg: Any) -> Optional[str]:
     """Why an encoding has no place in a Funnel encoder, or None."""
-    if encoding.content is not None and not encoding.content.takes_steps:
+    if encoding.content is not None and not encoding.takes_positions:
         return f"{encoding.name} counts the tokens between queries and keys one by one"
     if encoding.input is None and not encoding.is_relative(cfg):
         return f"{encoding.name} knows the positions of tokens, but not of pooled ones"
@@ -188,7 +188,7 @@ def _refuse(cfg: Options, given: str, why: Mapping[str, str]) -> None:
         given: the flag that contradicts them, and its value.
         why: names of settings, and the reason for each.
     """
-    if not kernel_of(cfg).abilities_for(cfg).takes_keys:
+    if "keys" not in kernel_of(cfg).takes:
         gated = cfg.layer == "gated"
         other = "--layer gated" if gated else f"--attention {cfg.attention}"
         instead = "--layer transformer" if gated else "--attention softmax"

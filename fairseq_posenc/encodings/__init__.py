@@ -24,7 +24,7 @@ from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding reg
     tupe,
     xpos,
 )
-from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings.base import Encoding, Places, Stack
 from fairseq_posenc.encodings.composition import (
     PositionEncoding,
     build_encodings,
@@ -44,6 +44,7 @@ from fairseq_posenc.encodings.registry import (
 __all__ = [
     "ENCODINGS",
     "Encoding",
+    "Places",
     "PositionEncoding",
     "PositionRule",
     "Stack",

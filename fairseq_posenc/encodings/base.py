@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import toeplitz
+from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.encodings.stack import Hook, Stack
 from fairseq_posenc.flags.options import Options
 
@@ -38,6 +39,7 @@ __all__ = [
     "Encoding",
     "Hook",
     "InputTable",
+    "Places",
     "QKVTransform",
     "Rotation",
     "SharedBias",
@@ -146,29 +148,14 @@ class SharedBias(Hook, nn.Module):
     hook = "shared"
     takes_positions = True
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, 1|H, T, S) for positions (1|B, T) and (1|B, S), added to q·k unscaled."""
+    def forward(self, places: Places) -> Tensor:
+        """Logits (1|B, 1|H, T, S) of queries and keys at *places*, added to q·k unscaled."""
         raise NotImplementedError
 
     @property
     def distance_alone(self) -> bool:
         """True if the logits are a function of the distance alone."""
         return False
-
-    def at_pairs(
-        self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
-    ) -> Tensor:
-        """Logits of any positions, also where keys are left out or positions are not 0, 1, 2, ….
-
-        Args:
-            query_positions: (N, T).
-            key_positions: (N, S).
-            reach: a number above the absolute value of every distance, if the caller knows one.
-
-        Returns:
-            (N, 1|H, T, S).
-        """
-        return self(query_positions, key_positions)
 
     def cls_logits(self) -> Optional[Tensor]:
         """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them itself, else None."""
@@ -178,7 +165,6 @@ class SharedBias(Hook, nn.Module):
 class DistanceBias(SharedBias):
     """Content-free logits that are a function of the distance alone.
 
-    They are computed for the S + T - 1 distances of a sequence, instead of for T·S pairs.
     Arguments are those of :class:`.Hook`.
     """
 
@@ -201,37 +187,31 @@ class DistanceBias(SharedBias):
             self.check_shape("by_distance", found, "(H, N)", *shape)
         return found
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
+    def forward(self, places: Places) -> Tensor:
+        """Logits (1|B, H, T, S).
 
-        All sequences share them, whatever their padding: positions differ as indices do (see
-        :mod:`~fairseq_posenc.encodings.distance`).  Positions with other differences are for
-        :meth:`at_pairs`.
+        Where distances are those of indices, all sequences share them, whatever their padding, and
+        they are computed for the S + T - 1 distances of a sequence.  Elsewhere they are computed
+        for each pair, or for each distance below the bound if those are fewer.
         """
-        queries, keys = query_positions.size(1), key_positions.size(1)
-        distances = torch.arange(1 - keys, queries, device=key_positions.device)
-        return toeplitz(self.logits_by_distance(distances), keys).unsqueeze(0)
+        distances = places.distances
+        if distances is None:
+            queries, keys = places.queries.size(1), places.keys.size(1)
+            distances = torch.arange(1 - keys, queries, device=places.keys.device)
+            return toeplitz(self.logits_by_distance(distances), keys).unsqueeze(0)
+        if distances.numel() < 2 * places.bound:
+            found = self.logits_by_distance(distances.flatten()).contiguous()
+        else:
+            last = places.bound - 1
+            every = torch.arange(-last, places.bound, device=distances.device)
+            rows = (distances + last).clamp(0, 2 * last)
+            found = self.logits_by_distance(every).index_select(1, rows.flatten())
+        return found.view(-1, *distances.shape).transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
 
     @property
     def distance_alone(self) -> bool:
         """True."""
         return True
-
-    def at_pairs(
-        self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
-    ) -> Tensor:
-        """Logits (N, H, T, S) for positions (N, T) and (N, S); see :class:`SharedBias`.
-
-        They are computed for each pair, or, if those are known to be fewer, for each distance.
-        """
-        distances = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)
-        if reach is None or distances.numel() < 2 * reach:
-            found = self.logits_by_distance(distances.flatten()).contiguous()
-        else:
-            rows = (distances + (reach - 1)).clamp(0, 2 * reach - 2)
-            every = torch.arange(1 - reach, reach, device=key_positions.device)
-            found = self.logits_by_distance(every).index_select(1, rows.flatten())
-        return found.view(-1, *distances.shape).transpose(0, 1)  # (H, N, T, S) -> (N, H, T, S)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Dict, Iterable, Optional, cast
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import DistanceBias, SharedBias, Stack
+from fairseq_posenc.encodings.base import DistanceBias, Places, SharedBias, Stack
 from fairseq_posenc.flags.options import Options
 
 
@@ -35,22 +35,18 @@ class SharedBiasSum(nn.ModuleDict):
         self.theta: Optional[nn.Parameter]
         self.register_parameter("theta", free if self.untie_cls else None)
 
-    def forward(
-        self, query_positions: Tensor, key_positions: Tensor, cls_first: bool = True
-    ) -> Tensor:
+    def forward(self, places: Places, cls_first: bool = True) -> Tensor:
         """Logits (1|B, 1|H, T, S).
 
         Args:
-            query_positions: (1|B, T), the last T of the key positions.
-            key_positions: (1|B, S).
-            cls_first: whether position 0 is the first of every row, without padding before it.
+            places: positions of queries and keys.
+            cls_first: whether no row has padding before its first token, [CLS].
         """
         if not self.untie_cls:
-            return self._sum(query_positions, key_positions)
-        if cls_first and key_positions.size(1) > 1:
-            return self._beside_cls(query_positions, key_positions)
-        total = self._sum(query_positions, key_positions)
-        return self._reset(total, query_positions, key_positions)
+            return self._sum(places)
+        if places.by_index and cls_first and places.keys.size(1) > 1:
+            return self._beside_cls(places)
+        return self._reset(self._sum(places), places)
 
     @property
     def distance_alone(self) -> bool:
@@ -66,38 +62,31 @@ class SharedBiasSum(nn.ModuleDict):
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
         """Logits (1, 1|H, T, T) for positions (1, T), by the names of each term and of the sum."""
-        found = {name: term(positions, positions) for name, term in self.items()}
+        places = Places(positions, positions, positions.size(1), by_index=True)
+        found = {name: term(places) for name, term in self.items()}
         if len(found) > 1 or self.untie_cls:
             untied = ", [CLS] untied" if self.untie_cls else ""
-            found[" + ".join(found) + untied] = self(positions, positions)
+            found[" + ".join(found) + untied] = self(places)
         return found
 
-    def at_pairs(
-        self, query_positions: Tensor, key_positions: Tensor, reach: Optional[int] = None
-    ) -> Tensor:
-        """Logits (N, 1|H, T, S) of any positions (N, T) and (N, S); see :class:`SharedBias`."""
-        terms = cast(Iterable[SharedBias], self.values())
-        logits = [term.at_pairs(query_positions, key_positions, reach) for term in terms]
-        total = sum(logits[1:], logits[0])
-        return self._reset(total, query_positions, key_positions) if self.untie_cls else total
-
-    def _reset(self, total: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (N, H, T, S) with those from and to position 0 replaced."""
+    def _reset(self, total: Tensor, places: Places) -> Tensor:
+        """Logits (1|B, H, T, S) with those from and to position 0 replaced."""
         from_cls, to_cls = self._theta().to(total.dtype).view(2, 1, -1, 1, 1)
-        total = torch.where((key_positions == 0)[:, None, None, :], to_cls, total)
-        return torch.where((query_positions == 0)[:, None, :, None], from_cls, total)
+        total = torch.where((places.keys == 0)[:, None, None, :], to_cls, total)
+        return torch.where((places.queries == 0)[:, None, :, None], from_cls, total)
 
-    def _sum(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        logits = [term(query_positions, key_positions) for term in self.values()]
+    def _sum(self, places: Places) -> Tensor:
+        logits = [term(places) for term in self.values()]
         return sum(logits[1:], logits[0])
 
-    def _beside_cls(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    def _beside_cls(self, places: Places) -> Tensor:
         """Logits (1, H, T, S) of tokens other than [CLS], with a row and a column for it.
 
         Unlike a choice by position this needs no mask, and gradients are slices.
         """
-        with_cls = int(query_positions.size(1) == key_positions.size(1))
-        rest = self._sum(query_positions[:, with_cls:], key_positions[:, 1:])
+        queries, keys = places.queries, places.keys
+        with_cls = int(queries.size(1) == keys.size(1))
+        rest = self._sum(places._replace(queries=queries[:, with_cls:], keys=keys[:, 1:]))
         from_cls, to_cls = self._theta().to(rest.dtype).view(2, 1, -1, 1, 1)
         rest = rest.expand(-1, from_cls.size(1), -1, -1)
         total = torch.cat((to_cls.expand(*rest.shape[:-1], 1), rest), dim=-1)

@@ -1,12 +1,12 @@
 """Compositions of encodings, ``--position-encoding a+b``."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Dict, Hashable, Iterable, Iterator, List, Optional
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import Encoding, QKVTransform, Rotation, Stack
+from fairseq_posenc.encodings.base import Encoding, Places, QKVTransform, Rotation, Stack
 from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
@@ -122,26 +122,28 @@ class PositionEncoding:
             "train with more positions or with an encoding that has no table"
         )
 
-    def distance_vectors(
-        self, query_length: int, key_length: int, like: Tensor, unit: int = 1, step: int = 1
-    ) -> Optional[Tensor]:
-        """Vectors of all distances in a sequence, cast to the dtype of *like* at the end.
+    def variant(self, layer: int) -> Hashable:
+        """Which table of the transform a layer needs, by its number; layers of one share it."""
+        return None if self.transform is None else self.transform.variant(layer)
 
-        Args:
-            query_length: T.
-            key_length: S.
-            like: tensor whose dtype and device the result takes.
-            unit: distance between neighbouring keys, in tokens.
-            step: distance between neighbouring queries, in keys.
+    def table(self, positions: Tensor, layer: int) -> Optional[Tensor]:
+        """The transform's table for *positions* (1|B, T) in a layer, by its number, or None."""
+        if self.transform is None:
+            return None
+        variant = self.transform.variant(layer)
+        return self.transform.table(positions, *(() if variant is None else (variant,)))
+
+    def distance_vectors(self, places: Places, like: Tensor) -> Optional[Tensor]:
+        """Vectors of all distances between *places*, cast to the dtype of *like* at the end.
 
         Returns:
-            (N, L, H·D) for N encodings and L distances, from -n to n keys with some n ≥ S - 1, or
-            n ≥ S where *step* is not 1; or None.
+            (N, L, H·D) for N encodings and L distances, from -n to n with some n that no distance
+            exceeds; or None.
         """
         if self.vectors is None:
             return None
-        reach = key_length + 1 if step > 1 else key_length
-        distances = all_distances(query_length, reach, like.device) * unit
+        reach = places.keys.size(1) if places.by_index else places.bound
+        distances = all_distances(places.queries.size(1), reach, like.device)
         return torch.stack([module(distances).type_as(like) for module in self.vectors.values()])
 
 
@@ -266,7 +268,8 @@ def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, Pos
     >>> {name: encoding.relative for name, encoding in built.items()}
     {'rotary+t5': True, 'none': True}
     >>> positions = torch.arange(5).unsqueeze(0)
-    >>> built["rotary+t5"].shared_bias(positions, positions).shape
+    >>> places = Places(positions, positions, 5, by_index=True)
+    >>> built["rotary+t5"].shared_bias(places).shape
     torch.Size([1, 2, 5, 5])
 
     Args:

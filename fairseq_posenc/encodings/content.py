@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, Union, cast
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.encodings.stack import Hook, Stack
 from fairseq_posenc.flags.options import Options
 
@@ -34,12 +35,9 @@ class Content:
         q: queries (B, H, T, D), before other encodings transform them.
         k: keys (B, H, S, D), before other encodings transform them.
         scale: factor on q·k, also applied to the products of the terms.
-        query_positions: (1|B, T); the last T of the key positions.
-        key_positions: (1|B, S).
+        places: positions of queries and keys.
         padding_mask: (B, S), True at padding, or None if there is none.
-        step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
-        of_keys: result of :meth:`ContentBias.of_keys` for all keys, (B, H, S, …) each.
-        uneven: whether positions differ otherwise than the indices of tokens.
+        key_states: result of :meth:`ContentBias.key_states` for all keys, (B, H, S, …) each.
     """
 
     def __init__(
@@ -48,26 +46,20 @@ class Content:
         q: Tensor,
         k: Tensor,
         scale: float,
-        query_positions: Optional[Tensor],
-        key_positions: Optional[Tensor],
+        places: Places,
         padding_mask: Optional[Tensor] = None,
-        step: int = 1,
-        of_keys: Optional[Dict[str, Tensor]] = None,
-        uneven: bool = False,
+        key_states: Optional[Dict[str, Tensor]] = None,
     ) -> None:
-        self.of_keys, self.uneven = of_keys or {}, uneven
-        self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
-        self.query_positions = cast(Tensor, query_positions)
-        self.key_positions = cast(Tensor, key_positions)
-        self.padding_mask = padding_mask
+        self.x, self.q, self.k, self.scale = x, q, k, scale
+        self.places, self.padding_mask = places, padding_mask
+        self.key_states = key_states or {}
         self._products: Optional[Tensor] = None
 
     @property
     def distances(self) -> Optional[Tensor]:
         """Key minus query position, (1|B, 1, T, S), or None if indices have the same distances."""
-        if not self.uneven:
-            return None
-        return (self.key_positions.unsqueeze(1) - self.query_positions.unsqueeze(2)).unsqueeze(1)
+        distances = self.places.distances
+        return None if distances is None else distances.unsqueeze(1)
 
     @property
     def products(self) -> Tensor:
@@ -84,8 +76,6 @@ class ContentBias(Hook, nn.Module):
     """
 
     hook = "content"
-    #: True if :meth:`forward` heeds the *step* of its queries
-    takes_steps = False
     #: True for products with queries, which are multiplied by a factor on q·k as well
     is_product = True
 
@@ -102,10 +92,10 @@ class ContentBias(Hook, nn.Module):
         defined = cls.relative_values is not ContentBias.relative_values
         return "--position-encoding" if defined else None
 
-    def of_keys(self, x: Tensor) -> Dict[str, Tensor]:
+    def key_states(self, x: Tensor) -> Dict[str, Tensor]:
         """What :meth:`forward` needs of the keys beside their projections; by default nothing.
 
-        It is cached with the keys, and given back as :attr:`Content.of_keys`.
+        It is cached with the keys, and comes back as :attr:`Content.key_states`.
 
         Args:
             x: input of the attention for keys, (B, T, C).
@@ -133,9 +123,8 @@ class ContentBias(Hook, nn.Module):
 
         Args:
             content: queries, keys, positions and the other inputs.
-            vectors: result of :meth:`project` for all distances from -n to n, with some
-                n ≥ S - 1 and not below any distance of positions; None if the encoding has no
-                :class:`DistanceVectors`.
+            vectors: result of :meth:`project` for all distances from -n to n, with some n that no
+                distance exceeds; None if the encoding has no :class:`DistanceVectors`.
         """
         raise NotImplementedError
 
@@ -187,10 +176,10 @@ class ContentBiasSum(nn.ModuleDict):
         self.with_vectors = with_vectors
         self.needs_weights = any(term.needs_weights for term in terms.values())
 
-    def of_keys(self, x: Tensor) -> Dict[str, Tensor]:
+    def key_states(self, x: Tensor) -> Dict[str, Tensor]:
         """What the terms need of keys, for their input x (B, T, C); (B, H, T, …) each."""
         terms = cast(Iterable[ContentBias], self.values())
-        return {name: part for term in terms for name, part in term.of_keys(x).items()}
+        return {name: part for term in terms for name, part in term.key_states(x).items()}
 
     def forward(
         self,

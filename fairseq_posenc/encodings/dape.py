@@ -76,11 +76,7 @@ class Dape(ContentBias):
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S), float32 or wider; arguments as in :class:`ContentBias`."""
-        products, at = content.products, (content.query_positions, content.key_positions)
-        if content.uneven:
-            static = self.bias.at_pairs(*at)
-        else:
-            static = self.bias(*at)  # (1|B, H, T, S)
+        products, static = content.products, self.bias(content.places)  # (1|B, H, T, S)
         if torch.jit.is_tracing():  # the number of segments would be that of the example
             return static + self.adapted(products, static)
         batch, _, queries, keys = products.shape

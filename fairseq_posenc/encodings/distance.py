@@ -2,8 +2,8 @@
 
 A distance is key minus query, in tokens.  It is a difference of indices, not of positions.  The two
 agree for real tokens, because padding is only at the ends and queries are the last T of S tokens;
-all sentences of a batch can therefore share one table, whatever their padding.  Positions that are
-given or drawn may differ otherwise; their products are found by :func:`by_pair`.
+all sentences of a batch can therefore share one table, whatever their padding.  Where positions
+differ otherwise, as drawn ones do, products are looked up by :func:`by_pair`.
 """
 
 from typing import Any
@@ -77,30 +77,26 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
     return values.contiguous().unfold(-1, key_length, 1).flip(-2)
 
 
-def _columns(query_length: int, key_length: int, device: torch.device, step: int = 1) -> Tensor:
+def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor:
     """Index (T, S) of the distance from each query to each key, counted from the least distance."""
     keys = torch.arange(key_length, device=device)
     queries = torch.arange(query_length, device=device).unsqueeze(1)
-    return keys + step * (query_length - 1 - queries)
+    return keys + (query_length - 1 - queries)
 
 
-def within_reach(vectors: Tensor, query_length: int, key_length: int, step: int = 1) -> Tensor:
+def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
     """Select the rows of the distances that occur, from the rows of all distances -n … n.
 
     Args:
         vectors: (…, 2n + 1, D).
         query_length: T.
-        key_length: S, at most n + 1, or n where *step* is not 1.
-        step: as for :func:`align`.
+        key_length: S, at most n + 1.
 
     Returns:
-        (…, S + step · (T - 1), D), in the order that :func:`align` expects.
+        (…, S + T - 1, D), in the order that :func:`align` expects.
     """
-    reach = (vectors.size(-2) + 1) // 2
-    span = step * (query_length - 1)
-    # the last query is at the last key; pooled queries begin one key before the first
-    first = reach - key_length if step == 1 else reach - span
-    return vectors[..., first : first + key_length + span, :]
+    first = (vectors.size(-2) + 1) // 2 - key_length  # the last query is at the last key
+    return vectors[..., first : first + key_length + query_length - 1, :]
 
 
 def products(x: Tensor, vectors: Tensor) -> Tensor:
@@ -119,7 +115,7 @@ def products(x: Tensor, vectors: Tensor) -> Tensor:
     return found.view(heads, batch, length, -1).transpose(0, 1)
 
 
-def align(products: Tensor, key_length: int, step: int = 1) -> Tensor:
+def align(products: Tensor, key_length: int) -> Tensor:
     """Index products by key instead of by distance.
 
     Row t starts at distance -(S - T) - t, in column T - 1 - t: one column to the left of the row
@@ -130,8 +126,6 @@ def align(products: Tensor, key_length: int, step: int = 1) -> Tensor:
     Args:
         products: (…, T, S + T - 1), by distance from -(S - 1) to T - 1.
         key_length: S.
-        step: distance between neighbouring queries, in keys: 1, or 2 for queries that are pooled;
-            then (…, T, S + 2 (T - 1)), and query t is at key 2t - 1.
 
     Returns:
         (…, T, S).
@@ -140,14 +134,14 @@ def align(products: Tensor, key_length: int, step: int = 1) -> Tensor:
     if rows == 1:
         return products
     if _in_graph():  # ONNX has no strides, and a compiler chooses them
-        columns_of = _columns(rows, key_length, products.device, step)
+        columns_of = _columns(rows, key_length, products.device)
         return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()
     *outer, between_rows, _ = products.stride()
     return products.as_strided(
         (*leading, rows, key_length),
-        (*outer, between_rows - step, 1),
-        products.storage_offset() + step * (rows - 1),
+        (*outer, between_rows - 1, 1),
+        products.storage_offset() + rows - 1,
     )
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.base import Places, SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -79,11 +79,11 @@ class Fire(SharedBias):
         self.weight_in, self.bias_in = nn.Parameter(first.weight.data[:, 0]), first.bias
         self.weight_out, self.bias_out = second.weight, second.bias
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
+    def forward(self, places: Places) -> Tensor:
+        """Logits (1|B, H, T, S)."""
         wide = AT_LEAST_FLOAT32[self.log_c.dtype]
         c, length = self.log_c.to(wide).exp(), self.log_length.to(wide).exp()
-        i, j = query_positions.to(wide).unsqueeze(2), key_positions.to(wide).unsqueeze(1)
+        i, j = places.queries.to(wide).unsqueeze(2), places.keys.to(wide).unsqueeze(1)
         steps = (i - j).clamp(min=0) if self.causal else (i - j)  # (1|B, T, S)
         farthest = i if self.causal else torch.maximum(i, j)
         psi = torch.log1p(c * steps.abs()) / torch.log1p(c * torch.maximum(farthest, length))

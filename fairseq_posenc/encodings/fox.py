@@ -51,7 +51,7 @@ class ForgetGates(ContentBias):
         self.bias = nn.Parameter(torch.zeros(stack.num_heads))
         nn.init.normal_(self.weight, std=0.02)
 
-    def of_keys(self, x: Tensor) -> Dict[str, Tensor]:
+    def key_states(self, x: Tensor) -> Dict[str, Tensor]:
         """log f of tokens x (B, T, C), (B, H, T, 1), float32 or wider."""
         gates = F.linear(x, self.weight, self.bias)  # (B, T, H)
         gates = gates.to(AT_LEAST_FLOAT32[gates.dtype])
@@ -59,7 +59,7 @@ class ForgetGates(ContentBias):
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S), float32 or wider; arguments as in :class:`ContentBias`."""
-        sums = content.of_keys[_LOG_GATES].squeeze(-1).cumsum(dim=-1)  # c, (B, H, S)
+        sums = content.key_states[_LOG_GATES].squeeze(-1).cumsum(dim=-1)  # c, (B, H, S)
         length = content.q.size(2)
         of_queries = sums[..., sums.size(-1) - length :].unsqueeze(-1)
         return (of_queries - sums.unsqueeze(-2)).clamp(max=0.0)  # above 0 for later keys alone

@@ -39,20 +39,20 @@ class Tokens(NamedTuple):
     real: Tensor  # True but at padding, (B, S)
 
 
-class Places(NamedTuple):
+class Ruled(NamedTuple):
     """The positions of a batch, as a rule for position ids gives them."""
 
     table: Tensor  # rows at which a table added to the embeddings is read, (B, S), int64
     layers: Optional[Tensor]  # what attention is given, (B, S); None for 0, 1, 2, …
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> "Places":
-        """Places with *change* applied to both tensors, or once where they are one tensor."""
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Ruled":
+        """Ruled with *change* applied to both tensors, or once where they are one tensor."""
         table = change(self.table)
         if self.layers is None or self.layers is self.table:
-            return Places(table, None if self.layers is None else table)
-        return Places(table, change(self.layers))
+            return Ruled(table, None if self.layers is None else table)
+        return Ruled(table, change(self.layers))
 
-    def moved(self, drawn: Tensor) -> "Places":
+    def moved(self, drawn: Tensor) -> "Ruled":
         """The same with each position p, of (1|B, S), replaced by ``drawn[:, p]``, of (1|B, N)."""
 
         def move(positions: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class PositionRule:
                 f"--position-encoding {name} adds none; give learned+{name} or sinusoidal+{name}"
             )
 
-    def places(self, tokens: Tokens) -> Places:
+    def places(self, tokens: Tokens) -> Ruled:
         """Positions of all tokens, from 0; those of padding do not matter."""
         raise NotImplementedError
 

@@ -24,8 +24,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.encodings.position_ids import (
     FLAG,
-    Places,
     PositionRule,
+    Ruled,
     Tokens,
     after,
     among,
@@ -109,10 +109,10 @@ class Documents(PositionRule):
         ends = among(tokens.indices, self.once) | follows
         return first(tokens.real) | (ends if self.stack.side == "decoder" else after(ends))
 
-    def places(self, tokens: Tokens) -> Places:
+    def places(self, tokens: Tokens) -> Ruled:
         """See :class:`PositionRule`."""
         found = since(self.begins(tokens))
-        return Places(found, found)
+        return Ruled(found, found)
 
 
 def documents_of(options: Options, stack: Stack, symbols: Mapping[str, int]) -> Documents:
@@ -152,10 +152,10 @@ class Segments(PositionRule):
                 "sinusoidal+rotary or learned+alibi"
             )
 
-    def places(self, tokens: Tokens) -> Places:
+    def places(self, tokens: Tokens) -> Ruled:
         """See :class:`PositionRule`."""
         begins = first(tokens.real) | after(among(tokens.indices, self.separators))
-        return Places(since(begins), begins.cumsum(dim=1).sub(1).clamp(min=0))
+        return Ruled(since(begins), begins.cumsum(dim=1).sub(1).clamp(min=0))
 
 
 @register_positions(
@@ -173,11 +173,11 @@ class Digits(PositionRule):
         super().__init__(options, stack, symbols)
         self.digits = numbers_of(options, "position_digits", "", symbols)
 
-    def places(self, tokens: Tokens) -> Places:
+    def places(self, tokens: Tokens) -> Ruled:
         """See :class:`PositionRule`."""
         digits = among(tokens.indices, self.digits)
         places = since(digits & ~after(digits)) + 1
-        return Places(places.masked_fill(~digits, 0), None)
+        return Ruled(places.masked_fill(~digits, 0), None)
 
 
 @register_positions(
@@ -211,7 +211,7 @@ class Coupling(PositionRule):
                 f"give {FLAG} documents --position-separators '+ ='"
             )
 
-    def places(self, tokens: Tokens) -> Places:
+    def places(self, tokens: Tokens) -> Ruled:
         """See :class:`PositionRule`."""
         answers, ends = tokens.indices.eq(self.answer), tokens.indices.eq(self.end)
         marks = ends | answers | among(tokens.indices, self.operators)
@@ -222,4 +222,4 @@ class Coupling(PositionRule):
         down = up.gather(1, at) - since(marks)
         found = torch.where(answers.gather(1, at) & ~answers, down, up).clamp(min=0)
         found = found.masked_fill(ends, 0)
-        return Places(found, found)
+        return Ruled(found, found)

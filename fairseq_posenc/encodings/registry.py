@@ -115,8 +115,8 @@ def register_encoding(
     >>> from fairseq_posenc.encodings.base import SharedBias
     >>> @register_encoding("local", paper="", summary="only neighbours are visible")
     ... class Local(SharedBias):
-    ...     def forward(self, query_positions, key_positions):
-    ...         distance = query_positions.unsqueeze(2) - key_positions.unsqueeze(1)
+    ...     def forward(self, places):
+    ...         distance = places.queries.unsqueeze(2) - places.keys.unsqueeze(1)
     ...         return (distance.abs() > 1).unsqueeze(1) * -1e4
     >>> parse_encodings("rotary+local")[1].shared
     <class 'fairseq_posenc.encodings.registry.Local'>

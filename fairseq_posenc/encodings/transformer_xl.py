@@ -61,7 +61,6 @@ class TransformerXLBias(ContentBias):
         stack: number and size of the heads.
     """
 
-    takes_steps = True
     takes_positions = True
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -79,12 +78,12 @@ class TransformerXLBias(ContentBias):
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
-        q, k, scale, step = content.q, content.k, content.scale, content.step
+        q, k, scale = content.q, content.k, content.scale
         r, distances = cast(Tensor, vectors), content.distances
         if distances is None:
-            r = within_reach(r, q.size(2), k.size(2), step)  # (H, S + T - 1, D)
+            r = within_reach(r, q.size(2), k.size(2))  # (H, S + T - 1, D)
         to_positions = products((q + self.v) * scale, r)  # (B, H, T, number of distances)
         to_words = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
         if distances is not None:
             return by_pair(to_positions, distances) + to_words
-        return align(to_positions, k.size(2), step) + to_words
+        return align(to_positions, k.size(2)) + to_words

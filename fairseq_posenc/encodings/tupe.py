@@ -16,7 +16,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.base import Places, SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -80,13 +80,13 @@ class UntiedPositions(SharedBias):
         for projection in (self.q_proj, self.k_proj):
             nn.init.zeros_(projection.bias)
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
+    def forward(self, places: Places) -> Tensor:
+        """Logits (1|B, H, T, S)."""
         if self.free is not None:
-            pairs = self.free[:, query_positions.unsqueeze(2), key_positions.unsqueeze(1)]
+            pairs = self.free[:, places.queries.unsqueeze(2), places.keys.unsqueeze(1)]
             return pairs.transpose(0, 1)
-        q = self._heads(self.q_proj, self.table(query_positions)) * self.scale  # (1|B, T, H, D)
-        k = self._heads(self.k_proj, self.table(key_positions))
+        q = self._heads(self.q_proj, self.table(places.queries)) * self.scale  # (1|B, T, H, D)
+        k = self._heads(self.k_proj, self.table(places.keys))
         return torch.einsum("bthd,bshd->bhts", q, k)
 
     def cls_logits(self) -> Optional[Tensor]:

@@ -13,6 +13,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.batch import read_padding
 from fairseq_posenc.attention.recording import GraphFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import (
@@ -33,7 +34,6 @@ from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank, refuse_lo
 from fairseq_posenc.models.trained_parts import train_parts
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.positions import find_padding
 
 MODEL = "posenc_transformer"
 
@@ -152,7 +152,7 @@ class TranslationModel(LowRankModel, TransformerModelBase):
         """
         heads = self.cfg.alignment_heads if alignment_heads is None else alignment_heads
         layer = self.cfg.alignment_layer if alignment_layer is None else alignment_layer
-        source_padding, target_padding = find_padding(
+        source_padding, target_padding = read_padding(
             (src_tokens.eq(self.encoder.padding_idx), False),
             (prev_output_tokens.eq(self.decoder.padding_idx), True),
         )

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_posenc.attention import Padding
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted, take_cache
 from fairseq_posenc.attention.functional import product_dtype
 from fairseq_posenc.attention.joint import wanted
@@ -20,7 +21,7 @@ from fairseq_posenc.attention.kernels import flag_of_kernel
 from fairseq_posenc.attention.recording import FLAG
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.positions import StackPositions
 from fairseq_posenc.stacks.recorded_step import (
     Caches,
@@ -118,7 +119,7 @@ class Recorder:
         for name in ("document_mask", "position_ids", "compile_layers"):
             if option(cfg, name, None):
                 raise UsageError(f"{FLAG}: cannot be combined with {flag_of(name)}; drop one")
-        if positions.abilities.static_cache is None:
+        if not positions.kernel.static_cache:
             raise UsageError(
                 f"{FLAG}: steps of {flag_of_kernel(cfg)} have other shapes for every token; drop "
                 "the flag, or give softmax attention, linear attention or gated units"
@@ -148,6 +149,7 @@ class Recorder:
         tokens: Tensor,
         seen: int,
         padding: Padding,
+        explicit: Optional[Explicit],
         encoder_out: Any,
         state: State,
         weights: Weights,
@@ -159,6 +161,7 @@ class Recorder:
             tokens: all tokens so far, (B, S).
             seen: how many of them are in the cache.
             padding: their padding.
+            explicit: their positions, or None if they are counted.
             encoder_out: output of the encoder, or None.
             state: fairseq's cache.
             weights: as for the decoder's ``apply_layers``.
@@ -169,7 +172,7 @@ class Recorder:
         batch, (rows, length) = state.get(_BATCH), tokens.shape
         like = next(decoder.parameters())
         fits = seen > 0 and length == seen + 1 and (batch is None or batch.rows == rows)
-        plain = padding.mask is None and padding.explicit is None and not decoder.training
+        plain = padding.mask is None and explicit is None and not decoder.training
         if not (fits and plain and wanted(tokens)) or product_dtype(like) is not like.dtype:
             if batch is not None:
                 self._leave(state)

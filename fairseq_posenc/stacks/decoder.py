@@ -10,6 +10,8 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
+from fairseq_posenc.attention import Batch, Padding
+from fairseq_posenc.attention.batch import read_padding
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
 from fairseq_posenc.attention.memory import Memory, moved_on, remembered
@@ -19,9 +21,9 @@ from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.transformer import wrap_layer
 from fairseq_posenc.stacks.cuda_graphs import Recorder, recorded_length
-from fairseq_posenc.stacks.padding import Keys, Padding
+from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import find_padding, positions_of
+from fairseq_posenc.stacks.positions import prepared_for
 from fairseq_posenc.stacks.recorded_step import Weights
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
@@ -147,28 +149,28 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if incremental_state is not None:
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
         elif padding is None:
-            padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
-        if self.positions.explicit is not None:
-            if incremental_state is not None:
-                self.positions.refuse_cache()
-            tokens, training = prev_output_tokens, self.training
-            padding = self.positions.with_explicit(padding, tokens, training, before)
+            padding = read_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
+        if incremental_state is not None:
+            self.positions.refuse_cache()
+        explicit = self.positions.given(padding, prev_output_tokens, self.training, before)
         asked = alignment_layer
         if asked is None and not self.training:
             asked = self.num_layers - 1
         weights = (asked, alignment_heads)
         if incremental_state is not None and self.recorder is not None:
-            step = (prev_output_tokens, seen, padding, encoder_out, incremental_state, weights)
+            step = (
+                *(prev_output_tokens, seen, padding, explicit),
+                *(encoder_out, incremental_state, weights),
+            )
             done = self.recorder.step(self, *step)
             if done is not None:
                 return done[0], {"attn": [done[1]], "inner_states": [done[0].transpose(0, 1)]}
-        x = self.embed_new(prev_output_tokens, seen, incremental_state, padding)
+        x = self.embed_new(prev_output_tokens, seen, incremental_state, padding, explicit)
         padding = padding.after(before) if before else padding
-        keys = Keys(length, padding, causal, before)
+        given = None if explicit is None else explicit.places
+        batch = Batch(x, length, padding, causal, length if before else None, given)
         source = self.source_of(encoder_out, x)
-        x, attn, inner_states = self.apply_layers(
-            x, keys, source, incremental_state, weights, memory
-        )
+        x, attn, inner_states = self.apply_layers(batch, source, incremental_state, weights, memory)
         extra: Dict[str, Any] = {"attn": [attn], "inner_states": inner_states}
         if memory is not None:
             inputs = [state.transpose(0, 1) for state in inner_states[:-1]]
@@ -177,8 +179,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     def apply_layers(
         self,
-        x: Tensor,
-        keys: Keys,
+        batch: Batch,
         source: Tuple[Any, Any],
         incremental_state: IncrementalState,
         weights: Weights,
@@ -187,8 +188,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         """The layers of the decoder, and what follows them.
 
         Args:
-            x: input of the first layer for the new tokens, (B, T, C).
-            keys: the keys, new tokens included.
+            batch: the batch, with the input of the first layer for the new tokens, (B, T, C).
             source: encoder states (B, S', C) and their padding as an additive mask, or two None.
             incremental_state: fairseq's cache.
             weights: the layer whose attention over the source is returned unless generation
@@ -198,7 +198,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         Returns:
             states (B, T, C), weights (B, T, S') or None, and states between the layers (T, B, C).
         """
-        positions = self.positions.of_layers(x, keys)
+        x, prepared = batch.like, self.positions.prepare(batch)
         asked, heads = weights
         attn: Optional[Tensor] = None
         inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
@@ -210,7 +210,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 incremental_state,
                 need_weights=need_weights,
                 memory=memory[index].to(x) if memory else None,
-                **positions_of(layer, positions),
+                **prepared_for(layer, prepared),
             )
             inner_states.append(x.transpose(0, 1))
             if need_weights and found is not None:
@@ -261,7 +261,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if _PADDING in state and tokens.size(1) == seen + 1:
             visible, left, empty = state[_PADDING]
             return Padding(tokens.eq(self.padding_idx), left, empty) if visible else Padding()
-        found = find_padding((tokens.eq(self.padding_idx), False))[0]
+        found = read_padding((tokens.eq(self.padding_idx), False))[0]
         state[_PADDING] = (found.mask is not None, found.left, found.empty)
         return found
 
@@ -270,7 +270,12 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return self.embed_scale * self.embed_tokens(tokens)
 
     def embed_new(
-        self, tokens: Tensor, seen: int, incremental_state: IncrementalState, padding: Padding
+        self,
+        tokens: Tensor,
+        seen: int,
+        incremental_state: IncrementalState,
+        padding: Padding,
+        explicit: Optional[Explicit],
     ) -> Tensor:
         """Input of the first layer for the tokens not *seen*, (B, T, C)."""
         new_tokens = tokens[:, seen:]
@@ -281,11 +286,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             x = self.project_in_dim(x)
         if self.embed_positions is not None:
             one_row = incremental_state is not None and tokens.size(1) == seen + 1
-            counted = padding.mask is None and padding.explicit is None
+            counted = padding.mask is None and explicit is None
             if one_row and counted:  # the look-up of a step counts padding as text
                 x = x + self.embed_positions(tokens, incremental_state=incremental_state)
             else:
-                x = x + self.added_positions(tokens, padding.explicit)[:, seen:]
+                x = x + self.added_positions(tokens, explicit)[:, seen:]
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return drop(x, self.dropout_module)

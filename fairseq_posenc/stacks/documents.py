@@ -13,12 +13,12 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from fairseq_posenc.attention import Padding
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.position_ids import Tokens, last
 from fairseq_posenc.encodings.position_rules import documents_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.stacks.first_batches import FirstBatches
-from fairseq_posenc.stacks.padding import Padding
 
 logger = logging.getLogger(__name__)
 

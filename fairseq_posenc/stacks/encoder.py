@@ -7,6 +7,8 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
+from fairseq_posenc.attention import Batch, Padding
+from fairseq_posenc.attention.batch import read_padding
 from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.encodings import PositionEncoding, Stack
@@ -14,9 +16,8 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.transformer import wrap_layer
 from fairseq_posenc.stacks.explicit import Explicit
-from fairseq_posenc.stacks.padding import Keys, Padding
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import find_padding, positions_of
+from fairseq_posenc.stacks.positions import prepared_for
 
 
 class Wanted(NamedTuple):
@@ -79,7 +80,13 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         token_embedding: Optional[Tensor] = None,
         explicit: Optional[Explicit] = None,
     ) -> Tuple[Tensor, Tensor]:
-        """Input of the first layer (B, T, C), and the scaled token embeddings (B, T, C)."""
+        """Input of the first layer (B, T, C), and the scaled token embeddings (B, T, C).
+
+        Args:
+            src_tokens: (B, T).
+            token_embedding: (B, T, C), used instead of the embeddings of *src_tokens*.
+            explicit: positions in place of those that are counted.
+        """
         if token_embedding is None:
             token_embedding = self.embed_tokens(src_tokens)
         x = embedding = self.embed_scale * token_embedding
@@ -112,13 +119,14 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             without padding, encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens,
             src_lengths (B, 1).
         """
-        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
-        encoded = self.run_layers(x, padding, Wanted(states=return_all_hiddens))
+        batch, embedding = self.begin(src_tokens, token_embeddings, padding)
+        encoded = self.run_layers(batch, Wanted(states=return_all_hiddens))
+        mask = batch.padding.mask
         lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
         # (B, T, C) -> (T, B, C), as in fairseq
         return {
             "encoder_out": [encoded.x.transpose(0, 1)],
-            "encoder_padding_mask": [] if padding.mask is None else [padding.mask],
+            "encoder_padding_mask": [] if mask is None else [mask],
             "encoder_embedding": [embedding],
             "encoder_states": [state.transpose(0, 1) for state in encoded.states],
             "fc_results": encoded.fc_results,
@@ -144,8 +152,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         src_tokens: Tensor,
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
-    ) -> Tuple[Tensor, Tensor, Padding]:
-        """Input of the first layer (B, T, C), zero at padding; the embeddings; and the padding.
+    ) -> Tuple[Batch, Tensor]:
+        """The batch, with the input of the first layer, zero at padding; and the embeddings.
 
         Args:
             src_tokens: (B, T).
@@ -156,28 +164,27 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             UsageError: the sequences are longer than a table of positions.
         """
         if padding is None:
-            padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
+            padding = read_padding((src_tokens.eq(self.padding_idx), False))[0]
         self.positions.check_length(src_tokens.size(1))
-        if self.positions.explicit is not None:
-            padding = self.positions.with_explicit(padding, src_tokens, self.training)
-        x, embedding = self.forward_embedding(src_tokens, token_embeddings, padding.explicit)
+        explicit = self.positions.given(padding, src_tokens, self.training)
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings, explicit)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
-        return x, embedding, padding
+        given = None if explicit is None else explicit.places
+        causal = self.positions.causal
+        return Batch(x, x.size(1), padding, causal, given=given), embedding
 
-    def run_layers(self, x: Tensor, padding: Padding, wanted: Wanted) -> Encoded:
+    def run_layers(self, batch: Batch, wanted: Wanted) -> Encoded:
         """Apply the layers and the last norm.
 
         Args:
-            x: input of the first layer, (B, T, C).
-            padding: the padding of *x*.
+            batch: the batch, with the input of the first layer, (B, T, C).
             wanted: only whether the states are wanted is read here.
         """
-        keys = Keys(x.size(1), padding, self.positions.causal)
-        positions = self.positions.of_layers(x, keys)
+        x, prepared = batch.like, self.positions.prepare(batch)
         states, fc_results = [x] if wanted.states else [], []
         for layer in self.layers:
-            x = layer(x, **positions_of(layer, positions))
+            x = layer(x, **prepared_for(layer, prepared))
             x, fc_result = x if self.return_fc else (x, None)
             if wanted.states:
                 states.append(x)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.position_ids import FLAG, Places, PositionRule, Tokens, rule_of
+from fairseq_posenc.encodings.base import Places
+from fairseq_posenc.encodings.position_ids import FLAG, PositionRule, Ruled, Tokens, rule_of
 from fairseq_posenc.encodings.random_positions import sampler_of, spreads
 from fairseq_posenc.flags.options import Options
 
@@ -16,12 +17,9 @@ from fairseq_posenc.flags.options import Options
 class Explicit(NamedTuple):
     """Positions of a batch in place of those that are counted."""
 
-    of_table: Tensor  # at what a table that is added to the embeddings is read, (1|B, S), int64
-    of_layers: Optional[Tensor]  # what attention is given, likewise; None for counted positions
-    reach: int  # a number above all of them
-    even: bool  # whether those of the layers differ as the indices of tokens do
-    row: Optional[Tensor] = None  # positions of every sequence, (S), where all have the same
-    of_queries: Optional[Tensor] = None  # (1|B, T), if the queries are not the last T tokens
+    rows: Tensor  # at what a table that is added to the embeddings is read, (1|B, S), int64
+    bound: int  # a number above all of them
+    places: Optional[Places]  # what attention is given; None for counted positions
 
 
 class ExplicitPositions:
@@ -65,12 +63,12 @@ class ExplicitPositions:
         if self.rule is None:
             if sampler is None:
                 return None
-            places, reach = Places(counted, counted), counted.size(1)
+            ruled, bound = Ruled(counted, counted), counted.size(1)
         else:
-            places, reach = self._ruled(tokens)
-        row, even = None, self.rule is None or places.layers is None
+            ruled, bound = self._ruled(tokens)
+        by_index = self.rule is None
         if sampler is not None:
-            length, reach = reach, sampler.limit(reach)
+            length, bound = bound, sampler.limit(bound)
             if training:
                 drawn = sampler.draw(length, len(tokens), tokens.device)  # (1|B, length)
             else:
@@ -78,19 +76,20 @@ class ExplicitPositions:
                 drawn = sampler.spread(length, size.clamp(min=1))
             if self.keep_zero:
                 drawn = torch.cat((torch.zeros_like(drawn[:, :1]), drawn[:, 1:]), dim=1)
-            alike = training and sampler.same_rows and self.rule is None
-            row = drawn[0] if alike else None
-            even = even and (sampler.keeps_distances or places.layers is None)
-            places = places.moved(drawn)
-        if reach > self.most:
+            by_index = by_index and sampler.keeps_distances
+            ruled = ruled.moved(drawn)
+        if bound > self.most:
             smaller = ", a smaller --random-positions" if sampler is not None else ""
             raise UsageError(
-                f"{self.given}the positions of a batch go up to {reach - 1}, and the {self.side} "
+                f"{self.given}the positions of a batch go up to {bound - 1}, and the {self.side} "
                 f"has {self.most}; give shorter texts{smaller}, or a model with more positions"
             )
-        return Explicit(*places, reach, even, row)
+        places = None
+        if ruled.layers is not None:
+            places = Places(ruled.layers, ruled.layers, bound, by_index)
+        return Explicit(ruled.table, bound, places)
 
-    def _ruled(self, tokens: Tensor) -> Tuple[Places, int]:
+    def _ruled(self, tokens: Tensor) -> Tuple[Ruled, int]:
         """Positions of *tokens* (B, S), 0 at padding, and a number above all of them."""
         assert self.rule is not None
         real = tokens.ne(self.padding)

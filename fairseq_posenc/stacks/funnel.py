@@ -20,12 +20,13 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from fairseq_posenc.attention import Batch
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.variants import parse_stages
+from fairseq_posenc.encodings import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.stacks.encoder import Encoded, Wanted
-from fairseq_posenc.stacks.padding import Keys, Padding
-from fairseq_posenc.stacks.positions import positions_of
+from fairseq_posenc.stacks.positions import prepared_for
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
 
 
@@ -56,6 +57,32 @@ def pool(x: Tensor, mask: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
     return pooled, None if mask is None else torch.cat((mask[:, :1], hidden.all(dim=2)), dim=1)
 
 
+def pooled_batch(
+    batch: Batch, x: Tensor, apart: int, keys: Tensor, keys_apart: int, mask: Optional[Tensor]
+) -> Batch:
+    """The batch of a stage.
+
+    Pooled tokens have the position of the first token that they hold, and [CLS] is as far before
+    the first of them as they are from each other.
+
+    Args:
+        batch: that of the tokens.
+        x: the pooled tokens, which are queries, (B, T, C).
+        apart: distance between two of them, in tokens.
+        keys: what they attend to, (B, S, C).
+        keys_apart: distance between two of these, in tokens.
+        mask: padding of the keys, (B, S), or None.
+    """
+    positions = [
+        torch.arange(-1, n - 1, device=x.device).mul(distance).add(1).unsqueeze(0)
+        for n, distance in ((x.size(1), apart), (keys.size(1), keys_apart))
+    ]
+    length = keys.size(1)
+    places = Places(positions[0], positions[1], length * keys_apart + apart)
+    padding = batch.padding._replace(mask=mask)
+    return Batch(x, length, padding, projected=length, given=places)
+
+
 def upsample(x: Tensor, times: int, length: int) -> Tensor:
     """[CLS], and every other token repeated, (B, *length*, C), of (B, S, C)."""
     rest = x[:, 1:].repeat_interleave(times, dim=1)
@@ -83,44 +110,43 @@ class FunnelEncoder(SentenceEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         self.stages = parse_stages(cfg.funnel_stages)
 
-    def run_layers(self, x: Tensor, padding: Padding, wanted: Wanted) -> Encoded:
+    def run_layers(self, batch: Batch, wanted: Wanted) -> Encoded:
         """Apply the stages, the layers after them and the last norm.
 
         Args:
-            x: input of the first layer, (B, T, C), starting with [CLS], padded on the right.
-            padding: the padding of *x*.
+            batch: the batch, with the input of the first layer, (B, T, C), that starts with [CLS]
+                and is padded on the right.
             wanted: with ``by_token`` the length is restored, else the result is that of the last
                 stage; the states differ in length.
 
         Raises:
             UsageError: a text is padded on the left.
         """
-        length, mask = x.size(1), padding.mask
-        if padding.left and mask is not None and not torch.jit.is_tracing():
+        x, length, mask = batch.like, batch.length, batch.padding.mask
+        if batch.padding.left and mask is not None and not torch.jit.is_tracing():
             _refuse_padding_left(mask)
-        of_layers = self.positions.of_layers
-        unpooled = positions = of_layers(x, Keys(length, padding))
+        prepare = self.positions.prepare
+        unpooled = prepared = prepare(batch)
         states, layers = [x], iter(self.layers)
         for stage, count in enumerate(self.stages):
             keys: Optional[Tensor] = None
             if stage > 0:
-                before = Keys(x.size(1), padding._replace(mask=mask), unit=2 ** (stage - 1), step=2)
-                keys, (x, mask) = x, pool(x, mask)
-                pooling = of_layers(x, before)
-                pooled = Keys(x.size(1), padding._replace(mask=mask), unit=2**stage)
-                positions = of_layers(x, pooled)
+                keys, before, (x, mask) = x, mask, pool(x, mask)
+                unit = 2 ** (stage - 1)
+                pooling = prepare(pooled_batch(batch, x, 2 * unit, keys, unit, before))
+                prepared = prepare(pooled_batch(batch, x, 2 * unit, x, 2 * unit, mask))
             for index in range(count):
                 layer: Any = next(layers)
                 if keys is not None and index == 0:
-                    x = layer(x, keys=keys, **positions_of(layer, pooling))
+                    x = layer(x, keys=keys, **prepared_for(layer, pooling))
                 else:
-                    x = layer(x, **positions_of(layer, positions))
+                    x = layer(x, **prepared_for(layer, prepared))
                 states.append(x)
         if wanted.by_token:
             first, times = states[self.stages[0]], 2 ** (len(self.stages) - 1)
             x = first + upsample(x, times, length)
             for layer in layers:
-                x = layer(x, **positions_of(layer, unpooled))
+                x = layer(x, **prepared_for(layer, unpooled))
                 states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
         return Encoded(x, states if wanted.states else [], [])

@@ -6,13 +6,13 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from fairseq_posenc.attention import Padding
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.memory import Memory
 from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.stacks.decoder import EncoderOut, TransformerDecoder
 from fairseq_posenc.stacks.documents import Documents, Packed
-from fairseq_posenc.stacks.padding import Padding
 
 #: Key, in the incremental state, of the numbers of tokens that are left out of the cache, and seen.
 _COLUMNS = "documents"

@@ -84,9 +84,9 @@ class PositionedStack:
         if explicit is None:
             return self.embed_positions(tokens)
         # the tables take tokens, not positions: those of a text without padding are at 0, 1, …
-        text = tokens.new_full((1, explicit.reach), self.padding_idx + 1)
-        rows = self.embed_positions(text)[0]  # (reach, E)
-        return F.embedding(explicit.of_table, rows)
+        text = tokens.new_full((1, explicit.bound), self.padding_idx + 1)
+        rows = self.embed_positions(text)[0]  # (bound, E)
+        return F.embedding(explicit.rows, rows)
 
     @property
     def encodings(self) -> Dict[str, PositionEncoding]:

@@ -14,11 +14,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention import AttentionKernel
+from fairseq_posenc.attention import AttentionKernel, Batch, Padding
 from fairseq_posenc.attention.cache import COLUMN, STATE, Parts, counted
+from fairseq_posenc.encodings import Places
 from fairseq_posenc.flags.options import Layer
 from fairseq_posenc.stacks.explicit import Explicit
-from fairseq_posenc.stacks.padding import Keys, Padding
 
 State = Dict[str, Any]
 Weights = Tuple[Optional[int], Optional[int]]
@@ -69,7 +69,7 @@ class Recording:
         self.rows = torch.arange(sizes.rows, device=device)
         self.order = self.rows.clone()
         self.state: State = {COLUMN: self.column}
-        self.of_sums = decoder.positions.abilities.static_cache == "sums"
+        self.of_sums = decoder.positions.kernel.static_cache == "sums"
         self.caches: Caches = []
         for kernel, parts in caches:
             self.caches.append((kernel, {name: self._room(x) for name, x in parts.items()}))
@@ -125,12 +125,13 @@ class Recording:
         if not self.of_sums:
             keys = torch.arange(self.sizes.length, device=self.sizes.device).unsqueeze(0)
             hidden = keys > new
-        places = Explicit(new, keys, self.sizes.length, even=False, of_queries=new)
-        given = Keys(keys.size(1), Padding(hidden, explicit=places), causal=True)
+        bound = self.sizes.length
+        places, padding = Places(new, keys, bound), Padding(hidden)
         # keys and values of the source are in the state
         source = (self.source_bias, self.source_bias) if self.sources else (None, None)
-        x = decoder.embed_new(self.tokens, 0, None, given.padding)
-        x, attn, _ = decoder.apply_layers(x, given, source, self.state, self.sizes.weights)
+        x = decoder.embed_new(self.tokens, 0, None, padding, Explicit(new, bound, places))
+        batch = Batch(x, keys.size(1), padding, causal=True, given=places)
+        x, attn, _ = decoder.apply_layers(batch, source, self.state, self.sizes.weights)
         for kernel, parts in self.caches:
             found: Any = kernel.get_incremental_state(self.state, STATE)
             for name, old in parts.items():

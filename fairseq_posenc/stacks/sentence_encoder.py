@@ -6,11 +6,11 @@ BERT, Devlin et al., arXiv 1810.04805; ALBERT, Lan et al., arXiv 1909.11942, sec
 import logging
 from typing import Any, Dict, List, Optional, Tuple
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
+from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import PositionEncoding, Stack
@@ -20,8 +20,7 @@ from fairseq_posenc.stacks.documents import Documents
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
 from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.first_batches import PATIENCE, FirstBatches
-from fairseq_posenc.stacks.padding import Keys, Padding
-from fairseq_posenc.stacks.positions import count_positions, positions_of
+from fairseq_posenc.stacks.positions import prepared_for
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class SentenceEncoder(TransformerEncoder):
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         self.num_segments = cfg.num_segments
         self.reads_pairs = cfg.segments == "pairs"
-        self.global_first_text = self.positions.abilities.reads_first_text
+        self.global_first_text = any(kernel.reads_first_text for kernel in self.kernels())
         self.separator = dictionary.eos()
         message = f"--num-segments {cfg.num_segments}: {_NO_PAIRS}"
         patience = PATIENCE if cfg.num_segments > 1 else 0
@@ -111,13 +110,13 @@ class SentenceEncoder(TransformerEncoder):
         if self.documents is not None:
             packed = self.documents.packed(src_tokens, self.training, document_starts)
         if packed is None:
-            x, _, padding = self.begin(src_tokens, embedded)
-            return self.run_layers(x, padding, wanted)
+            batch, _ = self.begin(src_tokens, embedded)
+            return self.run_layers(batch, wanted)
         parts = []
         for group in packed.groups:
             given = (packed.texts(group), group.rows(embedded), group.padding(causal=False))
-            x, _, padding = self.begin(*given)
-            parts.append(self.run_layers(x, padding, wanted))
+            batch, _ = self.begin(*given)
+            parts.append(self.run_layers(batch, wanted))
         states = [packed.join(each) for each in zip(*(part.states for part in parts))]
         return Encoded(packed.join([part.x for part in parts]), states, [])
 
@@ -139,15 +138,15 @@ class SentenceEncoder(TransformerEncoder):
         src_tokens: Tensor,
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
-    ) -> Tuple[Tensor, Tensor, Padding]:
+    ) -> Tuple[Batch, Tensor]:
         """As in the base class; the padding tells where the first text ends, if that matters."""
         if token_embeddings is None:
             token_embeddings = self.embed(src_tokens, None)
-        x, embedding, padding = super().begin(src_tokens, token_embeddings, padding)
+        batch, embedding = super().begin(src_tokens, token_embeddings, padding)
         if self.global_first_text:
             first = first_text_lengths(src_tokens, self.padding_idx, self.separator)
-            padding = padding._replace(first_text=first)
-        return x, embedding, padding
+            batch = batch._replace(padding=batch.padding._replace(first_text=first))
+        return batch, embedding
 
     def forward_embedding(
         self,
@@ -231,12 +230,11 @@ class MaskDecodingEncoder(SentenceEncoder):
         self.times = int(cfg.mask_decoder_layers)
         self.embed_mask_positions = nn.Embedding(cfg.num_positions, cfg.encoder.embed_dim)
 
-    def run_layers(self, x: Tensor, padding: Padding, wanted: Wanted) -> Encoded:
+    def run_layers(self, batch: Batch, wanted: Wanted) -> Encoded:
         """Apply the layers and the last norm.
 
         Args:
-            x: input of the first layer, (B, T, C).
-            padding: the padding of *x*.
+            batch: the batch, with the input of the first layer, (B, T, C).
             wanted: with ``by_mask`` the result is I_{n+1} of the decoder, else the output of
                 layer L.
 
@@ -244,28 +242,27 @@ class MaskDecodingEncoder(SentenceEncoder):
             UsageError: the texts are longer than the table P.
         """
         if not wanted.by_mask:
-            return super().run_layers(x, padding, wanted)
-        length = x.size(1)
-        positions = self.positions.of_layers(x, Keys(length, padding))
+            return super().run_layers(batch, wanted)
+        x, prepared = batch.like, self.positions.prepare(batch)
         *layers, last = self.layers
         states = [x]
         for layer in layers:
-            x = layer(x, **positions_of(layer, positions))
+            x = layer(x, **prepared_for(layer, prepared))
             states.append(x)
-        x, below = x + self._absolute(length, padding, x.device), x
+        x, below = x + self._absolute(batch), x
         decoder: Any = last
         for _ in range(self.times):
-            x = decoder(x, keys=below, **positions_of(decoder, positions))
+            x = decoder(x, keys=below, **prepared_for(decoder, prepared))
             states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
         return Encoded(x, states if wanted.states else [], [])
 
-    def _absolute(self, length: int, padding: Padding, device: torch.device) -> Tensor:
+    def _absolute(self, batch: Batch) -> Tensor:
         """The rows of P for every token, (1|B, T, C)."""
-        rows = self.embed_mask_positions.num_embeddings
+        length, rows = batch.length, self.embed_mask_positions.num_embeddings
         if length > rows:
             raise UsageError(
                 f"a text has {length} tokens, but --mask-decoder-layers has a table of {rows} "
                 "positions; give shorter texts, or train with more --num-positions"
             )
-        return self.embed_mask_positions(count_positions(False, length, padding, device))
+        return self.embed_mask_positions(batch.places(relative=False).keys)

@@ -7,10 +7,8 @@ from typing import Any, Callable, Dict, List, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import ATTENTIONS
+from fairseq_posenc.attention import ATTENTIONS, Batch
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.stacks.padding import Keys, Padding
-from fairseq_posenc.stacks.positions import positions_of
 from subjects import MaskedLMSubject, Run, Subject, TranslationSubject
 
 
@@ -42,7 +40,7 @@ def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> L
     Raises:
         UsageError: the encoding adds to the logits; its gradient would involve the whole stack.
     """
-    masked = ATTENTIONS.find(flags[1]).thing.abilities.bidirectional_only and not causal
+    masked = ATTENTIONS.find(flags[1]).thing.bidirectional_only and not causal
     kind, name = (MaskedLMSubject, "masked_lm") if masked else (TranslationSubject, "transformer")
     words = ["--position-encoding", "rotary", "--attention-dropout", "0", *flags]
     args = argparse.Namespace(**{**vars(args), "layers": 1, "vocabulary": 5})
@@ -57,7 +55,7 @@ def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> L
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
-    given = positions_of(layer, stack.positions.of_layers(x, Keys(length, Padding(), causal)))
+    given = layer.self_attn.prepare(Batch(x, length, causal=causal))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given), layer.embed_dim)
 

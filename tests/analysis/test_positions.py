@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.helpers import ENCODER_ENCODINGS, TINY, model_settings, tiny
 from support.masked_language_models import tiny as masked_lm
+from support.parts import places_of
 
 from fairseq_posenc.analysis import positions as plotted
 from fairseq_posenc.analysis import positions_figure
@@ -48,7 +49,7 @@ def test_maps_are_the_logits_that_the_model_adds(tmp_path):
     positions = torch.arange(12)[None]
     terms = model.encoder.sentence_encoder.position_bias
     for row, term in zip(rows, (terms["tupe"], terms["t5"], terms)):
-        torch.testing.assert_close(row.maps, term(positions, positions)[0].detach())
+        torch.testing.assert_close(row.maps, term(places_of(positions.size(1)))[0].detach())
 
 
 def test_the_positional_part_of_bert_ad(tmp_path):
@@ -91,7 +92,7 @@ def test_a_language_model_is_a_decoder(tmp_path):
     (side,) = plotted.read_sides(save(model, cfg, tmp_path))
     (row,) = plotted.heat_maps(side, 6)
     positions = torch.arange(6)[None]
-    want = model.decoder.position_bias["t5"](positions, positions)[0].detach()
+    want = model.decoder.position_bias["t5"](places_of(positions.size(1)))[0].detach()
     torch.testing.assert_close(row.maps.tril(), want.tril())
     assert plotted.decay(side, 6).trained.shape == (2, 6)
 
@@ -221,7 +222,7 @@ def test_encodings_that_differ_by_layer(tmp_path):
     terms = model.encoder.sentence_encoder.position_bias_1["t5"]
     positions = torch.arange(5)[None]
     (row,) = plotted.heat_maps(plotted.read_sides(path)[1], 5)
-    torch.testing.assert_close(row.maps, terms(positions, positions)[0].detach())
+    torch.testing.assert_close(row.maps, terms(places_of(positions.size(1)))[0].detach())
 
 
 def test_the_table_of_learned_positions(tmp_path):

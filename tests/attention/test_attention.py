@@ -5,16 +5,14 @@ import math
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import skip_without_cpu_kernels, table_of, tiny
-from support.parts import kernel_of, slow_attention
+from support.helpers import skip_without_cpu_kernels, tiny
+from support.parts import attended_alone, kernel_of, places_of, slow_attention
 
 from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.stacks.padding import Keys
-from fairseq_posenc.stacks.positions import find_padding, positions_of
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 
@@ -129,7 +127,7 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     """Projections, rotation matrices, softmax and output projection, in float64 by hand."""
     layer = kernel_of("softmax", "rotary", 2, 8, rotary_pairing=pairing)
     x = torch.randn(B, 5, 16)
-    got = layer(x, table=table_of(layer, 0, 5))
+    got = attended_alone(layer, x)
 
     def project(linear):  # (B, T, C) -> (B, H, T, D)
         return (
@@ -183,12 +181,10 @@ def test_log_length_scale_by_hand(kind):
     layer, causal = side.layers[0].self_attn, kind == "decoder"
     x, padding = torch.randn(2, 5, 32).double(), torch.zeros(2, 5, dtype=torch.bool)
     padding[0, :2] = True
-    keys = Keys(5, find_padding((padding, False))[0], causal)
-    bundle = positions_of(side.layers[0], side.positions.of_layers(x, keys))
-    got = layer(x, **bundle)
-    q, k, v, *_ = layer.project(x, None)
-    biases = side.encoding.shared_bias(torch.arange(5)[None], torch.arange(5)[None])
-    own = layer.position_terms(Content(x, q, k, 1.0, None, None), None, {})
+    got = attended_alone(layer, x, causal, padding)
+    q, k, v, *_ = layer.project(x, {})
+    biases = side.encoding.shared_bias(places_of(5))
+    own = layer.position_terms(Content(x, q, k, 1.0, places_of(5)), None, {})
     logits = (q @ k.transpose(-1, -2) + own) * layer.head_dim**-0.5
     mixed = torch.zeros_like(v)
     for b in range(2):
@@ -208,8 +204,9 @@ def test_normalised_queries_and_keys_by_hand(norm):
     """Each head has mean 0 (with layer norm) and mean square 1, before it is rotated."""
     model = tiny("rotary", "--qk-norm", "--norm", norm)
     layer, x = model.encoder.layers[0].self_attn, torch.randn(2, 5, 32)
-    q, k, _, content_q, content_k = layer.project(x, torch.ones(1, 5, 1, 4, dtype=torch.complex64))
-    assert torch.equal(q, content_q) and torch.equal(k, content_k)
+    unturned = {"table": torch.ones(1, 5, 1, 4, dtype=torch.complex64)}
+    q, k, _, plain_q, plain_k, *_ = layer.project(x, unturned)
+    assert torch.equal(q, plain_q) and torch.equal(k, plain_k)
     for got, projection in ((q, layer.q_proj), (k, layer.k_proj)):
         want = projection(x).double().view(2, 5, 4, 8).transpose(1, 2)
         want = want - want.mean(-1, keepdim=True) if norm == "layer" else want

@@ -24,11 +24,11 @@ def new_tokens(rows, tokens, draw):
 
 
 def append(layer, state, parts):
-    got = append_to_cache(layer, *parts[:2], state, content_k=parts[2])
+    got = append_to_cache(layer, dict(zip(NAMES, parts)), state)
     saved = layer.get_incremental_state(state, "attn_state")
-    assert all(saved[name] is x for name, x in zip(NAMES, got))
-    assert all(dense(x) for x in got)
-    return got
+    assert all(saved[name] is x for name, x in got.items())
+    assert all(dense(x) for x in got.values())
+    return [got[name] for name in NAMES]
 
 
 def dense(x):

@@ -49,9 +49,8 @@ def by_hand(layer, x, allowed, weigh):
 def applied(layer, x, allowed, bias=None, causal=False):
     """The output of a unit that is told how many keys each query may see."""
     counts = allowed.sum(-1)[:, None, :, None].clamp(min=1).to(x.dtype)
-    of_length = layer.abilities_for(layer.encoding.options).length_factor
-    factor = None if of_length is None else of_length(counts)
-    return layer(x, bias, causal, length_factor=factor)
+    factor = layer.length_factor(counts) if layer.scales_by_length else None
+    return layer(x, bias=bias, causal=causal, empty_rows=True, factor=factor)
 
 
 def softmax(logits):
@@ -82,7 +81,7 @@ def visible_cases():
 class TestNormalisers:
     def check(self, layer, allowed, mask, causal, weigh):
         x = torch.randn(B, T, C, dtype=torch.double)
-        if causal and layer.abilities_for(layer.encoding.options).causal_in_bias:
+        if causal and layer.causal_in_bias:
             mask, causal = torch.zeros(1, 1, T, T).masked_fill(~allowed[:1, None], -math.inf), False
         got = applied(layer, x, allowed, mask, causal)
         torch.testing.assert_close(got, by_hand(layer, x, allowed, weigh), atol=1e-6, rtol=1e-5)
@@ -194,5 +193,5 @@ def test_padding_changes_no_released_form():
 def test_both_units_of_a_decoder_layer_have_the_base_of_the_layer():
     flags = ("--rotary-base", "160000,100", "--decoder-layers", "4")
     model = tiny("gated:rotary", *flags)
-    bases = [kernel.kind.variant for kernel in model.decoder.kernels()]
+    bases = [kernel.kind[1] for kernel in model.decoder.kernels()]
     assert bases == [160000, 160000, 100, 100] * 2

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import assert_causal, skip_without_cpu_kernels, table_of
+from support.helpers import assert_causal, skip_without_cpu_kernels
 from support.linear_layers import (
     PADDINGS,
     B,
@@ -245,13 +245,12 @@ class TestCache:
     @torch.no_grad()
     def test_it_follows_a_beam(self):
         layer, x = layer_of("elu", causal=True), torch.randn(B, 6, H * D)
-        table = table_of(layer, 0, 6)
         order, state = torch.tensor([1, 1, 0]), {}
-        layer(x[:, :4], None, True, table[:, :4], incremental_state=state)
+        apply(layer, x[:, :4], True, incremental_state=state)
         layer.reorder_incremental_state(state, order)
         x = x[order]
-        got = layer(x[:, 4:], None, True, table[:, 4:], incremental_state=state)
-        torch.testing.assert_close(got, layer(x, None, True, table)[:, 4:])
+        got = apply(layer, x[:, 4:], True, start=4, incremental_state=state)
+        torch.testing.assert_close(got, apply(layer, x, True)[:, 4:])
 
     @every_kernel
     @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])

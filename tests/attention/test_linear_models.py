@@ -127,18 +127,18 @@ class TestFamilies:
         model, seen = tiny("favor:rotary"), []
         for stack in (model.encoder, model.decoder):
 
-            def noting(*given, plain=stack.positions.of_layers):
+            def noting(*given, plain=stack.positions.prepare):
                 found = plain(*given)
-                seen.extend((bundle["bias"], bundle["causal"]) for bundle in found.values())
+                seen.extend((each["hidden"], each["causal"]) for each in found.values())
                 return found
 
-            monkeypatch.setattr(stack.positions, "of_layers", noting)
+            monkeypatch.setattr(stack.positions, "prepare", noting)
         source, target = sentences(B, 7), sentences(B, T)
         source[0, :2] = target[0, :2] = VOCABULARY.pad()
         model(source, None, target)
-        assert [(tuple(bias.shape), causal) for bias, causal in seen] == [
-            ((B, 1, 1, 7), False),
-            ((B, 1, 1, T), True),
+        assert [(tuple(hidden.shape), causal) for hidden, causal in seen] == [
+            ((B, 7, 1, 1), False),
+            ((B, T, 1, 1), True),
         ]
 
 

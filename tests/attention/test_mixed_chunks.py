@@ -3,8 +3,8 @@
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import assert_causal, skip_without_cpu_kernels, table_of, through_a_cache
-from support.parts import encoding_of
+from support.helpers import assert_causal, skip_without_cpu_kernels, through_a_cache
+from support.parts import attended_alone, encoding_of
 
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from tests.attention.test_gated import C, S
@@ -66,7 +66,7 @@ def test_the_unit_is_its_formula(encoding, length, padding, causal):
     x, mask = torch.randn(3, T, C).double(), PADDINGS[padding]
     for chunk in (CHUNK, 1, 20):
         layer = unit(encoding, chunk, gau_length=length, gau_reference_length=9, gau_offsets=True)
-        got = layer(x, causal, table_of(layer, 0, T), mask)
+        got = attended_alone(layer, x, causal, mask)
         reference = 9 if length == "reference" else None
         want = by_hand(layer, x, causal, mask, encoding == "rotary", reference)
         # counts are float32; the outputs of padding are zeros before the last projection
@@ -79,7 +79,7 @@ def test_the_unit_is_its_formula(encoding, length, padding, causal):
 def test_the_cache_gives_the_full_forward_and_does_not_grow(padding, steps):
     layer, x, mask = unit(), torch.randn(3, T, C).double(), PADDINGS[padding]
     got, state = through_a_cache(layer, x, steps, mask)
-    torch.testing.assert_close(got, layer(x, True, table_of(layer, 0, T), mask))
+    torch.testing.assert_close(got, attended_alone(layer, x, True, mask))
     _, short = through_a_cache(layer, x, steps[:1], mask)
     sizes = [sum(v.numel() for v in next(iter(s.values())).values()) for s in (state, short)]
     assert sizes[0] == sizes[1]
@@ -92,7 +92,7 @@ def test_steps_of_decoding_drop_keys_as_the_whole_does():
     layer.dropout_module.p, layer.dropout_module.apply_during_inference = 0.5, True
     layer.q_scale.zero_()  # nothing within chunks
     draws = x.expand(4000, -1, -1)
-    whole = layer(draws, True)[:, -1]
+    whole = attended_alone(layer, draws, True)[:, -1]
     steps = through_a_cache(layer, draws, [1] * (CHUNK + 1))[0][:, -1]
     error = (whole.var(0) / 4000 + steps.var(0) / 4000).sqrt()
     assert (whole.mean(0) - steps.mean(0)).abs().le(5 * error).all()
@@ -103,17 +103,19 @@ def test_steps_of_decoding_drop_keys_as_the_whole_does():
 def test_no_output_depends_on_a_later_token():
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = unit(chunk=16).float(), torch.randn(2, 90, C)
-    table, other = table_of(layer, 0, 90), 30 * torch.randn_like(x)
-    assert_causal(lambda x: layer(x, True, table), x, other, [1, 40, 48, 89])
+    other = 30 * torch.randn_like(x)
+    assert_causal(lambda x: attended_alone(layer, x, True), x, other, [1, 40, 48, 89])
 
 
 @either_direction
 def test_gradients(causal):
     layer = unit(gau_offsets=True)
     x = torch.randn(3, T, C, dtype=torch.double, requires_grad=True)
-    table, parameters = table_of(layer, 0, T), tuple(layer.parameters())
+    parameters = tuple(layer.parameters())
     assert torch.autograd.gradcheck(
-        lambda x, *_: layer(x, causal, table, PADDINGS["left"]), (x, *parameters), fast_mode=True
+        lambda x, *_: attended_alone(layer, x, causal, PADDINGS["left"]),
+        (x, *parameters),
+        fast_mode=True,
     )
 
 
@@ -123,7 +125,7 @@ def test_gradients(causal):
 def test_half_precision_at_4096_tokens(dtype, causal):
     skip_without_cpu_kernels(dtype)
     layer, x = unit("none", 256).float(), torch.randn(1, 4096, C)
-    want = layer(x, causal)
-    got = layer.to(dtype)(x.to(dtype), causal)[0]
+    want = attended_alone(layer, x, causal)
+    got = attended_alone(layer.to(dtype), x.to(dtype), causal)[0]
     tolerance = 0.01 if dtype is torch.float16 else 0.08
     assert (got - want).abs().max() <= tolerance * want.abs().max()

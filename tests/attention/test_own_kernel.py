@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.helpers import PAD, causal_only, decode_in_steps, sentences, table_of
 from support.own_extensions import files, own_model, registries_as_before
-from support.parts import kernel_of, slow_attention
+from support.parts import attended_alone, kernel_of, places_of, slow_attention
 
 from fairseq_posenc.attention import MultiheadKernel, register_attention
 from fairseq_posenc.basics.errors import UsageError
@@ -73,12 +73,12 @@ def test_every_encoding_is_right_with_the_kernel_of_the_page_or_refused(name, mi
 def test_the_kernel_of_the_page_is_its_formula(mine):
     layer, x = kernel_of("cosine", "rotary+t5", 2, 4).double(), torch.randn(B, T, 8).double()
     layer.gain.copy_(torch.tensor([2.0, 5.0]).view(2, 1, 1))
-    encoding, positions, table = layer.encoding, torch.arange(T)[None], table_of(layer, 0, T)
-    bias = encoding.shared_bias(positions, positions).double()
+    encoding, table = layer.encoding, table_of(layer, 0, T)
+    bias = encoding.shared_bias(places_of(T)).double()
     q, k, v = (p(x).view(B, T, 2, 4) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     q, k = (x / x.square().sum(-1, keepdim=True).sqrt() for x in (q, k))
     q, k, v = (x.transpose(1, 2) for x in encoding.transform(q, k, v, table))
     allowed = torch.ones(B, T, T, dtype=torch.bool)
     mixed = slow_attention(q * layer.gain, k, v, 1.0, allowed, bias.expand(B, -1, -1, -1))
     want = layer.out_proj(mixed.transpose(1, 2).reshape(B, T, 8))
-    torch.testing.assert_close(layer(x, bias, table=table), want, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(attended_alone(layer, x), want, atol=1e-6, rtol=1e-6)

@@ -6,14 +6,11 @@ import math
 import pytest
 import torch
 from support.helpers import PAD, assert_causal, sentences, tiny
-from support.parts import kept, kernel_of, storage_of
+from support.parts import kept, kernel_of, places_of, storage_of
 from support.sparse_layers import KERNELS
 
-from fairseq_posenc.attention import by_blocks
-from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.attention import Batch, Padding, by_blocks
 from fairseq_posenc.basics.versions import HAS_SDPA
-from fairseq_posenc.stacks.padding import Keys, Padding
-from fairseq_posenc.stacks.positions import positions_of
 
 B, S = 3, 45
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
@@ -76,17 +73,17 @@ def dense(stack, index, x, causal):
     """Output of a layer for one sentence (1, n, C) without padding, from its definition."""
     layer, length = stack.layers[index].self_attn, x.size(1)
     encoding, places = layer.encoding, torch.arange(x.size(1)).unsqueeze(0)
-    table = encoding.transform.table(places) if encoding.transform is not None else None
+    table = {"table": encoding.table(places, index)}
     logits = 0.0
     if encoding.shared_bias is not None:
-        logits = encoding.shared_bias(places, places)
+        logits = encoding.shared_bias(places_of(length))
     seen = pattern(layer, length, causal)
     q, k, v = layer.project(x, table)[:3]
     out = softmax(q * encoding.scale, k, v, logits, seen)
     first = min(layer.global_tokens, length)
     if getattr(layer, "global_q_proj", None) is not None:
         own = [getattr(layer, f"global_{name}_proj") for name in "qkv"]
-        q, k, v = layer.project(x, table, own)[:3]
+        q, k, v = layer.project(x, table, projections=own)[:3]
         own = softmax(q * encoding.scale, k, v, logits, seen)
         out = torch.cat((own[:, :, :first], out[:, :, first:]), dim=2)
     return layer.out_proj(out.transpose(1, 2).flatten(2))
@@ -94,10 +91,8 @@ def dense(stack, index, x, causal):
 
 def sparse_output(stack, index, x, mask, causal):
     padding = Padding(mask, left=bool(mask[:, 0].any()), empty=bool(mask.all(1).any()))
-    keys = Keys(x.size(1), padding, causal)
-    positions = stack.positions.of_layers(x, keys)
-    layer = stack.layers[index]
-    return layer.self_attn(x, **positions_of(layer, positions))
+    layer = stack.layers[index].self_attn
+    return layer(x, **layer.prepare(Batch(x, x.size(1), padding, causal)))
 
 
 @either_direction
@@ -318,9 +313,7 @@ def golden_layer(ref, attention):
 
 
 def golden_output(layer, x, mask):
-    positions = torch.arange(x.size(1))
-    tokens = Tokens(x.size(1), x.size(1), False, mask, False, positions, x.size(1), None, x)
-    return layer(x, **layer.sparse_positions(tokens))
+    return layer(x, **layer.prepare(Batch(x, x.size(1), Padding(mask))))
 
 
 @torch.no_grad()

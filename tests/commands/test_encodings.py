@@ -44,7 +44,7 @@ REGISTERED = [
     *(
         ["--position-encoding", encoding, "--attention", name]
         for name, entry in ATTENTIONS.items()
-        if name != "softmax" and not entry.thing.abilities.bidirectional_only
+        if name != "softmax" and not entry.thing.bidirectional_only
         for encoding in encodings_of(name)
     ),
     *([*ROTARY, "--norm", name] for name in NORMS if name != "layer"),

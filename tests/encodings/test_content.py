@@ -20,13 +20,13 @@ from support.formulas import (
 )
 from support.helpers import PAD, causal_only, decode_in_steps, sentences, tiny
 from support.masked_language_models import count
-from support.parts import encoding_of, storage_of
+from support.parts import attended_alone, encoding_of, places_of, storage_of
 
 from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.encodings import ENCODINGS, Places
 from fairseq_posenc.encodings.base import Content
 
 
@@ -52,9 +52,9 @@ def test_logits_of_any_positions_are_those_of_the_paper(name, flags, causal, len
     parts = Parts(name, causal=causal, **flags)
     positions = torch.tensor([[0, 1, 2, 0, 1, 9], [4, 0, 0, 7, 3, 3]])
     q, k = random(B, H, length, D), random(B, H, 6, D)
-    at = (positions[:, 6 - length :], positions)
-    content = Content(None, q, k, 0.3, *at, uneven=True)
-    got = parts.terms(content, parts.encoding.distance_vectors(length, 10, q), {})
+    places = Places(positions[:, 6 - length :], positions, 10)
+    content = Content(None, q, k, 0.3, places)
+    got = parts.terms(content, parts.encoding.distance_vectors(places, q), {})
     want = 0.3 * by_hand(parts, q, k, positions)
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
 
@@ -86,20 +86,20 @@ def test_the_whole_layer_by_hand(name, factor):
     layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
     layer.position_terms = parts.terms
     x = random(B, length, H * D)
-    transform = parts.encoding.transform
-    table = transform.table(torch.arange(length)[None]) if transform else None
     q, k, v = (
         projection(x).view(B, length, H, D).transpose(1, 2)
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
-    got = layer(x, table=table, distance_vectors=parts.vectors(q, k))
+    got = attended_alone(layer, x)
 
     turned = [q, k]
     if "rotary" in name:
         turn = [rotation_matrix(m, D) for m in range(length)]
         turned = [torch.stack([y[:, :, m] @ turn[m].t() for m in range(length)], 2) for y in (q, k)]
     logits = turned[0] @ turned[1].transpose(-1, -2) + by_hand(parts, q, k)
-    mixed = (logits / math.sqrt(factor * D)).softmax(-1) @ v
+    logits, shared = logits / math.sqrt(factor * D), parts.encoding.shared_bias
+    logits = logits if shared is None else logits + shared(places_of(length))
+    mixed = logits.softmax(-1) @ v
     want = layer.out_proj(mixed.transpose(1, 2).reshape(B, length, H * D))
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
 
@@ -124,15 +124,12 @@ def test_gated_units_by_hand(name, normaliser):
     unit = GatedAttention(6, 1, encoding).double()
     x, length = random(B, 4, 6), 4
     allowed = torch.ones(length, length, dtype=torch.bool).tril()
-    mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)
-    q, k, v, *_, u = unit.project(x, None)
-    vectors = encoding.distance_vectors(length, length, q)
+    got = attended_alone(unit, x, causal=True)
+    q, k, v, *_, u = unit.project(x, {})
+    vectors = encoding.distance_vectors(places_of(length), q)
     seen = torch.arange(1, length + 1).double().view(-1, 1)
-    of_length = unit.abilities_for(encoding.options).length_factor
-    factor = None if of_length is None else of_length(seen)
-    got = unit(x, mask, distance_vectors=vectors, length_factor=factor)
-
-    extra = unit.position_terms(Content(x, q, k, 1.0, None, None), vectors, {})  # as tested above
+    content = Content(x, q, k, 1.0, places_of(length))
+    extra = unit.position_terms(content, vectors, {})  # as tested above
     logits = (q @ k.transpose(-1, -2) + extra) * encoding.scale
     assert extra.abs().max() > 1e-3
     factor = seen.log() / math.log(512) if normaliser == "softmax_plus" else 1.0
@@ -166,9 +163,9 @@ def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        vectors = encoding.distance_vectors(length, length, q)
-        places = torch.arange(length).unsqueeze(0)
-        content = Content(x, q, k, 1.0, places, places, of_keys=terms.of_keys(x))
+        places = places_of(length)
+        vectors = encoding.distance_vectors(places, q)
+        content = Content(x, q, k, 1.0, places, key_states=terms.key_states(x))
         out = terms(content, vectors, {})
     assert out.shape == (3, 2, length, length)
     assert sizes and max(sizes) <= 2 * out.numel()

@@ -4,8 +4,6 @@ import pytest
 import torch
 from support.formulas import Parts, lengths, sigmoid
 
-from fairseq_posenc.encodings.base import Content
-
 H, D = 2, 8
 
 
@@ -21,7 +19,7 @@ def test_cope_by_hand(length, keys):
     k = torch.randn(2, H, keys, D, dtype=torch.double)
     padding = torch.zeros(2, keys, dtype=torch.bool)
     padding[1, 0] = True
-    got = parts.terms(Content(None, q, k, scale, None, None, padding), None, {})
+    got = parts.logits(q, k, scale, padding_mask=padding)
     e = parts.terms["cope"].table.weight
     for b in range(2):
         for h in range(H):

@@ -9,7 +9,6 @@ from support.helpers import sentences, tiny
 
 from fairseq_posenc.encodings import dape
 from fairseq_posenc.encodings.alibi import slopes
-from fairseq_posenc.encodings.base import Content
 
 
 def static_of(own, kind, h, i, j):
@@ -33,9 +32,7 @@ def test_logits_are_those_of_the_paper(monkeypatch, kind, segment, length, keys)
     parts = Parts("dape", causal=True, dape_bias=kind, dape_width=5)
     own = parts.terms["dape"]
     q, k = random(B, H, length, D), random(B, H, keys, D)
-    positions = torch.arange(keys).unsqueeze(0)
-    content = Content(None, q, k, 0.3, positions[:, keys - length :], positions)
-    got = parts.terms(content, None, {})
+    got = parts.logits(q, k, 0.3)
     for b in range(B):
         for t in range(length):
             i = keys - length + t
@@ -83,8 +80,6 @@ def test_logits_are_those_of_the_authors_code(golden):
     for name, value in reference["state_dict"].items():
         own.get_parameter(name).copy_(value)
     products = reference["inputs"]["products"].double()
-    length = products.size(-1)
-    at = torch.arange(length)[None]
-    content = Content(None, products, torch.eye(length).double()[None, None], 1.0, at, at)
-    got = (products + parts.terms(content, None, {})).tril()
+    keys = torch.eye(products.size(-1)).double()[None, None]
+    got = (products + parts.logits(products, keys)).tril()
     torch.testing.assert_close(got.float(), reference["outputs"]["logits"], atol=1e-5, rtol=1e-5)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.formulas import B, D, H, Parts, lengths, random
 from support.helpers import build, sentences, skip_without_cpu_kernels, tiny
+from support.parts import attended_alone
 
 from fairseq_posenc.attention.functional import attend
 from fairseq_posenc.attention.softmax import MultiheadAttention
@@ -27,9 +28,9 @@ def test_logits_are_sums_of_the_logarithms_of_the_gates_between(length, keys):
     """Lin et al. 2503.02130, Eq. 5 to 7."""
     parts, x = Parts("fox", causal=True), random(B, keys, H * D)
     q = random(B, H, length, D)
-    of_keys = parts.terms.of_keys(x)
-    content = Content(x, q, random(B, H, keys, D), 1.0, None, None, of_keys=of_keys)
-    got, gates = parts.terms(content, None, {}), gates_of(parts, x)
+    states = parts.terms.key_states(x)
+    got = parts.logits(q, random(B, H, keys, D), x=x, key_states=states)
+    gates = gates_of(parts, x)
     assert got.dtype is torch.double
     for b in range(B):
         for h in range(H):
@@ -45,9 +46,8 @@ def test_the_whole_layer_is_the_recurrence_of_products_of_gates():
     parts, x = Parts("fox", causal=True), random(B, 5, H * D)
     layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
     layer.position_terms = parts.terms
-    q, k, v, *_ = layer.project(x, None)
-    hidden = torch.full((5, 5), -math.inf, dtype=torch.double).triu(1)[None, None]
-    got = layer(x, bias=hidden)
+    q, k, v, *_ = layer.project(x, {})
+    got = attended_alone(layer, x, causal=True)
     mixed, gates = torch.zeros_like(v), gates_of(parts, x)
     for b in range(B):
         for h in range(H):
@@ -67,9 +67,8 @@ def test_gates_that_are_open_forget_nothing():
     parts, x = Parts("fox", causal=True), random(B, 5, H * D)
     torch.nn.init.constant_(parts.terms["fox"].bias, 60.0)
     torch.nn.init.zeros_(parts.terms["fox"].weight)
-    q, of_keys = random(B, H, 5, D), parts.terms.of_keys(x)
-    content = Content(x, q, q, 1.0, None, None, of_keys=of_keys)
-    assert parts.terms(content, None, {}).abs().max() < 1e-12
+    q, states = random(B, H, 5, D), parts.terms.key_states(x)
+    assert parts.logits(q, q, x=x, key_states=states).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -78,11 +77,10 @@ def test_gates_are_summed_in_float32(dtype):
     parts = Parts("fox", causal=True)
     parts.terms.to(dtype)
     x = torch.randn(1, 4096, H * D).to(dtype)
-    of_keys, keys = parts.terms.of_keys(x), torch.zeros(1, H, 4096, D)
-    content = Content(x, keys[:, :, -1:], keys, 1.0, None, None, of_keys=of_keys)
-    (log_gates,) = of_keys.values()
+    states, keys = parts.terms.key_states(x), torch.zeros(1, H, 4096, D)
+    (log_gates,) = states.values()
     assert log_gates.dtype is torch.float32
-    got = parts.terms(content, None, {})[0, :, 0]
+    got = parts.logits(keys[:, :, -1:], keys, x=x, key_states=states)[0, :, 0]
     exact = log_gates[0, :, :, 0].double()
     want = exact.sum(-1, keepdim=True) - exact.cumsum(-1)
     torch.testing.assert_close(got.double(), want, atol=1e-2, rtol=1e-5)
@@ -96,9 +94,9 @@ def test_outputs_are_those_of_the_authors_kernel(golden):
     parts = Parts("fox", causal=True, heads=heads, head_dim=size)
     q, k, v, gates = (x.double() for x in reference["inputs"].values())
     log_gates = gates.sigmoid().log().unsqueeze(-1)
-    content = Content(None, q, k, 1.0, None, None, of_keys={"fox_log_gates": log_gates})
+    logits = parts.logits(q, k, key_states={"fox_log_gates": log_gates})
     hidden = torch.full((q.size(2),) * 2, -math.inf, dtype=torch.double).triu(1)
-    got = attend(q, k, v, size**-0.5, parts.terms(content, None, {}) + hidden)
+    got = attend(q, k, v, size**-0.5, logits + hidden)
     torch.testing.assert_close(got.float(), reference["outputs"]["out"], atol=1e-3, rtol=0)
 
 
@@ -110,14 +108,13 @@ def test_a_factor_of_the_length_leaves_logits_that_are_no_products(name):
     layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
     layer.position_terms = parts.terms
     seen = torch.arange(1.0, 6.0).double()[None, None, :, None]
-    factor = layer.abilities_for(parts.encoding.options).length_factor(seen)
+    factor = layer.length_factor(seen)
     torch.testing.assert_close(factor, seen.log() / math.log(3))
     hidden = torch.full((5, 5), -math.inf, dtype=torch.double).triu(1)[None, None]
-    at = torch.arange(5)[None]
-    got = layer(x, hidden, query_positions=at, key_positions=at, length_factor=factor)
-    q, k, v, *_ = layer.project(x, None)
-    scale, of_keys = D**-0.5, parts.terms.of_keys(x)
-    own = parts.terms(Content(x, q, k, scale, at, at, of_keys=of_keys), None, {})
+    got = attended_alone(layer, x, causal=True)
+    q, k, v, *_ = layer.project(x, {})
+    scale, states = D**-0.5, parts.terms.key_states(x)
+    own = parts.logits(q, k, scale, x=x, key_states=states)
     logits = q @ k.transpose(-1, -2) * scale * factor + own + hidden
     want = layer.out_proj((logits.softmax(-1) @ v).transpose(1, 2).reshape(B, 5, H * D))
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)

@@ -4,6 +4,7 @@ import math
 
 import torch
 from support.formulas import Parts, lengths
+from support.parts import places_of
 
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.nezha import vectors
@@ -29,7 +30,7 @@ def test_nezha_by_hand(length, keys):
     vectors = torch.stack([torch.stack([a(i, j) for j in range(keys)]) for i in queries])
     want = 0.3 * torch.einsum("bhtd,tsd->bhts", q, vectors)
     torch.testing.assert_close(parts.logits(q, k, 0.3), want)
-    got = parts.terms.relative_values(Content(None, q, k, 1.0, None, None), weights)
+    got = parts.terms.relative_values(Content(None, q, k, 1.0, places_of(length, keys)), weights)
     torch.testing.assert_close(got, torch.einsum("bhts,tsd->bhtd", weights, vectors))
 
 

@@ -210,7 +210,7 @@ def test_documents_that_do_not_see_each_other_are_as_alone(name, monkeypatch):
     first[:, -1] = second[:, -1] = separator
     first[:, :-1][first[:, :-1] == separator] = second[:, :-1][second[:, :-1] == separator] = 20
     alone = [model.encoder(text)["encoder_out"][0] for text in (first, second)]
-    plain = StackPositions.of_layers
+    plain = StackPositions.prepare
     document = torch.tensor([0] * 4 + [1] * 6)
     mask = torch.zeros(10, 10, dtype=torch.double)
     mask = mask.masked_fill(document != document.unsqueeze(1), float("-inf"))
@@ -222,7 +222,7 @@ def test_documents_that_do_not_see_each_other_are_as_alone(name, monkeypatch):
             bundle["bias"] = mask.view(1, 1, 10, 10) if bias is None else bias + mask
         return bundles
 
-    monkeypatch.setattr(StackPositions, "of_layers", masked)
+    monkeypatch.setattr(StackPositions, "prepare", masked)
     both = model.encoder(torch.cat((first, second), dim=1))["encoder_out"][0]
     torch.testing.assert_close(both, torch.cat(alone), atol=1e-6, rtol=0)
 
@@ -232,8 +232,8 @@ def test_a_shift_leaves_tokens_without_position_at_zero():
     model, source = model_of("digits", "learned", *flags), sentences(3, 9)
     rows = model.encoder.positions.explicit
     counted = torch.arange(9).unsqueeze(0)
-    plain = rows.of_batch(source, counted, False).of_table
-    moved = rows.of_batch(source, counted, True).of_table
+    plain = rows.of_batch(source, counted, False).rows
+    moved = rows.of_batch(source, counted, True).rows
     assert plain.eq(0).any() and moved[plain == 0].eq(0).all()
     shifts = [set((moved - plain)[row][plain[row] > 0].tolist()) for row in range(3)]
     assert [len(shift) for shift in shifts] == [1, 1, 1] and len(set.union(*shifts)) > 1

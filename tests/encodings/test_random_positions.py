@@ -10,10 +10,10 @@ from support.helpers import PAD, VOCABULARY, build, sentences, tiny
 from support.parts import encoding_flags, encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.encodings import ENCODINGS, Places
 from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.random_positions import SAMPLERS
-from fairseq_posenc.stacks import explicit, positions
+from fairseq_posenc.stacks import explicit
 
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
 COUNTERS = [n for n, e in ENCODINGS.items() if e.content and not e.takes_positions]
@@ -55,28 +55,21 @@ def test_an_untied_cls_stays_at_position_0(name):
     made = explicit.ExplicitPositions(flags, stack, VOCABULARY)
     tokens, counted = sentences(2, 4), torch.arange(4).unsqueeze(0)
     for _ in range(5):
-        found = made.of_batch(tokens, counted, True).of_layers
+        found = made.of_batch(tokens, counted, True).places.keys
         assert found[:, 0].eq(0).all() and found.diff().gt(0).all()
     assert made.of_batch(tokens, counted, False) is None
 
 
 def seen_positions(monkeypatch, model, *inputs):
     """The key positions that the encodings of a model are given, by stack."""
-    seen, plain = [], positions.StackPositions.of_layers
+    seen = []
+    for stack in (model.encoder, model.decoder):
 
-    def spy(self, *arguments):
-        given = []
-        (encoding,) = self.encodings.values()
-        with monkeypatch.context() as patch:
-            for name in ("forward", "at_pairs"):
-                own = getattr(encoding.shared_bias, name)
-                noted = lambda q, k, *a, own=own, **b: given.append(k) or own(q, k, *a, **b)  # noqa
-                patch.setattr(encoding.shared_bias, name, noted)
-            bundles = plain(self, *arguments)
-        seen.append(given[0])
-        return bundles
+        def noted(places, *, plain=stack.encoding.shared_bias.forward, **more):
+            seen.append(places.keys)
+            return plain(places, **more)
 
-    monkeypatch.setattr(positions.StackPositions, "of_layers", spy)
+        monkeypatch.setattr(stack.encoding.shared_bias, "forward", noted)
     model(*inputs)
     return seen
 
@@ -107,7 +100,7 @@ def test_the_rows_of_a_table_are_those_of_the_sample(monkeypatch):
         tokens = sentences(1, 50)
         every = model.encoder.added_positions(tokens, None)[0]
         drawn = torch.tensor([[3, 4, 11, 40], [0, 2, 6, 9]])
-        given = explicit.Explicit(drawn, drawn, 50, False)
+        given = explicit.Explicit(drawn, 50, None)
         got = model.encoder.added_positions(tokens[:, :4], given)
         torch.testing.assert_close(got, every[drawn])
 
@@ -151,7 +144,7 @@ def test_every_encoding_with_positions_learns_them(name):
 def test_logits_of_sampled_positions_are_those_of_their_distances(name):
     encoding = encoding_of(name).shared_bias[name].train()
     positions = torch.tensor([[0, 3, 4, 11, 29]])
-    got = encoding.at_pairs(positions[:, 2:], positions, 30)
+    got = encoding(Places(positions[:, 2:], positions, 30))
     assert got.shape == (1, 4, 3, 5) and got.stride(-1) == 1
     for i in range(3):
         distances = positions[0] - positions[0, 2 + i]

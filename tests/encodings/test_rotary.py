@@ -6,9 +6,9 @@ from support.formulas import rotation_matrix
 from support.helpers import sentences, tiny
 from support.parts import encoding_of
 
+from fairseq_posenc.attention import Batch
 from fairseq_posenc.encodings.rotary import Rotary
-from fairseq_posenc.stacks.padding import Keys, Padding
-from fairseq_posenc.stacks.positions import positions_of
+from fairseq_posenc.stacks.positions import prepared_for
 
 
 def rotary(head_dim=16, **flags):
@@ -66,9 +66,9 @@ def test_layers_have_bases_by_a_pattern_and_equal_ones_share_a_table(monkeypatch
     flags = ["--rotary-base", "160000*2,10000", "--encoder-layers", "4", "--decoder-layers", "4"]
     encoder = tiny("rotary", *flags).encoder
     x = torch.zeros(1, 5, encoder.layers[0].embed_dim)
-    bundles = encoder.positions.of_layers(x, Keys(5, Padding()))
+    prepared = encoder.positions.prepare(Batch(x, 5))
     assert calls == [160000.0, 10000.0]
-    tables = [positions_of(layer, bundles)["table"] for layer in encoder.layers]
+    tables = [prepared_for(layer, prepared)["table"] for layer in encoder.layers]
     assert tables[0] is tables[1] is tables[3]
     for table, base in zip(tables, (160000.0, 160000.0, 10000.0)):
         want = encoding_of("rotary", 4, 8, rotary_base=base).transform.table(torch.arange(5)[None])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from support.formulas import B, D, H, Parts, assert_attends_as, clip, lengths, random
 from support.helpers import build, parameters_of, without_values
+from support.parts import places_of
 
 from fairseq_posenc.encodings.base import Content
 
@@ -16,7 +17,7 @@ def test_shaws_values_by_hand(per_head, causal, length, keys):
     parts = Parts("shaw", causal=causal, shaw_values=True, shaw_per_head=per_head)
     weights = random(B, H, length, keys)
     q, k = random(B, H, length, D), random(B, H, keys, D)
-    content = Content(None, q, k, 1.0, None, None)
+    content = Content(None, q, k, 1.0, places_of(length, keys))
     got = parts.terms.relative_values(content, weights)
     table = parts.terms["shaw"].value_table.weight
     want = torch.zeros(B, H, length, D, dtype=torch.double)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.formulas import bias_of, by_loops
-from support.parts import encoding_of
+from support.parts import encoding_of, places_of
 
 from fairseq_posenc.encodings.t5 import relative_position_bucket as bucket
 
@@ -70,6 +70,5 @@ def test_the_bias_is_that_of_transformers(golden, kind):
     bias = encoding_of("t5", heads=2, **flags).shared_bias["t5"]
     with torch.no_grad():
         bias.table.weight.copy_(ref["state_dict"]["relative_attention_bias.weight"])
-    positions = torch.arange(40)[None]
-    got = bias(positions, positions)[0, :, ::13]
+    got = bias(places_of(40))[0, :, ::13]
     torch.testing.assert_close(got, ref["outputs"][f"{kind}_bias"], atol=1e-6, rtol=0)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from support.helpers import PAD
 from support.masked_language_models import texts, tiny
-from support.parts import encoding_of
+from support.parts import encoding_of, places_of
+
+from fairseq_posenc.encodings import Places
 
 
 def reset_by_hand(v, theta1, theta2):
@@ -40,9 +42,8 @@ def projected(term, p):
 )
 def test_equation_9_resets_the_sum_of_all_content_free_logits(encoding, reset):
     terms = untied_terms(encoding, cls_reset=reset)
-    positions = torch.arange(7)[None]
-    got = terms(positions, positions)[0]
-    tied = sum(term(positions, positions)[0] for term in terms.values())
+    got = terms(places_of(7))[0]
+    tied = sum(term(places_of(7))[0] for term in terms.values())
     for h in range(4):
         theta = torch.zeros(2, dtype=torch.double)
         if "tupe" in terms:
@@ -58,8 +59,7 @@ def test_equation_9_resets_the_sum_of_all_content_free_logits(encoding, reset):
 def test_equation_7_is_the_correlation_of_projected_positions():
     term = untied_terms("tupe")["tupe"]
     q, k = projected(term, term.table.weight)
-    positions = torch.arange(6)[None]
-    got = term(positions[:, 2:], positions)[0]
+    got = term(places_of(4, 6))[0]
     for h in range(4):
         for i in range(4):
             for j in range(6):
@@ -102,7 +102,7 @@ def test_free_logits_of_two_positions():
     module = encoding.shared_bias["tupe"]
     assert module.free.shape == (3, 64, 64) and sum(1 for _ in module.parameters()) == 1
     padded = torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])  # two sentences, one padded
-    got = module(padded[:, 2:], padded)
+    got = module(Places(padded[:, 2:], padded, 5))
     for b in range(2):
         for t in range(3):
             want = module.free[:, padded[b, t + 2], padded[b]]

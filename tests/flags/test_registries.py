@@ -1,6 +1,6 @@
 """What a user registers is one more entry: flags, checks, models, every family and hydra."""
 
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass
 from typing import Optional
 
 import pytest
@@ -10,9 +10,10 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from hydra.core.config_store import ConfigStore
 from support.helpers import build, decode_in_steps, parse, sentences
 from support.own_extensions import own_model, registries_as_before
+from support.parts import attended_alone
 from torch import nn
 
-from fairseq_posenc.attention import register_attention
+from fairseq_posenc.attention import Batch, register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.basics.errors import UsageError
@@ -60,8 +61,8 @@ class Slope(SharedBias):
         super().__init__(options, stack)
         self.slope = options.own_slope
 
-    def forward(self, query_positions, key_positions):
-        distance = (query_positions[:, :, None] - key_positions[:, None, :]).abs()
+    def forward(self, places):
+        distance = (places.queries[:, :, None] - places.keys[:, None, :]).abs()
         return -self.slope * distance[:, None]
 
 
@@ -117,6 +118,8 @@ class Headless(ContentBias):
 class CosineFeatures(FeatureMap):
     """ReLU(x) cos(π i / 2M) and ReLU(x) sin(π i / 2M): features that see positions."""
 
+    takes_positions = True
+
     @staticmethod
     def size(head_dim, options):
         return 2 * head_dim
@@ -137,7 +140,6 @@ class Cosine(LinearAttention):
     """Linear attention that reweights by distance (Qin et al. 2022, arXiv 2202.08791)."""
 
     map_class = CosineFeatures
-    abilities = replace(LinearAttention.abilities, needs_positions=True)
 
 
 class Gained(nn.Module):
@@ -229,7 +231,7 @@ def test_values_of_content_terms_are_added_or_refused(registered):
     valued.load_state_dict(plain.state_dict())
     x = torch.randn(2, 7, plain.embed_dim)
     plain.v_proj.bias += 3
-    torch.testing.assert_close(valued(x), plain(x))
+    torch.testing.assert_close(attended_alone(valued, x), attended_alone(plain, x))
     with pytest.raises(UsageError, match="--position-encoding own_valued: the values of --layer"):
         own_model("--position-encoding", "own_valued", "--layer", "gated")
 
@@ -309,7 +311,9 @@ def test_gated_feed_forwards_are_their_formulas(flags, function):
     layer.self_attn.out_proj.weight.zero_(), layer.self_attn.out_proj.bias.zero_()
     y = layer.self_attn_layer_norm(x)
     hidden = function(layer.fc1(y)) * layer.fc_gate(y)
-    torch.testing.assert_close(layer(x), norm(y + layer.fc2(hidden)))
+    torch.testing.assert_close(
+        layer(x, **layer.self_attn.prepare(Batch(x, 2))), norm(y + layer.fc2(hidden))
+    )
 
 
 def test_a_name_is_registered_once():

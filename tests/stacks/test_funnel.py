@@ -11,7 +11,6 @@ from support.helpers import PAD
 from support.masked_language_models import SMALL, Vocabulary, build, texts
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.distance import align
 from fairseq_posenc.stacks.encoder import Wanted
 from fairseq_posenc.stacks.funnel import pool, upsample
 
@@ -149,12 +148,6 @@ def test_short_texts_are_pooled_to_their_cls():
     assert torch.equal(upsample(x, 4, 1), x)
     with torch.no_grad():
         assert tiny("t5")(texts(2, 1))[0].shape[:2] == (2, 1)
-
-
-def test_pooled_queries_find_the_products_of_their_distances():
-    products = torch.arange(4 + 2 * 2.0).expand(3, -1).contiguous()  # by distance, from -3
-    want = [[4.0, 5, 6, 7], [2, 3, 4, 5], [0, 1, 2, 3]]  # query t is at key 2t - 1
-    assert align(products, 4, step=2).tolist() == want
 
 
 def test_gradients(name="transformer_xl"):

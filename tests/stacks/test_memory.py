@@ -76,7 +76,7 @@ def test_a_shorter_memory_is_a_window_in_every_layer(name, monkeypatch):
     model, text = tiny(name, memory=length), sentences(B, SEGMENTS * T)
     got, memory = read(model, text, [T] * SEGMENTS)
     assert memory[0].size(1) == length
-    plain = StackPositions.of_layers
+    plain = StackPositions.prepare
     starts = torch.arange(SEGMENTS).mul(T).repeat_interleave(T).unsqueeze(1)
     outside = torch.arange(SEGMENTS * T) < starts - length  # (S, S)
     mask = torch.zeros(outside.shape).masked_fill(outside, float("-inf"))
@@ -89,7 +89,7 @@ def test_a_shorter_memory_is_a_window_in_every_layer(name, monkeypatch):
             bundle.update(bias=mask.double() if bias is None else bias + mask, causal=False)
         return bundles
 
-    monkeypatch.setattr(StackPositions, "of_layers", windowed)
+    monkeypatch.setattr(StackPositions, "prepare", windowed)
     # rotations are float32, and those of shifted positions are rounded differently
     tolerance = 1e-6 if name == "rotary" else 1e-9
     torch.testing.assert_close(got, model(text)[0], atol=tolerance, rtol=0)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.parts import encoding_of
+from support.parts import encoding_of, places_of
 
 from fairseq_posenc.attention.functional import additive_mask, attend_with_weights
 from fairseq_posenc.encodings import ENCODINGS
@@ -25,8 +25,7 @@ def bias_of(name, length, keys, causal=True, **flags):
     module = encoding_of(name, heads=H, causal=causal, **flags).shared_bias[name].double()
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter)
-    positions = torch.arange(keys)[None]
-    return module, module(positions[:, keys - length :], positions)[0].detach().numpy()
+    return module, module(places_of(length, keys))[0].detach().numpy()
 
 
 def by_loops(formula, length, keys):
@@ -64,10 +63,10 @@ class Parts:
             self.tables.double()
 
     def vectors(self, q, k):
-        return self.encoding.distance_vectors(q.size(2), k.size(2), q)
+        return self.encoding.distance_vectors(places_of(q.size(2), k.size(2)), q)
 
-    def logits(self, q, k, scale=1.0):
-        content = Content(None, q, k, scale, None, None)
+    def logits(self, q, k, scale=1.0, x=None, **more):
+        content = Content(x, q, k, scale, places_of(q.size(2), k.size(2)), **more)
         return self.terms(content, self.vectors(q, k), {})
 
 
@@ -151,7 +150,7 @@ def attended(parts, inputs, mask):
     """Output (B, T, H, D) and weights (B, H, T, S) for references laid out as (B, T, H, D)."""
     q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
     scale, terms = parts.encoding.scale, parts.terms.float()
-    content = Content(None, q, k, scale, None, None)
+    content = Content(None, q, k, scale, places_of(q.size(2), k.size(2)))
     logits = terms(content, parts.vectors(q, k), {})
     more = (lambda w: terms.relative_values(content, w)) if terms.needs_weights else None
     out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)

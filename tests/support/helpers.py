@@ -12,6 +12,7 @@ from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from support.commands import shape
+from support.parts import attended_alone
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.linear.layer import LinearAttention
@@ -264,6 +265,12 @@ def table_of(layer, start, end):
     return table.to(torch.complex128) if double else table
 
 
+def _after(layer, x, mask, state):
+    """The output (B, T, C) for new tokens; the mask (B, S) is of all so far, or None."""
+    length = layer.cached_length(state) + x.size(1)
+    return attended_alone(layer, x, True, mask, length, incremental_state=state)
+
+
 def through_a_cache(layer, x, steps, padding=None, run=None):
     """Outputs (B, T, C) of causal attention to x with a cache that sees *steps* tokens at a time.
 
@@ -272,7 +279,7 @@ def through_a_cache(layer, x, steps, padding=None, run=None):
 
     Returns: the outputs, and the cache.
     """
-    run = run or (lambda x, mask, table, state: layer(x, True, table, mask, state))
+    run = run or (lambda x, mask, _, state: _after(layer, x, mask, state))
     state, outputs, seen = {}, [], 0
     for step in steps:
         end = seen + step

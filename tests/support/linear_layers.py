@@ -1,7 +1,5 @@
 """Layers, feature maps and models of linear attention, small, for the tests of it."""
 
-import math
-
 import pytest
 import torch
 from support.commands import SMALL
@@ -97,13 +95,11 @@ def cut(monkeypatch, layer, chunk, chunks):
 
 def apply(layer, x, causal=False, padding=None, start=0, **more):
     """The output for tokens *x* at the positions from *start*; padding (B, S) is True there."""
-    end, bias = start + x.size(1), None
-    if padding is not None:  # as the additive mask that stacks hand over
-        bias = torch.zeros(padding.shape, dtype=x.dtype).masked_fill_(padding, -math.inf)
-        bias = bias[:, None, None]
-    positions = torch.arange(start, end)[None]
-    table = table_of(layer, start, end)
-    return layer(x, bias, causal, table, query_positions=positions, **more)
+    end = start + x.size(1)
+    hidden = None if padding is None else padding[:, -x.size(1) :, None, None]
+    positions, table = torch.arange(start, end)[None], table_of(layer, start, end)
+    prepared = {"causal": causal, "hidden": hidden, "table": table, "positions": positions}
+    return layer(x, **prepared, **more)
 
 
 def in_steps(layer, x, steps, padding=None):

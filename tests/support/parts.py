@@ -5,10 +5,11 @@ from argparse import Namespace
 
 import torch
 
-from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention import ATTENTIONS, Batch, Padding
+from fairseq_posenc.attention.batch import read_padding
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.configuration.fields import layer_flags
-from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
+from fairseq_posenc.encodings import Places, PositionEncoding, Stack, parse_encodings
 
 
 def encoding_flags(name="rotary", **changes):
@@ -27,6 +28,23 @@ def kernel_of(attention, encoding="none", heads=4, head_dim=8, **given):
     """A registered kernel outside of any model; see :func:`encoding_of`."""
     composed = encoding_of(encoding, heads, head_dim, attention=attention, **given)
     return ATTENTIONS[attention].thing(heads * head_dim, heads, composed).eval()
+
+
+def places_of(length, keys=None):
+    """The positions 0, 1, 2, … of *keys* tokens, of which the last *length* are queries."""
+    keys = length if keys is None else keys
+    positions = torch.arange(keys)[None]
+    return Places(positions[:, keys - length :], positions, keys, by_index=True)
+
+
+def attended_alone(layer, x, causal=False, padding=None, length=None, **more):
+    """The output (B, T, C) of a self-attention for the last of *length* tokens, by default all.
+
+    Args: padding (B, S) is True at padding; more is given to the layer, too.
+    """
+    length = x.size(1) if length is None else length
+    padding = Padding() if padding is None else read_padding((padding, False))[0]
+    return layer(x, **layer.prepare(Batch(x, length, padding, causal)), **more)
 
 
 def slow_attention(q, k, v, scale, allowed, bias=None):

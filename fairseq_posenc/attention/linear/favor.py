@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import HeadSizes, register_attention
+from fairseq_posenc.attention.base import register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.linear.random_features import (
@@ -25,7 +25,7 @@ from fairseq_posenc.attention.linear.random_features import (
 )
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -233,13 +233,13 @@ class Performer(LinearAttention):
     map_class = Favor
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse odd pairs, and redraws that contradict each other or an average.
 
         Raises:
             UsageError: naming the flag.
         """
-        super().check(options, encodings)
+        super().check(options, encodings, stacks)
         if options.favor_kernel == "hyperbolic" and (options.favor_features or 0) % 2:
             raise UsageError(
                 f"--favor-features {options.favor_features}: --favor-kernel hyperbolic has them in "
@@ -257,7 +257,7 @@ class Performer(LinearAttention):
             )
 
     @classmethod
-    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
-        """The size rotated is that of ``--favor-features`` if given."""
-        heads = super().head_sizes(options, side)
-        return heads._replace(flags="--favor-features") if options.favor_features else heads
+    def size_flags(cls, options: Options, side: str) -> str:
+        """``--favor-features`` where features are rotated and their number is given."""
+        given = options.favor_features
+        return "--favor-features" if given else super().size_flags(options, side)

@@ -22,6 +22,8 @@ class FeatureMap(nn.Module):
 
     #: True to divide each feature of the keys by its own sum over the keys that a query sees
     per_feature = False
+    #: True if :meth:`queries` and :meth:`keys` read the positions of tokens
+    takes_positions = False
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__()

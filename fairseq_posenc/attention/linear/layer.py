@@ -6,14 +6,15 @@ in a cache of the processor.  In large batches the backward pass computes featur
 (recomputed.py).
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Optional, Tuple, Type, Union
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes, MultiheadKernel
+from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
 from fairseq_posenc.attention.functional import dropout_rate, no_autocast
 from fairseq_posenc.attention.linear import prefix_sums
@@ -32,7 +33,7 @@ from fairseq_posenc.attention.linear.prefix_sums import (
 )
 from fairseq_posenc.attention.linear.recomputed import (
     Recomputed,
-    Tokens,
+    Segment,
     attend,
     attend_in_order,
 )
@@ -41,7 +42,7 @@ from fairseq_posenc.attention.recomputed import joined
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import is_compiling
-from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
+from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -96,14 +97,8 @@ class LinearAttention(MultiheadKernel):
     those of :class:`MultiheadKernel`.
     """
 
-    abilities = Abilities(
-        hooks=("transform",),
-        linear_transforms=True,
-        changes_values=True,
-        takes_positions=True,
-        causal_apart=True,
-        static_cache="sums",
-    )
+    takes = frozenset({"linear", "values", "any_order"})
+    static_cache = "sums"
     #: class of its feature map
     map_class: Type[FeatureMap]
 
@@ -121,7 +116,7 @@ class LinearAttention(MultiheadKernel):
         self.rotates_features = options.linear_rotary == "features"
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse transforms that cannot be applied to features.
 
         Raises:
@@ -144,28 +139,37 @@ class LinearAttention(MultiheadKernel):
                 )
 
     @classmethod
-    def abilities_for(cls, options: Options) -> Abilities:
-        """A feature map applied after the rotation loses the distance."""
-        keeps = options.linear_rotary == "features"
-        return replace(cls.abilities, relative_after_rotation=keeps)
+    def relative_after_rotation(cls, options: Options) -> bool:
+        """False if the feature map is applied after the rotation, which loses the distance."""
+        return bool(options.linear_rotary == "features")
 
     @classmethod
-    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
+    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
         """Number of heads, and the size rotated: features or channels of a head."""
-        heads = super().head_sizes(options, side)
+        number, channels = super().heads(options, side)
         if options.linear_rotary == "inputs":
-            return heads
-        return heads._replace(channels=cls.map_class.size(heads.channels, options))
+            return number, channels
+        return number, cls.map_class.size(channels, options)
+
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """``hidden``, (B, T, 1, 1), True at padding, or None; ``causal``; ``table``.
+
+        And ``positions`` of the new tokens, (1|B, T), for feature maps that depend on them.
+        """
+        mask, encoding = batch.padding.mask, self.encoding
+        places = batch.places(encoding.relative)
+        prepared = {**self.tables(batch, places), "causal": batch.causal}
+        prepared["hidden"] = None if mask is None else mask[:, -batch.queries :, None, None]
+        if self.map_class.takes_positions:
+            prepared["positions"] = places.queries
+        return prepared
 
     def forward(
         self,
         x: Tensor,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
+        keys: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        **unused: Union[None, bool, Tensor],
+        **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
         if self.joint is not None and self.joint.serves(x):
@@ -174,14 +178,14 @@ class LinearAttention(MultiheadKernel):
             q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         q, k, v = self.by_head(q), self.by_head(k), self.by_head(v)
         with no_autocast(x.device):
-            transform = self.encoding.transform
-            if table is not None and transform is not None and not self.rotates_features:
+            transform, table = self.encoding.transform, prepared.get("table")
+            if transform is not None and not self.rotates_features:
                 q, k, v = transform(q, k, v, table)
                 table = None
-            # (1|B, 1, 1, S) -> (1|B, T, 1, 1)
-            hidden = None if bias is None else bias[..., -x.size(1) :].transpose(1, 3) < 0
-            tokens = Tokens(q, k, v, table, hidden, self._kept(v), query_positions)
-            out = self._attend(tokens, causal, incremental_state).flatten(2)  # (B, T, C)
+            hidden, positions = prepared["hidden"], prepared.get("positions")
+            tokens = Segment(q, k, v, table, hidden, self._kept(v), positions)
+            out = self._attend(tokens, prepared["causal"], incremental_state)
+            out = out.flatten(2)  # (B, T, H, D) -> (B, T, C)
         return self.out_proj(out)
 
     def _kept(self, v: Tensor) -> Optional[Tensor]:
@@ -192,7 +196,7 @@ class LinearAttention(MultiheadKernel):
         ones = v.new_ones(v.size(0), v.size(2), v.size(1), 1, dtype=AT_LEAST_FLOAT32[v.dtype])
         return F.dropout(ones, rate).transpose(1, 2)  # (B, H, T, 1) -> (B, T, H, 1)
 
-    def _attend(self, tokens: Tokens, causal: bool, incremental_state: IncrementalState) -> Tensor:
+    def _attend(self, tokens: Segment, causal: bool, incremental_state: IncrementalState) -> Tensor:
         """Outputs (B, T, H, D)."""
         batch, length, heads, _ = tokens.q.shape
         again = tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling()
@@ -220,7 +224,7 @@ class LinearAttention(MultiheadKernel):
 
         return identity if table is None else rotate
 
-    def _continued(self, segments: List[Tokens], incremental_state: IncrementalState) -> Tensor:
+    def _continued(self, segments: List[Segment], incremental_state: IncrementalState) -> Tensor:
         """Causal outputs (B, T, H, D) after the tokens in the cache, which takes these, too."""
         saved = self.get_incremental_state(incremental_state, STATE)
         state = State(saved["prev_products"], saved["prev_sums"]) if saved else None
@@ -238,17 +242,17 @@ class LinearAttention(MultiheadKernel):
             self.set_incremental_state(incremental_state, STATE, cache)
         return joined(parts, 1)
 
-    def summary(self, s: Tokens, stabiliser: Optional[Tensor]) -> State:
+    def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> State:
         """The sums over the keys of *s*."""
         return summarize_keys(*self._keys(s, stabiliser), self._rotation(s.table))
 
-    def attended(self, s: Tokens, state: State) -> Tensor:
+    def attended(self, s: Segment, state: State) -> Tensor:
         """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
         given = {**self.normalisation, "rotate": self._rotation(s.table)}
         return narrow(attend_to_state(self._queries(s), state, **given), s.v.dtype)
 
     def advanced(
-        self, s: Tokens, state: Optional[State], last: bool
+        self, s: Segment, state: Optional[State], last: bool
     ) -> Tuple[Tensor, Optional[State]]:
         """Causal outputs (B, T, H, D) after the keys of *state*, and the state after *s*."""
         if s.q.size(1) == 1 and not (last or torch.is_grad_enabled()):
@@ -262,10 +266,10 @@ class LinearAttention(MultiheadKernel):
         out, state = attend_causally(self._queries(s), k, v, state, **given)
         return narrow(out, s.v.dtype), state
 
-    def _queries(self, s: Tokens) -> Tensor:
+    def _queries(self, s: Segment) -> Tensor:
         return self.feature_map.queries(widen(s.q), s.positions).to(feature_dtype(s.q))
 
-    def _keys(self, s: Tokens, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    def _keys(self, s: Segment, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
         """ϕ of keys, 0 at padding, and values."""
         k = self.feature_map.keys(widen(s.k), stabiliser, s.positions)
         k = k if s.hidden is None else k.masked_fill(s.hidden.transpose(1, 2), 0.0)
@@ -276,4 +280,5 @@ class LinearAttention(MultiheadKernel):
 
     def place(self, index: int, first: AttentionKernel) -> None:
         """Give every layer different random features."""
+        super().place(index, first)
         self.feature_map.set_layer_index(index)

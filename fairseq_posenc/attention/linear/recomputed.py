@@ -32,7 +32,7 @@ from fairseq_posenc.attention.recomputed import gradients_of
 from fairseq_posenc.flags.options import Layer
 
 
-class Tokens(NamedTuple):
+class Segment(NamedTuple):
     """Consecutive tokens, which are the second dimension of every tensor.
 
     Args:
@@ -53,11 +53,11 @@ class Tokens(NamedTuple):
     kept: Optional[Tensor] = None
     positions: Optional[Tensor] = None
 
-    def split(self, size: int) -> List["Tokens"]:
+    def split(self, size: int) -> List["Segment"]:
         """Segments of *size* tokens; the last may be shorter."""
         if self.q.size(1) <= size:  # the gradient of splitting is a copy
             return [self]
-        return [Tokens(*each) for each in zip(*self.columns(size, self))]
+        return [Segment(*each) for each in zip(*self.columns(size, self))]
 
     def columns(self, size: int, tensors: Sequence[Optional[Tensor]]) -> List[List[Any]]:
         """Segments of *tensors* of these tokens, None for a tensor that is None."""
@@ -65,20 +65,20 @@ class Tokens(NamedTuple):
         return [none if x is None else list(x.split(size, dim=1)) for x in tensors]
 
 
-FIELDS = len(Tokens._fields)
+FIELDS = len(Segment._fields)
 
 
 class Steps(Protocol):
     """What a layer computes of one segment."""
 
-    def summary(self, s: Tokens, stabiliser: Optional[Tensor]) -> State:
+    def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> State:
         """The sums over the keys of *s*; *stabiliser* is that of the feature map."""
 
-    def attended(self, s: Tokens, state: State) -> Tensor:
+    def attended(self, s: Segment, state: State) -> Tensor:
         """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
 
     def advanced(
-        self, s: Tokens, state: Optional[State], last: bool
+        self, s: Segment, state: Optional[State], last: bool
     ) -> Tuple[Tensor, Optional[State]]:
         """Causal outputs after the keys of *state*, and the state after *s* unless *last*."""
 
@@ -89,7 +89,7 @@ def total(states: Iterable[State]) -> State:
 
 
 def attend_everywhere(
-    steps: Steps, segments: List[Tokens], stabiliser: Optional[Tensor]
+    steps: Steps, segments: List[Segment], stabiliser: Optional[Tensor]
 ) -> Iterator[Tensor]:
     """Outputs (B, T, H, D) of each segment: all keys are summarised, then attended to."""
     state = total(steps.summary(s, stabiliser) for s in segments)
@@ -97,7 +97,7 @@ def attend_everywhere(
 
 
 def attend_in_order(
-    steps: Steps, segments: List[Tokens], state: Optional[State] = None, last: bool = True
+    steps: Steps, segments: List[Segment], state: Optional[State] = None, last: bool = True
 ) -> Iterator[Tuple[Tensor, Optional[State]]]:
     """Causal outputs (B, T, H, D) of each segment, and the state after it, None at the *last*."""
     for s in segments:
@@ -106,7 +106,7 @@ def attend_in_order(
 
 
 def attend(
-    steps: Steps, segments: List[Tokens], causal: bool, stabiliser: Optional[Tensor]
+    steps: Steps, segments: List[Segment], causal: bool, stabiliser: Optional[Tensor]
 ) -> Iterator[Tensor]:
     """The outputs (B, T, H, D) of each segment, *causal* or not."""
     if causal:
@@ -133,11 +133,11 @@ class Recomputed(torch.autograd.Function):
             size: tokens of a segment.
             causal: hide later keys.
             stabiliser: that of the feature map, (B, H, 1, 1), or None.
-            tensors: the fields of :class:`Tokens`, and the parameters of the feature map.
+            tensors: the fields of :class:`Segment`, and the parameters of the feature map.
         """
         ctx.steps, ctx.size, ctx.causal = steps, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
-        tokens = Tokens(*tensors[:FIELDS])  # type: ignore[arg-type]
+        tokens = Segment(*tensors[:FIELDS])  # type: ignore[arg-type]
         out = torch.empty_like(tokens.v, memory_format=torch.contiguous_format)
         parts = attend(steps, tokens.split(size), causal, stabiliser)
         for target, part in zip(out.split(size, dim=1), parts):  # a list would be twice as large
@@ -153,7 +153,7 @@ class Recomputed(torch.autograd.Function):
             torch.zeros_like(x) if needed else None
             for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[3:])
         ]
-        tokens = Tokens(*tensors[:FIELDS])
+        tokens = Segment(*tensors[:FIELDS])
         columns = tokens.columns(ctx.size, [*tokens, *sums[:FIELDS], gradient])
         parameters = list(zip(tensors[FIELDS:], sums[FIELDS:]))
         parts = [_Part(ctx.steps, each, parameters) for each in zip(*columns)]
@@ -170,7 +170,7 @@ class _Part:
 
     Args:
         steps: the layer.
-        tensors: the fields of :class:`Tokens`, tensors that their gradients are added to or None,
+        tensors: the fields of :class:`Segment`, tensors that their gradients are added to or None,
             and the gradient of the output (B, T, H, D).
         parameters: parameters, each with the tensor that its gradient is added to, or None.
     """
@@ -181,7 +181,7 @@ class _Part:
         tensors: Sequence[Any],
         parameters: List[Tuple[Tensor, Optional[Tensor]]],
     ) -> None:
-        self.steps, self.tokens, self.gradient = steps, Tokens(*tensors[:FIELDS]), tensors[-1]
+        self.steps, self.tokens, self.gradient = steps, Segment(*tensors[:FIELDS]), tensors[-1]
         self._sums, self._parameters = tensors[FIELDS:-1], parameters
 
     def summary(self, stabiliser: Optional[Tensor]) -> State:
@@ -206,7 +206,7 @@ class _Part:
         sums = [*self._sums, *into]
         parameters = [(x, own) for x, own in self._parameters if own is not None]
         found = gradients_of(
-            lambda *tensors: compute(Tokens(*tensors[:FIELDS]), *tensors[FIELDS:]),
+            lambda *tensors: compute(Segment(*tensors[:FIELDS]), *tensors[FIELDS:]),
             [*self.tokens, *given],
             [each is not None for each in sums],
             gradients,
@@ -266,15 +266,17 @@ def _after(before: Optional[State], part: _Part) -> State:
     return own if before is None else before.plus(own)
 
 
-def _attended(steps: Steps, s: Tokens, *state: Tensor) -> Tuple[Tensor]:
+def _attended(steps: Steps, s: Segment, *state: Tensor) -> Tuple[Tensor]:
     return (steps.attended(s, State(*state)),)
 
 
-def _summary(steps: Steps, s: Tokens, stabiliser: Optional[Tensor] = None) -> State:
+def _summary(steps: Steps, s: Segment, stabiliser: Optional[Tensor] = None) -> State:
     return steps.summary(s, stabiliser)
 
 
-def _advanced(steps: Steps, last: bool, s: Tokens, *before: Tensor) -> Tuple[Optional[Tensor], ...]:
+def _advanced(
+    steps: Steps, last: bool, s: Segment, *before: Tensor
+) -> Tuple[Optional[Tensor], ...]:
     """The causal outputs of a segment and the state after it, as one tuple."""
     out, state = steps.advanced(s, State(*before) if before else None, last)
     return (out, *(state or ()))

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import State
-from fairseq_posenc.attention.linear.recomputed import Tokens
+from fairseq_posenc.attention.linear.recomputed import Segment
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
 
 
 def attend_to_next(
-    token: Tokens, features: FeatureMap, rotary: Any, state: Optional[State], epsilon: float
+    token: Segment, features: FeatureMap, rotary: Any, state: Optional[State], epsilon: float
 ) -> Tuple[Tensor, State]:
     """The output of one token, and the state that its key and value belong to.
 

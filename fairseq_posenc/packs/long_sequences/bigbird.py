@@ -21,15 +21,17 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.base import AttentionKernel, Positions, Tokens, register_attention
+from fairseq_posenc.attention.base import AttentionKernel, register_attention
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.functional import product_dtype
 from fairseq_posenc.attention.linear.random_features import generator_of
 from fairseq_posenc.attention.softmax import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings import PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Encoding, Places
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -139,7 +141,7 @@ class BigBirdAttention(SparseAttention):
         self.place(0, self)
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse a window without a middle, and averages of the numbers that were drawn.
 
         Raises:
@@ -160,7 +162,8 @@ class BigBirdAttention(SparseAttention):
     def place(self, index: int, first: AttentionKernel) -> None:
         """Draw random numbers that differ from those of the other layers of the stack."""
         self.random_blocks.copy_(random_numbers(self.draws, f"{self.seed} {self.side} {index}"))
-        self.pattern = index if self.draws else 0
+        super().place(index, first)
+        self.kind = (self.kind, index if self.draws else None)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
         """All tokens of the window; in causal attention none later."""
@@ -173,22 +176,22 @@ class BigBirdAttention(SparseAttention):
         around = (blocks.before, blocks.after)
         return draw_blocks(self.random_blocks, block, self.first, around, count)
 
-    def _choose(self, tokens: Tokens, visible: Tensor) -> Optional[Tensor]:
+    def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
         """Random blocks of the sequence, without blocks that hold nothing but padding."""
         if not self.draws:
             return None
-        block = torch.arange(self.both_blocks.count(tokens.key_length), device=visible.device)
+        block = torch.arange(self.both_blocks.count(batch.length), device=visible.device)
         block = block.unsqueeze(0)
-        if tokens.causal:
+        if batch.causal:
             return self._drawn(block, block + 1, True)
         # padding is on the right
         last = visible.sum(dim=1, keepdim=True) + self.size - 1
         count = torch.div(last, self.size, rounding_mode="floor")  # (1|B, 1)
         return self._drawn(block, count, False)
 
-    def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
+    def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
         """The bias of new tokens: for one, of the keys in its pattern; for more, of all keys."""
-        new, length, device = tokens.query_length, tokens.key_length, tokens.like.device
+        new, length, device = batch.queries, batch.length, batch.like.device
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         queries = queries if starts is None else queries - starts
         block = torch.div(queries.clamp(min=0), self.size, rounding_mode="floor")
@@ -204,13 +207,13 @@ class BigBirdAttention(SparseAttention):
         keys = keys.clamp(min=0)
         if new == 1:
             chosen = (keys if starts is None else keys + starts).clamp(max=length - 1)
-        if tokens.padding_mask is not None:
-            padding = tokens.padding_mask
+        padding, empty = batch.padding.mask, batch.padding.mask is not None
+        if padding is not None:
             if chosen is not None:
                 padding = padding.gather(1, chosen.expand(len(padding), -1))
             visible = visible & ~padding.unsqueeze(1)
-        bias = pair_bias(tokens, queries, keys, visible)
-        empty = tokens.padding_mask is not None
+        places, dtype = Places(queries, keys, length), product_dtype(batch.like)
+        bias = pair_bias(self.encoding, places, visible, dtype)
         return {"bias": bias, "empty_rows": empty, "starts": starts, "chosen": chosen}
 
     def _pattern_of(self, block: Tensor, random: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
@@ -243,7 +246,8 @@ class BigBirdAttention(SparseAttention):
         state: IncrementalState,
     ) -> Tuple[Tensor, Tensor]:
         """All keys and values so far, or, for a single query, those that it sees."""
-        k, v, _ = append_to_cache(self, k, v, state)
+        parts = append_to_cache(self, {"prev_key": k, "prev_value": v}, state)
+        k, v = parts["prev_key"], parts["prev_value"]
         if chosen is None:
             return k, v
         if len(chosen) == 1:

@@ -4,18 +4,21 @@ Qin et al. 2022, arXiv 2202.08791.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Optional
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.base import register_attention
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
+from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.packs.long_sequences.lengths import complete_length, refuse_longer
 
 
 @dataclass
@@ -45,6 +48,8 @@ class CosineFeatures(FeatureMap):
         options: reads ``cosformer_length``.
         side: encoder or decoder.
     """
+
+    takes_positions = True
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__(head_dim, options, side)
@@ -87,9 +92,19 @@ class CosformerAttention(LinearAttention):
     """
 
     map_class = CosineFeatures
-    abilities = replace(
-        LinearAttention.abilities,
-        needs_positions=True,
-        longest="cosformer_length",
-        why_longest="keys further away would have negative weights",
-    )
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
+        """Complete ``--cosformer-length``, by default the longest input.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().check(options, encodings, stacks)
+        why = "keys further away would have negative weights"
+        complete_length(options, stacks, "cosformer_length", why)
+
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """As linear attention does, for texts that are not too long."""
+        refuse_longer(self.encoding.options, "cosformer_length", batch)
+        return super().prepare(batch)

@@ -4,21 +4,21 @@ Wang et al. 2020, arXiv 2006.04768.
 """
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import (
-    Abilities,
-    AttentionKernel,
-    MultiheadKernel,
-    register_attention,
-)
+from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import real_first
+from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, dropout_rate
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.packs.long_sequences.lengths import complete_length, refuse_longer
 
 #: Sharing of projections (Wang et al. section 4), from none to all.
 SHARING = ("none", "headwise", "key_value", "layerwise")
@@ -66,13 +66,7 @@ class LinformerAttention(MultiheadKernel):
     Arguments are those of :class:`MultiheadKernel`.
     """
 
-    abilities = Abilities(
-        needs_positions=True,
-        bidirectional_only="it combines the keys of all positions before it attends to them",
-        causal_apart=True,
-        longest="linformer_length",
-        why_longest="the projections have no columns then",
-    )
+    bidirectional_only = "it combines the keys of all positions before it attends to them"
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -89,21 +83,38 @@ class LinformerAttention(MultiheadKernel):
         for projection in (self.key_projection, self.value_projection):
             nn.init.normal_(projection, std=size**-0.5)  # Wang et al., proof of Theorem 2
 
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
+        """Complete ``--linformer-length``, by default the longest input.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        why = "the projections have no columns then"
+        complete_length(options, stacks, "linformer_length", why)
+
     def place(self, index: int, first: AttentionKernel) -> None:
         """Take the projection of the first layer, if all layers share it."""
+        super().place(index, first)
         if self.sharing == "layerwise":
             assert isinstance(first, LinformerAttention)
             self.key_projection = self.value_projection = first.key_projection
 
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """``padding_mask``, (B, T), True at padding, or None."""
+        refuse_longer(self.encoding.options, "linformer_length", batch)
+        return {"padding_mask": batch.padding.mask}
+
     def forward(
         self,
         x: Tensor,
-        padding_mask: Optional[Tensor] = None,
-        incremental_state: object = None,
-        **unused: object,
+        keys: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        **prepared: Any,
     ) -> Tensor:
         """Attend to combinations of all tokens; see :class:`.AttentionKernel`."""
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        padding_mask = prepared["padding_mask"]
         if padding_mask is not None:
             k, v = (real_first(t, padding_mask)[0] for t in (k, v))
         k, v = self._combined(k, self.key_projection), self._combined(v, self.value_projection)

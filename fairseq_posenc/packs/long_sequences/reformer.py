@@ -4,24 +4,20 @@ Kitaev et al. 2020, arXiv 2001.04451.
 """
 
 from dataclasses import dataclass
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import (
-    Abilities,
-    AttentionKernel,
-    MultiheadKernel,
-    register_attention,
-)
+from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import masked_logits
-from fairseq_posenc.attention.cache import STATE, IncrementalState, append_parts
+from fairseq_posenc.attention.cache import STATE, IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, no_autocast
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -84,13 +80,7 @@ class ReformerAttention(MultiheadKernel):
     Arguments are those of :class:`MultiheadKernel`.
     """
 
-    abilities = Abilities(
-        hooks=("transform",),
-        linear_transforms=True,
-        changes_values=True,
-        needs_positions=True,
-        causal_apart=True,
-    )
+    takes = frozenset({"linear", "values"})
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -106,7 +96,7 @@ class ReformerAttention(MultiheadKernel):
         )
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse an odd number of buckets.
 
         Raises:
@@ -120,28 +110,32 @@ class ReformerAttention(MultiheadKernel):
 
     def place(self, index: int, first: AttentionKernel) -> None:
         """Draw rotations that differ from those of the other layers of the stack."""
+        super().place(index, first)
         self.hashing.draw(f"{self.seed} {index}")
+
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """``table``; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None."""
+        mask = batch.padding.mask
+        mask = None if mask is None else mask[:, -batch.queries :]
+        return {**super().prepare(batch), "causal": batch.causal, "padding_mask": mask}
 
     def forward(
         self,
         x: Tensor,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        padding_mask: Optional[Tensor] = None,
+        keys: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        **unused: object,
+        **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
         q, v = self.by_head(self.q_proj(x)), self.by_head(self.v_proj(x))
-        if padding_mask is not None:
-            padding_mask = padding_mask[:, -x.size(1) :]
+        causal, transform = prepared["causal"], self.encoding.transform
         dtype, wide = v.dtype, AT_LEAST_FLOAT32[v.dtype]
         with no_autocast(x.device):
             q, v = q.to(wide), v.to(wide)
-            buckets = self.hashing.buckets_of(q.transpose(1, 2), padding_mask)
+            buckets = self.hashing.buckets_of(q.transpose(1, 2), prepared["padding_mask"])
             k = F.normalize(q, dim=-1)
-            if table is not None and self.encoding.transform is not None:
-                q, k, v = self.encoding.transform(q, k, v, table)
+            if transform is not None:
+                q, k, v = transform(q, k, v, prepared["table"])
             # (B, T, H, D) -> (B, H, T, D)
             q, k, v = (t.transpose(1, 2) for t in (q, k, v))
             saved = self.get_incremental_state(incremental_state, STATE)
@@ -172,7 +166,7 @@ class ReformerAttention(MultiheadKernel):
         """Keys and values (B, H, S, D), and codes (B, H, R, S), of all tokens so far."""
         parts = {"prev_key": k, "prev_value": v}  # (B, H, T, D), and (B, H, T, R)
         parts.update(prev_buckets=buckets.transpose(2, 3), prev_codes=codes.transpose(2, 3))
-        parts = append_parts(self, parts, incremental_state)
+        parts = append_to_cache(self, parts, incremental_state)
         return parts["prev_key"], parts["prev_value"], parts["prev_codes"].transpose(2, 3)
 
     def _dense(

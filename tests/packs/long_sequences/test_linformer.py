@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.helpers import skip_without_cpu_kernels
 from support.masked_language_models import texts, tiny
-from support.parts import kernel_of
+from support.parts import attended_alone, kernel_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.packs.long_sequences.linformer import SHARING
@@ -41,12 +41,12 @@ PADDINGS = [[False] * T, [True] * 3 + [False] * (T - 3), [False] * (T - 2) + [Tr
 def test_the_layer_is_equation_7_without_the_padding(sharing):
     layer, padding = layer_of(sharing).double(), torch.tensor(PADDINGS)
     x = torch.randn(len(padding), T, H * D, dtype=torch.double)
-    got = layer(x, padding_mask=padding)
+    got = attended_alone(layer, x, padding=padding)
     want = by_hand(layer, x, padding)
     torch.testing.assert_close(got[~padding], want[~padding])
     nothing = layer.out_proj(torch.zeros(H * D).double())
     assert torch.equal(got[-1], nothing.expand(T, -1))  # zeros, where there is nothing but padding
-    torch.testing.assert_close(layer(x)[0], got[0])
+    torch.testing.assert_close(attended_alone(layer, x)[0], got[0])
 
 
 @every_sharing
@@ -55,7 +55,7 @@ def test_gradients(sharing):
     x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
     parameters = tuple(layer.parameters())
     assert torch.autograd.gradcheck(
-        lambda x, *_: layer(x, padding_mask=padding), (x, *parameters), fast_mode=True
+        lambda x, *_: attended_alone(layer, x, padding=padding), (x, *parameters), fast_mode=True
     )
 
 
@@ -71,7 +71,7 @@ def test_the_package(golden):
     layer.value_projection.copy_(state["proj_v"].t())
     layer.out_proj.weight.copy_(state["to_out.weight"])
     layer.out_proj.bias.copy_(state["to_out.bias"])
-    out = layer.double()(x.double())
+    out = attended_alone(layer.double(), x.double())
     torch.testing.assert_close(out, ref["outputs"]["out"].double(), atol=1e-5, rtol=1e-5)
 
 
@@ -80,8 +80,10 @@ def test_the_package(golden):
 def test_half_precision_at_4096_tokens(dtype, tolerance):
     skip_without_cpu_kernels(dtype)
     layer, x = layer_of(longest=4096, size=64), torch.randn(1, 4096, H * D)
-    want = layer(x)
-    assert (layer.to(dtype)(x.to(dtype))[0] - want).abs().max() <= tolerance * want.abs().max()
+    want = attended_alone(layer, x)
+    assert (
+        attended_alone(layer.to(dtype), x.to(dtype))[0] - want
+    ).abs().max() <= tolerance * want.abs().max()
 
 
 class TestModels:

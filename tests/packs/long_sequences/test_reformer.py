@@ -8,11 +8,10 @@ from support.helpers import (
     assert_causal,
     sentences,
     skip_without_cpu_kernels,
-    table_of,
     through_a_cache,
     tiny,
 )
-from support.parts import kept, kernel_of
+from support.parts import attended_alone, kept, kernel_of
 
 from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES
 from fairseq_posenc.packs.long_sequences.reformer import _without_itself
@@ -76,7 +75,7 @@ def test_the_layer_attends_to_what_shares_a_bucket(causal, dense, padding):
     mask, x = PADDINGS[padding], torch.randn(3, T, H * D).double()
     for encoding in ["rotary", "none"] if padding == "left" else ["rotary"]:
         layer = layer_of(encoding, dense=dense)
-        got = layer(x, causal, table_of(layer, 0, T), mask)
+        got = attended_alone(layer, x, causal, mask)
         want = by_hand(layer, x, causal, mask, encoding == "rotary")
         torch.testing.assert_close(got, want)  # zeros at padding, before the last projection
 
@@ -85,7 +84,7 @@ def test_the_layer_attends_to_what_shares_a_bucket(causal, dense, padding):
 @torch.no_grad()
 def test_the_released_logits_are_not_divided_by_the_root_of_the_head_size(dense):
     layer, x = layer_of("rotary", dense=dense, reformer_released=True), torch.randn(1, T, H * D)
-    got = layer(x.double(), True, table_of(layer, 0, T))
+    got = attended_alone(layer, x.double(), True)
     torch.testing.assert_close(got, by_hand(layer, x.double(), True, None, True, released=True))
 
 
@@ -134,15 +133,17 @@ def test_some_keys_are_found_and_some_are_not():
 def test_the_cache_gives_the_full_forward(padding, steps):
     layer, x, mask = layer_of(), torch.randn(3, T, H * D).double(), PADDINGS[padding]
     got, _ = through_a_cache(layer, x, steps, mask)
-    torch.testing.assert_close(got, layer(x, True, table_of(layer, 0, T), mask))
+    torch.testing.assert_close(got, attended_alone(layer, x, True, mask))
 
 
 def test_a_first_step_with_a_cache_takes_the_memory_of_the_full_forward():
     layer = layer_of(heads=1, reformer_rounds=1, reformer_chunk=16)
     x = torch.randn(1, 1024, D, dtype=torch.double)
-    table, parameters = table_of(layer, 0, 1024), tuple(layer.parameters())
+    parameters = tuple(layer.parameters())
     full, cached = (
-        kept(lambda state=state: layer(x, True, table, None, state), *parameters)
+        kept(
+            lambda state=state: attended_alone(layer, x, True, incremental_state=state), *parameters
+        )
         for state in (None, {})
     )
     assert cached == pytest.approx(full, rel=0.05)  # all pairs take five times as much
@@ -155,7 +156,7 @@ def test_no_output_depends_on_a_later_token(dense):
     layer, x = layer_of("none", dense=dense, reformer_chunk=8).float(), torch.randn(2, 150, H * D)
     other = 30 * torch.randn_like(x)
     other[1] = x[1, :1]  # all in one bucket
-    assert_causal(lambda x: layer(x, True), x, other, [1, 70, 149])
+    assert_causal(lambda x: attended_alone(layer, x, True), x, other, [1, 70, 149])
 
 
 @either_direction
@@ -163,9 +164,9 @@ def test_no_output_depends_on_a_later_token(dense):
 def test_gradients(causal, dense):
     layer, padding = layer_of(heads=H, dense=dense), PADDINGS["left"]
     x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
-    table, parameters = table_of(layer, 0, T), tuple(layer.parameters())
+    parameters = tuple(layer.parameters())
     assert torch.autograd.gradcheck(
-        lambda x, *_: layer(x, causal, table, padding), (x, *parameters), fast_mode=True
+        lambda x, *_: attended_alone(layer, x, causal, padding), (x, *parameters), fast_mode=True
     )
 
 
@@ -186,7 +187,7 @@ def test_the_package(golden, dense):
         proj.weight = torch.nn.Parameter(torch.cat(weight, dim=1))
         proj.bias.zero_()
     layer.out_proj = torch.nn.Identity()
-    out = layer(both, True)
+    out = attended_alone(layer, both, True)
     got = out.view(length, heads, size).transpose(0, 1)
     torch.testing.assert_close(got, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
 
@@ -201,11 +202,11 @@ def test_half_precision(dtype, tolerance, causal, dense):
     flags = {"reformer_buckets": 16, "reformer_chunk": 32, "reformer_rounds": 2, "dense": dense}
     layer, x = layer_of("none", **flags).float(), torch.randn(1, 1024, H * D)
     buckets = layer.hashing.buckets_of(layer.q_proj(x).view(1, -1, H, D).transpose(1, 2), None)
-    want = layer(x, causal)
+    want = attended_alone(layer, x, causal)
     layer = layer.to(dtype)
     assert layer.hashing.rotations.dtype is torch.float32
     layer.hashing.buckets_of = lambda *_: buckets
-    got = layer(x.to(dtype), causal)
+    got = attended_alone(layer, x.to(dtype), causal)
     assert got.dtype is dtype and (got.float() - want).abs().max() < tolerance
 
 

@@ -1,0 +1,165 @@
+"""What kernels share that compute a logit for every query and key: softmax and gated attention."""
+
+from typing import Any, Dict, NamedTuple, Optional, Union
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.batch import Batch
+from fairseq_posenc.attention.cache import COLUMN, TERMS, IncrementalState, append_to_cache
+from fairseq_posenc.attention.functional import aligned
+from fairseq_posenc.attention.grouped import repeat_heads
+from fairseq_posenc.attention.normalisers import Counts, count_visible
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings.content import ContentBiasSum
+from fairseq_posenc.flags.options import option
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values of a layer, with positions applied.
+
+    Args:
+        q: (B, H, T, D).
+        k: (B, G, S, D).
+        v: (B, G, S, D or e).
+        plain_q: queries before the transform, (B, H, T, D).
+        plain_k: keys before the transform, (B, G, S, D).
+        states: what content-dependent terms need of keys besides, (B, H, S, …) each.
+        gate: U of a gated unit, (B, T, e).
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    plain_q: Tensor
+    plain_k: Tensor
+    states: Optional[Dict[str, Tensor]] = None
+    gate: Optional[Tensor] = None
+
+
+class Logits(NamedTuple):
+    """Logits scale · q kᵀ + bias of a layer, and the content from which a part of them comes."""
+
+    q: Tensor  # (B, H, T, D)
+    scale: float
+    bias: Optional[Tensor]  # (1|B, 1|H, 1|T, S)
+    content: Optional[Content]
+
+
+class PairwiseKernel(AttentionKernel):
+    """A kernel that computes a logit for every query and key.
+
+    A subclass calls :meth:`compose` in its constructor; in its forward pass it gives what it
+    projects to :meth:`extended`, and the result to :meth:`logits`.
+    """
+
+    #: the content-dependent terms of this layer, or None
+    position_terms: Optional[ContentBiasSum]
+    #: True if there is a :meth:`length_factor`
+    scales_by_length = False
+
+    def compose(self, encoding: PositionEncoding) -> None:
+        """Take the encoding of this layer, and build its content-dependent terms."""
+        self.encoding = encoding
+        self.position_terms = encoding.build_content_bias()
+        self.causal_in_bias = self.position_terms is not None
+
+    def place(self, index: int, first: AttentionKernel) -> None:
+        """Tell the encoding which terms are those of layer *index*, too."""
+        super().place(index, first)
+        if self.position_terms is not None:
+            self.encoding.layer_terms[index] = self.position_terms
+
+    def length_factor(self, counts: Counts) -> Counts:
+        """The factor on products with queries that follows from the number of visible keys.
+
+        Args:
+            counts: that number for each query, (1|B, 1, 1|T, 1), float32, or one for all queries.
+
+        Returns:
+            shaped like *counts*.
+        """
+        raise NotImplementedError
+
+    def prepare(self, batch: Batch) -> Dict[str, Any]:
+        """Tables, masks and logits, and what content-dependent terms read.
+
+        Returns:
+            beside the results of :meth:`tables` and :meth:`masks`: ``factor``, of
+            :meth:`length_factor`, if there is one; and for content-dependent terms ``places``,
+            ``padding_mask``, (B, S) or None, and ``vectors`` of all distances.
+        """
+        encoding = self.encoding
+        places = batch.places(encoding.relative)
+        prepared = {**self.tables(batch, places), **self.masks(batch, places)}
+        if self.position_terms is not None:
+            prepared["places"], prepared["padding_mask"] = places, batch.padding.mask
+            prepared["vectors"] = encoding.distance_vectors(places, batch.like)
+        if self.scales_by_length:
+            prepared["factor"] = self.length_factor(self.visible_keys(batch))
+        return prepared
+
+    def visible_keys(self, batch: Batch) -> Counts:
+        """The number of keys that each query sees, or one number, at which no kernel has to wait.
+
+        A compiled layer would be compiled again for every number, and a traced one keep the first.
+        """
+        compiled = option(self.encoding.options, "compile_layers", False)
+        number = not (compiled or torch.jit.is_tracing())
+        sizes, mask = (batch.queries, batch.length), batch.padding.mask
+        return count_visible(*sizes, batch.causal, mask, batch.like.device, number)
+
+    def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
+        """*heads* with the keys and values of the tokens in the cache, which takes the new ones.
+
+        Args:
+            heads: those of the new tokens.
+            x: the input that their keys are projected from, (B, T, C).
+            incremental_state: fairseq's cache, or None.
+        """
+        new = {"prev_key": heads.k, "prev_value": heads.v}
+        if self.position_terms is not None:
+            new.update(self.position_terms.key_states(x))
+            if self.encoding.transform is not None:  # the cache has the keys before it, too
+                new["prev_content_key"] = heads.plain_k
+        if incremental_state is not None:
+            new = append_to_cache(self, new, incremental_state)
+        k, v = new["prev_key"], new["prev_value"]
+        plain_k = new.get("prev_content_key", k)
+        return Heads(heads.q, k, v, heads.plain_q, plain_k, states=new)
+
+    def logits(
+        self,
+        x: Tensor,
+        heads: Heads,
+        prepared: Dict[str, Any],
+        incremental_state: IncrementalState = None,
+    ) -> Logits:
+        """The logits of the new queries, content-dependent terms and the factor included.
+
+        Args:
+            x: layer input for the new tokens, (B, T, C).
+            heads: the result of :meth:`extended`.
+            prepared: the result of :meth:`prepare`.
+            incremental_state: fairseq's cache, or None.
+        """
+        q, scale, bias, content = heads.q, self.encoding.scale, prepared["bias"], None
+        factor: Union[float, Tensor, None] = prepared.get("factor")
+        if self.position_terms is not None:
+            keys = repeat_heads(heads.plain_k, self.num_heads)
+            at = (prepared["places"], prepared["padding_mask"])
+            content = Content(x, heads.plain_q, keys, scale, *at, heads.states)
+            # all hypotheses share the projected vectors, so beam search need not reorder them
+            projected: Any = self.get_incremental_state(incremental_state, TERMS) or {}
+            terms = self.position_terms(content, prepared["vectors"], projected, factor)
+            # a state that keeps its tensors outlives changes of the parameters
+            if incremental_state is not None and COLUMN not in incremental_state:
+                self.set_incremental_state(incremental_state, TERMS, projected)
+            bias = aligned(terms if bias is None else bias + terms)
+        if torch.is_tensor(factor):
+            q = (q * factor).type_as(q)
+        elif factor is not None:
+            scale *= factor
+        return Logits(q, scale, bias, content)

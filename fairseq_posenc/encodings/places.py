@@ -1,0 +1,27 @@
+"""Where the queries and keys of a forward pass are in their texts."""
+
+from typing import NamedTuple, Optional
+
+from torch import Tensor
+
+
+class Places(NamedTuple):
+    """Positions of the queries and of the keys, in tokens.
+
+    Args:
+        queries: (1|B, T), int64.
+        keys: (1|B, S), int64.
+        bound: a number above every distance between two of them; the host knows it.
+        by_index: True if queries are the last T of S tokens and positions are as far apart as the
+            indices of their tokens.  What sees distances alone then needs no positions.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    bound: int
+    by_index: bool = False
+
+    @property
+    def distances(self) -> Optional[Tensor]:
+        """Key minus query position, (1|B, T, S), or None if indices have the same distances."""
+        return None if self.by_index else self.keys.unsqueeze(1) - self.queries.unsqueeze(2)
