@@ -31,7 +31,7 @@ def register() -> None:
     """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
     from fairseq_posenc import models  # noqa: F401 - importing registers
     from fairseq_posenc.basics.packs import load
-    from fairseq_posenc.training import amos, criterions, tasks  # noqa: F401
+    from fairseq_posenc.training import amos, criterions  # noqa: F401
 
     load("register")
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):

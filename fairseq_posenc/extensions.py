@@ -17,8 +17,6 @@ from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import batches, search
 from fairseq_posenc.serving import pretrained
-from fairseq_posenc.training import first_validation
-from fairseq_posenc.training.tasks import streams
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
 EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
@@ -29,10 +27,8 @@ EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
     (checkpoint_utils, "load_checkpoint_to_cpu", restore.read_with_clear_errors),
     (checkpoint_utils, "load_model_ensemble_and_task", restore.check_ensemble),
     (checkpoint_utils, "load_checkpoint", restore.check_restoring),
-    (checkpoint_utils, "save_checkpoint", streams.gather_memories),
     (Trainer, "load_checkpoint", resuming.explain_restoring),
     (Trainer, "state_dict", run_record.recorded),
-    (Trainer, "begin_epoch", first_validation.validating_first),
     (FairseqTask, "train_step", batches.label_batches),
     (FairseqTask, "valid_step", batches.label_batches),
     (SequenceGenerator, "_generate", search.counting_hypotheses),

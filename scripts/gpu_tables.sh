@@ -37,4 +37,4 @@ timeout $(($(left) + 20)) "$PYTHON" scripts/benchmark/gpu_tables.py "$OUT" "${@:
     --seconds "$(left)" 2>&1 | tee "$OUT/tables.log"
 [[ -z ${CPU[*]} ]] && (($(left) > 60)) || exit 0
 timeout "$(left)" "$PYTHON" -m pytest -q -m gpu -n 12 -p no:cacheprovider tests/test_gpu.py \
-    tests/encodings/test_rotary_kernel.py 2>&1 | tee "$OUT/tests.log"
+    tests/packs/gpu 2>&1 | tee "$OUT/tests.log"

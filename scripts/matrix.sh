@@ -24,15 +24,11 @@ ENVIRONMENTS=(
     "fork-3.13 3.13 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.1,<2.4"
     "numpy2-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.4"
 )
-# Files, or single tests, that between them touch what differs between versions; test.sh runs all.
+# Folders, and single tests, that between them touch what differs between versions; test.sh runs all.
 COMMAND_TEST="test_every_kind_of_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
 CORE_TESTS=(
-    tests/{test_properties,checkpoints/test_reading,configuration/test_resolve}.py
-    tests/attention/test_{attention,sparse_attention}.py
-    tests/encodings/test_{alibi,content,rotary,t5,tupe}.py tests/basics/test_files.py
-    tests/compat/test_{commands,commands_checkpoints,data,repairs,settings}.py
-    tests/models/test_{masked_lm,language_model}.py tests/packs/pretraining/test_electra.py
-    "tests/commands/test_translation.py::$COMMAND_TEST"
+    tests/{attention,basics,compat,configuration,encodings,models,packs} tests/test_properties.py
+    tests/checkpoints/test_reading.py "tests/commands/test_translation.py::$COMMAND_TEST"
 )
 # Slow, and close to others that are run.
 LEFT_OUT="half_precision_stays or mixed_precision or cached_decoding_equals or prompts_padded"

@@ -24,10 +24,11 @@ from support.helpers import (
 )
 from support.own_extensions import files, registries_as_before
 
-from fairseq_posenc.attention import batch
+from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
+from fairseq_posenc.stacks import positions
 
 OWN = {}
 with registries_as_before():  # the encodings of docs/adding.md without flags
@@ -144,10 +145,24 @@ def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
     assert encoding.relative == all(e.relative for e in parse_encodings(name.rpartition(":")[2]))
     if not encoding.relative:
         return
-    plain = batch.count_positions
-    monkeypatch.setattr(batch, "count_positions", lambda *a: plain(*a) + 1000)
+    plain = positions.count_positions
+    monkeypatch.setattr(positions, "count_positions", lambda *a: plain(*a) + 1000)
     after, _ = model(source, None, target)
     torch.testing.assert_close(after, before, atol=2e-5, rtol=0)
+
+
+@every_encoding
+@no_grad
+def test_tables_of_relative_encodings_have_one_row_for_a_padded_batch(name):
+    """Distances are those of indices, whatever the padding in front."""
+    side, mask = tiny(name).encoder, torch.zeros(B, T, dtype=torch.bool)
+    mask[0, :2] = True
+    x = torch.zeros(B, T, side.layers[0].embed_dim)
+    prepared = side.positions.prepare(Batch(x, T, Padding(mask, left=True)))
+    for kernel in side.kernels():
+        table = prepared[kernel.kind].get("table")
+        if table is not None and kernel.encoding.relative:
+            assert table.size(0) == 1
 
 
 @every_encoding

@@ -123,7 +123,7 @@ def test_encodings_know_no_fairseq():
     [
         # two layers of an encoder and two of a decoder, which has attention to the source
         (lambda: build("roformer_tiny"), (sentences(2, 9), None, sentences(2, 9)), 110, 9),
-        (lambda: tiny("rotary"), (sentences(2, 9),), 57, 10),
+        (lambda: tiny("rotary"), (sentences(2, 9),), 53, 8),
     ],
     ids=["translation", "masked_lm"],
 )

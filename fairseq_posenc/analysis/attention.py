@@ -27,7 +27,7 @@ from fairseq_posenc.analysis.figures import check_figure, curve_style, import_py
 from fairseq_posenc.analysis.positions import chosen_length, read_model
 from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.attention.matrices import products_and_logits
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import (
     BareTask,
@@ -36,9 +36,9 @@ from fairseq_posenc.checkpoints.loader import (
     read_dictionary,
     rebuild,
 )
+from fairseq_posenc.flags.replacements import replacements_in
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.positions import prepared_for
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
 MATRICES = ("q·k", "softmax", "ReLU²")
@@ -70,18 +70,9 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
         raise UsageError(f"{path}: --attention {attention} computes no attention matrices")
-    if settings.get("gau_chunk"):
-        raise UsageError(f"{path}: --gau-chunk computes no matrices of all tokens")
-    if settings.get("funnel_stages") is not None:
-        raise UsageError(
-            f"{path}: --funnel-stages {settings['funnel_stages']}: layers of pooled tokens have "
-            "matrices of several sizes; give a model whose layers all see the same tokens"
-        )
-    if settings.get("document_mask"):
-        raise UsageError(
-            f"{path}: --document-mask: a block has a matrix for each of its documents, of several "
-            "sizes; give a model that was trained without the flag"
-        )
+    for each in replacements_in(Namespace(**settings)):
+        if each.no_matrix:
+            raise UsageError(f"{path}: {flag_of(each.flag)}: {each.no_matrix}")
     names = [name for name in TASKS if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(
@@ -186,10 +177,10 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     encoder, length = model.encoder, tokens.size(1)
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
-        given = encoder.positions.given(Padding(), tokens, encoder.training)
-        places = None if given is None else given.places
-        batch = Batch(x, length, causal=encoder.encoding.stack.causal, given=places)
-        prepared = prepared_for(layer, encoder.positions.prepare(batch))
+        assigned = encoder.positions.assigned(Padding(), tokens, encoder.training)
+        places = None if assigned is None else assigned.places
+        batch = Batch(x, length, causal=encoder.encoding.stack.causal, assigned=places)
+        prepared = encoder.positions.prepare(batch)[layer.self_attn.kind]
         products, logits = products_and_logits(layer.self_attn, x, prepared)
         yield torch.stack((products, logits.softmax(dim=-1), logits.relu().square()))
 

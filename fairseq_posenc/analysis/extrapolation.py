@@ -27,13 +27,11 @@ from fairseq_posenc.analysis.figures import (
     save_figure,
 )
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.basics.files import check_writable
-from fairseq_posenc.basics.lines import write_text
-from fairseq_posenc.basics.tables import markdown_table
-from fairseq_posenc.checkpoints.loader import load, usable_device
+from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.checkpoints.settings import task_of
-from fairseq_posenc.encodings import encoding_flags
+from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.flags.values import read_overrides
@@ -123,7 +121,7 @@ def check_run(run: Run) -> int:
                 f"{run.path}: was trained with {flag_of(flag)}; only models that read "
                 "unmodified text and predict the next token can be measured"
             )
-    known = {*model_settings(checkpoint), *(flag.name for flag in encoding_flags())}
+    known = {*model_settings(checkpoint), *plug_in_flags()}
     for key in run.overrides:
         if key not in known:
             raise UsageError(f"{run.name}: override {key!r}: {run.path} has no such setting")
@@ -210,7 +208,7 @@ def measure(run: Run, config: EvalConfig) -> Measurement:
             f"{config.data}: no dict.txt there; give the output folder of fairseq-preprocess"
         )
     overrides = {**run.overrides, "data": config.data}
-    device = usable_device(config.cpu)
+    device = "cuda" if torch.cuda.is_available() and not config.cpu else "cpu"
     remedy = "give the data folder that it was trained on, and override no sizes"
     loaded = load(run.path, overrides=overrides, device=device, remedy=remedy)
     model, task = loaded.model, loaded.task
@@ -261,7 +259,8 @@ def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
         f"Perplexity of {measurements[0].tokens:,} tokens of {args.subset}, the last {args.last} "
         "of windows of these lengths:"
     )
-    rows = []
+    head = ["name", *map(str, args.lengths)]
+    rows = [head, ["---"] * len(head)]
     for name, group in by_name(measurements).items():
         cells = []
         for length in args.lengths:
@@ -269,13 +268,13 @@ def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
             each = f" ({', '.join(f'{value:.2f}' for value in values)})" if len(values) > 1 else ""
             cells.append(f"{mean(values):.2f}{each}" if values else "-")
         rows.append([name, *cells])
-    return [what, "", *markdown_table(["name", *map(str, args.lengths)], rows)]
+    return [what, "", *("| " + " | ".join(cells) + " |" for cells in rows)]
 
 
 def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
     """Write one row per checkpoint and length."""
     fields = "name checkpoint overrides trained subset tokens last length bits perplexity".split()
-    with write_text(args.csv, "--csv") as stream:
+    with replace_file(args.csv, "--csv") as file, open(file, "w", encoding="utf-8") as stream:
         table = csv.writer(stream)
         table.writerow(fields)
         for measurement in measurements:

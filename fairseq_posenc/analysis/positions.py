@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
+from fairseq_posenc.checkpoints.partial import refuse_partial
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding
@@ -73,7 +74,7 @@ def read_model(path: str) -> Tuple[Checkpoint, Dict[str, Any]]:
             matrices without their base.
     """
     checkpoint = read_checkpoint(path)
-    refuse_adapted(path, checkpoint["model"])
+    refuse_partial(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
     if not is_ours(settings):
         raise UsageError(f"{path}: was not trained with this plug-in (it names no encoding)")
@@ -133,7 +134,7 @@ def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding
 
 
 def load(module: nn.Module, own: State, side: Side) -> None:
-    """Load a module of an encoding with its parameters, which the checkpoint has under *own*."""
+    """Load the parameters *own* of a checkpoint into a module of an encoding."""
     apply_norms_and_biases(module, side.cfg)
     module.load_state_dict(own)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import cache
 from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.functional import additive_mask, aligned, product_dtype
+from fairseq_posenc.attention.functional import masks, tables
 from fairseq_posenc.attention.joint import JointProjections
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding, Stack
@@ -19,7 +19,7 @@ from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import ClassRegistry
 from fairseq_posenc.flags.settings import setting
 
-ATTENTIONS = ClassRegistry("--attention")
+ATTENTIONS = ClassRegistry("--attention", "attentions")
 #: Decorates a subclass of :class:`AttentionKernel`.
 register_attention = ATTENTIONS.register
 
@@ -48,34 +48,35 @@ class AttentionFlags:
 class AttentionKernel(FairseqIncrementalState, nn.Module):
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
-    Once a forward pass, one kernel of each :attr:`kind` prepares what all of that kind get by name:
-    masks, logits and tables, bare tensors where they have a gradient, since fairseq's activation
-    checkpointing sees no tensors inside other objects, and numbers that the host knows.  What a
-    kernel keeps in the cache are tensors with the batch first, which beam search reorders; keys are
-    kept after the position transform.  The class methods are called before a model is built.
+    Once a forward pass, one kernel of each :attr:`kind` prepares the keyword arguments of all
+    kernels of that kind: masks, logits, tables and numbers.  A tensor with a gradient has to be an
+    argument itself: fairseq's activation checkpointing sees no tensors inside other objects.  A
+    cache holds tensors with the batch first, which beam search reorders, and transformed keys.  The
+    class methods are called before a model is built.
     """
 
-    #: What the kernel takes: ``transform``, transforms of queries and keys, or ``linear``, those
-    #: that are linear maps of single vectors; ``values``, transforms and content-dependent terms
-    #: that change the values, too; ``shared``, content-free logits; ``content``, content-dependent
-    #: terms; ``keys``, keys other than its queries; ``any_order``, positions in any order, which
-    #: differ between sequences.  Other encodings and flags are refused.
+    #: What the kernel supports: ``transform``, transforms of queries and keys, or ``linear``, only
+    #: linear maps of single vectors; ``values``, encodings that also change values; ``shared``,
+    #: content-free logits; ``content``, content-dependent terms; ``keys``, keys other than its
+    #: queries; ``any_order``, positions that differ in order between sequences.  Other encodings
+    #: and flags are refused.
     takes: ClassVar[FrozenSet[str]] = frozenset()
-    #: True if a traced graph serves texts of every length, so that ONNX can have it.
+    #: True if a traced graph serves texts of every length, as ONNX needs.
     traceable: ClassVar[bool] = False
     #: Why the kernel cannot hide later keys, or None if it can.
     bidirectional_only: ClassVar[Optional[str]] = None
-    #: How a decoding step can be done with tensors that keep their shapes: ``keys``, if the cache
-    #: has the keys and values of all tokens so far, and *padding_mask* or *bias* can hide room for
-    #: more behind them; ``sums``, if the cache has a constant size; empty if it cannot.
+    #: How a decoding step can use tensors of constant shapes: ``keys``, if the cache
+    #: has the keys and values of all tokens so far, and *padding_mask* or *bias* can hide the room
+    #: after them; ``sums``, if the cache has a constant size; empty if it cannot.
     static_cache: ClassVar[str] = ""
     #: True if the length of the first text of a pair matters.
     reads_first_text = False
-    #: True if *bias* has to hide later keys, even where a fused kernel could.
+    #: True if *bias* hides later keys, even if a fused kernel could do so.
     causal_in_bias = False
-    #: Kernels of one kind share what :meth:`prepare` returns; :meth:`place` sets it.
-    kind: Hashable
-    #: The number of the layer in its stack, by which its encoding is asked; :meth:`place` sets it.
+    #: Kernels with an equal first entry share the result of :meth:`prepare`, except for the table,
+    #: which the second selects; :meth:`set_layer` sets both.
+    kind: Tuple[Hashable, Hashable]
+    #: The index of the layer in its stack; :meth:`set_layer` sets it.
     number = 0
     #: The position encoding of the layer.
     encoding: PositionEncoding
@@ -87,7 +88,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
     @classmethod
     def accepts(cls, encoding: Encoding) -> bool:
-        """True if *encoding* acts where the kernel lets it act."""
+        """True if the kernel supports the hook of *encoding*."""
         if encoding.transform is not None:
             linear = "linear" in cls.takes and encoding.transform.applies_to_features
             return linear or "transform" in cls.takes
@@ -100,7 +101,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse settings, encodings and stacks that the attributes do not rule out already.
+        """Refuse unsupported settings, encodings and stacks beyond what the attributes say.
 
         Args:
             options: the model configuration, complete but for defaults that follow from *stacks*,
@@ -132,8 +133,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         """The flags that set the second number of :meth:`heads`, for error messages."""
         return f"--{side}-embed-dim over --{side}-attention-heads"
 
-    def place(self, index: int, first: "AttentionKernel") -> None:
-        """Called once per model, when all layers of a stack are there.
+    def set_layer(self, index: int, first: "AttentionKernel") -> None:
+        """Tell the kernel its layer; called once all layers of a stack are built.
 
         Args:
             index: the index of the layer in its stack, from 0.
@@ -142,57 +143,16 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         self.number = index
         self.kind = (self.encoding.name, self.encoding.variant(index))
 
-    def prepare(self, batch: Batch) -> Dict[str, Any]:
-        """What :meth:`forward` gets by name, for all kernels of one kind, once a forward pass.
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Keyword arguments of :meth:`forward` for all kernels of one kind, once a forward pass.
 
-        By default the results of :meth:`tables` and of :meth:`masks`.
-        """
-        places = batch.places(self.encoding.relative)
-        return {**self.tables(batch, places), **self.masks(batch, places)}
-
-    def tables(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``table`` of the transform for the queries, and ``key_table`` where keys differ, if any.
+        By default the results of :func:`.tables` and :func:`.masks`.
 
         Args:
             batch: the batch.
             places: positions of its queries and keys.
         """
-        if self.encoding.transform is None:
-            return {}
-        tables = {"table": self.encoding.table(places.queries, self.number)}
-        projected = batch.projected or batch.queries
-        if projected != batch.queries:
-            keys = places.keys[:, -projected:]
-            tables["key_table"] = self.encoding.table(keys, self.number)
-        return tables
-
-    def masks(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Masks and content-free logits.
-
-        Args:
-            batch: the batch.
-            places: positions of its queries and keys.
-
-        Returns:
-            ``bias``: both, (1|B, 1|H, 1|T, S), or None; ``causal``: whether the attention has to
-            hide later keys by itself; ``empty_rows``: whether a query may see no key.
-        """
-        padding, like, logits = batch.padding, batch.like, None
-        if self.encoding.shared_bias is not None:
-            logits = self.encoding.shared_bias(places, cls_first=not padding.left)
-        # the causal mask of the fused kernel needs T = S, and cannot go with a bias
-        in_bias = self.causal_in_bias or logits is not None or padding.mask is not None
-        fused = not in_bias and batch.queries == batch.length
-        rows, hide = (1, False) if fused else (batch.queries, batch.causal)
-        bias = additive_mask(rows, batch.length, hide, padding.mask, like)
-        if logits is not None:
-            logits = logits.to(product_dtype(like))
-            bias = logits if bias is None else bias + logits
-        return {
-            "bias": None if bias is None else aligned(bias.to(product_dtype(like))),
-            "causal": batch.causal and fused,
-            "empty_rows": padding.empty_rows(batch.causal),
-        }
+        return {**tables(self, batch, places), **masks(self, batch, places)}
 
     def forward(
         self,
@@ -205,8 +165,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
         Args:
             x: input of the layer for the new tokens, (B, T, C).
-            keys: input for keys and values, (B, S, C), where queries have another; for kernels that
-                take it.
+            keys: input for keys and values, (B, S, C), if not *x*; only for kernels that take
+                ``keys``.
             incremental_state: fairseq's cache, or None.
             prepared: the result of :meth:`prepare`.
 

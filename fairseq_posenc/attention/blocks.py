@@ -1,10 +1,9 @@
-"""Sequences split into blocks, each with the blocks around it, and without padding in front.
+"""Sequences split into blocks with their neighbours, after padding in front is removed.
 
 A window that slides over a sequence is a band of the attention matrix.  Products of a block of
 queries with the neighbouring blocks of keys cover the band with dense matrices, and take memory
 linear in the length (Longformer, Beltagy et al., arXiv 2004.05150, appendix A, "sliding chunks").
-A window with gaps of d tokens is a window without gaps in each of the d sequences of every d-th
-token.
+A window dilated by d is a dense window in each of d sequences, which take every d-th token.
 """
 
 from typing import NamedTuple, Optional, Tuple
@@ -35,8 +34,8 @@ class Blocks(NamedTuple):
 
     Args:
         size: L.
-        before: blocks before its own that a block of queries sees.
-        after: blocks after its own.
+        before: number of earlier blocks that a block of queries sees.
+        after: number of later blocks that it sees.
         dilation: d, distance between tokens of one sequence after splitting.
     """
 
@@ -55,7 +54,7 @@ class Blocks(NamedTuple):
         return -(-length // (self.dilation * self.size))
 
     def within(self, length: int) -> "Blocks":
-        """The same split of *length* tokens, without neighbours that no block of them has.
+        """The same split, without neighbours that no block of *length* tokens has.
 
         >>> Blocks(size=2, before=9, after=0).within(5).before
         2
@@ -81,7 +80,7 @@ class Blocks(NamedTuple):
         return x.reshape(x.size(0), -1, *rest)[:, :length]
 
     def around(self, parts: Tensor, start: int, end: int) -> Tensor:
-        """The tokens in and around blocks *start* to *end*, zeros beyond the ends.
+        """The tokens of blocks *start* to *end* and of their neighbours, zeros beyond the ends.
 
         Args:
             parts: all blocks, (R, N, L, …).
@@ -114,7 +113,7 @@ class Blocks(NamedTuple):
 
 
 def masked_logits(visible: Tensor, logits: Optional[Tensor], dtype: torch.dtype) -> Tensor:
-    """-inf where a key is not *visible*, elsewhere the *logits*, or 0 without any."""
+    """The *logits*, or 0 if there are none, with -inf at keys that are not *visible*."""
     if logits is None:
         return torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, float("-inf"))
     return logits.to(dtype).masked_fill(~visible, float("-inf"))
@@ -123,13 +122,13 @@ def masked_logits(visible: Tensor, logits: Optional[Tensor], dtype: torch.dtype)
 def pair_bias(
     encoding: PositionEncoding, places: Places, visible: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """The bias of some queries and keys, (1|B, 1|H, T, S).
+    """The additive mask and logits of some queries and keys, (1|B, 1|H, T, S).
 
     Args:
-        encoding: gives the content-free logits, if it has any.
+        encoding: the encoding, whose content-free logits are included.
         places: positions of these queries and keys; below 0 at padding.
         visible: whether a query sees a key, (1|B, T, S).
-        dtype: that of the result.
+        dtype: dtype of the result.
     """
     logits = None
     if encoding.shared_bias is not None:
@@ -139,13 +138,13 @@ def pair_bias(
 
 
 class BlockBias:
-    """Parts of the bias of blocks of queries, (1|B, d, N, 1|H, L, number of keys) each.
+    """The bias of blocks of queries to several kinds of keys, (1|B, d, N, 1|H, L, ·) each.
 
     Args:
-        encoding: gives the content-free logits, if it has any.
+        encoding: the encoding, whose content-free logits are included.
         batch: the batch, S = T.
-        positions: those of the tokens, (1|B, S), without padding in front; None for 0, 1, 2, ….
-        blocks: how they are split.
+        positions: positions of the tokens, (1|B, S), without padding in front; None for 0, 1, 2, ….
+        blocks: the split of the tokens.
         visible: (1|B, S), False at padding, which is on the right.
     """
 
@@ -164,7 +163,7 @@ class BlockBias:
         self.queries = self._split(self.index)  # (1, d, N, L)
         self.counted = positions is None
         self.positions = self.index if positions is None else positions
-        self.bound = batch.length if batch.given is None else batch.given.bound
+        self.bound = batch.length if batch.assigned is None else batch.assigned.bound
 
     def _split(self, x: Tensor) -> Tensor:
         """(1|B, S) -> (1|B, d, N, L)."""
@@ -176,7 +175,7 @@ class BlockBias:
         return self.blocks.around(parts, 0, parts.size(1)).unflatten(0, (len(x), -1))
 
     def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:
-        """The bias of keys that are *visible* (1|B, d, N, 1|L, ·) or not."""
+        """The bias from a mask, True at *visible* keys (1|B, d, N, 1|L, ·), and the *logits*."""
         return masked_logits(visible.unsqueeze(3), logits, self.dtype)
 
     def _at(self, queries: Tensor, keys: Tensor) -> Optional[Tensor]:
@@ -234,10 +233,10 @@ class BlockBias:
         return self._bias(visible, self._at(self._split(self.positions), keys))
 
 
-def turned(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
-    """Turn every sequence of *x* so that token ``starts`` is the first.
+def rolled(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
+    """Roll every sequence of *x* so that token ``starts`` is the first.
 
-    >>> turned(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
+    >>> rolled(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
     tensor([[8, 9, 7]])
 
     Args:
@@ -265,7 +264,7 @@ def real_first(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor]:
         padding_mask: (B, T), True at padding.
 
     Returns:
-        (B, T, C), and where each token is now, (B, T); padding has the place of a neighbour.
+        (B, T, C), and the new index of each token, (B, T); padding has the index of a neighbour.
     """
     places = count_real(padding_mask).sub(1).clamp(min=0)
     real = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
@@ -278,14 +277,14 @@ def count_real(padding_mask: Tensor) -> Tensor:
 
 
 def put_back(x: Tensor, places: Optional[Tensor], padding_mask: Optional[Tensor]) -> Tensor:
-    """Undo :func:`real_first` for results *x* (B, T, C), with zeros at padding.
+    """Undo :func:`real_first` for outputs *x* (B, T, C), with zeros at padding.
 
-    *x* is returned as it is where *places* or *padding_mask* is None.
+    Without *places* or *padding_mask*, *x* is returned unchanged.
     """
     if places is None or padding_mask is None:
         return x
-    found = x.gather(1, places.unsqueeze(-1).expand_as(x))
-    return found.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+    moved = x.gather(1, places.unsqueeze(-1).expand_as(x))
+    return moved.masked_fill(padding_mask.unsqueeze(-1), 0.0)
 
 
 def chunked(x: Tensor, size: int) -> Tensor:

@@ -1,9 +1,8 @@
-"""What decoding steps share: keys and values of the tokens so far, and vectors of distances.
+"""The cache of incremental decoding: keys and values of the tokens so far.
 
 fairseq keeps keys and values as tensors (B, H, S, D) in its incremental state.  Here they are views
-of larger memory, so that a new token is written behind the others instead of copying them all.
-Other code may replace these tensors: at the next token, the replacements are copied into new
-memory.
+of larger memory, so that a new token is written after the others without copying them.
+If other code replaces these tensors, the next token copies the replacements into new memory.
 """
 
 from typing import Any, Dict, List, Optional, Tuple, cast
@@ -22,31 +21,31 @@ _Spare = Dict[Tuple[_Kind, Optional[int]], Tensor]  # by kind and window
 # keys in the incremental state: fairseq's, and ours
 STATE, _BUFFERS, TERMS = "attn_state", "buffers", "position_terms"
 _SPARE = "spare_memory"
-#: Key of the number of hypotheses that each sentence has, in rows behind each other.
+#: Key of the number of hypotheses of each sentence; their rows are consecutive.
 BEAM = "beam"
 #: Key of the index of the new token, (1, ), in a state whose tensors have room for more tokens and
-#: keep their places in memory.
+#: stay where they are in memory.
 COLUMN = "column"
 _BLOCK = 64  # tokens
-_ALWAYS = 2**62  # tokens that a hypothesis shares with itself
-_TRACKED = 512  # the most hypotheses whose shared tokens are kept, a table of their pairs
+_ALWAYS = 2**62  # shared tokens of a hypothesis and itself
+_TRACKED = 512  # most hypotheses for which a table of the tokens shared by each pair is kept
 
 
 class KeyValueBuffers:
     """Memory of the cache of one layer, with room for further tokens.
 
-    Parts of one type, with as many heads and channels, are in one memory (parts, B, H, room, D), so
-    that one operation reorders them.  Each part is whole in it: a part whose channels lay beside
-    those of another would be read at half the speed.
+    Parts with the same heads, channels and type share one memory (parts, B, H, room, D), which one
+    operation reorders.  Each part is contiguous: interleaved channels would be read at half the
+    speed.
 
-    Hypotheses of a beam search have most of their past in common.  On a CPU it is noted how many
-    leading tokens each two of them share, so that reordering moves only what follows; on a GPU the
-    host would have to wait for the order.  Where most tokens move, the layer takes the memory that
-    its decoder has spare, and leaves its own for the next layer.
+    Hypotheses of a beam search share most of their past.  On a CPU, the number of leading tokens
+    that each pair shares is tracked, so that reordering copies only the rest; on a GPU the host
+    would have to wait for the order.  If most tokens have to be copied, they go to the spare memory
+    of the decoder, and the memory of the layer becomes the spare one.
 
-    With *keep*, only so many tokens are kept before new ones are added: a window that slides over
-    the sequence.  It moves through the memory until that is full, and then back to its beginning,
-    so that a token is copied a few times on average, whatever the length.
+    With *keep*, the tokens form a sliding window, cut to *keep* tokens before new ones are added.
+    The window moves through the memory and, at its end, back to the beginning, so each token is
+    copied a few times on average, whatever the length.
 
     Args:
         parts: keys, values and others of the tokens so far, (B, H, S, D) each.
@@ -57,7 +56,7 @@ class KeyValueBuffers:
     def __init__(self, parts: Parts, spare: _Spare, keep: Optional[int] = None) -> None:
         first = next(iter(parts.values()))
         self.keep, self.spare = keep, spare
-        #: numbers of tokens: seen, in front of the window, in front of the memory
+        #: numbers of tokens: in all, before the window, before the memory
         self.length = self.first = self.base = 0
         self.views: Parts = {}
         #: names of the parts in each memory, in order
@@ -69,7 +68,7 @@ class KeyValueBuffers:
             (heads, size, dtype): first.new_empty(len(names), rows, heads, 0, size, dtype=dtype)
             for (heads, size, dtype), names in self.names.items()
         }
-        #: leading tokens that hypotheses share, (B, B), where known
+        #: number of leading tokens that each pair of hypotheses shares, (B, B), or None
         self.shared: Optional[Tensor] = None
         if not first.is_cuda and rows <= _TRACKED:
             self.shared = first.new_zeros((rows, rows), dtype=torch.int64).fill_diagonal_(_ALWAYS)
@@ -77,7 +76,7 @@ class KeyValueBuffers:
         self.append(parts)
 
     def _grow(self, length: int) -> None:
-        """Take memory for *length* tokens and a quarter more, so that copies stay rare."""
+        """Allocate memory for *length* tokens and a quarter more, so that copies stay rare."""
         capacity, kept = length + max(_BLOCK, length // 4), self.length - self.first
         for kind, old in self.memory.items():
             memory = old.new_empty(*old.shape[:3], capacity, old.size(4))
@@ -91,7 +90,7 @@ class KeyValueBuffers:
             self.views.update(zip(self.names[kind], memory.narrow(*window).unbind(0)))
 
     def takes(self, parts: Parts, saved: Parts) -> bool:
-        """True if *saved* are the views of this memory, and *parts* can be appended to them."""
+        """True if *saved* are views of this memory, to which *parts* can be appended."""
         return all(
             saved.get(name) is self.views.get(name)
             and x.size(0) == saved[name].size(0)
@@ -101,7 +100,7 @@ class KeyValueBuffers:
         )
 
     def append(self, parts: Parts) -> None:
-        """Write *parts*, (B, H, T, D) each, behind the tokens so far."""
+        """Write *parts*, (B, H, T, D) each, after the tokens so far."""
         new = next(iter(parts.values())).size(2)
         if self.keep is not None:
             self.first = max(self.first, self.length - self.keep)
@@ -113,7 +112,7 @@ class KeyValueBuffers:
             self.views[name].narrow(2, self.length - self.first - new, new).copy_(x)
 
     def reorder(self, order: Tensor) -> None:
-        """Let row i hold what row ``order[i]`` held.
+        """Replace row i by row ``order[i]``.
 
         Args:
             order: (B', ), integers; B' may differ from B.
@@ -197,9 +196,9 @@ def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:
 
 
 def counted(like: Tensor, number: int) -> Tensor:
-    """A *number* of tokens as (B, S, 0), which takes no memory and is reordered like the rest.
+    """The *number* of tokens as the shape (B, S, 0) of an empty tensor, reordered like the rest.
 
-    A cache that does not hold the keys of all tokens keeps this tensor as ``prev_tokens``.
+    A cache without the keys of all tokens holds it as ``prev_tokens``.
 
     Args:
         like: (B, …), for its device and type.
@@ -209,7 +208,7 @@ def counted(like: Tensor, number: int) -> Tensor:
 
 
 def take_cache(layer: Layer, incremental_state: Dict[str, Any]) -> Parts:
-    """Take the cache of *layer* out of *incremental_state*; it has one."""
+    """Remove the cache of *layer*, which has one, from *incremental_state*, and return it."""
     for name in (_BUFFERS, TERMS):
         incremental_state.pop(layer._get_full_incremental_state_key(name), None)
     parts: Parts = incremental_state.pop(layer._get_full_incremental_state_key(STATE))
@@ -230,7 +229,7 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
     Args:
         layer: the attention.
         incremental_state: fairseq's cache.
-        new_order: for every row the one whose past it continues, (B', ).
+        new_order: the row that each row continues, (B', ).
     """
     saved = layer.get_incremental_state(incremental_state, STATE)
     if not saved:
@@ -245,7 +244,7 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
 
 
 def reordered(parts: Parts, order: Tensor) -> Parts:
-    """*parts* (B, …) with row ``order[i]`` of each in place of row i; an empty one is not read."""
+    """*parts* (B, …) with row i replaced by row ``order[i]``; an empty one is not read."""
     return {
         name: x.index_select(0, order)
         if x.numel()

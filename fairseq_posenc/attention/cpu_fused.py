@@ -1,8 +1,8 @@
-"""The fused attention kernel of a CPU, with its gradient as a function of its own.
+"""The fused attention kernel of a CPU, and its gradient as a separate function.
 
-Autograd keeps the keys and values that ``scaled_dot_product_attention`` was given.  With these
-functions, a caller whose keys are copies can make the copies again in the backward pass without
-computing the attention twice.
+Autograd saves the keys and values of ``scaled_dot_product_attention``.  With these functions, a
+caller whose keys are copies can copy them again in the backward pass without computing the
+attention twice.
 """
 
 from typing import Sequence, Tuple
@@ -17,11 +17,11 @@ _GRADIENTS = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cp
 
 
 def serves(q: Tensor, bias: Tensor, dropout: float) -> bool:
-    """True if the kernel gives this attention and its gradients.
+    """True if the kernel computes this attention and its gradients.
 
     Args:
         q: queries, of any shape; the kernel is for a CPU.
-        bias: additive term of any shape, whose gradient the kernel does not give.
+        bias: additive term of any shape, whose gradient the kernel does not compute.
         dropout: probability of dropping an attention weight, which the kernel cannot do.
     """
     known = SDPA_SAFE_MASKS and _ATTEND is not None and _GRADIENTS is not None

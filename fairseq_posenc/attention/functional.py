@@ -5,13 +5,14 @@ relative encodings; RoFormer Eq. 2).  Fully masked rows give zeros.
 """
 
 import contextlib
-from typing import Any, Callable, ContextManager, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.grouped import by_key_head, repeat_heads
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import (
@@ -20,10 +21,12 @@ from fairseq_posenc.basics.versions import (
     SDPA_HAS_SCALE,
     SDPA_SAFE_MASKS,
 )
+from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.flags.options import Layer
 
 #: Widest heads of PyTorch's fast fused kernels on a GPU.  Wider values, as in gated attention
 #: units, get a kernel that updates its output in global memory at every block of keys.  For a
-#: single query that costs little: one row of output is written for each block of values.
+#: single query that costs little, since its output is one row.
 WIDEST_FUSED = 256
 
 
@@ -66,7 +69,7 @@ def additive_mask(
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """The type of products with *x*: its own, or that of autocast."""
+    """The type of products with *x*: the type of *x*, or that of autocast."""
     if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4
         enabled = torch.is_autocast_enabled(x.device.type)
         return torch.get_autocast_dtype(x.device.type) if enabled else x.dtype
@@ -83,10 +86,10 @@ def no_autocast(device: torch.device) -> ContextManager[Any]:
 
 
 def aligned(bias: Tensor) -> Tensor:
-    """*bias* with rows as the fused kernels of a GPU need them, unchanged on a CPU.
+    """*bias* with rows aligned for the fused kernels of a GPU; unchanged on a CPU.
 
-    They read dense rows that start at multiples of 8 elements; of any other bias PyTorch makes a
-    copy in every layer.
+    The kernels read dense rows that start at multiples of 8 elements; PyTorch copies any other bias
+    in every layer.
 
     Args:
         bias: (1|B, 1|H, 1|T, S).
@@ -106,9 +109,57 @@ def dropout_rate(dropout: FairseqDropout) -> float:
     return dropout.p if dropout.training or dropout.apply_during_inference else 0.0
 
 
+def tables(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
+    """``table`` of a kernel's position transform, and ``key_table`` if keys are more than queries.
+
+    Args:
+        kernel: a self-attention.
+        batch: the batch.
+        places: positions of its queries and keys.
+    """
+    transform, queries = kernel.encoding.transform, batch.like.size(1)
+    if transform is None:
+        return {}
+    prepared = {"table": transform.table(places.queries, kernel.number)}
+    projected = batch.projected or queries
+    if projected != queries:
+        prepared["key_table"] = transform.table(places.keys[:, -projected:], kernel.number)
+    return prepared
+
+
+def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
+    """Masks and content-free logits of a kernel with a logit for every query and key.
+
+    Args:
+        kernel: a self-attention.
+        batch: the batch.
+        places: positions of its queries and keys.
+
+    Returns:
+        ``bias``: their sum, (1|B, 1|H, 1|T, S), or None; ``causal``: whether the
+        attention has to hide later keys itself; ``empty_rows``: whether a query may see no key.
+    """
+    padding, like, shared_bias = batch.padding, batch.like, kernel.encoding.shared_bias
+    logits = None if shared_bias is None else shared_bias(places, cls_first=not padding.left)
+    # the causal mask of the fused kernel needs T = S, and cannot go with a bias
+    in_bias = kernel.causal_in_bias or logits is not None or padding.mask is not None
+    fused = not in_bias and like.size(1) == batch.length
+    rows, hide = (1, False) if fused else (like.size(1), batch.causal)
+    bias = additive_mask(rows, batch.length, hide, padding.mask, like)
+    if logits is not None:
+        logits = logits.to(product_dtype(like))
+        bias = logits if bias is None else bias + logits
+    sees_nothing = padding.empty or (batch.causal and padding.left)
+    return {
+        "bias": None if bias is None else aligned(bias.to(product_dtype(like))),
+        "causal": batch.causal and fused,
+        "empty_rows": padding.mask is not None and sees_nothing,
+    }
+
+
 def drop(x: Tensor, dropout: FairseqDropout) -> Tensor:
-    """Apply a ``FairseqDropout`` at its current rate; no operation is recorded for a rate of 0."""
-    # the rate of dropout_rate, without a call in every layer of a model that drops nothing
+    """Apply a ``FairseqDropout`` at its current rate; a rate of 0 takes no operation."""
+    # dropout_rate inlined, which saves a call in every layer of a model that drops nothing
     active = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
     return F.dropout(x, dropout.p) if active else x
 
@@ -156,7 +207,7 @@ def attend(
             # all queries of a key head see the same keys: they are one long query, without copies
             out = attend(by_key_head(q, k.size(1)), k, v, scale, bias, False, dropout, empty_rows)
             return out.reshape(q.shape[:3] + v.shape[3:])
-        # on a GPU, only the kernel of half precision without a bias takes groups as they are
+        # on a GPU, only the half-precision kernel without a bias supports groups
         if SDPA_HAS_GROUPS and not (q.is_cuda and (bias is not None or q.element_size() > 2)):
             groups = {"enable_gqa": True}
         else:
@@ -175,7 +226,7 @@ def attend(
 
 
 def _without_empty_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
-    """*bias* with zeros in its fully masked rows, whose softmax and gradients would be NaN.
+    """*bias* with zeros in fully masked rows, whose softmax and gradients would be NaN.
 
     Returns:
         the bias, and True at these rows, (1|B, 1|H, 1|T, 1).

@@ -20,9 +20,10 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
-from fairseq_posenc.attention.joint import join, joined, wanted
+from fairseq_posenc.attention.joint import are_views, join, launch_bound
 from fairseq_posenc.attention.normalisers import (
     DIVISORS,
     RELU,
@@ -34,12 +35,12 @@ from fairseq_posenc.attention.normalisers import (
 from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import Encoding, Places
 from fairseq_posenc.flags.options import Options
 
 
 def length_factor(options: Options, counts: Counts) -> Counts:
-    """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 over the root of a divisor.
+    """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor.
 
     Args:
         options: reads ``gau_normaliser``, ``gau_reference_length``, ``gau_length``,
@@ -96,7 +97,7 @@ class GatedAttention(PairwiseKernel):
         offsets = bool(options.gau_offsets)
         self.q_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
         self.k_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
-        #: γ, and b if there is one, of queries and keys in one tensor each, for generation
+        #: γ of queries and keys in one tensor, and b in another, for generation
         self.joint: Dict[str, Tensor] = {}
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.xavier_uniform_(self.out_proj.weight)
@@ -125,8 +126,12 @@ class GatedAttention(PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """That of softmax_plus, or of a divisor; see :func:`length_factor`."""
+        """See :func:`length_factor`."""
         return length_factor(self.encoding.options, counts)
+
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` needs."""
+        return {**super().prepare(batch, places), **self.terms(batch, places)}
 
     def forward(
         self,
@@ -174,15 +179,15 @@ class GatedAttention(PairwiseKernel):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def split(self, x: Tensor) -> Tuple[Tensor, ...]:
-        """U, V and Z of the layer's input (B, T, C), (B, T, e | e | s)."""
+        """U, V and Z, (B, T, e | e | s), of the layer's input (B, T, C)."""
         return F.silu(self.in_proj(x)).split((self.width, self.width, self.head_dim), dim=-1)
 
     def queries_and_keys(self, z: Tensor, kind: str = "") -> Tuple[Tensor, ...]:
         """Queries and keys (B, T, 1, s) of Z (B, T, s); *kind* begins the names of parameters."""
         scales, offsets = (self._both(f"{kind}{name}", z) for name in ("scale", "offset"))
         z = z.unsqueeze(2)
-        found = z * scales if offsets is None else torch.addcmul(offsets, z, scales)
-        return found.split(1, dim=2)
+        both = z * scales if offsets is None else torch.addcmul(offsets, z, scales)
+        return both.split(1, dim=2)
 
     def _parts(self, name: str) -> List[Any]:
         """The parameters (s) of queries and of keys, each None if there is none."""
@@ -195,7 +200,7 @@ class GatedAttention(PairwiseKernel):
         if parts[0] is None:
             return None
         whole = self.joint.get(name)
-        if whole is not None and wanted(like) and joined(whole, parts):
+        if whole is not None and launch_bound(like) and are_views(whole, parts):
             return whole.view(2, -1)
         return torch.stack(parts)
 

@@ -30,9 +30,9 @@ class KVHeadsFlags:
 
 
 def _flag(options: Options, side: str) -> str:
-    """The flag that gives the number of key heads of one *side*."""
-    own = f"{side}_kv_heads"
-    return own if option(options, own) else "kv_heads"
+    """The flag that sets the number of key heads of one *side*."""
+    of_side = f"{side}_kv_heads"
+    return of_side if option(options, of_side) else "kv_heads"
 
 
 def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
@@ -61,7 +61,7 @@ def check_groups(encoding: PositionEncoding, heads: int) -> None:
     """Refuse an encoding that changes the keys of each head differently, where heads share keys.
 
     Args:
-        encoding: that of the stack.
+        encoding: the encoding of the stack.
         heads: G, fewer than there are heads of queries.
 
     Raises:
@@ -81,7 +81,7 @@ def keep_heads(projection: Any, channels: int) -> None:
     The rows that remain are distributed as without groups.
 
     Args:
-        projection: a linear layer, that of keys or values.
+        projection: the linear layer of keys or of values.
         channels: G·D.
     """
     projection.weight = nn.Parameter(projection.weight.detach()[:channels].clone())
@@ -91,7 +91,7 @@ def keep_heads(projection: Any, channels: int) -> None:
 
 
 def by_key_head(x: Tensor, kv_heads: int) -> Tensor:
-    """All rows that meet one key head: (B, H, T, D) as (B, G, H/G·T, D)."""
+    """The queries of each key head in one sequence: (B, H, T, D) as (B, G, H/G·T, D)."""
     return x.reshape(x.size(0), kv_heads, -1, x.size(-1))
 
 

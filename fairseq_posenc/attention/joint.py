@@ -17,8 +17,8 @@ from fairseq_posenc.basics.versions import is_compiling
 class JointProjection:
     """One weight and bias; the parameters of several linear layers are views of them.
 
-    The names and values of the parameters stay as they are.  After a parameter is given other
-    memory, as by ``.half()``, the joint weight no longer holds it: the layers are used one by one.
+    The names and values of the parameters do not change.  Once ``.half()`` or the like moves a
+    parameter to other memory, the joint weight is out of date, and the layers are used one by one.
 
     Args:
         layers: linear layers of one input, for which :func:`can_join` holds.
@@ -33,13 +33,13 @@ class JointProjection:
         self.sizes = [layer.weight.size(0) for layer in layers]
 
     def serves(self, x: Tensor) -> bool:
-        """True if the joint product is faster than the layers for *x*, and equal to them."""
+        """True if the joint product is up to date, and faster than the layers for *x*."""
         return (
-            wanted(x)
+            launch_bound(x)
             and can_join(self.layers)
             and product_dtype(x) is self.weight.dtype
-            and joined(self.weight, [layer.weight for layer in self.layers])
-            and (self.bias is None or joined(self.bias, [layer.bias for layer in self.layers]))
+            and are_views(self.weight, [layer.weight for layer in self.layers])
+            and (self.bias is None or are_views(self.bias, [layer.bias for layer in self.layers]))
         )
 
     def __call__(self, x: Tensor) -> Tuple[Tensor, ...]:
@@ -55,29 +55,29 @@ def join(parameters: Sequence[Tensor]) -> Tensor:
     return whole
 
 
-def wanted(x: Tensor) -> bool:
-    """True where a joint product is faster: on a GPU, without gradients, in eager mode."""
+def launch_bound(x: Tensor) -> bool:
+    """True where starting kernels takes the time: on a GPU, without gradients, in eager mode."""
     if torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling():
         return False
     return x.is_cuda
 
 
 def can_join(layers: Sequence[nn.Module]) -> bool:
-    """True if each of *layers* computes ``F.linear`` of its own parameters and nothing else.
+    """True if each of *layers* is a plain ``nn.Linear`` with separate parameters.
 
-    Quantisation noise and pruning add hooks, and sharded parameters are not the layer's own: such
-    layers cannot be joined, nor can other types of layers.
+    Layers with the hooks of quantisation noise or pruning, with sharded parameters, or of another
+    type cannot be joined.
     """
     for layer in layers:
         if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
             return False
         if layer._parameters.get("weight") is None:
             return False
-    distinct = len(set(layers)) == len(layers)  # keys may have the projection of queries
+    distinct = len(set(layers)) == len(layers)  # keys may share the projection of queries
     return distinct and len({layer.bias is None for layer in layers}) == 1
 
 
-def joined(whole: Tensor, parts: Sequence[Tensor]) -> bool:
+def are_views(whole: Tensor, parts: Sequence[Tensor]) -> bool:
     """True if *parts* follow each other in the memory of *whole*."""
     address = whole.data_ptr()
     for part in parts:
@@ -88,7 +88,7 @@ def joined(whole: Tensor, parts: Sequence[Tensor]) -> bool:
 
 
 class JointProjections:
-    """Mixin of an attention with q_proj, k_proj and v_proj of one input, which it joins."""
+    """Mixin of an attention that joins its q_proj, k_proj and v_proj, which have one input."""
 
     joint: Optional[JointProjection] = None
     q_proj: nn.Module

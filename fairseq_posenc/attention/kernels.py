@@ -3,17 +3,14 @@
 from typing import List, Type
 
 from fairseq_posenc.attention.base import ATTENTIONS, AttentionKernel
-from fairseq_posenc.attention.flex import FLAG as FLEX_FLAG
-from fairseq_posenc.attention.flex import FlexAttention
 from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS, Encoding, Stack
-from fairseq_posenc.encodings.random_positions import sampler_of, spreads
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.replacements import class_for, replacements_in
 
-#: What encodings do, by the hook through which they act.
+#: What encodings do, by hook, for messages.
 _ACTS = {
     "transform": "transforms queries and keys",
     "shared": "adds to logits by position",
@@ -22,20 +19,20 @@ _ACTS = {
 
 
 def kernel_of(options: Options) -> Type[AttentionKernel]:
-    """The self-attention kernel selected by ``--layer`` and ``--attention``."""
-    if options.layer == "gated":
-        return MixedChunkAttention if option(options, "gau_chunk") else GatedAttention
-    if option(options, "attention_backend") == "flex":
-        return FlexAttention
-    return ATTENTIONS.find(options.attention).thing
+    """The self-attention kernel selected by ``--layer``, ``--attention`` and further flags."""
+    gated = options.layer == "gated"
+    base = GatedAttention if gated else ATTENTIONS.find(options.attention).thing
+    kernel: Type[AttentionKernel] = class_for(base, options)
+    return kernel
 
 
 def flag_of_kernel(options: Options) -> str:
-    """The flag, with its value, that selects :func:`kernel_of`."""
-    chunk = option(options, "gau_chunk")
-    if options.layer == "gated":
-        return f"--gau-chunk {chunk}" if chunk else "--layer gated"
-    return FLEX_FLAG if kernel_of(options) is FlexAttention else f"--attention {options.attention}"
+    """The flag, with its value, that selects the kernel."""
+    kernel = kernel_of(options)
+    for each in replacements_in(options):
+        if issubclass(kernel, each.thing):
+            return f"{flag_of(each.flag)} {option(options, each.flag)}"
+    return "--layer gated" if options.layer == "gated" else f"--attention {options.attention}"
 
 
 def check_attention(options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
@@ -70,7 +67,6 @@ def check_attention(options: Options, encodings: List[Encoding], stacks: List[St
                 raise UsageError(
                     f"{flag}: the values of {chosen} cannot have positions; drop the flag"
                 )
-    _check_positions(options, chosen, kernel)
     for stack in stacks:
         if stack.causal and kernel.bidirectional_only:
             raise UsageError(
@@ -81,20 +77,21 @@ def check_attention(options: Options, encodings: List[Encoding], stacks: List[St
     kernel.check(options, encodings, stacks)
 
 
-def _check_positions(options: Options, chosen: str, kernel: Type[AttentionKernel]) -> None:
-    """Refuse positions that differ between sequences where an attention takes them in order."""
-    sampler = sampler_of(options)
-    if options.position_ids is not None:
-        given = f"--position-ids {options.position_ids}"
-    elif spreads(options):
-        given = f"--evaluation-positions {options.evaluation_positions}"
-    elif sampler is not None and not sampler.same_rows:
-        given = f"--position-sampler {options.position_sampler}"
-    else:
+def refuse_any_order(options: Options, flag: str) -> None:
+    """Refuse an attention that needs the tokens of all sequences in order.
+
+    Args:
+        options: the model configuration, complete.
+        flag: the flag that makes positions differ between sequences, and its value.
+
+    Raises:
+        UsageError: naming both.
+    """
+    if "any_order" in kernel_of(options).takes:
         return
-    if "any_order" not in kernel.takes:
-        taking = [name for name, e in ATTENTIONS.items() if "any_order" in e.thing.takes]
-        instead = f"give --attention {' or '.join(taking)}"
-        if options.layer == "gated":  # units without chunks take positions in any order
-            instead = "drop --gau-chunk"
-        raise UsageError(f"{given}: {chosen} takes the tokens of all sequences in order; {instead}")
+    chosen = flag_of_kernel(options)
+    taking = [name for name, e in ATTENTIONS.items() if "any_order" in e.thing.takes]
+    instead = f"give --attention {' or '.join(taking)}"
+    if options.layer == "gated":  # the usual units take positions in any order
+        instead = f"drop {chosen.split()[0]}"
+    raise UsageError(f"{flag}: {chosen} takes the tokens of all sequences in order; {instead}")

@@ -2,9 +2,9 @@
 
 Longformer, Beltagy, Peters, Cohan, arXiv 2004.05150, section 3.1.  A window of w tokens with gaps
 of d reaches from i - d·w/2 to i + d·w/2, in causal attention from i - d·w to i.  The first G tokens
-are global: all queries see them, and they see all keys, with query, key and value projections of
-their own.  In causal attention a global token, like any other, sees no later keys, and it has no
-projections of its own.
+are global: all queries see them, and they see all keys, with separate query, key and value
+projections.  In causal attention a global token, like any other, sees no later keys, and has no
+separate projections.
 """
 
 import copy
@@ -37,7 +37,7 @@ from fairseq_posenc.flags.settings import setting
 
 logger = logging.getLogger(__name__)
 
-#: Least and largest number of tokens in a block: smaller ones are slow, larger ones mostly masked.
+#: Least and most tokens in a block: smaller blocks are slow, larger ones are mostly masked.
 BLOCK_SIZES = (16, 256)
 _MOST = 2**31 - 1  # tokens of a window or between its tokens
 _GLOBAL = "global_tokens"  # key in the incremental state
@@ -76,21 +76,21 @@ class LocalFlags(HeadFlags):
         role="free",
         at_least=0,
         at_most=4096,
-        needs={"local_global_tokens": None},  # global tokens have projections of their own
+        needs={"local_global_tokens": None},  # global tokens have separate projections
     )
 
 
 def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
-    """The numbers in a *value* of *flag*, a pattern over layers.
+    """The numbers in the *value* of *flag*, a pattern over layers.
 
     >>> numbers("--local-window", "32*2,64", 2, even=True)
     [32, 32, 64]
 
     Raises:
-        UsageError: it is no such list.
+        UsageError: it is no such pattern.
     """
-    found = split_pattern(str(value), flag, "32*3,64")
-    for part in found:
+    parts = split_pattern(str(value), flag, "32*3,64")
+    for part in parts:
         valid = part.isdecimal() and least <= int(part) <= _MOST
         if not valid or (even and int(part) % 2):
             what = "even numbers" if even else "numbers"
@@ -98,11 +98,11 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
                 f"{flag} {value}: {part!r} is refused; give {what} from {least} to {_MOST}, "
                 "separated by commas, one or one a layer"
             )
-    return [int(part) for part in found]
+    return [int(part) for part in parts]
 
 
 def numbers_by_layer(options: Options) -> Dict[str, List[int]]:
-    """The windows and the dilations by their flags, to be repeated over the layers."""
+    """The windows and the dilations, by flag; each list repeats over the layers."""
     return {
         "--local-window": numbers("--local-window", options.local_window, 2, even=True),
         "--local-dilation": numbers("--local-dilation", options.local_dilation, 1, even=False),
@@ -134,7 +134,7 @@ class LocalAttention(SparseAttention):
             for name in _PROJECTIONS:
                 setattr(self, f"global_{name}", copy.deepcopy(getattr(self, name)))
         self.windows, self.dilations = numbers_by_layer(options).values()
-        self.place(0, self)
+        self.set_layer(0, self)
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
@@ -150,14 +150,14 @@ class LocalAttention(SparseAttention):
                 "language models; drop it, or give --arch posenc_masked_lm"
             )
         layers = max(option(options, f"{side}_layers") or 0 for side in SIDES)
-        for flag, found in numbers_by_layer(options).items():
-            if len(found) > max(layers, 1):
+        for flag, values in numbers_by_layer(options).items():
+            if len(values) > max(layers, 1):
                 raise UsageError(
-                    f"{flag} {','.join(map(str, found))}: has {len(found)} numbers for {layers} "
+                    f"{flag} {','.join(map(str, values))}: has {len(values)} numbers for {layers} "
                     "layers; give one, or at most one a layer"
                 )
 
-    def place(self, index: int, first: AttentionKernel) -> None:
+    def set_layer(self, index: int, first: AttentionKernel) -> None:
         """Choose the window and the dilation of layer *index*."""
         window = self.windows[index % len(self.windows)]
         dilation = self.dilations[index % len(self.dilations)]
@@ -168,8 +168,9 @@ class LocalAttention(SparseAttention):
         around = -(-self.either_side // size)
         self.both_blocks = Blocks(size, around, around, dilation)
         self.causal_blocks = Blocks(size, -(-window // size), 0, dilation)
-        super().place(index, first)
-        self.kind = (self.kind, window, dilation)
+        super().set_layer(index, first)
+        name, variant = self.kind
+        self.kind = ((name, window, dilation), variant)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
         """The window, (L, K)."""
@@ -179,8 +180,8 @@ class LocalAttention(SparseAttention):
         return (distances >= -before * self.dilation) & (distances <= after * self.dilation)
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """The bias of new tokens, for the first tokens and the window before, (1|B, 1|H, T, ·)."""
-        new, length, device = batch.queries, batch.length, batch.like.device
+        """The bias of new tokens to the first tokens and to the window, (1|B, 1|H, T, ·)."""
+        new, length, device = batch.like.size(1), batch.length, batch.like.device
         first = length - min(length, self.before * self.dilation + new)
         index = torch.arange(first, length, device=device)
         if new == 1:
@@ -189,7 +190,7 @@ class LocalAttention(SparseAttention):
         padding, whole = batch.padding.mask, self.global_tokens
         biased = padding is not None or self.encoding.shared_bias is not None or new > 1
         if not biased and (first >= whole or not whole):
-            return prepared  # all of them are visible
+            return prepared  # all keys are visible
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         keys = index.unsqueeze(0)  # (1|B, ·)
         if starts is not None:
@@ -210,7 +211,7 @@ class LocalAttention(SparseAttention):
         return {**prepared, "bias": bias, "empty_rows": padding is not None}
 
     def _steps(self, length: int) -> slice:
-        """The tokens, out of *length*, that the last of them sees in its window."""
+        """Indices of the tokens that the last of *length* tokens sees in its window."""
         return slice((length - 1) % self.dilation, None, self.dilation)
 
     def _global_heads(
@@ -225,7 +226,7 @@ class LocalAttention(SparseAttention):
     def _start(
         self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
     ) -> None:
-        """Begin the cache with the global tokens and the last ones, as many as a window spans."""
+        """Begin the cache with the global tokens and the tokens of the last window."""
         keep = self.before * self.dilation
         append_to_cache(
             self, {"prev_key": k[:, :, -keep:], "prev_value": v[:, :, -keep:]}, state, keep
@@ -265,22 +266,22 @@ class LocalAttention(SparseAttention):
         starts: Optional[Tensor],
         state: IncrementalState,
     ) -> Dict[str, Tensor]:
-        """Put those of the new tokens that are global into their places, and count all tokens."""
+        """Store the new tokens that are global, and count all tokens."""
         new, places = k.size(2), self.global_tokens
         saved = {**saved, "tokens": counted(k, seen + new)}
         if places and (seen < places or starts is not None):
             positions = torch.arange(seen, seen + new, device=k.device).unsqueeze(0)
             positions = positions if starts is None else positions - starts  # (1|B, T)
             is_at = positions.unsqueeze(1) == torch.arange(places, device=k.device).view(1, -1, 1)
-            found, which = is_at.any(dim=2)[:, None, :, None], is_at.long().argmax(dim=2)
+            present, which = is_at.any(dim=2)[:, None, :, None], is_at.long().argmax(dim=2)
             for name, x in (("key", k), ("value", v)):
                 index = which[:, None, :, None].expand(*saved[name].shape)
-                saved[name] = torch.where(found, x.gather(2, index), saved[name])
+                saved[name] = torch.where(present, x.gather(2, index), saved[name])
         self.set_incremental_state(state, _GLOBAL, saved)
         return saved
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens so far; the cache has the last of them."""
+        """Number of tokens so far, of which the cache holds the last."""
         saved = self.get_incremental_state(incremental_state, _GLOBAL)
         return saved["tokens"].size(1) if saved else 0
 

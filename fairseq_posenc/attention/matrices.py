@@ -1,4 +1,4 @@
-"""The matrices of softmax attention and of gated units, which their fused kernels never store."""
+"""The T x T matrices of softmax attention and gated units, which fused kernels never store."""
 
 from typing import Any, Dict, Tuple
 
@@ -12,12 +12,12 @@ from fairseq_posenc.attention.grouped import repeat_heads
 def products_and_logits(
     attention: Any, x: Tensor, prepared: Dict[str, Any]
 ) -> Tuple[Tensor, Tensor]:
-    """q·k, and their sum with the logits of positions, without a factor that follows the length.
+    """q·k, and q·k plus the logits of positions, without the factor that depends on the length.
 
     Args:
-        attention: a kernel that computes one logit for every pair of tokens.
+        attention: a kernel with a logit for every query and key.
         x: its input, (B, T, C).
-        prepared: what it prepared for this forward pass.
+        prepared: its prepared arguments.
 
     Returns:
         (B, H, T, T) each, float64.

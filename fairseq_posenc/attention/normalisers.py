@@ -17,8 +17,8 @@ from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.flags.settings import Needs, setting
 
-#: The number of keys that each query sees, or what is computed from it: (1|B, 1, 1|T, 1), float32,
-#: or one number for all queries.
+#: Numbers of keys that queries see, or factors computed from them: (1|B, 1, 1|T, 1), float32, or
+#: one number for all queries.
 Counts = Union[float, Tensor]
 # square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
 DIVISORS: Dict[str, Callable[[Counts, int], Counts]] = {
@@ -26,7 +26,7 @@ DIVISORS: Dict[str, Callable[[Counts, int], Counts]] = {
     "n": lambda n, s: n**0.5,
     "n*s": lambda n, s: (n * s) ** 0.5,
     "s*s": lambda n, s: float(s),
-    # the formula that GAU Table 2 prints, ReLU²(q·k / √s) / (n s)
+    # as printed in GAU Table 2, ReLU²(q·k / √s) / (n s)
     "n*s*s": lambda n, s: n**0.5 * s,
 }
 
@@ -63,8 +63,7 @@ def count_visible(
         causal: later keys are hidden.
         padding_mask: (B, S), True at hidden padding, or None.
         device: device of the result.
-        number: return a number where all queries see equally many keys, which takes no operation
-            of the device.
+        number: if all queries see equally many keys, return a number of the host.
     """
     if padding_mask is None:
         first = key_length - query_length + 1 if causal else key_length
@@ -94,7 +93,7 @@ def squared_relu(
         weights (B, 1, T, S), float32; zero at hidden keys.
     """
     wide = AT_LEAST_FLOAT32[q.dtype]
-    with no_autocast(q.device):  # autocast would make small squares zero
+    with no_autocast(q.device):  # half precision would round small squares to zero
         logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
         if bias is not None:
             logits = logits + bias
@@ -155,17 +154,7 @@ class GatedFlags:
         "reference, --gau-reference-length for all queries",
         role="model",
         choices=LENGTHS,
-        needs={"gau_divisor": [name for name in DIVISORS if "n" in name], "gau_chunk": None},
-    )
-    gau_chunk: Optional[int] = setting(
-        None,
-        "mixed chunk attention: squared ReLU within chunks of so many tokens, and linear attention "
-        "between them (default: none, squared ReLU between all tokens)",
-        role="model",
-        at_least=1,
-        at_most=2**16,
-        needs={"gau_normaliser": ("squared_relu",)},
-        traceable=(None,),
+        needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
     )
     gau_reference_length: Optional[int] = setting(
         512,

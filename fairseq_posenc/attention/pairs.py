@@ -1,4 +1,4 @@
-"""What kernels share that compute a logit for every query and key: softmax and gated attention."""
+"""Base of kernels with a logit for every query and key: softmax and gated attention."""
 
 from typing import Any, Dict, NamedTuple, Optional, Union
 
@@ -12,7 +12,7 @@ from fairseq_posenc.attention.functional import aligned
 from fairseq_posenc.attention.grouped import repeat_heads
 from fairseq_posenc.attention.normalisers import Counts, count_visible
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings.base import Content, Places
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.flags.options import option
 
@@ -26,7 +26,7 @@ class Heads(NamedTuple):
         v: (B, G, S, D or e).
         plain_q: queries before the transform, (B, H, T, D).
         plain_k: keys before the transform, (B, G, S, D).
-        states: what content-dependent terms need of keys besides, (B, H, S, …) each.
+        states: further tensors of keys for content-dependent terms, (B, H, S, …) each.
         gate: U of a gated unit, (B, T, e).
     """
 
@@ -40,7 +40,7 @@ class Heads(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """Logits scale · q kᵀ + bias of a layer, and the content from which a part of them comes."""
+    """The terms of the logits scale · q kᵀ + bias of a layer, and the content of the bias."""
 
     q: Tensor  # (B, H, T, D)
     scale: float
@@ -51,8 +51,9 @@ class Logits(NamedTuple):
 class PairwiseKernel(AttentionKernel):
     """A kernel that computes a logit for every query and key.
 
-    A subclass calls :meth:`compose` in its constructor; in its forward pass it gives what it
-    projects to :meth:`extended`, and the result to :meth:`logits`.
+    A subclass calls :meth:`compose` in its constructor and :meth:`terms` when it prepares.  Its
+    forward pass hands its projections to :meth:`extended`, and the result to :meth:`logits`;
+    without a cache and without terms it need not.
     """
 
     #: the content-dependent terms of this layer, or None
@@ -66,9 +67,9 @@ class PairwiseKernel(AttentionKernel):
         self.position_terms = encoding.build_content_bias()
         self.causal_in_bias = self.position_terms is not None
 
-    def place(self, index: int, first: AttentionKernel) -> None:
-        """Tell the encoding which terms are those of layer *index*, too."""
-        super().place(index, first)
+    def set_layer(self, index: int, first: AttentionKernel) -> None:
+        """Also tell the encoding the content-dependent terms of layer *index*."""
+        super().set_layer(index, first)
         if self.position_terms is not None:
             self.encoding.layer_terms[index] = self.position_terms
 
@@ -76,53 +77,53 @@ class PairwiseKernel(AttentionKernel):
         """The factor on products with queries that follows from the number of visible keys.
 
         Args:
-            counts: that number for each query, (1|B, 1, 1|T, 1), float32, or one for all queries.
+            counts: that number for each query, (1|B, 1, 1|T, 1), float32, or one number for all.
 
         Returns:
             shaped like *counts*.
         """
         raise NotImplementedError
 
-    def prepare(self, batch: Batch) -> Dict[str, Any]:
-        """Tables, masks and logits, and what content-dependent terms read.
+    def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Prepared arguments other than tables, masks and content-free logits.
 
         Returns:
-            beside the results of :meth:`tables` and :meth:`masks`: ``factor``, of
-            :meth:`length_factor`, if there is one; and for content-dependent terms ``places``,
-            ``padding_mask``, (B, S) or None, and ``vectors`` of all distances.
+            ``factor``, of :meth:`length_factor`, if there is one; and for content-dependent terms
+            ``places``, ``padding_mask``, (B, S) or None, and ``vectors`` of all distances.
         """
-        encoding = self.encoding
-        places = batch.places(encoding.relative)
-        prepared = {**self.tables(batch, places), **self.masks(batch, places)}
+        prepared: Dict[str, Any] = {}
         if self.position_terms is not None:
             prepared["places"], prepared["padding_mask"] = places, batch.padding.mask
-            prepared["vectors"] = encoding.distance_vectors(places, batch.like)
+            prepared["vectors"] = self.encoding.distance_vectors(places, batch.like)
         if self.scales_by_length:
             prepared["factor"] = self.length_factor(self.visible_keys(batch))
         return prepared
 
     def visible_keys(self, batch: Batch) -> Counts:
-        """The number of keys that each query sees, or one number, at which no kernel has to wait.
+        """The number of keys that each query sees, a number of the host if they are equal.
 
-        A compiled layer would be compiled again for every number, and a traced one keep the first.
+        Compiled and traced layers get a tensor: for a number, a layer would be compiled anew, and a
+        graph would keep the number of the example.
         """
         compiled = option(self.encoding.options, "compile_layers", False)
         number = not (compiled or torch.jit.is_tracing())
-        sizes, mask = (batch.queries, batch.length), batch.padding.mask
+        sizes, mask = (batch.like.size(1), batch.length), batch.padding.mask
         return count_visible(*sizes, batch.causal, mask, batch.like.device, number)
 
     def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
-        """*heads* with the keys and values of the tokens in the cache, which takes the new ones.
+        """*heads* with all keys and values so far; adds the new ones to the cache.
 
         Args:
-            heads: those of the new tokens.
+            heads: heads of the new tokens.
             x: the input that their keys are projected from, (B, T, C).
             incremental_state: fairseq's cache, or None.
         """
         new = {"prev_key": heads.k, "prev_value": heads.v}
         if self.position_terms is not None:
             new.update(self.position_terms.key_states(x))
-            if self.encoding.transform is not None:  # the cache has the keys before it, too
+            if (
+                self.encoding.transform is not None
+            ):  # content-dependent terms read plain keys, which are cached, too
                 new["prev_content_key"] = heads.plain_k
         if incremental_state is not None:
             new = append_to_cache(self, new, incremental_state)
@@ -154,7 +155,7 @@ class PairwiseKernel(AttentionKernel):
             # all hypotheses share the projected vectors, so beam search need not reorder them
             projected: Any = self.get_incremental_state(incremental_state, TERMS) or {}
             terms = self.position_terms(content, prepared["vectors"], projected, factor)
-            # a state that keeps its tensors outlives changes of the parameters
+            # the state of a recorded step would outlive changes of the parameters
             if incremental_state is not None and COLUMN not in incremental_state:
                 self.set_incremental_state(incremental_state, TERMS, projected)
             bias = aligned(terms if bias is None else bias + terms)

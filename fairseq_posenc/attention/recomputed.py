@@ -1,4 +1,4 @@
-"""Helpers for attention that is computed segment by segment, and again in the backward pass."""
+"""Helpers for attention that the backward pass recomputes segment by segment."""
 
 import contextlib
 from typing import Any, Callable, Iterator, List, Optional, Sequence
@@ -9,8 +9,8 @@ from torch import Tensor
 
 def gradients_of(
     compute: Callable[..., Sequence[Optional[Tensor]]],
-    given: Sequence[Optional[Tensor]],
-    wanted: Sequence[bool],
+    inputs: Sequence[Optional[Tensor]],
+    needed: Sequence[bool],
     gradients: Sequence[Tensor],
     parameters: Sequence[Tensor] = (),
 ) -> List[Optional[Tensor]]:
@@ -21,40 +21,39 @@ def gradients_of(
     [tensor([18.]), None]
 
     Args:
-        compute: a function of what is *given*; its results may be None.
-        given: the arguments of *compute*, tensors or None.
-        wanted: whether the gradient of each argument is wanted.
+        compute: a function of *inputs*; its results may be None.
+        inputs: the arguments of *compute*, tensors or None.
+        needed: whether to compute the gradient of each argument.
         gradients: the gradients of the results; results beyond their number are not differentiated.
-        parameters: tensors that *compute* reads beside its arguments, and whose gradients are
-            wanted.
+        parameters: further tensors that *compute* reads, whose gradients are computed, too.
 
     Returns:
         the gradients of the arguments and then of the parameters, None where there is none.
     """
-    leaves = [None if x is None else x.detach() for x in given]
-    found: List[Optional[Tensor]] = [None] * (len(leaves) + len(parameters))
-    places = [n for n, (x, needed) in enumerate(zip(leaves, wanted)) if x is not None and needed]
-    sought = [leaves[place].requires_grad_() for place in places]  # type: ignore[union-attr]
-    sought += parameters
-    places += range(len(leaves), len(found))
+    leaves = [None if x is None else x.detach() for x in inputs]
+    result: List[Optional[Tensor]] = [None] * (len(leaves) + len(parameters))
+    indices = [n for n, (x, each) in enumerate(zip(leaves, needed)) if x is not None and each]
+    sources = [leaves[n].requires_grad_() for n in indices]  # type: ignore[union-attr]
+    sources += parameters
+    indices += range(len(leaves), len(result))
     with torch.enable_grad():
         results = zip(compute(*leaves), gradients)
     kept = [(x, gradient) for x, gradient in results if x is not None and x.requires_grad]
     if kept:
         outputs, weights = zip(*kept)
-        parts = torch.autograd.grad(outputs, sought, list(weights), allow_unused=True)
-        for place, part in zip(places, parts):
-            found[place] = part
-    return found
+        parts = torch.autograd.grad(outputs, sources, list(weights), allow_unused=True)
+        for n, part in zip(indices, parts):
+            result[n] = part
+    return result
 
 
-def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """Concatenate the results of all segments along *dim*; a single one is returned as it is."""
+def concatenated(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Concatenate the results of all segments along *dim*, without a copy of a single one."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
 
 
 def random_state(device: torch.device) -> Tensor:
-    """The state of the generator that draws the random numbers of *device*."""
+    """The state of the random generator of *device*."""
     if device.type == "cuda":
         return torch.cuda.get_rng_state(device)
     return torch.get_rng_state()
@@ -62,13 +61,13 @@ def random_state(device: torch.device) -> Tensor:
 
 @contextlib.contextmanager
 def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterator[Any]:
-    """A context that draws the random numbers of *state* again; None changes nothing.
+    """A context in which the random generator starts from *state*; None changes nothing.
 
-    The generator goes on afterwards as if the context had not been there.
+    Afterwards the generator continues as if there had been no context.
 
     Args:
         state: from :func:`random_state`.
-        device: the device whose random numbers are drawn.
+        device: the device of the generator.
     """
     if state is None:
         yield

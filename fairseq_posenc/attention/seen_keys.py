@@ -14,8 +14,8 @@ from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 
 
-class Place(NamedTuple):
-    """Some blocks of some sequences, as an index of tensors (R, N, …)."""
+class BlockSlice(NamedTuple):
+    """Consecutive blocks of consecutive sequences, an index into tensors (R, N, …)."""
 
     rows: slice
     blocks: slice
@@ -29,12 +29,12 @@ class Place(NamedTuple):
 class Seen(NamedTuple):
     """The keys that each block of queries sees.
 
-    The blocks are the N blocks of each of R = B·d sequences, into which B sentences are split.
+    B sentences are split into R = B·d sequences of N blocks.
 
     Args:
-        blocks: the split, whose neighbours are the window.
-        first: G, the number of first tokens of its sentence that each block sees.
-        chosen: numbers of further blocks among all R·N, (R, N, r), or None.
+        blocks: the split; a window is a block and its neighbours.
+        first: G, how many first tokens of its sentence each block sees.
+        chosen: numbers, from 0 to R·N - 1, of further blocks for each block, (R, N, r), or None.
     """
 
     blocks: Blocks
@@ -42,45 +42,47 @@ class Seen(NamedTuple):
     chosen: Optional[Tensor] = None
 
     @staticmethod
-    def segments(rows: int, number: int, most: int) -> List[Place]:
-        """Parts of at most *most* blocks: whole sequences, or consecutive blocks of one.
+    def segments(rows: int, number: int, most: int) -> List[BlockSlice]:
+        """Segments of at most *most* blocks: whole sequences, or consecutive blocks of one.
 
-        >>> [place.shape for place in Seen.segments(rows=3, number=3, most=6)]
+        >>> [index.shape for index in Seen.segments(rows=3, number=3, most=6)]
         [(2, 3), (1, 3)]
-        >>> [place.shape for place in Seen.segments(rows=2, number=3, most=2)]
+        >>> [index.shape for index in Seen.segments(rows=2, number=3, most=2)]
         [(1, 2), (1, 1), (1, 2), (1, 1)]
 
         Args:
             rows: R.
             number: N.
-            most: at least 1 is taken.
+            most: values below 1 count as 1.
         """
         most = max(most, 1)
         height, width = max(most // number, 1), min(most, number)
         return [
-            Place(slice(row, min(row + height, rows)), slice(start, min(start + width, number)))
+            BlockSlice(
+                slice(row, min(row + height, rows)), slice(start, min(start + width, number))
+            )
             for row in range(0, rows, height)
             for start in range(0, number, width)
         ]
 
-    def read(self, x: Tensor, place: Place) -> Tensor:
-        """The keys or values (n, S, H, D) that the n blocks at *place* see.
+    def read(self, x: Tensor, index: BlockSlice) -> Tensor:
+        """The keys or values (n, S, H, D) that the n blocks at *index* see.
 
         Args:
             x: the keys or values of all blocks, (R, N, L, H, D).
-            place: some of the blocks.
+            index: the n blocks.
 
         Returns:
             the first tokens, the window and the chosen blocks, in this order.
         """
-        rows, blocks = place
+        rows, blocks = index
         parts = [self.blocks.around(x[rows], blocks.start, blocks.stop)]  # (·, ·, K, H, D)
         if self.first:
             first = self._first_tokens(x, rows).unsqueeze(1)
-            parts.insert(0, first.expand(-1, place.shape[1], -1, -1, -1))
+            parts.insert(0, first.expand(-1, index.shape[1], -1, -1, -1))
         if self.chosen is not None:
-            found = x.flatten(0, 1).index_select(0, self.chosen[place].flatten())
-            parts.append(found.view(*place.shape, -1, *x.shape[3:]))
+            chosen = x.flatten(0, 1).index_select(0, self.chosen[index].flatten())
+            parts.append(chosen.view(*index.shape, -1, *x.shape[3:]))
         seen = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
         return seen.flatten(0, 1)
 
@@ -111,18 +113,18 @@ class KeyGradient:
         of_first = (len(x), seen.first, *x.shape[3:])
         self.first = x.new_zeros(of_first, dtype=AT_LEAST_FLOAT32[x.dtype])
 
-    def add(self, gradient: Tensor, place: Place) -> None:
-        """Add the *gradient* (n, S, H, D) of what :meth:`Seen.read` returned for *place*."""
+    def add(self, gradient: Tensor, index: BlockSlice) -> None:
+        """Add the *gradient* (n, S, H, D) of the result of :meth:`Seen.read` for *index*."""
         seen, span = self.seen, self.seen.blocks.span
-        gradient = gradient.unflatten(0, place.shape)
+        gradient = gradient.unflatten(0, index.shape)
         rest = gradient.size(2) - seen.first - span
         first, window, chosen = gradient.split((seen.first, span, rest), dim=2)
-        seen.blocks.add_around(self.sums[place.rows], window, place.blocks.start)
+        seen.blocks.add_around(self.sums[index.rows], window, index.blocks.start)
         if seen.first:
-            self.first[place.rows].add_(first.sum(dim=1, dtype=self.first.dtype))
+            self.first[index.rows].add_(first.sum(dim=1, dtype=self.first.dtype))
         if seen.chosen is not None:
-            index, sums = seen.chosen[place].flatten(), self.sums.flatten(0, 1)
-            sums.index_add_(0, index, chosen.reshape(len(index), *sums.shape[1:]))
+            numbers, sums = seen.chosen[index].flatten(), self.sums.flatten(0, 1)
+            sums.index_add_(0, numbers, chosen.reshape(len(numbers), *sums.shape[1:]))
 
     def total(self) -> Tensor:
         """The gradient (R, N, L, H, D)."""

@@ -2,15 +2,22 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import MultiheadKernel, register_attention
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import BEAM, IncrementalState
-from fairseq_posenc.attention.functional import attend, attend_with_weights, dropout_rate
+from fairseq_posenc.attention.functional import (
+    attend,
+    attend_with_weights,
+    dropout_rate,
+    masks,
+    tables,
+)
 from fairseq_posenc.attention.grouped import (
     KVHeadsFlags,
     check_groups,
@@ -20,7 +27,7 @@ from fairseq_posenc.attention.grouped import (
 )
 from fairseq_posenc.attention.normalisers import Counts, log_ratio
 from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import Places, PositionEncoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -49,15 +56,6 @@ class SoftmaxFlags(HeadFlags):
         role="model",
         at_least=2,
         at_most=2**31 - 1,
-    )
-    attention_backend: Optional[str] = setting(
-        "fused",
-        "what computes softmax attention: {choices}; flex is PyTorch's FlexAttention, which reads "
-        "logits by distance (T5, ALiBi, KERPLE, Sandwich) in its kernel, without a bias of all "
-        "pairs; on a GPU, with PyTorch 2.6; gradients of learned logits are not deterministic",
-        role="free",
-        choices=("fused", "flex"),
-        needs={"attention": ("softmax",), "layer": ("transformer",)},
     )
 
 
@@ -98,7 +96,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """The heads of queries; refuses a number of key heads that does not divide them."""
+        """H and D; refuses a number of key heads that does not divide H."""
         number, size = super().heads(options, side)
         kv_heads_of(options, side, number)
         return number, size
@@ -106,6 +104,13 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
     def length_factor(self, counts: Counts) -> Counts:
         """log n / log N of ``--log-length-scale`` (GAU section 3.3)."""
         return log_ratio(counts, self.length_scale)
+
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` needs."""
+        prepared = {**tables(self, batch, places), **masks(self, batch, places)}
+        if self.position_terms is not None or self.scales_by_length:
+            prepared.update(self.terms(batch, places))
+        return prepared
 
     def forward(
         self,
@@ -115,18 +120,20 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
-        heads = self.extended(
-            self.project(x, prepared, keys), x if keys is None else keys, incremental_state
-        )
-        q, scale, bias, content = self.logits(x, heads, prepared, incremental_state)
-        k, v, relative_values, terms = heads.k, heads.v, None, self.position_terms
+        heads, terms = self.project(x, prepared, keys), self.position_terms
+        if incremental_state is not None or terms is not None:
+            heads = self.extended(heads, x if keys is None else keys, incremental_state)
+        q, scale, bias, content = heads.q, self.encoding.scale, prepared["bias"], None
+        if terms is not None or self.scales_by_length:
+            q, scale, bias, content = self.logits(x, heads, prepared, incremental_state)
+        k, v, relative_values = heads.k, heads.v, None
         if terms is not None and content is not None and terms.needs_weights:
-            # one kernel fewer to start, which is what a GPU waits for; a CPU waits for memory
+            # a GPU saves the start of one kernel; on a CPU the copy would cost more
             added = terms.added_values(content) if x.is_cuda else None
             if added is None:
                 relative_values = partial(terms.relative_values, content)
             else:
-                if added.size(1) > 1:  # keys and values are of the same heads
+                if added.size(1) > 1:  # the added values differ by head
                     k, v = repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)
                 v = v + added.type_as(v)
         rate = dropout_rate(self.dropout_module)
@@ -148,7 +155,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
 
         Args:
             x: layer input for the new tokens, (B, T, C).
-            tables: ``table`` of the position transform, and ``key_table``, if *keys* have another.
+            tables: ``table`` of the position transform, and ``key_table`` if *keys* are given.
             keys: layer input for keys and values, (B, S, C), by default *x*.
             projections: modules to use in place of q_proj, k_proj and v_proj.
         """
@@ -238,12 +245,12 @@ class CrossAttention(StockMultiheadAttention):
     def _source(
         self, encoder_out: Tensor, incremental_state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
-        """Keys and values of the source, (B or B/beam, G, S, D), cached if there is a cache."""
+        """Keys and values of the source, (B or B/beam, G, S, D), from the cache if there is one."""
         if incremental_state is not None:
             saved = self._get_input_buffer(incremental_state)
             if saved.get("prev_key") is not None:
                 return saved["prev_key"], saved["prev_value"]
-            # equal rows for the hypotheses of one sentence: project and keep only one of them
+            # the rows of one sentence's hypotheses are equal: project and keep only one of them
             encoder_out = encoder_out[:: _beam(incremental_state)]
         by_head = (*encoder_out.shape[:2], self.kv_heads, self.head_dim)
         # (B, S, G·D) -> (B, S, G, D) -> (B, G, S, D)
@@ -257,11 +264,11 @@ class CrossAttention(StockMultiheadAttention):
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """Keep the keys and values of the sentences that are left, which hypotheses share.
+        """Keep the keys and values of the sentences that remain; hypotheses share them.
 
         Args:
             incremental_state: fairseq's cache.
-            new_order: for every row the one that it continues, of the same sentence, (B', ).
+            new_order: the row, of the same sentence, that each row continues, (B', ).
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
         if saved and saved["prev_key"].size(0) * beam != new_order.size(0):
@@ -272,7 +279,7 @@ class CrossAttention(StockMultiheadAttention):
 
 
 def _beam(incremental_state: Any) -> int:
-    """The number of hypotheses of each sentence; 1 if no search has said it."""
+    """The number of hypotheses of each sentence; 1 unless a search has set it."""
     return int(incremental_state.get(BEAM, 1))
 
 

@@ -1,9 +1,9 @@
 """Softmax attention of blocks of queries to a part of the keys, in memory linear in the length.
 
-A block of queries sees the keys of its own and of neighbouring blocks (:mod:`.blocks`), those of
-the first G tokens, which are global, and those that a kernel chooses beside them.  Global queries
-see all keys.  Where sequences have padding on the left they are turned, so that the first block
-begins with the first real token: padding on either side changes nothing.
+A block of queries sees the keys of the same block and its neighbours (:mod:`.blocks`), of the first
+G tokens, which are global, and of further blocks that a kernel chooses.  Global queries see all
+keys.  Sequences with padding on the left are rolled, so that the first block begins with the first
+real token: padding on either side changes no output.
 """
 
 from typing import Any, Dict, Mapping, Optional, Tuple
@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.blocks import BlockBias, Blocks, turned
+from fairseq_posenc.attention.blocks import BlockBias, Blocks, rolled
 from fairseq_posenc.attention.by_blocks import BlockAttention, Replaced
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, product_dtype
+from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, product_dtype, tables
 from fairseq_posenc.attention.seen_keys import Seen
 from fairseq_posenc.attention.softmax import MultiheadAttention
+from fairseq_posenc.encodings.places import Places
 
 
 class SparseAttention(MultiheadAttention):
-    """Base of the kernels with a pattern of their own; arguments as for softmax attention.
+    """Base of kernels with a sparse pattern; arguments as for softmax attention.
 
     A subclass sets ``pattern``, ``blocks`` and the number of global tokens, and defines
     :meth:`band` and :meth:`_after_cache`.
@@ -29,7 +30,7 @@ class SparseAttention(MultiheadAttention):
 
     takes = frozenset({"transform", "values", "shared"})
     traceable, static_cache = False, ""
-    #: numbers of tokens at the start: G, the most that can be global, and those that always are
+    #: numbers of first tokens: G, which can be global, and how many of them always are
     global_tokens = always_global = 0
     #: The blocks of a sequence, in causal and in bidirectional attention.
     causal_blocks: Blocks
@@ -37,38 +38,37 @@ class SparseAttention(MultiheadAttention):
 
     # --- once per forward pass
 
-    def prepare(self, batch: Batch) -> Dict[str, Any]:
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """Masks and content-free logits of the pattern; no tensor of size T·S is made.
 
         Returns:
             ``bias``: for the tokens after a cache (1|B, 1|H, T, ·), else by blocks,
             (B·d, N, 1|H, L, S); ``empty_rows``: whether a query may see no key; ``starts``: the
-            number of padding tokens that a sequence begins with, (B, 1), or None; ``chosen``: the
+            number of padding tokens before each sequence, (B, 1), or None; ``chosen``: the
             keys or blocks of keys that the pattern selects, or None; ``table``; and for blocks
             ``causal``; ``global_bias`` of global tokens as queries, (1|B, 1|H, G, S), or None;
             ``global_rows``, True at first tokens that are global, (B·d, ·, L, 1, 1), or None.
         """
         starts, padding = None, batch.padding
         if padding.left and padding.mask is not None:
-            # padding in front; 0 for sequences of nothing but padding
+            # number of padding tokens in front; 0 for sequences of nothing but padding
             starts = (~padding.mask).long().argmax(dim=1, keepdim=True)
-        make = self._after_cache if batch.queries < batch.length else self._by_block
-        tables = self.tables(batch, batch.places(self.encoding.relative))
-        return {**tables, **make(batch, starts)}
+        make = self._after_cache if batch.like.size(1) < batch.length else self._by_block
+        return {**tables(self, batch, places), **make(batch, starts)}
 
     def _by_block(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """What whole sequences need."""
+        """The prepared arguments for whole sequences."""
         length, padding = batch.length, batch.padding
         device, rows = batch.like.device, len(batch.like)
         blocks = self._blocks(batch.causal, length)
         index = torch.arange(length, device=device).unsqueeze(0)
         visible = torch.ones_like(index, dtype=torch.bool)  # (1|B, S)
-        positions = None if batch.given is None else batch.given.keys
+        positions = None if batch.assigned is None else batch.assigned.keys
         if padding.mask is not None:
             visible = ~padding.mask
-            visible = visible if starts is None else turned(visible, starts)
+            visible = visible if starts is None else rolled(visible, starts)
         if positions is not None and starts is not None:
-            positions = turned(positions.expand(rows, -1), starts)
+            positions = rolled(positions.expand(rows, -1), starts)
         maker = BlockBias(self.encoding, batch, positions, blocks, visible)
         parts, first = [], min(self.global_tokens, length)
         global_bias = global_rows = None
@@ -104,15 +104,15 @@ class SparseAttention(MultiheadAttention):
         return (self.causal_blocks if causal else self.both_blocks).within(length)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """True at the neighbouring tokens that each token of a block sees, (L, K)."""
+        """Mask (L, K): True where a token of a block sees a token of the window."""
         raise NotImplementedError
 
     def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
-        """Further blocks of keys for each block of queries, (1|B, N, ·), -1 for none; or None."""
+        """Numbers of further blocks of keys for each block of queries, (1|B, N, ·), -1 for none."""
         return None
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """What new tokens after others in the cache need."""
+        """The prepared arguments for new tokens after those in the cache."""
         raise NotImplementedError
 
     # --- in every layer
@@ -140,19 +140,19 @@ class SparseAttention(MultiheadAttention):
             if global_bias is not None:
                 from_global = self._global_heads(x, heads, prepared)
                 if starts is not None:
-                    from_global = tuple(turned(each, starts, 2) for each in from_global)
+                    from_global = tuple(rolled(each, starts, 2) for each in from_global)
                 rows = self._global_rows(from_global, global_bias)
             if starts is not None:
-                heads = tuple(turned(each, starts, 2) for each in heads)
+                heads = tuple(rolled(each, starts, 2) for each in heads)
             seen = self._seen(prepared["causal"], q.size(2), chosen)
             out = self._by_blocks(heads, seen, bias, empty_rows, rows, prepared["global_rows"])
-            out = out if starts is None else turned(out, -starts, 2)
+            out = out if starts is None else rolled(out, -starts, 2)
         return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
     def _global_heads(
         self, x: Tensor, heads: Tuple[Tensor, ...], tables: Mapping[str, Any]
     ) -> Tuple[Tensor, ...]:
-        """Queries, keys and values, (B, H, T, D) each, where queries are global."""
+        """Queries, keys and values for global queries, (B, H, T, D) each."""
         return heads
 
     def _global_rows(self, from_global: Tuple[Tensor, ...], global_bias: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class SparseAttention(MultiheadAttention):
         """
         q, k, v = from_global
         rate = dropout_rate(self.dropout_module)
-        # a copy, or autograd would keep the queries of all tokens
+        # a copy, because autograd would save the queries of all tokens with a view
         q = q[:, :, : global_bias.size(2)].contiguous()
         return attend(q, k, v, self.encoding.scale, global_bias, dropout=rate)
 
@@ -219,12 +219,12 @@ class SparseAttention(MultiheadAttention):
         chosen: Optional[Tensor],
         state: IncrementalState,
     ) -> Tuple[Tensor, Tensor]:
-        """Add new keys and values to the cache, and return those that new queries may see."""
+        """Add keys and values to the cache, and return those that the new queries may see."""
         raise NotImplementedError
 
 
 def _among_all(chosen: Tensor, batch: int) -> Tensor:
-    """Blocks *chosen* (1|B, N, r) of each sentence among the blocks of all, (B, N, r)."""
+    """Turn numbers of blocks within a sentence, (1|B, N, r), into numbers in the batch."""
     blocks = chosen.size(1)
     rows = torch.arange(batch, device=chosen.device).view(-1, 1, 1) * blocks
     return chosen.clamp(min=0) + rows

@@ -16,16 +16,16 @@ AT_LEAST_FLOAT32: Dict[torch.dtype, torch.dtype] = {
 }
 
 
-def as_one(tensors: Sequence[Tensor]) -> Optional[Tensor]:
-    """A view (N, …) of N *tensors* (…) that lie in one memory at equal steps, or None.
+def view_as_stack(tensors: Sequence[Tensor]) -> Optional[Tensor]:
+    """A view (N, …) of N *tensors* (…) in one memory with equal strides, or None.
 
-    Queries and keys of a joint projection do.  They are then processed by one operation.  The view
+    The queries and keys of a joint projection have one, for single operations on both.  The view
     has no gradient.
 
     >>> whole = torch.arange(6).view(2, 3)
     >>> with torch.no_grad():
-    ...     as_one([whole[:, 1], whole[:, 2]])
-    ...     as_one([whole[:, 1], whole[:, 2].clone()]) is None
+    ...     view_as_stack([whole[:, 1], whole[:, 2]])
+    ...     view_as_stack([whole[:, 1], whole[:, 2].clone()]) is None
     tensor([[1, 4],
             [2, 5]])
     True

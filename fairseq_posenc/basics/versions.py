@@ -40,10 +40,6 @@ SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 SDPA_HAS_GROUPS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
 
-#: ``torch.nn.attention.flex_attention`` gives gradients to what its functions read (PyTorch 2.6).
-HAS_FLEX = TORCH_VERSION >= (2, 6)
-
-
 def _never() -> bool:
     return False
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.progress import bar
 from fairseq_posenc.checkpoints.archive import fingerprint
+from fairseq_posenc.checkpoints.partial import refuse_partial
 from fairseq_posenc.checkpoints.reading import (
     checkpoints_near,
     read_checkpoint,
-    refuse_adapted,
     refuse_nonfinite,
 )
 from fairseq_posenc.checkpoints.run_record import record_of
@@ -21,8 +21,9 @@ from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 
 _RANDOM_FEATURES = ".feature_map.projection"
 
-#: Name suffixes of buffers whose mean is meaningless, so that they are compared instead.
-IDENTICAL_SUFFIXES = (_RANDOM_FEATURES, ".self_attn.hashing.rotations")
+#: Ends of the names of buffers whose mean is meaningless, so that they are compared instead; packs
+#: add theirs.
+IDENTICAL = [_RANDOM_FEATURES]
 
 
 class _Kind(NamedTuple):
@@ -97,7 +98,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     Raises:
         UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
             tied tensors or integers differ), of different training runs, given twice, damaged, not
-            finite, or of low-rank matrices alone; the message names the file and the key.
+            finite, or of a part of a model; the message names the file and the key.
     """
     if not paths:
         raise UsageError("--inputs: give at least one checkpoint")
@@ -107,8 +108,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     for path in bar("averaging", paths, unit=" checkpoints"):
         state = read_checkpoint(path)
         parameters = state.pop("model")
-        # the mean of the products B A is not the product of the means
-        refuse_adapted(path, parameters)
+        refuse_partial(path, parameters)
         state.pop("last_optimizer_state", None)
         if mean is None:
             mean = _RunningMean(path, parameters, settings_to_match(state))
@@ -206,7 +206,7 @@ class _RunningMean:
         for key, value in parameters.items():
             if self.leader[key] != key:
                 continue
-            if value.is_floating_point() and not key.endswith(IDENTICAL_SUFFIXES):
+            if value.is_floating_point() and not key.endswith(tuple(IDENTICAL)):
                 self.averaged[key] = value.to(torch.float64, copy=True)
             else:
                 self.fixed[key] = value.clone()

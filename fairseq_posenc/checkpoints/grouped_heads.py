@@ -12,10 +12,10 @@ from typing import Any, Dict
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.warm_start import in_any_layer
 
 logger = logging.getLogger(__name__)
 
-_LAYER = re.compile(r"\blayers\.\d+\.")
 _PROJECTIONS = re.compile(r"(.+)\.(?:k_proj|v_proj)\.(?:weight|bias)$")
 
 
@@ -54,16 +54,15 @@ def adapt_heads(stack: Any, state_dict: Dict[str, Tensor], name: str) -> None:
     Raises:
         UsageError: the numbers of heads do not divide each other, or *stack* has to be as trained.
     """
-    # layers are alike, and those of a checkpoint may be renumbered later
     grouped = {
-        _LAYER.sub("layers.*.", f"{name}.{path}"): module
+        in_any_layer(f"{name}.{path}"): module
         for path, module in stack.named_modules()
         if hasattr(module, "kv_heads")
     }
     changed: Dict[int, int] = {}
     for key, x in state_dict.items():
         match = _PROJECTIONS.match(key)
-        module = grouped.get(_LAYER.sub("layers.*.", match[1])) if match else None
+        module = grouped.get(in_any_layer(match[1])) if match else None
         if match is None or module is None:
             continue
         head_dim, kv_heads = module.head_dim, module.kv_heads

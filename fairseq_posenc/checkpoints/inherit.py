@@ -8,7 +8,6 @@ fairseq would start from random weights.
 
 import logging
 import os
-import re
 from argparse import Namespace
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -17,11 +16,11 @@ from fairseq.file_io import PathManager
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.settings import saved_settings, task_of
-from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields, defaults_of
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import role_in
+from fairseq_posenc.layers.state_heads import PRETRAINING
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +30,11 @@ FINE_TUNING = ["sentence_prediction", "sentence_ranking"]
 HEADS = ("pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm")
 #: the setting that a task for fine-tuning chooses for a model without such heads
 BY_TASK = "segments"
-#: a setting of packed samples, which fine-tuning does not have
-PACKED = "document_mask"
 #: settings of the checkpoint that a run starts from where its folder has none, in fairseq's order
 FIRST = ("continue_once", "finetune_from_model")
-_HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\.")
+#: the newest checkpoint in the folder of a run, and what a start from it is called in messages
+LAST, RESUMING = "checkpoint_last.pt", "--save-dir, resuming from"
+_HEADS = ("classification_heads.", "token_heads.")
 _TABLE = "num_positions"  # see _inherit_positions
 
 
@@ -48,10 +47,11 @@ def inherited_flags(family: type, options: Options) -> Dict[str, Any]:
     Args:
         options: the settings of the model that is fine-tuned.
     """
-    found = {
-        field.name: role_in(options, field.metadata) for field in computing_fields(family, options)
+    return {
+        field.name: role_in(options, field.metadata)
+        for field in computing_fields(family, options)
+        if field.name != _TABLE and not field.metadata.get("alone")
     }
-    return {name: role for name, role in found.items() if name not in (_TABLE, PACKED)}
 
 
 def is_fine_tuning(settings: Options) -> bool:
@@ -60,15 +60,23 @@ def is_fine_tuning(settings: Options) -> bool:
     return any(name in FINE_TUNING for name in names)
 
 
-def _source(args: Options) -> Optional[Tuple[str, str]]:
-    """The flag that gives the initial checkpoint, and its path, in fairseq's order."""
-    named = option(args, "restore_file") or "checkpoint_last.pt"
-    own = os.path.join(option(args, "save_dir") or "", "checkpoint_last.pt")
-    if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
-        return "--restore-file", named
+def start_of(cfg: Options, suffix: str = "") -> Optional[Tuple[str, str]]:
+    """The flag that says where a run starts, and the checkpoint, in fairseq's order; or None.
+
+    The file need not exist, unless it is the run's own.
+
+    Args:
+        cfg: the settings of checkpoints, or a parsed command line.
+        suffix: the end of the names of files, for one of several parts of a model.
+    """
+    named, folder = option(cfg, "restore_file") or LAST, option(cfg, "save_dir") or ""
+    own = os.path.join(folder, LAST)
+    if named != LAST and os.path.abspath(named) != os.path.abspath(own):
+        return "--restore-file", named.replace(".pt", f"{suffix}.pt")
+    own = own.replace(".pt", f"{suffix}.pt")
     if PathManager.isfile(own):
-        return "--save-dir, resuming from", own
-    given = ((flag_of(name), option(args, name)) for name in FIRST)
+        return RESUMING, own
+    given = ((flag_of(name), option(cfg, name)) for name in FIRST if named == LAST)
     return next(((flag, path) for flag, path in given if path), None)
 
 
@@ -85,7 +93,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
         UsageError: the file is missing or not a masked language model, or a flag or *arch*
             contradicts it.
     """
-    source = _source(args) if is_fine_tuning(args) else None
+    source = start_of(args) if is_fine_tuning(args) else None
     if source is None:
         return
     saved = _settings_of(*source)
@@ -133,7 +141,8 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
             "checkpoint of --task masked_lm"
         )
     saved = saved_settings(state)
-    if not any(_HEAD.match(key) for key in state["model"]):
+    heads = [key for key in state["model"] if key.startswith(_HEADS)]
+    if all(key.startswith(tuple(f"{module}." for module in PRETRAINING)) for key in heads):
         for name in (*HEADS, BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):

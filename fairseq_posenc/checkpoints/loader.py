@@ -14,8 +14,14 @@ from fairseq import checkpoint_utils, models, utils
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import Checkpoint, check_weights, model_settings
+from fairseq_posenc.checkpoints.reading import (
+    Checkpoint,
+    check_weights,
+    model_settings,
+    settings_in,
+)
 from fairseq_posenc.checkpoints.restore import DoesNotFit
+from fairseq_posenc.flags.options import by_name
 
 
 def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
@@ -27,8 +33,7 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
     Raises:
         UsageError: it is not found there.
     """
-    task: Any = (checkpoint.get("cfg") or {}).get("task") or checkpoint.get("args") or {}
-    task = task if isinstance(task, Mapping) else vars(task)
+    task = settings_in(checkpoint, "task")
     data = (task.get("data") or "").split(os.pathsep)[0]
     roots = [os.path.dirname(path) or ".", *([data] if data else [])]
     folders = [folder for root in roots for folder in (root, os.path.join(root, "input0"))]
@@ -65,27 +70,21 @@ def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
 
 
 class Loaded(NamedTuple):
-    """The models of one or several checkpoints, with their task."""
+    """The model of a checkpoint, with its task."""
 
-    path: str  # the first file, for messages
-    models: List[Any]  # in evaluation mode, one for each file
+    path: str  # the file, for messages
+    model: Any  # in evaluation mode
     task: Any  # with the dictionaries
-    saved: Any  # the settings of the last model as fairseq read them
-    device: str = "cpu"  # the device of the models
-
-    @property
-    def model(self) -> Any:
-        """The first model."""
-        return self.models[0]
+    saved: Any  # the settings of the model as fairseq read them
+    device: str = "cpu"  # the device of the model
 
     @property
     def settings(self) -> Dict[str, Any]:
         """The settings of the model by name, completed by defaults in models of this plug-in."""
-        complete = getattr(self.model, "completed_settings", self.saved)
-        return dict(complete if isinstance(complete, Mapping) else vars(complete))
+        return by_name(getattr(self.model, "completed_settings", self.saved))
 
     def move(self, sample: Any) -> Any:
-        """The tensors of *sample* on the device of the models."""
+        """The tensors of *sample* on the device of the model."""
         return utils.apply_to_sample(lambda tensor: tensor.to(self.device), sample)
 
 
@@ -139,7 +138,8 @@ def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
     settings = Namespace(**model_settings(checkpoint))
     model = task.build_model(settings, from_checkpoint=True)
     model.load_state_dict(checkpoint["model"], model_cfg=settings)
-    check_weights(path, checkpoint["model"], model)
+    weights = model.state_dict()
+    check_weights(path, weights, checkpoint["model"], weights)
     return model.eval()
 
 
@@ -163,14 +163,13 @@ def named_labels(path: str, classes: int) -> List[str]:
     labels: List[str] = dictionary.symbols[dictionary.nspecial :][:classes]
     if len(labels) < classes:
         raise UsageError(
-            f"{path}: names {len(labels)} labels, and the model has {classes} classes; give the "
-            "data folder that it was trained on"
+            f"{path}: names {len(labels)} labels, and the model has {classes} classes; {REMEDY}"
         )
     return labels
 
 
 @contextlib.contextmanager
-def in_one_line(path: str, remedy: str = REMEDY) -> Iterator[None]:
+def in_one_line(path: str, remedy: str) -> Iterator[None]:
     """Name the checkpoint where fairseq cannot load it with its data.
 
     Args:
@@ -192,31 +191,29 @@ def in_one_line(path: str, remedy: str = REMEDY) -> Iterator[None]:
 
 
 def load(
-    *paths: str,
+    path: str,
     overrides: Optional[Mapping[str, Any]] = None,
     device: Union[str, torch.device] = "cpu",
     task: Any = None,
     remedy: str = REMEDY,
 ) -> Loaded:
-    """Load checkpoints.
+    """Load a checkpoint.
 
     Args:
-        paths: the files, of models that share dictionaries.
         overrides: settings to change, such as ``data``.
         device: cpu, or another device of PyTorch.
-        task: the task, in place of the one that the first file describes.
+        task: the task, in place of the one that the file describes.
         remedy: what to do where data or settings do not fit, for messages.
 
     Raises:
-        UsageError: a file cannot be loaded, or the device cannot be used.
+        UsageError: the file cannot be loaded, or the device cannot be used.
     """
     device = checked_device(device)
-    with in_one_line(paths[0], remedy):
-        built, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
-            list(paths), arg_overrides=dict(overrides or {}), task=task
+    with in_one_line(path, remedy):
+        (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            [path], arg_overrides=dict(overrides or {}), task=task
         )
-    found = [model.eval().to(device) for model in built]
-    return Loaded(paths[0], found, task, cfg.model, device)
+    return Loaded(path, model.eval().to(device), task, cfg.model, device)
 
 
 def checked_device(device: Union[str, torch.device]) -> str:
@@ -232,8 +229,3 @@ def checked_device(device: Union[str, torch.device]) -> str:
         reason = str(error).split("\n")[0].split(" See ")[0]
         raise UsageError(f"device {device}: cannot be used here ({reason}); cpu works") from error
     return str(found)
-
-
-def usable_device(cpu: bool) -> str:
-    """The name of a device: CUDA's where there is one, unless *cpu*."""
-    return "cuda" if torch.cuda.is_available() and not cpu else "cpu"

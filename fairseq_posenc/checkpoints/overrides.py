@@ -17,14 +17,14 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
-from fairseq_posenc.configuration.effect import why_without_effect
+from fairseq_posenc.configuration.effect import declared_by, lacks, unmet_needs
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
-from fairseq_posenc.flags.options import SIDES, Options, option
+from fairseq_posenc.flags.options import SIDES, Options, by_name, option
 from fairseq_posenc.flags.settings import check_option, role_in
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.layers.compiled import check_compiled
 
-Overrides = Optional[Mapping[str, Any]]
+Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 _TASK = "sentence_prediction"
 #: What names a model or a task; with another name, fairseq would build another one.
@@ -34,7 +34,7 @@ _OF_TASK = ("init_token", "separator_token", "regression_target", "pairs")
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 
 
-def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
+def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
     """Refuse overrides of settings that are part of the trained model, unless they agree with it.
 
     Args:
@@ -66,7 +66,7 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
                 logger.warning("--model-overrides %s=%r: matters %s", name, value, when)
 
 
-def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
+def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) -> None:
     """Check and apply overrides of a checkpoint's settings, in place.
 
     Args:
@@ -213,11 +213,10 @@ def _check_kept_layers(model: Options) -> None:
 
 def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
-    for group in (checkpoint.get("cfg") or {}).values():
-        if isinstance(group, Mapping):
-            found.update((name, group.get(name)) for name in group)
-        elif isinstance(group, Namespace):
-            found.update(vars(group))
+    groups = checkpoint.get("cfg") or {}
+    for group in groups:
+        if isinstance(groups[group], (Mapping, Namespace)):
+            found.update(by_name(groups[group]))
     return found
 
 
@@ -242,10 +241,10 @@ def _convert(name: str, value: Any, saved: Any) -> Any:
         ) from error
 
 
-def _flat(overrides: Overrides) -> Dict[str, Any]:
+def _flat(overrides: Values) -> Dict[str, Any]:
     """Overrides by name, also those in the dictionary of a group such as ``model``."""
     flat: Dict[str, Any] = {}
-    for name, value in (overrides or {}).items():
+    for name, value in overrides.items():
         flat.update(value if isinstance(value, dict) else {name: value})
     for name, value in flat.items():
         if not isinstance(name, str) or isinstance(value, dict):
@@ -276,9 +275,11 @@ def _check_is_used(name: str, value: Any, model: Any) -> None:
     family = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name))
     if family is None or name not in family.__dataclass_fields__:
         return
-    lacks = why_without_effect(name, model, family)
-    if lacks is not None:
-        raise UsageError(f"--model-overrides {name}={value!r}: has no effect {lacks}; leave it out")
+    unmet = unmet_needs(name, model, declared_by(family))
+    if unmet is not None:
+        raise UsageError(
+            f"--model-overrides {name}={value!r}: has no effect {lacks(unmet, model)}; leave it out"
+        )
 
 
 def _check_has_effect(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:

@@ -3,27 +3,23 @@
 import os
 import re
 import zipfile
-from argparse import Namespace
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.checkpoints.archive import damaged_member, remedy
 from fairseq_posenc.checkpoints.entries import check_entries
 from fairseq_posenc.checkpoints.restricted import load_restricted
+from fairseq_posenc.flags.options import by_name
 
 Path = Union[str, "os.PathLike[str]"]
 #: Buffers of fairseq, each with one number.
 _CONSTANTS = ("version", "_float_tensor")
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
-
-
-#: The entry of an adapted model with the digest of its base: 16 numbers of 16 bits, as float32.
-DIGEST = "low_rank_base"
 
 
 def load_file(
@@ -57,13 +53,18 @@ def load_file(
         raise _explain(path, error) from error
 
 
+def settings_in(checkpoint: Mapping[str, Any], group: str) -> Dict[str, Any]:
+    """The settings of a group in a checkpoint, by name, exactly as saved.
+
+    Files from before fairseq 0.10 have the settings of all groups in one namespace.
+    """
+    cfg = checkpoint.get("cfg")
+    return by_name(checkpoint.get("args") if cfg is None else cfg.get(group))
+
+
 def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     """The model's flags in a checkpoint, by name, exactly as saved."""
-    cfg = checkpoint.get("cfg")
-    settings: Union[Namespace, Mapping[str, Any]] = (
-        checkpoint["args"] if cfg is None else cfg["model"]
-    )
-    return dict(settings if isinstance(settings, Mapping) else vars(settings))
+    return settings_in(checkpoint, "model")
 
 
 def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
@@ -97,15 +98,6 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
     return state
 
 
-def refuse_adapted(path: str, parameters: Mapping[str, Tensor]) -> None:
-    """Refuse a checkpoint of low-rank matrices alone where a whole model is needed."""
-    if DIGEST in parameters:
-        raise UsageError(
-            f"{path}: holds low-rank matrices alone; write the whole model first, by "
-            "fairseq-posenc merge-lora"
-        )
-
-
 def write_checkpoint(state: Checkpoint, path: Path) -> None:
     """Write a checkpoint atomically.
 
@@ -129,28 +121,28 @@ def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
         )
 
 
-def check_weights(path: str, saved: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Refuse a loaded model with weights that are not finite, or were cast from whole numbers."""
-    for name, value in model.state_dict().items():
-        _refuse_whole_numbers(path, name, saved.get(name, value), value)
-        refuse_nonfinite(value, name, path)
-
-
-def check_initial_weights(
-    path: str, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
+def check_weights(
+    path: str,
+    weights: Mapping[str, Tensor],
+    saved: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
 ) -> None:
-    """Refuse weights to start a training with that are not finite, or whole where *own* are not."""
-    for name, value in saved.items():
-        _refuse_whole_numbers(path, name, value, own.get(name, value))
+    """Refuse *weights* that are not finite, or that are saved as whole numbers and *own* are not.
+
+    Args:
+        path: the file, for messages.
+        weights: those of the file before they are loaded, or of the model that has loaded them.
+        saved: those of the file.
+        own: those of the model.
+    """
+    for name, value in weights.items():
+        before, after = saved.get(name, value), own.get(name, value)
+        if after.is_floating_point() and not before.is_floating_point():
+            raise UsageError(
+                f"{path}: {name} holds {before.dtype} numbers, not {after.dtype}; give the "
+                "checkpoint as it was trained"
+            )
         refuse_nonfinite(value, name, path)
-
-
-def _refuse_whole_numbers(path: str, name: str, saved: Tensor, own: Tensor) -> None:
-    if own.is_floating_point() and not saved.is_floating_point():
-        raise UsageError(
-            f"{path}: {name} holds {saved.dtype} numbers, not {own.dtype}; give the checkpoint as "
-            "it was trained"
-        )
 
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:

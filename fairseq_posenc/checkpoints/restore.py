@@ -7,7 +7,7 @@ Functions here that take a function of fairseq return its replacement;
 import logging
 import os
 import types
-from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 import torch
 from fairseq import checkpoint_utils
@@ -16,17 +16,12 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.changes import log_changes
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.changes import changes, log_changes
 from fairseq_posenc.checkpoints.elsewhere import refuse_unknown
-from fairseq_posenc.checkpoints.inherit import FIRST, no_such_file
+from fairseq_posenc.checkpoints.inherit import RESUMING, no_such_file, start_of
 from fairseq_posenc.checkpoints.overrides import apply_overrides
-from fairseq_posenc.checkpoints.reading import (
-    check_initial_weights,
-    check_weights,
-    read_checkpoint,
-    reason_of,
-)
+from fairseq_posenc.checkpoints.reading import check_weights, read_checkpoint, reason_of
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
 from fairseq_posenc.checkpoints.resuming import (
     check_same_kind,
@@ -39,11 +34,9 @@ from fairseq_posenc.checkpoints.run_record import check_dictionaries, check_dire
 from fairseq_posenc.checkpoints.settings import needs_segments, saved_settings
 from fairseq_posenc.checkpoints.warm_start import log_taken, position_difference
 from fairseq_posenc.configuration.resolve import fill_missing, open_config
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import Options, by_name, option
 
 logger = logging.getLogger(__name__)
-
-_DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 
 
 def restrict_unpickling() -> None:
@@ -145,7 +138,8 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
                 checkpoint = read_checkpoint(PathManager.get_local_path(filename), lazy=True)
                 check_direction(filename, checkpoint, task)
                 check_dictionaries(filename, checkpoint, task)
-            check_weights(filename, checkpoint["model"], model)
+            weights = model.state_dict()
+            check_weights(filename, weights, checkpoint["model"], weights)
         return models, cfg, task
 
     return wrapper
@@ -156,24 +150,25 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
-        named, path, warm = _start(cfg, trainer.checkpoint_suffix, ours), None, False
-        goes_on = False
+        path = _start(cfg, trainer.checkpoint_suffix, ours)
+        warm = goes_on = False
         saved: Dict[str, Any] = {}
-        if named is not None:
-            path = PathManager.get_local_path(named)
-            checkpoint, own = read_checkpoint(path, lazy=True), _is_own(named, cfg)
-            if own and ours:
-                check_same_kind(path, checkpoint, trainer.cfg)
-            warm = check_settings_of(path, trainer.cfg, resumes=own)
-            goes_on = not cfg.reset_optimizer and named != cfg.finetune_from_model
-            if goes_on:
-                _check_optimizer(path, trainer)
-            if own:
-                log_changes(path, checkpoint, trainer.cfg)
-            start_record(trainer, named, checkpoint, goes_on)
-            shards = trainer.is_fsdp  # so the names are others
-            parameters = {} if shards else trainer.get_model().state_dict()
-            check_initial_weights(path, checkpoint["model"], parameters)
+        if path is not None:
+            file, resumes = PathManager.get_local_path(path), _is_own(path, cfg)
+            checkpoint = read_checkpoint(file, lazy=True)
+            # FSDP shards parameters, so the names are others
+            parameters = {} if trainer.is_fsdp else trainer.get_model().state_dict()
+            taken = {} if trainer.is_fsdp else checkpoint["model"]
+            changed = changes(checkpoint, trainer.cfg) if resumes else {}
+            if ours:
+                check_same_kind(file, changed, trainer.cfg)
+            warm = check_settings_of(file, checkpoint, trainer.cfg, resumes)
+            goes_on = not cfg.reset_optimizer and path != cfg.finetune_from_model
+            if goes_on and checkpoint.get("last_optimizer_state"):
+                _check_optimizer(file, taken, parameters)
+            log_changes(file, changed)
+            start_record(trainer, path, checkpoint, goes_on)
+            check_weights(file, checkpoint["model"], checkpoint["model"], parameters)
             saved = saved_settings(checkpoint) if ours else {}
         try:
             extra_state, epochs = load_checkpoint(cfg, trainer, *args, **kwargs)
@@ -184,8 +179,8 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             if text.startswith("--finetune-from-model"):
                 raise UsageError(text.partition(": {")[0]) from error
             raise
-        if path is not None and warm:
-            log_taken(path, *_names(path, trainer))
+        if warm:
+            log_taken(file, taken, parameters)
         if saved:
             keep_longest(trainer.get_model(), trainer.cfg.model, saved)
         if goes_on:
@@ -201,21 +196,18 @@ def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
     A file given by a flag must exist, except a ``--restore-file`` of fairseq's own models: an
     absent one is fairseq's idiom for not resuming in a folder.
     """
-    own = os.path.join(cfg.save_dir, _DEFAULT_RESTORE_FILE)
-    own_with_suffix = own.replace(".pt", (suffix or "") + ".pt")
-    named = cfg.restore_file
-    if named == _DEFAULT_RESTORE_FILE or os.path.abspath(named) == os.path.abspath(own):
-        if PathManager.exists(own_with_suffix):
-            return own_with_suffix
-        if named != _DEFAULT_RESTORE_FILE:
-            return None
-        given = ((flag_of(name), option(cfg, name)) for name in FIRST)
-        return next((_check_exists(*first, "drop it") for first in given if first[1]), None)
-    path = named.replace(".pt", (suffix or "") + ".pt")
-    if not ours and not PathManager.isfile(path):
+    start = start_of(cfg, suffix or "")
+    if start is None:
+        return None
+    flag, path = start
+    if flag == RESUMING or PathManager.isfile(path):
+        return path
+    restores = flag == "--restore-file"
+    if restores and not ours:
         logger.warning("--restore-file %s: no such file; training starts anew, as in fairseq", path)
         return None
-    return _check_exists("--restore-file", path, "to start anew, drop it and give a new --save-dir")
+    instead = "to start anew, drop it and give a new --save-dir" if restores else "drop it"
+    raise UsageError(f"{no_such_file(flag, path)}; correct it, or {instead}")
 
 
 def _is_own(path: str, cfg: Options) -> bool:
@@ -224,29 +216,15 @@ def _is_own(path: str, cfg: Options) -> bool:
     return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
 
 
-def _check_exists(flag: str, path: str, instead: str) -> str:
-    if not PathManager.isfile(path):
-        raise UsageError(f"{no_such_file(flag, path)}; correct it, or {instead}")
-    return path
-
-
-def _names(path: str, trainer: Trainer) -> Tuple[Iterable[str], Iterable[str]]:
-    """Names of the parameters of a checkpoint and of the model; empty under FSDP, which shards."""
-    if trainer.is_fsdp:
-        return (), ()
-    return read_checkpoint(path, lazy=True)["model"], trainer.get_model().state_dict()
-
-
-def _check_optimizer(path: str, trainer: Trainer) -> None:
+def _check_optimizer(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
     """Refuse the optimiser's state of other parameters, which it identifies by index only."""
-    difference = position_difference(*_names(path, trainer))
-    if difference is None or not read_checkpoint(path, lazy=True).get("last_optimizer_state"):
-        return
-    raise UsageError(
-        f"{path}: holds the optimizer's state of other parameters (first difference: "
-        f"{difference}); to change the encoding, start with --finetune-from-model {path} in a "
-        "new --save-dir, or give --reset-optimizer"
-    )
+    difference = position_difference(keys, own)
+    if difference is not None:
+        raise UsageError(
+            f"{path}: holds the optimizer's state of other parameters (first difference: "
+            f"{difference}); to change the encoding, start with --finetune-from-model {path} in a "
+            "new --save-dir, or give --reset-optimizer"
+        )
 
 
 def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
@@ -287,9 +265,7 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
 
 def _keep_single_segment(cfg: Options) -> None:
     """Give a checkpoint older than ``--segments`` the value it was trained with."""
-    # in omegaconf 2.0, of official fairseq, DictConfig.get() fails for names that are not there
-    settings: Any = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else vars(cfg)
-    if needs_segments(settings):
+    if needs_segments(by_name(cfg)):
         logger.warning(
             "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
             "training; if it was imported, import it again"

@@ -14,6 +14,7 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.changes import Changes
 from fairseq_posenc.checkpoints.inherit import BY_TASK, HEADS, is_fine_tuning
 from fairseq_posenc.checkpoints.reading import (
     Checkpoint,
@@ -41,47 +42,46 @@ _OF_CONTENT = (AssertionError, AttributeError, LookupError, TypeError, ValueErro
 #: settings that only say how long the sequences of training were
 _LENGTHS = ("rotary_original_length", "num_positions")
 
-# Flags that a run cannot change: the flag, its group in fairseq's configuration, its name there,
-# and the setting that drops what depends on the flag from the checkpoint, or "".
-_FIXED = (
+#: Flags that a run cannot change: the flag, its group in fairseq's configuration, its name there,
+#: and the setting that drops what depends on the flag from the checkpoint, or ""; packs add theirs.
+FIXED = [
     ("--task", "task", "_name", ""),
     ("--source-lang", "task", "source_lang", ""),
     ("--target-lang", "task", "target_lang", ""),
-    ("--pairs", "task", "pairs", ""),
-    ("--unit", "task", "unit", ""),
-    ("--static-masks", "task", "static_masks", ""),
-    ("--masking", "task", "masking", ""),
-    ("--span-boundary-objective", "task", "span_boundary_objective", ""),
     ("--criterion", "criterion", "_name", "reset_optimizer"),
     ("--optimizer", "optimizer", "_name", "reset_optimizer"),
     ("--lr-scheduler", "lr_scheduler", "_name", "reset_lr_scheduler"),
-    ("--train-only", "model", "train_only", "reset_optimizer"),
-)
+]
 
 
-def check_same_kind(path: str, checkpoint: Mapping[str, Any], cfg: Options) -> None:
+def check_same_kind(path: str, changed: Changes, cfg: Options) -> None:
     """Refuse to resume a run with another task, languages, samples, loss, optimiser or schedule.
 
     fairseq continues with some of them, and stops with a traceback for others.
 
     Args:
         path: the checkpoint, in the run's own folder.
+        changed: its settings that have other values now.
+        cfg: the configuration of the training.
     """
-    saved = checkpoint.get("cfg") or {}
-    for flag, group, name, reset in _FIXED:
-        before, now = _value(saved.get(group), name), _value(option(cfg, group), name)
+    for flag, group, name, reset in FIXED:
+        before, now = changed.get((group, name), (None, None))
         dropped = reset and option(cfg.checkpoint, reset)
-        if None not in (before, now) and before != now and not dropped:
+        if None not in (before, now) and not dropped:
             instead = f", or {flag_of(reset)} to go on here" if reset else ""
             raise _changed(flag, now, before, path, instead)
 
 
-def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
+def check_settings_of(
+    path: str, checkpoint: Mapping[str, Any], cfg: Options, resumes: bool
+) -> bool:
     """Compare the settings of an initial checkpoint with the settings of the model to train.
 
     Settings without parameters cannot be checked in any other way.
 
     Args:
+        path: the file, for messages.
+        checkpoint: its content.
         resumes: whether the run resumes in its own folder.
 
     Returns:
@@ -93,16 +93,16 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     """
     if option(cfg.model, "position_encoding") is None:  # a model of fairseq's
         return False
-    checkpoint = read_checkpoint(path, lazy=True)
     saved = saved_settings(checkpoint)
     if not is_ours(saved):
         return True
     own, trained = plug_in_flags(), trained_settings(checkpoint, cfg.model)
     free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
+    now = {n: field.metadata["default"] for n, field in own.items() if n not in cfg.model}
     differences = {
-        name: (value, option(cfg.model, name))
+        name: (value, now.get(name, option(cfg.model, name)))
         for name, value in {**trained, **free}.items()
-        if value != option(cfg.model, name)
+        if value != now.get(name, option(cfg.model, name))
     }
     if _accepts_any_length(cfg.model):
         differences = {n: both for n, both in differences.items() if n not in _LENGTHS}
@@ -239,11 +239,6 @@ def _reached(limits: Options, updates: int, extra_state: Mapping[str, Any]) -> O
 def _accepts_any_length(model: Options) -> bool:
     """True if the settings are of a model without a table of positions."""
     return not any(encoding.bounded for encoding in all_encodings(model.position_encoding))
-
-
-def _value(group: Any, name: str) -> Any:
-    # get() of OmegaConf 2.0 fails where the settings of a dataclass lack the name
-    return group.get(name) if isinstance(group, dict) else option(group, name)
 
 
 def _changed(flag: str, now: object, before: object, path: str, reset: str = "") -> UsageError:

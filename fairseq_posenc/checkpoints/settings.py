@@ -7,12 +7,13 @@ import re
 from argparse import Namespace
 from typing import Any, Dict, Mapping, Optional, Set, Tuple
 
-from fairseq_posenc.checkpoints.reading import model_settings
+from fairseq_posenc.checkpoints.reading import model_settings, settings_in
 from fairseq_posenc.configuration.effect import unused_settings
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.flags.former import modernised
 from fairseq_posenc.flags.options import SIDES, Options
-from fairseq_posenc.flags.settings import modernised, role_in
+from fairseq_posenc.flags.settings import role_in
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 
@@ -20,7 +21,7 @@ _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     """The settings of a checkpoint's model, with former names and values replaced."""
     saved = model_settings(checkpoint)
-    saved.update(modernised(saved, plug_in_flags().values()))
+    saved.update(modernised(saved))
     return saved
 
 
@@ -31,9 +32,7 @@ def architecture(settings: Mapping[str, Any]) -> str:
 
 def task_of(checkpoint: Mapping[str, Any]) -> Options:
     """The settings of the task that a checkpoint was trained on, as saved."""
-    cfg = checkpoint.get("cfg")
-    settings = checkpoint["args"] if cfg is None else cfg.get("task", {})
-    return Namespace(**settings) if isinstance(settings, Mapping) else settings
+    return Namespace(**settings_in(checkpoint, "task"))
 
 
 def task_settings(task: Any) -> Any:

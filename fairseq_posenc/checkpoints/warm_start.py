@@ -12,28 +12,24 @@ from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Set
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.layers.trained_parts import POSITION_STATE
+from fairseq_posenc.layers.state_heads import PRETRAINING
 
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
 
-#: The classification head of ``--task masked_lm_pairs``: are the texts of a pair as in the corpus?
-RELATION_HEAD = "sentence_relation"
-#: The head of its ``--span-boundary-objective``.
-SPAN_BOUNDARY_HEAD = "span_boundary_head"
-#: The flag that needs it, by the name of a module that fine-tuning leaves out; models add theirs.
-PRETRAINING: Dict[str, str] = {}
 _HEAD, _EMBEDDING = "encoder.lm_head.", "encoder.sentence_encoder.embed_tokens.weight"
 
+#: The names, in a stack or a layer, of modules that hold the state of positions.
+POSITION_STATE = r"(embed_positions|position_(bias|map|terms|vectors)(_\d+)?)"
 _FEATURES = ".feature_map."
 _POSITION_STATE = re.compile(rf"\.({POSITION_STATE}|feature_map)\.")
 _UNTRAINED = ("._float_tensor", ".projection")  # buffers of sinusoids and of random features
 
 
-def _kind(key: str) -> str:
+def in_any_layer(key: str) -> str:
     """The key without its layer index, because pruning renumbers the layers later."""
     return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
 
@@ -54,7 +50,7 @@ def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[
 def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
     """Log the parameters in *keys* that a model with parameters *own* took from *path*."""
     taken = set(keys) & set(own)
-    kinds = Counter(_kind(key) for key in sorted(taken))
+    kinds = Counter(in_any_layer(key) for key in sorted(taken))
     names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
     logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
 
@@ -96,10 +92,10 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
         UsageError: there is a difference and *stack* is strict about positions.
     """
     own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
-    wanted = {_kind(key) for key in own}
-    left_out = [k for k in _position_keys(state_dict, f"{name}.") if _kind(k) not in wanted]
-    present = {_kind(key) for key in state_dict}
-    new = [k for k in _position_keys(own, f"{name}.") if _kind(k) not in present]
+    wanted = {in_any_layer(key) for key in own}
+    left_out = [k for k in _position_keys(state_dict, f"{name}.") if in_any_layer(k) not in wanted]
+    present = {in_any_layer(key) for key in state_dict}
+    new = [k for k in _position_keys(own, f"{name}.") if in_any_layer(k) not in present]
     if stack.strict_positions and left_out + new:
         odd = (left_out + new)[0]
         given = f"--position-encoding {stack.encoding.name}"
@@ -119,20 +115,7 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
         logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))
 
 
-def leave_out_head(state_dict: State, name: str, head: str, flag: str) -> None:
-    """Remove the parameters of a head, in place, for a model that does not need it.
-
-    Args:
-        name: the place of the model in it, empty if it is the whole.
-        head: name of the head.
-        flag: the flag of pre-training that needs the head.
-    """
-    prefix = f"{name}.{head}." if name else f"{head}."
-    if [state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)]:
-        logger.info("left out %s, which only %s needs", prefix[:-1], flag)
-
-
-def leave_out_pretraining(state: State, name: str, lm_head: nn.Module) -> None:
+def leave_out_pretraining(state: State, name: str, model: Any) -> None:
     """Leave out of a checkpoint the modules that only pre-training needs, in place.
 
     What they are trained with may have no head that predicts tokens: the model's head then stays as
@@ -140,12 +123,21 @@ def leave_out_pretraining(state: State, name: str, lm_head: nn.Module) -> None:
 
     Args:
         name: prefix of the model's parameters in it, without the dot.
-        lm_head: the head of the model that is loaded.
+        model: the model that is loaded; what it has itself is kept, and so are classification heads
+            with ``--load-checkpoint-heads``.
     """
     prefix = f"{name}." if name else ""
-    modules = [m for m in PRETRAINING if any(key.startswith(f"{prefix}{m}.") for key in state)]
-    for module in modules:
-        leave_out_head(state, name, module, PRETRAINING[module])
-    for key, value in lm_head.state_dict().items() if modules else ():
+    present, left_out = dict(model.named_modules()), False
+    for module, flag in PRETRAINING.items():
+        kept = model.args.load_checkpoint_heads and module.startswith("classification_heads.")
+        keys = [key for key in state if key.startswith(f"{prefix}{module}.")]
+        if module in present or kept or not keys:
+            continue
+        for key in keys:
+            del state[key]
+        logger.info("left out %s%s, which only %s needs", prefix, module, flag)
+        left_out = True
+    head = model.encoder.lm_head  # None where another head is trained
+    for key, value in head.state_dict().items() if left_out and head is not None else ():
         tied = key == "weight"
         state.setdefault(prefix + _HEAD + key, state[prefix + _EMBEDDING] if tied else value)

@@ -14,12 +14,12 @@ from typing import List, Optional, Sequence, Tuple, Type
 
 from fairseq_posenc import __version__
 from fairseq_posenc.basics.packs import load
-from fairseq_posenc.basics.standard import printing
 from fairseq_posenc.cli.command import Command, CommandParser, Run, add_commands
+from fairseq_posenc.cli.standard import printing
 
 GROUPS = {
     "installation": ("path", "list", "doctor"),
-    "checkpoints": ("average", "merge-lora", "model-flags"),
+    "checkpoints": ("average", "model-flags"),
     "conversion": ("import", "export"),
     "packing": ("pack",),
     "serving": ("translate", "predict"),

@@ -1,4 +1,4 @@
-"""``fairseq-posenc average``, ``merge-lora`` and ``model-flags``."""
+"""``fairseq-posenc average`` and ``model-flags``."""
 
 import argparse
 import os
@@ -94,23 +94,6 @@ def average(args: argparse.Namespace) -> None:
 
 
 @command(
-    "merge-lora",
-    "merge trained low-rank matrices with the model that they adapt",
-    place("CHECKPOINT", "a checkpoint trained with --lora-rank"),
-    argument("output", metavar="FILE", help="the checkpoint to write"),
-    argument("--lora-base", metavar="FILE", help="its base, if that is no longer where it was"),
-    argument("--data", metavar="DIR", help="its data, if they are no longer where they were"),
-    user_dir(),
-)
-def merge_lora(args: argparse.Namespace) -> None:
-    """Write a checkpoint without low-rank matrices that computes the same."""
-    load_plug_in(args.user_dir)
-    from fairseq_posenc.models.low_rank import merge_file
-
-    merge_file(args.checkpoint, args.output, args.lora_base, args.data)
-
-
-@command(
     "model-flags",
     "print the flags with which a trained model goes on",
     place("CHECKPOINT", "a checkpoint of this plug-in, or of transformer, transformer_lm, roberta"),
@@ -120,8 +103,8 @@ def merge_lora(args: argparse.Namespace) -> None:
 def model_flags(args: argparse.Namespace) -> None:
     """Print the architecture, shape, task and criterion of a model as flags for fairseq-train.
 
-    fairseq-train takes the parameters from --finetune-from-model or --lora-base, and their shape
-    from its command line.
+    fairseq-train takes the parameters from --finetune-from-model, and their shape from its command
+    line.
 
         flags=$(fairseq-posenc model-flags model.pt --position-encoding rotary)
         eval "fairseq-train DATA $flags --user-dir fairseq_posenc --finetune-from-model model.pt"
@@ -132,4 +115,4 @@ def model_flags(args: argparse.Namespace) -> None:
     print(shlex.join(flags_with(args.checkpoint, args.position_encoding)))
 
 
-COMMANDS = (average, merge_lora, model_flags)
+COMMANDS = (average, model_flags)

@@ -30,24 +30,17 @@ DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "unti
 def catalogue() -> str:
     """The registries with their papers, and the architectures with their settings."""
     from fairseq_posenc.attention.base import ATTENTIONS
+    from fairseq_posenc.configuration.features import FEATURES
     from fairseq_posenc.encodings import ENCODINGS
-    from fairseq_posenc.encodings.position_ids import POSITION_RULES
-    from fairseq_posenc.encodings.random_positions import SAMPLERS
     from fairseq_posenc.exchange import FORMATS
     from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
     from fairseq_posenc.layers.norms import NORMS
     from fairseq_posenc.models import FAMILIES
 
     lines: List[str] = []
-    for title, registry in (
-        ("encodings (joined with +, or a pattern over layers such as rotary*3,none)", ENCODINGS),
-        ("positions other than 0, 1, 2 and so on", POSITION_RULES),
-        ("how --random-positions draws them", SAMPLERS),
-        ("attentions", ATTENTIONS),
-        ("norms", NORMS),
-        ("feed-forwards", FEED_FORWARDS),
-    ):
-        lines += [f"{registry.flag}: {title}", *_entries(registry), ""]
+    chosen_with = [registry for each in FEATURES for registry in each.registries]
+    for registry in (ENCODINGS, *chosen_with, ATTENTIONS, NORMS, FEED_FORWARDS):
+        lines += [f"{registry.flag}: {registry.title}", *_entries(registry), ""]
     lines.append("import and export: formats")
     for name, entry in FORMATS.items():
         lines.append(f"  {name:<16} {entry.summary}; {entry.ways}")

@@ -9,7 +9,6 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.lines import decoded
 from fairseq_posenc.basics.progress import bar
-from fairseq_posenc.basics.standard import standard_input, standard_output
 from fairseq_posenc.cli.command import (
     argument,
     at_least,
@@ -21,6 +20,7 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
+from fairseq_posenc.cli.standard import standard_input, standard_output
 
 #: Lines read before the model is run, unless they are typed.
 BUFFER = 512

@@ -1,32 +1,25 @@
-"""Known errors of fairseq's commands, and the lines that replace their tracebacks."""
+"""The errors of fairseq's commands that a first day meets, on one line each."""
 
-import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
-
-from fairseq.registry import REGISTRIES
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Type
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.flags.usage import near
 
-_NO_GPU = r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available"
 _FOLDER = "give a folder written by fairseq-preprocess"
 
 
 class _Known(NamedTuple):
     """An error by its type and a pattern of its text.
 
-    The line that replaces it is formatted with the flags by name, the group of the pattern as
-    ``found``, and the flag of a setting of this name as ``flag``.  Where *given* names a flag, the
-    error is known only in a command with that flag.
+    The line that replaces it is formatted with the flags by name, and with the group of the
+    pattern as ``said``.
     """
 
     kind: Type[BaseException]
     pattern: str
     line: str
-    given: str = ""
 
 
 _KNOWN = (
@@ -44,119 +37,14 @@ _KNOWN = (
     ),
     _Known(
         Exception,
-        _NO_GPU,
-        "--cpu: the model was trained with --quant-noise-scalar, which fairseq computes on a GPU "
-        "alone; for the weights as they are, give --model-overrides "
-        "\"{{'quant_noise_scalar': 0}}\"",
-        given="cpu",
-    ),
-    _Known(Exception, _NO_GPU, "no GPU: give --cpu, and drop --fp16"),
-    _Known(
-        NotImplementedError,
-        r"Unknown post_process option: (.*)",
-        "--post-process {found}: unknown; give sentencepiece, wordpiece, subword_nmt or another of "
-        "fairseq's symbols",
-    ),
-    _Known(
-        AssertionError,
-        r"min_len cannot be larger than max_len",
-        "--min-len {min_len}: longer than --max-len-a {max_len_a} and --max-len-b {max_len_b} "
-        "allow",
-    ),
-    _Known(
-        AssertionError,
-        r"^(\d+) < \1$",  # steps of the search, which ends earlier unless no score is a number
-        "the model computes NaN, so the search has no hypothesis; drop --fp16, or give a "
-        "checkpoint of a training that did not diverge",
-    ),
-    _Known(
-        ValueError,
-        r"requires --beam to be divisible by the number of groups",
-        "--diverse-beam-groups {diverse_beam_groups}: --beam {beam} must be divisible by it",
+        r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available",
+        "no GPU: give --cpu, and drop --fp16 and --quant-noise-scalar (that of a checkpoint by "
+        "--model-overrides \"{{'quant_noise_scalar': 0}}\")",
     ),
     _Known(
         AssertionError,
         r"Must specify batch size",
         "--max-tokens: give it, or --batch-size, for the size of a batch",
-    ),
-    _Known(
-        AttributeError,
-        r"has no attribute 'is_beginning_of_word'",
-        "--mask-whole-words: --bpe {bpe} does not know the beginnings of words; give gpt2, bert, "
-        "sentencepiece or bytes",
-    ),
-    _Known(
-        Exception,
-        r"nterpolation key '(criterion)\.\w+' not found",
-        "--criterion: --task {task} needs its own; give --criterion {task}",
-    ),
-    _Known(AssertionError, r"--path required", "--path: required; give a checkpoint"),
-    _Known(
-        Exception, r"Missing mandatory value: (\w+)", "{flag}: required by the other flags; give it"
-    ),
-    _Known(
-        Exception,
-        r"Error merging override \w+\.(\w+)=null",
-        "{flag}: required by the other flags; give it",
-    ),
-    _Known(
-        AssertionError,
-        r"please specify steps or phase_ratio",
-        "--phase-ratio: give it, or --warmup-steps, --hold-steps and --decay-steps",
-    ),
-    _Known(
-        json.JSONDecodeError,
-        r"^",
-        "--eval-bleu-args {eval_bleu_args}: is no JSON object, such as '{{\"beam\": 4}}'",
-        given="eval_bleu",
-    ),
-    _Known(
-        RuntimeError,
-        r"selected index k out of range",
-        "--sampling-topk {sampling_topk}: more than the symbols of the dictionary",
-        given="sampling_topk",
-    ),
-    _Known(
-        NotImplementedError,
-        r"Constrained decoding with the (\w+) task is not supported",
-        "--constraints {constraints}: does not work with --task {found}; drop it",
-    ),
-    _Known(
-        TypeError,
-        r"forward\(\) missing \d+ required positional arguments?: 'src_lengths'",
-        "--lm-path {lm_path}: is no language model",
-        given="lm_path",
-    ),
-    _Known(
-        AttributeError,
-        r"has no attribute '(?:forward_encoder|initialize_output_tokens)'",
-        "--task {task}: the model does not decode iteratively; give the task that it was trained "
-        "on",
-    ),
-    _Known(
-        IndexError,
-        r"Target (\d+) is out of bounds",
-        "--num-classes {num_classes}: the data have a label number {found}, counted from 0; give "
-        "as many classes as label/dict.txt has labels",
-        given="num_classes",
-    ),
-    _Known(
-        AssertionError,
-        r"expected num_classes=\d+ regression target values on (line \d+, found: .*)",
-        "--num-classes {num_classes}: {data}/label has another number of values ({found})",
-    ),
-    _Known(
-        KeyError,
-        r"^'target'$",
-        "--regression-target: {data}/label has no file with a number for each example, such as "
-        "train.label; drop the flag, or write it",
-        given="regression_target",
-    ),
-    _Known(
-        KeyError,
-        r"^'steps'$",
-        "--print-step: is for models that decode iteratively; drop it",
-        given="print_step",
     ),
     _Known(
         FloatingPointError,
@@ -178,32 +66,9 @@ _KNOWN = (
     _Known(
         AssertionError,
         r"world size is \d+ but have (\d+) available devices",
-        "--distributed-world-size {distributed_world_size}: this machine has {found} GPUs, one for "
+        "--distributed-world-size {distributed_world_size}: this machine has {said} GPUs, one for "
         "each process",
     ),
-    _Known(
-        Exception,
-        r"Expected to have finished reduction in the prior iteration",
-        "--find-unused-parameters: give it where several processes train a model of which an "
-        "update can leave parts out, as LayerDrop does",
-    ),
-    _Known(
-        RuntimeError,
-        r"Connection (?:closed|reset) by peer|remote process exited",
-        "another process of this training has ended; what it printed says why",
-    ),
-    _Known(
-        RuntimeError,
-        r"waiting for clients. (\d+/\d+) clients joined",
-        "--distributed-world-size {distributed_world_size}: {found} processes came in time; start "
-        "all of them",
-    ),
-    _Known(
-        Exception,
-        r"process \d+ terminated with (signal \w+|exit code \d+)",
-        "a process of this training ended with {found}; what it printed says why",
-    ),
-    _Known(ValueError, r"^(--[a-z].*)$", "{found}"),  # one line already, of fairseq's
 )
 
 
@@ -215,7 +80,10 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
         flags: its flags by name, as far as they are known.
     """
     # fairseq's search for the first NaN fails itself, with another error
-    error = next((e for e in _chain(error) if isinstance(e, FloatingPointError)), error)
+    cause: Optional[BaseException] = error
+    while cause is not None and not isinstance(cause, FloatingPointError):
+        cause = cause.__context__
+    error = cause or error
     text = str(error)
     ours: List[str] = re.findall(r"^.*fairseq_posenc: error: (.*)$", text, re.MULTILINE)
     if ours:  # a message of another process
@@ -225,42 +93,12 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
         return _missing_split(split.group(1), flags)
     for known in _KNOWN:
         match = re.search(known.pattern, text)
-        if isinstance(error, known.kind) and match and (not known.given or flags.get(known.given)):
-            found = match.group(match.re.groups)
-            return known.line.format_map(_Flags(flags, found=found, flag=flag_of(found)))
-    if isinstance(error, KeyError) and error.args:
-        return _no_such_name(error.args[0], flags)
+        if isinstance(error, known.kind) and match:
+            return known.line.format_map(_Flags(flags, said=match[match.re.groups]))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        name = os.fspath(error.filename)
-        folder, file = os.path.split(str(name))
-        if file == "dict.txt" and flags.get("lm_path"):
-            return (
-                f"--lm-path {flags['lm_path']}: fairseq reads its dictionary from {folder}, which "
-                "has no dict.txt; copy it there: it has to be that of the target language"
-            )
-        advice = f"; {_FOLDER}" if _is_data(str(name), flags) else ""
-        return f"{name}: {error.strerror}{advice}"
+        name = str(os.fspath(error.filename))
+        return f"{name}: {error.strerror}" + (f"; {_FOLDER}" if _is_data(name, flags) else "")
     return None
-
-
-def _no_such_name(name: str, flags: Mapping[str, Any]) -> Optional[str]:
-    """The line for a flag whose unknown value fairseq reports as a bare KeyError, or None."""
-    if name == flags.get("best_checkpoint_metric"):
-        return (
-            f"--best-checkpoint-metric {name}: the validation has no such value; give one that its "
-            "line in the log shows after valid_, such as loss"
-        )
-    if name == flags.get("eval_bleu_detok"):
-        known = REGISTRIES["tokenizer"]["registry"]
-        return f"--eval-bleu-detok {name}: unknown{near(name, list(known))}"
-    return None
-
-
-def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
-    """The error, and those that were being handled when it was raised."""
-    while error is not None:
-        yield error
-        error = error.__context__
 
 
 class _Flags(Dict[str, Any]):

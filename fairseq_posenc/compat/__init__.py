@@ -10,16 +10,14 @@ import sys
 from typing import Any, Callable, Tuple
 
 from fairseq import checkpoint_utils, search, utils
-from fairseq.data import bucket_pad_length_dataset, data_utils, indexed_dataset  # noqa: F401
+from fairseq.data import bucket_pad_length_dataset, data_utils  # noqa: F401
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
 from fairseq.models import distributed_fairseq_model
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.trainer import Trainer
 
 from fairseq_posenc.compat import data, files, generation, libraries, processes, settings, tasks
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
@@ -37,10 +35,6 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (data_utils, "batch_by_size", data.keep_last_batch),
     (data_utils, "get_buckets", libraries.buckets_by_method),
     (EpochBatchIterator, "__init__", data.restart_workers),
-    (indexed_dataset, "make_dataset", data.refuse_empty_split),
-    (FairseqTask, "filter_indices_by_size", data.name_long_sentences),
-    (Trainer, "get_train_iterator", data.require_examples),
-    (Trainer, "get_valid_iterator", data.require_examples),
     (utils, "clip_grad_norm_", libraries.clip_where_gradients_are),
     (utils, "import_user_module", settings.user_dir_twice),
     (distributed_utils, "infer_init_method", processes.join_launched_processes),

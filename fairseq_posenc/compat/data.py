@@ -1,14 +1,9 @@
-"""Data sets and batches: no sentence lost, every epoch its own, one line for what is unusable."""
+"""Data sets and batches: no sentence lost, every epoch its own."""
 
-import os
-import re
 from typing import Any, Callable, Iterable, List
 
 import numpy as np
-from fairseq import utils
-from fairseq.data import indexed_dataset
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.trainer import Trainer
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -55,90 +50,5 @@ def restart_workers(init: Callable[..., None]) -> Callable[..., None]:
         init(iterator, *args, **kwargs)
         iterator.persistent_workers = False  # fairseq-fixed
         iterator.reuse_dataloader = False  # 0.12.2 has no other way
-
-    return wrapper
-
-
-def refuse_empty_split(make_dataset: Callable[..., Any]) -> Callable[..., Any]:
-    """Name the split of a data set without a sentence.
-
-    Measured: ``fairseq-preprocess`` silently accepts an empty file; reading the result ends with
-    "cannot mmap an empty file" and a second error from a destructor.
-    """
-
-    def wrapper(path: str, *args: object, **kwargs: object) -> Any:
-        data = indexed_dataset.data_file_path(path)
-        if os.path.isfile(data) and os.path.getsize(data) == 0:
-            raise UsageError(
-                f"{data}: the {os.path.basename(path).split('.')[0]} split has no sentence; give "
-                "fairseq-preprocess a text file with at least one line for it"
-            )
-        return make_dataset(path, *args, **kwargs)
-
-    return wrapper
-
-
-#: fairseq's message: the sample, its size, and the limit.
-_TOO_LONG = re.compile(
-    r"Size of sample #(\S+) is invalid \(=(.*)\) since max_positions=(.*), "
-    "skip this example with --skip-invalid-size-inputs-valid-test"
-)
-
-
-def name_long_sentences(filter_by_size: Callable[..., Any]) -> Callable[..., Any]:
-    """Name the flag if a sentence of a validation or test set is too long for the model.
-
-    Measured: fairseq ends with "Size of sample is invalid" after a traceback, and advises to skip
-    the sample, which changes what is measured.
-    """
-
-    def wrapper(*args: object, **kwargs: object) -> Any:
-        try:
-            return filter_by_size(*args, **kwargs)
-        except Exception as error:
-            found = _TOO_LONG.match(str(error))
-            if found is None:
-                raise
-            sample, size, limit = found.groups()
-            more = "a model with more positions (those of a table are set in training, such as by "
-            more += "--tokens-per-sample)"
-            if "(" in limit:  # of source and target
-                more = "more --max-source-positions and --max-target-positions (for a trained "
-                more += "model without a table of positions, in --model-overrides)"
-            raise UsageError(
-                f"sample {sample} of a validation or test set has {size} tokens, and task and "
-                f"model take {limit}; give shorter texts, {more}, or leave such samples out by "
-                "--skip-invalid-size-inputs-valid-test"
-            ) from error
-
-    return wrapper
-
-
-def require_examples(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
-    """Name the flags if no example of a split fits the model.
-
-    Measured: a training set of sentences that are all too long ends with an IndexError
-    (fairseq-fixed) or "The dataset is empty" (0.12.2), each after a traceback.
-    """
-
-    def wrapper(trainer: Trainer, *args: object, **kwargs: object) -> Any:
-        try:
-            return get_iterator(trainer, *args, **kwargs)
-        except Exception as error:
-            if not str(error).startswith("The dataset is empty"):
-                raise
-            limit = utils.resolve_max_positions(
-                trainer.task.max_positions(), trainer.model.max_positions()
-            )
-            split = args[0] if args and isinstance(args[0], str) else "training"
-            most = trainer.cfg.dataset.max_tokens
-            batch, also = "", ""
-            if most is not None:
-                batch, also = f" or than --max-tokens {most}", ", --max-tokens"
-            raise UsageError(
-                f"no example of the {split} split can be used: each is longer than the model's "
-                f"positions {limit}{batch}; raise --max-source-positions, --max-target-positions, "
-                f"--max-positions, --tokens-per-sample{also}, or split the sentences"
-            ) from error
 
     return wrapper

@@ -14,29 +14,31 @@ import argparse
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.base import AttentionFlags
-from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.attention.normalisers import GatedFlags
-from fairseq_posenc.attention.recording import GraphFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, stock_role
+from fairseq_posenc.configuration.features import (
+    FEATURES,
+    Feature,
+    features_of,
+    register_feature,
+)
+from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, STOCK_ROLES
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
-from fairseq_posenc.encodings.position_rules import DocumentFlags
-from fairseq_posenc.encodings.registry import modern_name
+from fairseq_posenc.flags.former import NAMES
 from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import help_text, role_in, setting
 from fairseq_posenc.layers.compiled import CompileFlags
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.layers.kinds import LAYERS
-from fairseq_posenc.layers.low_rank import LowRankFlags
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
-from fairseq_posenc.layers.trained_parts import TrainingFlags
 
 Field = Tuple[str, Any, Any]
 
@@ -68,7 +70,6 @@ class EncodingFlags:
         "rotary*3,none",
         role="model",
         names=ENCODINGS,
-        former_values=modern_name,
     )
 
 
@@ -85,13 +86,11 @@ class SideFlags:
         None,
         "position encoding of the encoder (default: --position-encoding)",
         role="model",
-        former_values=modern_name,
     )
     decoder_position_encoding: Optional[str] = setting(
         None,
         "position encoding of the decoder (default: --position-encoding)",
         role="model",
-        former_values=modern_name,
     )
     encoder_kv_heads: Optional[int] = setting(
         None,
@@ -109,6 +108,9 @@ class SideFlags:
     )
 
 
+register_feature(SideFlags, models=["posenc_transformer"])
+
+
 def optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
     """A field that starts as None, with its default and help text in *metadata*."""
     metadata = dict(metadata, help=help_text(metadata))
@@ -121,15 +123,9 @@ def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
     fields: List[Field] = []
     for flag in flags:
         fields.append((flag.name, flag.type, optional(flag.name, str, flag.metadata)[2]))
-        if flag.metadata.get("formerly"):
-            hidden = {"help": argparse.SUPPRESS, "role": "former"}
-            fields.append(
-                (
-                    flag.metadata["formerly"],
-                    flag.type,
-                    dataclasses.field(default=None, metadata=hidden),
-                )
-            )
+        for former in [name for name, present in NAMES.items() if present == flag.name]:
+            hidden: Any = {"help": argparse.SUPPRESS, "role": "former"}
+            fields.append((former, flag.type, dataclasses.field(default=None, metadata=hidden)))
     return fields
 
 
@@ -141,7 +137,7 @@ def stock_field(name: str, kind: Any, help: Optional[str], default: object) -> F
 def _stock_metadata(name: str, help: Optional[str] = None) -> Dict[str, Any]:
     return {
         "help": help or name.replace("_", " "),
-        "role": stock_role(name),
+        "role": STOCK_ROLES.get(name, "model"),
         "needs": REPLACED.get(name),
         **STOCK_RANGES.get(name, {}),
     }
@@ -167,22 +163,27 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
     return fields
 
 
-def layer_flags() -> List["dataclasses.Field[Any]"]:
-    """The flags of positions, attention and layers that every family has."""
+def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
+    """The flags of positions, attention and layers that every family has, and of its features.
+
+    Args:
+        models: the ``--arch`` of the family, and of another whose features it has, too.
+    """
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
-    flags = [
-        flag
-        for each in (*fixed, ParameterFlags, CompileFlags, LowRankFlags, TrainingFlags)
-        for flag in dataclasses.fields(each)
+    flags = list(_flags_of_features(features_of(models)))
+    flags += [
+        flag for each in (*fixed, ParameterFlags, CompileFlags) for flag in dataclasses.fields(each)
     ]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()
 
 
-def layer_fields() -> List[Field]:
-    """The result of :func:`layer_flags` as fields of a family's dataclass."""
-    return declared_fields(layer_flags())
+def _flags_of_features(features: Iterable[Feature]) -> Iterator["dataclasses.Field[Any]"]:
+    for feature in features:
+        yield from fields_of(feature.flags)
+        for registry in feature.registries:
+            yield from registry.flags()
 
 
 def make_dataclass(name: str, fields: List[Field]) -> type:
@@ -230,10 +231,7 @@ def computing_fields(family: type, options: Options) -> List["dataclasses.Field[
 
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     """The flags that the plug-in adds to fairseq's in some family, by name."""
-    some = [
-        dataclasses.fields(each) for each in (SideFlags, MemoryFlags, DocumentFlags, GraphFlags)
-    ]
-    return {flag.name: flag for flag in (*layer_flags(), *sum(some, ()))}
+    return {flag.name: flag for flag in (*layer_flags(), *_flags_of_features(FEATURES))}
 
 
 def metadata_of(name: str, own: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:

@@ -4,20 +4,20 @@ import contextlib
 import dataclasses
 import logging
 from argparse import Namespace
-from typing import Any, Callable, ContextManager, Iterator, List, Mapping
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional
 
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fairseq_posenc.attention import check_attention
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.configuration.effect import declared_by, unused_settings
-from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.configuration.stacks import side_encoding, translation_stacks
-from fairseq_posenc.encodings import Stack, all_encodings, check_encodings, parse_pattern
+from fairseq_posenc.configuration.effect import Declared, declared_by, unused_settings
+from fairseq_posenc.configuration.features import Completed, features_of
+from fairseq_posenc.encodings import Encoding, Pattern, Stack, check_encodings, parse
 from fairseq_posenc.encodings.registry import FLAG
+from fairseq_posenc.flags.former import modernised
 from fairseq_posenc.flags.options import SIDES, Options, option
-from fairseq_posenc.flags.settings import check_settings, modernised
+from fairseq_posenc.flags.settings import check_settings
 from fairseq_posenc.layers.compiled import check_compiled
 
 logger = logging.getLogger(__name__)
@@ -26,18 +26,6 @@ logger = logging.getLogger(__name__)
 def open_config(cfg: Options) -> ContextManager[Any]:
     """A context in which *cfg*, a namespace or a DictConfig, accepts new entries."""
     return open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def completed_within(cfg: Options) -> Iterator[None]:
-    """A context in which *cfg* accepts new entries, and after which a DictConfig accepts none.
-
-    Otherwise omegaconf 2.0 raises for a missing entry where ``getattr`` has a default.
-    """
-    with open_config(cfg):
-        yield
-    if isinstance(cfg, DictConfig):
-        OmegaConf.set_struct(cfg, True)
 
 
 def fill_missing(cfg: Options, preset: Mapping[str, Any]) -> None:
@@ -72,20 +60,29 @@ def left_open(cfg: Options) -> Iterator[None]:
     """A context after which sizes that follow another flag are open again, unless they were given.
 
     fairseq's ``options.get_args`` changes settings of a complete command line; what follows them is
-    therefore completed when the model is built.
+    therefore set by :func:`close` when the model is built.
     """
-    names = [name for name in _OWN_DEFAULTS_FROM if option(cfg, name) is None]
+    names = [name for name in _OWN_DEFAULTS_FROM if getattr(cfg, name, None) is None]
     yield
     for name in names:
         if hasattr(cfg, name):
             setattr(cfg, name, None)
 
 
+def close(cfg: Options, family: type) -> None:
+    """Set the sizes of *family* that follow another flag, in place, unless they were given."""
+    for field in dataclasses.fields(family):
+        source = _OWN_DEFAULTS_FROM.get(field.name)
+        if source is not None and getattr(cfg, field.name) is None:
+            setattr(cfg, field.name, getattr(cfg, source))
+
+
 def configure(
     cfg: Options,
-    family: type,
+    family: Any,
     preset: Mapping[str, Any],
-    stacks: Callable[[Any], List[Stack]] = translation_stacks,
+    settings: Any,
+    longest: Optional[int] = None,
 ) -> None:
     """Complete and check a flat configuration, in place; the operation is idempotent.
 
@@ -94,36 +91,57 @@ def configure(
 
     Args:
         cfg: flat configuration, a namespace or a DictConfig.
+        family: the :class:`~fairseq_posenc.models.Family` of the model.
         preset: the settings of the architecture.
-        stacks: returns the stacks of a complete configuration.
+        settings: those of the task, or the parsed command line.
+        longest: tokens of the longest text in training, by default all that the stacks take.
 
     Raises:
         UsageError: flags contradict each other or are not supported.
     """
-    fields, fresh = defaults_of(family), not is_complete(cfg)
+    flags, fresh, features = family.dataclass, not is_complete(cfg), features_of(family.models)
+    declared = declared_by(flags)
     with open_config(cfg):
-        modernise(cfg, family)
-        _resolve_encoding(cfg, fields, preset)
-        names = [name for name in fields if name not in _DEFAULTS_FROM]
-        for name in names + [name for name in _DEFAULTS_FROM if name in fields]:
-            if option(cfg, name) is None:
-                source = _DEFAULTS_FROM.get(name)
-                default = option(cfg, source) if source in fields else fields[name]
-                setattr(cfg, name, preset.get(name, default))
-        if option(cfg, "offload_activations"):  # fairseq says so for its translation models alone
-            cfg.checkpoint_activations = True
+        for feature in features:
+            if feature.complete:
+                feature.complete(cfg)
+        for name, value in preset.items():
+            if getattr(cfg, name, None) is None:
+                setattr(cfg, name, value)
+        patterns = _resolve_encoding(cfg, declared)
+        _fill_defaults(cfg, declared)
         if fresh:  # a checkpoint loads with the values that it was trained with
-            check_settings(cfg, dataclasses.fields(family))
+            check_settings(cfg, dataclasses.fields(flags))
             check_compiled(cfg)
         _refuse_unsupported(cfg)
-        described = stacks(cfg)
+        described: List[Stack] = family.stacks(cfg)
         if cfg.rotary_original_length is None:  # kept if evaluation changes the lengths
-            cfg.rotary_original_length = max(stack.max_positions for stack in described)
-        check_attention(cfg, _encodings_of(cfg, fields), described)
+            length = longest or max([stack.max_positions for stack in described])
+            lengths = [f.trained_length(cfg, length) for f in features if f.trained_length]
+            cfg.rotary_original_length = max([length, *lengths])
+        check_attention(cfg, _distinct(patterns), described)
     for stack in described:
-        check_encodings(cfg, stack, side_encoding(cfg, stack.side))
-    for name in unused_settings(cfg, declared_by(family)):
-        setattr(cfg, name, fields[name])
+        check_encodings(cfg, stack, patterns[stack.side])
+    completed = Completed(cfg, family.model, described, settings, fresh, patterns)
+    for feature in features:
+        if feature.check:
+            feature.check(completed)
+    for name in unused_settings(cfg, declared):
+        setattr(cfg, name, declared[name].get("default"))
+
+
+def _fill_defaults(cfg: Options, declared: Declared) -> None:
+    """Set what is neither given nor in the preset; sizes that follow another flag come last."""
+    for name, metadata in declared.items():
+        former = metadata.get("role") == "former"
+        if name not in _DEFAULTS_FROM and not former and getattr(cfg, name, None) is None:
+            setattr(cfg, name, metadata.get("default"))
+    for name, source in _DEFAULTS_FROM.items():
+        if name in declared and getattr(cfg, name, None) is None:
+            default = declared[name].get("default")
+            setattr(cfg, name, getattr(cfg, source) if source in declared else default)
+    if option(cfg, "offload_activations"):  # fairseq says so for its translation models alone
+        cfg.checkpoint_activations = True
 
 
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:
@@ -136,51 +154,47 @@ def modernise(cfg: Options, family: type, notice: bool = False) -> None:
         cfg: flat configuration that accepts new entries.
         notice: log a line for each; for command lines.
     """
-    # includes the hidden fields for former names
-    names = [field.name for field in dataclasses.fields(family)]
-    settings = {name: option(cfg, name) for name in names}
-    for name, value in modernised(settings, dataclasses.fields(family)).items():
+    settings = {field.name: getattr(cfg, field.name, None) for field in dataclasses.fields(family)}
+    for name, value in modernised(settings).items():
         setattr(cfg, name, value)
         if notice and value is not None:
             logger.warning("%s %s: renamed; the former spelling still works", flag_of(name), value)
     for field in dataclasses.fields(family):
-        value, stored = option(cfg, field.name), field.metadata.get("stored")
+        stored, value = field.metadata.get("stored"), getattr(cfg, field.name, None)
         if stored is not None and value is not None:
             setattr(cfg, field.name, stored(value))
 
 
-def _sides(fields: Mapping[str, Any]) -> List[str]:
-    """The sides that have a separate ``--…-position-encoding``: both, or none."""
-    return [side for side in SIDES if f"{side}_position_encoding" in fields]
+def _distinct(patterns: Mapping[str, Pattern]) -> List[Encoding]:
+    """All encodings of a model, by name."""
+    distinct = {e.name: e for pattern in patterns.values() for e in pattern.encodings}
+    return list(distinct.values())
 
 
-def _encodings_of(cfg: Options, fields: Mapping[str, Any]) -> List[Any]:
-    """All encodings of a resolved configuration."""
-    values = [side_encoding(cfg, side) for side in _sides(fields)] or [cfg.position_encoding]
-    return all_encodings(",".join(values))
+def _resolve_encoding(cfg: Options, declared: Declared) -> Dict[str, Pattern]:
+    """Reconcile --position-encoding with fairseq's own flags for position tables.
 
-
-def _resolve_encoding(cfg: Options, fields: Mapping[str, Any], preset: Mapping[str, Any]) -> None:
-    """Reconcile --position-encoding with fairseq's own flags for position tables."""
-    with_flag = [side for side in SIDES if f"{side}_learned_pos" in fields]
+    Returns:
+        the patterns of the layers, by side.
+    """
+    with_flag = [side for side in SIDES if f"{side}_learned_pos" in declared]
     learned = [side for side in with_flag if option(cfg, f"{side}_learned_pos")]
     no_table = bool(option(cfg, "no_token_positional_embeddings"))
-    value = option(cfg, "position_encoding") or preset.get("position_encoding")
+    value = option(cfg, "position_encoding") or None
     if value is None:
         value = "none" if no_table else "learned" if learned == with_flag else "sinusoidal"
     cfg.position_encoding = value
-    parse_pattern(value)
-    any_table = False
+    parsed, patterns = {value: parse(value)}, {}
     for side in with_flag or ["encoder"]:
         name = f"{side}_position_encoding"
         own = option(cfg, name) or value
-        if name in fields:
-            parse_pattern(own, flag_of(name))
-        if side in learned and own == "sinusoidal" and learned != with_flag and name in fields:
+        if side in learned and own == "sinusoidal" and learned != with_flag and name in declared:
             own = "learned"  # fairseq lets one of the two tables be learned
             setattr(cfg, name, own)
-        tables = {encoding.input for encoding in all_encodings(own)} - {None}
-        any_table = any_table or bool(tables)
+        if own not in parsed:
+            parsed[own] = parse(own, flag_of(name))
+        patterns[side] = parsed[own]
+        tables = {encoding.input for encoding in parsed[own].encodings} - {None}
         if side in learned and "learned" not in tables:
             instead = "learned" if tables else f"learned+{own}"
             raise UsageError(
@@ -192,9 +206,10 @@ def _resolve_encoding(cfg: Options, fields: Mapping[str, Any], preset: Mapping[s
                 f"--no-token-positional-embeddings contradicts {FLAG} {own}, which adds such "
                 "embeddings; drop one of the two"
             )
-        if tables == {"learned"} or not with_flag:  # no such flag in RoBERTa, set it for fairseq
-            setattr(cfg, f"{side}_learned_pos", tables == {"learned"})
-    cfg.no_token_positional_embeddings = not any_table
+        if tables == {"learned"}:
+            setattr(cfg, f"{side}_learned_pos", True)
+    cfg.no_token_positional_embeddings = not any(e.input for e in _distinct(patterns))
+    return patterns
 
 
 def _refuse_unsupported(cfg: Options) -> None:

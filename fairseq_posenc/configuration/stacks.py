@@ -3,6 +3,7 @@
 from typing import List
 
 from fairseq_posenc.attention import kernel_of
+from fairseq_posenc.configuration.features import FEATURES
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import SIDES, Options, option
 
@@ -19,22 +20,24 @@ def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cl
         cfg: model configuration, flat or nested with the flat one's attributes, complete.
         side: encoder or decoder.
         causal: whether later keys are hidden.
-        max_positions: longest sequence, in tokens.
+        max_positions: longest sequence, in tokens; features may add to it.
         has_cls: whether the input starts with [CLS].
     """
     kernel = kernel_of(cfg)
     heads, size = kernel.heads(cfg, side)
     flags, relative = kernel.size_flags(cfg, side), kernel.relative_after_rotation(cfg)
     channels = option(cfg, f"{side}_embed_dim")
-    return Stack(side, heads, size, causal, max_positions, has_cls, relative, flags, channels)
+    stack = Stack(side, heads, size, causal, max_positions, has_cls, relative, flags, channels)
+    for feature in FEATURES:
+        stack = feature.stack(cfg, stack) if feature.stack else stack
+    return stack
 
 
 def stack_of(cfg: Options, side: str) -> Stack:
     """The encoder or decoder of a translation or language model."""
     if side == "encoder":
         return make_stack(cfg, side, False, cfg.max_source_positions, has_cls=False)
-    length = cfg.max_target_positions + int(option(cfg, "memory_length") or 0)
-    return make_stack(cfg, side, True, length, has_cls=False)
+    return make_stack(cfg, side, True, cfg.max_target_positions, has_cls=False)
 
 
 def masked_lm_stack(cfg: Options) -> Stack:
@@ -45,13 +48,3 @@ def masked_lm_stack(cfg: Options) -> Stack:
 def translation_stacks(cfg: Options) -> List[Stack]:
     """The stacks of an encoder-decoder."""
     return [stack_of(cfg, side) for side in SIDES]
-
-
-def language_model_stacks(cfg: Options) -> List[Stack]:
-    """The one stack of a language model."""
-    return [stack_of(cfg, "decoder")]
-
-
-def masked_lm_stacks(cfg: Options) -> List[Stack]:
-    """The one stack of a masked language model."""
-    return [masked_lm_stack(cfg)]

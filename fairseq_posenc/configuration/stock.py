@@ -30,16 +30,6 @@ TRAINING = (
 )
 STOCK_ROLES: Dict[str, str] = {**dict.fromkeys(FREE, "free"), **dict.fromkeys(TRAINING, "training")}
 
-
-def stock_role(name: str) -> str:
-    """The role of a flag of fairseq's.
-
-    >>> stock_role("dropout"), stock_role("encoder_layers")
-    ('training', 'model')
-    """
-    return STOCK_ROLES.get(name, "model")
-
-
 _TRANSFORMER: Needs = {"layer": ("transformer",)}
 
 #: fairseq's flags of the sub-layers that units replace, with their ``needs``.

@@ -57,14 +57,14 @@ class InputTable(Hook):
 
 
 class Rotation(NamedTuple):
-    """The rotation of queries and keys in one layer (RoFormer Eq. 4), for other programs.
+    """The rotation of queries and keys in one layer (RoFormer Eq. 4), for exports.
 
     Args:
         frequencies: angle of each pair of the first d channels of a head, in radians for each
             position, (d/2,), float64.
-        base: that of the frequencies before they are scaled, base^(-2(i-1)/d).
+        base: base of the unscaled frequencies, base^(-2(i-1)/d).
         pairing: ``interleaved``, (1, 2), (3, 4), …; or ``half``, (i, i + d/2).
-        temperature: factor on these channels of queries and of keys.
+        temperature: factor on the rotated channels of queries and of keys.
     """
 
     frequencies: Tensor
@@ -84,47 +84,49 @@ class QKVTransform(Hook, nn.Module):
     takes_positions = True
     #: True for a linear map of single vectors, which linear attention can apply to features
     applies_to_features = False
-    #: True if the keys of each head are changed differently, so that heads cannot share keys
+    #: True if the transform differs by head, so that heads cannot share keys
     differs_by_head = False
-    #: the most positions that the transform takes without a warning
+    #: the number of positions beyond which :meth:`exceeded` is called
     reach: float = math.inf
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
-        """A flag that rules out transforming features, with the reason, or None."""
+        """The flag under which features cannot be transformed, with the reason, or None."""
         return None
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
         """The enabled flag that also transforms the values, or None.
 
-        A composition with transformed values is no longer invariant to shifting all positions.
+        With transformed values, outputs depend on a shift of all positions.
         """
         return None
 
     def exceeded(self, length: int) -> None:
-        """Called before a forward pass with positions beyond :attr:`reach`; may warn.
+        """Warn, if need be, before a forward pass with positions beyond :attr:`reach`.
 
         Args:
-            length: a number above all positions, S where they are counted.
+            length: a number above all positions.
         """
 
     def variant(self, layer: int) -> Any:
-        """Which of several tables *layer* needs, a constant; None if all layers have one table."""
+        """A key that layers with the same table share; None if all layers do."""
         return None
 
     def rotation(self, layer: int) -> Optional[Rotation]:
-        """The rotation in *layer*, or None for a transform of another kind."""
+        """The rotation in *layer*, or None if the transform is no rotation."""
         return None
 
     def without_content(self, positions: Tensor) -> Optional[Tensor]:
-        """q·k of queries and keys that were zero, (1|B, H, T, T) for (1|B, T); None if zero."""
+        """q·k of transformed zero vectors at *positions* (1|B, T), (1|B, H, T, T); None if zero."""
         return None
 
-    def table(self, positions: Tensor) -> Tensor:
-        """Precompute, once per forward pass, what :meth:`forward` needs for positions (1|B, T).
+    def table(self, positions: Tensor, layer: int = 0) -> Tensor:
+        """Precompute, once a forward pass, what :meth:`forward` needs in a layer.
 
-        A class with :meth:`variant` takes the variant as a second argument.
+        Args:
+            positions: (1|B, T).
+            layer: the index of the layer; layers of one :meth:`variant` share the table.
         """
         raise NotImplementedError
 
@@ -135,7 +137,7 @@ class QKVTransform(Hook, nn.Module):
         raise NotImplementedError
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
-        """Transformed vectors (B, T, H, M), for linear attention: queries and keys alike."""
+        """Transformed features of queries or keys, (B, T, H, M), for linear attention."""
         return self(x, x, x, table)[0]
 
 
@@ -158,7 +160,7 @@ class SharedBias(Hook, nn.Module):
         return False
 
     def cls_logits(self) -> Optional[Tensor]:
-        """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them itself, else None."""
+        """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them, else None."""
         return None
 
 
@@ -168,7 +170,7 @@ class DistanceBias(SharedBias):
     Arguments are those of :class:`.Hook`.
     """
 
-    #: the distance in tokens from which on all of a side share a logit, if there is one
+    #: the distance, if any, from which on all distances of one sign share a logit
     constant_from: Optional[int] = None
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -180,19 +182,19 @@ class DistanceBias(SharedBias):
         raise NotImplementedError
 
     def logits_by_distance(self, distances: Tensor) -> Tensor:
-        """What :meth:`by_distance` returns, with its shape checked in the first forward pass."""
-        found = self.by_distance(distances)
+        """Call :meth:`by_distance`, and check the shape of its first result."""
+        logits = self.by_distance(distances)
         if not self.checked:
             shape = (self.num_heads, distances.size(0))
-            self.check_shape("by_distance", found, "(H, N)", *shape)
-        return found
+            self.check_shape("by_distance", logits, "(H, N)", *shape)
+        return logits
 
     def forward(self, places: Places) -> Tensor:
         """Logits (1|B, H, T, S).
 
-        Where distances are those of indices, all sequences share them, whatever their padding, and
-        they are computed for the S + T - 1 distances of a sequence.  Elsewhere they are computed
-        for each pair, or for each distance below the bound if those are fewer.
+        If distances are differences of indices, all sequences share them, whatever their padding,
+        and logits are computed for the S + T - 1 distances of a sequence.  Else they are computed
+        for each pair, or for each distance below the bound if there are fewer.
         """
         distances = places.distances
         if distances is None:
@@ -200,13 +202,13 @@ class DistanceBias(SharedBias):
             distances = torch.arange(1 - keys, queries, device=places.keys.device)
             return toeplitz(self.logits_by_distance(distances), keys).unsqueeze(0)
         if distances.numel() < 2 * places.bound:
-            found = self.logits_by_distance(distances.flatten()).contiguous()
+            logits = self.logits_by_distance(distances.flatten()).contiguous()
         else:
             last = places.bound - 1
             every = torch.arange(-last, places.bound, device=distances.device)
             rows = (distances + last).clamp(0, 2 * last)
-            found = self.logits_by_distance(every).index_select(1, rows.flatten())
-        return found.view(-1, *distances.shape).transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
+            logits = self.logits_by_distance(every).index_select(1, rows.flatten())
+        return logits.view(-1, *distances.shape).transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
 
     @property
     def distance_alone(self) -> bool:
@@ -225,12 +227,11 @@ class Encoding:
         acts: the class of the hook through which it acts.
         flags: dataclass of its flags, if any.
         distances: class of the vectors that its content-dependent terms project, if any.
-        logit_scale: factor on 1/sqrt(D), where added terms would raise the variance of logits.
+        logit_scale: factor on 1/sqrt(D), if added terms would raise the variance of logits.
         relative: True if invariant to shifting all positions by the same amount, unless its flags
             say otherwise.
         bounded: True if it has a table of positions, which limits the length.
         causal_only: why it needs a causal stack, or None if it does not.
-        formerly: a former name, in command lines and checkpoints.
     """
 
     name: str
@@ -243,16 +244,15 @@ class Encoding:
     relative: bool = True
     bounded: bool = False
     causal_only: Optional[str] = None
-    formerly: Optional[str] = None
 
     @property
     def classes(self) -> List[Type[Hook]]:
-        """All its classes: the hook and, if the encoding has some, the distance vectors."""
+        """The hook and, if there are any, the distance vectors."""
         return [self.acts, *([self.distances] if self.distances else [])]
 
     @property
     def takes_positions(self) -> bool:
-        """True if it goes by the positions that it is given."""
+        """True if it accepts positions other than 0, 1, 2, …."""
         return self.acts.takes_positions
 
     def is_relative(self, options: Options) -> bool:

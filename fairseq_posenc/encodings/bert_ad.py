@@ -27,7 +27,6 @@ from fairseq_posenc.flags.options import Options
     logit_scale=0.5,
     relative=False,
     bounded=True,
-    formerly="separate",
 )
 class UntiedProjections(QKVTransform):
     """q_i + LayerNorm(p_i) U^Q and k_j + LayerNorm(p_j) U^K.
@@ -52,7 +51,7 @@ class UntiedProjections(QKVTransform):
         for projection in (self.q_proj, self.k_proj):
             nn.init.zeros_(projection.bias)
 
-    def table(self, positions: Tensor) -> Tensor:
+    def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """p U^Q and p U^K for *positions* (1|B, T), as (2, 1|B, T, H, D)."""
         p = self.norm(self.positions(positions))  # (1|B, T, C)
         both = torch.stack((self.q_proj(p), self.k_proj(p)))

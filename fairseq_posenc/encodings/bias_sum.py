@@ -1,4 +1,4 @@
-"""The sum of a composition's content-free logits, in which [CLS] may be untied."""
+"""The sum of the content-free logits of a composition, with [CLS] untied on request."""
 
 from typing import Dict, Iterable, Optional, cast
 
@@ -29,8 +29,8 @@ class SharedBiasSum(nn.ModuleDict):
     def __init__(self, terms: Dict[str, SharedBias], options: Options, stack: Stack) -> None:
         super().__init__(terms)
         self.untie_cls = bool(options.untie_cls)
-        own = [term.cls_logits() is not None for term in terms.values()]
-        enough = any(own) if options.cls_reset == "sum" else all(own)
+        computed = [term.cls_logits() is not None for term in terms.values()]
+        enough = any(computed) if options.cls_reset == "sum" else all(computed)
         free = nn.Parameter(torch.zeros(2, stack.num_heads)) if not enough else None
         self.theta: Optional[nn.Parameter]
         self.register_parameter("theta", free if self.untie_cls else None)
@@ -40,7 +40,7 @@ class SharedBiasSum(nn.ModuleDict):
 
         Args:
             places: positions of queries and keys.
-            cls_first: whether no row has padding before its first token, [CLS].
+            cls_first: whether every row begins with [CLS], not with padding.
         """
         if not self.untie_cls:
             return self._sum(places)
@@ -55,19 +55,19 @@ class SharedBiasSum(nn.ModuleDict):
         return not self.untie_cls and all(term.distance_alone for term in terms)
 
     def by_distance(self, distances: Tensor) -> Tensor:
-        """Logits (H, N), float32, of *distances* (N), if they are a function of these alone."""
+        """Logits (H, N), float32, of *distances* (N); see :attr:`distance_alone`."""
         terms = cast(Iterable[DistanceBias], self.values())
         logits = [term.logits_by_distance(distances).float() for term in terms]
         return torch.stack(logits).sum(dim=0)
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """Logits (1, 1|H, T, T) for positions (1, T), by the names of each term and of the sum."""
+        """Logits (1, 1|H, T, T) at *positions* (1, T) of each term and of the sum, by name."""
         places = Places(positions, positions, positions.size(1), by_index=True)
-        found = {name: term(places) for name, term in self.items()}
-        if len(found) > 1 or self.untie_cls:
+        logits = {name: term(places) for name, term in self.items()}
+        if len(logits) > 1 or self.untie_cls:
             untied = ", [CLS] untied" if self.untie_cls else ""
-            found[" + ".join(found) + untied] = self(places)
-        return found
+            logits[" + ".join(logits) + untied] = self(places)
+        return logits
 
     def _reset(self, total: Tensor, places: Places) -> Tensor:
         """Logits (1|B, H, T, S) with those from and to position 0 replaced."""
@@ -82,7 +82,7 @@ class SharedBiasSum(nn.ModuleDict):
     def _beside_cls(self, places: Places) -> Tensor:
         """Logits (1, H, T, S) of tokens other than [CLS], with a row and a column for it.
 
-        Unlike a choice by position this needs no mask, and gradients are slices.
+        This needs no mask, unlike a choice by position.
         """
         queries, keys = places.queries, places.keys
         with_cls = int(queries.size(1) == keys.size(1))
@@ -95,6 +95,6 @@ class SharedBiasSum(nn.ModuleDict):
 
     def _theta(self) -> Tensor:
         """θ1 and θ2 of every head, (2, H)."""
-        own = [term.cls_logits() for term in cast(Iterable[SharedBias], self.values())]
-        values = [value for value in (*own, self.theta) if value is not None]
+        of_terms = [term.cls_logits() for term in cast(Iterable[SharedBias], self.values())]
+        values = [value for value in (*of_terms, self.theta) if value is not None]
         return torch.stack(values).sum(dim=0)

@@ -1,6 +1,6 @@
 """Compositions of encodings, ``--position-encoding a+b``."""
 
-from typing import Any, Dict, Hashable, Iterable, Iterator, List, Optional
+from typing import Any, Dict, Hashable, Iterator, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -10,21 +10,17 @@ from fairseq_posenc.encodings.base import Encoding, Places, QKVTransform, Rotati
 from fairseq_posenc.encodings.bias_sum import SharedBiasSum
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
-from fairseq_posenc.encodings.position_ids import check_position_ids, class_of_rule
-from fairseq_posenc.encodings.random_positions import check_random_positions, sampler_of
-from fairseq_posenc.encodings.registry import all_encodings, parse_encodings, parse_pattern
+from fairseq_posenc.encodings.registry import Pattern, parse
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.registry import fields_of
-from fairseq_posenc.flags.settings import check_settings
 
 
 class PositionEncoding:
     """A composition of encodings, with at most one input table and one transform.
 
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
-    the result of :meth:`build_content_bias`.  Programs that compute the encoding elsewhere, or draw
-    it, read :attr:`name`, :meth:`rotation`, :meth:`by_distance`, :meth:`tables`,
-    :meth:`without_content` and :meth:`parameters`.
+    the result of :meth:`build_content_bias`.  Exports and plots read
+    :attr:`name`, :meth:`rotation`, :meth:`by_distance`, :meth:`tables`, :meth:`without_content` and
+    :meth:`parameters`.
 
     Args:
         encodings: the encodings, in the order of ``--position-encoding``.
@@ -32,14 +28,11 @@ class PositionEncoding:
         stack: the encoder or decoder.
         index: index among the compositions of the stack; 0 if there is only one.
 
-    Raises:
-        UsageError: as for :func:`check_composition`.
     """
 
     def __init__(
         self, encodings: List[Encoding], options: Options, stack: Stack, index: int = 0
     ) -> None:
-        check_composition(encodings, options, stack)
         self.name = _name(encodings)
         self.options = options
         self.stack = stack
@@ -53,7 +46,7 @@ class PositionEncoding:
         self.shared_bias = SharedBiasSum(shared, options, stack) if shared else None
         vectors = {e.name: e.distances(options, stack) for e in encodings if e.distances}
         self.vectors = nn.ModuleDict(vectors) if vectors else None
-        #: the content-dependent terms of layers, by number
+        #: the content-dependent terms of each layer, by index
         self.layer_terms: Dict[int, ContentBiasSum] = {}
         self.relative = is_relative(encodings, options, stack)
         self.bounded = any(e.bounded for e in encodings)
@@ -63,7 +56,7 @@ class PositionEncoding:
 
     @property
     def modules(self) -> Dict[str, Optional[nn.Module]]:
-        """The modules that the stack owns, by their names there and in checkpoints."""
+        """The modules that the stack owns, by name in the stack and in checkpoints."""
         suffix = f"_{self.index}" if self.index else ""
         return {
             f"position_bias{suffix}": self.shared_bias,
@@ -82,7 +75,7 @@ class PositionEncoding:
             yield from () if module is None else module.parameters()
 
     def rotation(self, layer: int) -> Optional[Rotation]:
-        """The rotation of queries and keys in a layer, by its number, or None without one."""
+        """The rotation of queries and keys in *layer*, or None."""
         return None if self.transform is None else self.transform.rotation(layer)
 
     def by_distance(self, distances: Tensor) -> Optional[Tensor]:
@@ -95,24 +88,26 @@ class PositionEncoding:
         return self.shared_bias.by_distance(distances)
 
     def constant_from(self, longest: int) -> int:
-        """The distance from which on all of a side share a logit, or *longest* if there is none."""
+        """The distance from which on logits are constant, or *longest* if there is none."""
         terms: Any = self.shared_bias or {}
         return max((term.constant_from or longest for term in terms.values()), default=0)
 
     def tables(self, layer: int) -> Dict[str, Tensor]:
-        """The vectors by distance of the layer of a number; see :meth:`.ContentBias.tables`."""
+        """The distance vectors of *layer*; see :meth:`.ContentBias.tables`."""
         terms: Any = self.layer_terms.get(layer, {})
         return {name: table for term in terms.values() for name, table in term.tables().items()}
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """Logits of positions alone that all layers have, (1, 1|H, T, T) for positions (1, T).
+        """Content-free logits shared by all layers, (1, 1|H, T, T) at *positions* (1, T).
 
         Returns:
-            by the name of the encoding, or of the sum of several.
+            logits by the name of their encoding, or of the sum of several.
         """
-        found = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
+        logits = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
         products = None if self.transform is None else self.transform.without_content(positions)
-        return found if products is None else {**found, self.transformed_by: self.scale * products}
+        if products is not None:
+            logits = {**logits, self.transformed_by: self.scale * products}
+        return logits
 
     def too_long(self, length: int) -> UsageError:
         """The error for sequences of *length* tokens, longer than the table of positions."""
@@ -123,15 +118,8 @@ class PositionEncoding:
         )
 
     def variant(self, layer: int) -> Hashable:
-        """Which table of the transform a layer needs, by its number; layers of one share it."""
+        """A key that layers with the same table of the transform share."""
         return None if self.transform is None else self.transform.variant(layer)
-
-    def table(self, positions: Tensor, layer: int) -> Optional[Tensor]:
-        """The transform's table for *positions* (1|B, T) in a layer, by its number, or None."""
-        if self.transform is None:
-            return None
-        variant = self.transform.variant(layer)
-        return self.transform.table(positions, *(() if variant is None else (variant,)))
 
     def distance_vectors(self, places: Places, like: Tensor) -> Optional[Tensor]:
         """Vectors of all distances between *places*, cast to the dtype of *like* at the end.
@@ -175,12 +163,10 @@ def check_composition(encodings: List[Encoding], options: Options, stack: Stack)
         stack: the encoder or decoder.
 
     Raises:
-        UsageError: two of *encodings* use the same exclusive hook, one of them does not support
-            *stack*, or a flag is out of range.
+        UsageError: two of *encodings* use the same exclusive hook, or one of them does not support
+            *stack*.
     """
     name = _name(encodings)
-    for encoding in encodings:
-        check_settings(options, fields_of(encoding.flags) if encoding.flags else ())
     for hook in ("input", "transform"):
         users = [e.name for e in encodings if getattr(e, hook) is not None]
         if len(users) > 1:
@@ -195,19 +181,17 @@ def check_composition(encodings: List[Encoding], options: Options, stack: Stack)
                 f"{encoding.causal_only}, and this {stack.side} sees later keys; give it another "
                 f"one (in translation by --{stack.side}-position-encoding)"
             )
-    check_random_positions(options, name, encodings, stack)
-    check_position_ids(options, name, encodings, stack)
     for encoding in encodings:
         for hook_class in encoding.classes:
             hook_class.check(options, stack)
 
 
-def _check_cls(encodings: Iterable[Encoding], name: str, stack: Stack) -> None:
+def _check_cls(pattern: Pattern, stack: Stack) -> None:
     """Refuse ``--untie-cls`` in a stack without [CLS], or without any content-free logits."""
-    if not any(e.shared for e in encodings):
+    if not any(e.shared for e in pattern.encodings):
         raise UsageError(
-            f"--untie-cls: --position-encoding {name} has no content-free logits to reset; drop "
-            "the flag, or add one that has, such as tupe, t5 or alibi"
+            f"--untie-cls: --position-encoding {pattern.value} has no content-free logits to "
+            "reset; drop the flag, or add one that has, such as tupe, t5 or alibi"
         )
     if not stack.has_cls:
         raise UsageError(
@@ -217,44 +201,22 @@ def _check_cls(encodings: Iterable[Encoding], name: str, stack: Stack) -> None:
         )
 
 
-def check_encodings(options: Options, stack: Stack, value: str) -> None:
+def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
     """Refuse a value of ``--position-encoding`` that a stack cannot have; nothing is constructed.
 
     Args:
         options: the model configuration with every encoding's flags.
         stack: the encoder or decoder.
-        value: the value of ``--position-encoding`` for it.
+        pattern: the value of ``--position-encoding`` for it.
 
     Raises:
-        UsageError: the value is malformed, [CLS] is to be untied and no layer has content-free
-            logits, positions are to be shifted and no layer would notice, or as for
+        UsageError: [CLS] is to be untied and no layer has content-free logits, or as for
             :func:`check_composition`.
     """
-    compositions = {name: parse_encodings(name) for name in parse_pattern(value)}
-    for encodings in compositions.values():
+    for encodings in pattern.compositions.values():
         check_composition(encodings, options, stack)
     if options.untie_cls:
-        _check_cls(all_encodings(value), value, stack)
-    _check_shift(compositions.values(), options, stack, value)
-
-
-def _check_shift(
-    compositions: Iterable[List[Encoding]], options: Options, stack: Stack, value: str
-) -> None:
-    """Refuse to move all positions alike where all layers see distances alone."""
-    sampler, rule = sampler_of(options), options.position_ids
-    if sampler is None or not sampler.keeps_distances:
-        return
-    if rule is not None and class_of_rule(rule).zero_is_none:  # tokens at 0 are not moved
-        return
-    if not all(is_relative(encodings, options, stack) for encodings in compositions):
-        return
-    if any(encoding.takes_positions for encoding in all_encodings(value)):
-        raise UsageError(
-            f"--position-sampler {options.position_sampler}: moving all positions changes nothing "
-            f"in --position-encoding {value}, which sees distances alone; drop --random-positions, "
-            "or give --position-sampler ordered, or an encoding such as sinusoidal or learned"
-        )
+        _check_cls(pattern, stack)
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
@@ -278,10 +240,9 @@ def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, Pos
         value: the value of ``--position-encoding`` for it.
 
     Raises:
-        UsageError: the value is malformed, or an encoding does not support *stack*.
+        UsageError: the value is malformed.
     """
-    names = list(dict.fromkeys(parse_pattern(value)))
     return {
-        name: PositionEncoding(parse_encodings(name), options, stack, index)
-        for index, name in enumerate(names)
+        name: PositionEncoding(encodings, options, stack, index)
+        for index, (name, encodings) in enumerate(parse(value).compositions.items())
     }

@@ -57,7 +57,7 @@ class Content:
 
     @property
     def distances(self) -> Optional[Tensor]:
-        """Key minus query position, (1|B, 1, T, S), or None if indices have the same distances."""
+        """Key minus query position, (1|B, 1, T, S), or None if they are differences of indices."""
         distances = self.places.distances
         return None if distances is None else distances.unsqueeze(1)
 
@@ -76,7 +76,7 @@ class ContentBias(Hook, nn.Module):
     """
 
     hook = "content"
-    #: True for products with queries, which are multiplied by a factor on q·k as well
+    #: True if the terms are products with queries, which take every factor on q·k, too
     is_product = True
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -87,15 +87,15 @@ class ContentBias(Hook, nn.Module):
     def changes_values(cls, options: Options) -> Optional[str]:
         """The flag that makes :meth:`relative_values` return a tensor, or None if it does not.
 
-        By default the flag is ``--position-encoding`` for every class that defines the method.
+        The default is ``--position-encoding`` for every class that defines that method.
         """
         defined = cls.relative_values is not ContentBias.relative_values
         return "--position-encoding" if defined else None
 
     def key_states(self, x: Tensor) -> Dict[str, Tensor]:
-        """What :meth:`forward` needs of the keys beside their projections; by default nothing.
+        """Tensors of keys, beside their projections, for :meth:`forward`; by default none.
 
-        It is cached with the keys, and comes back as :attr:`Content.key_states`.
+        They are cached with the keys, and returned as :attr:`Content.key_states`.
 
         Args:
             x: input of the attention for keys, (B, T, C).
@@ -149,7 +149,7 @@ class ContentBias(Hook, nn.Module):
         return None
 
     def added_values(self, content: Content) -> Optional[Tensor]:
-        """What a single query adds to each value, so that attention needs no relative values.
+        """Vectors to add to the values of a single query, in place of relative values.
 
         Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  This lets a decoding step use the fused
         kernel, at the price of one vector per key.
@@ -168,7 +168,7 @@ class ContentBiasSum(nn.ModuleDict):
 
     Args:
         terms: at least one.
-        with_vectors: names of those that have distance vectors, in order.
+        with_vectors: names of the terms that have distance vectors, in order.
     """
 
     def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
@@ -177,7 +177,7 @@ class ContentBiasSum(nn.ModuleDict):
         self.needs_weights = any(term.needs_weights for term in terms.values())
 
     def key_states(self, x: Tensor) -> Dict[str, Tensor]:
-        """What the terms need of keys, for their input x (B, T, C); (B, H, T, …) each."""
+        """The key states of all terms for input *x* (B, T, C), (B, H, T, …) each."""
         terms = cast(Iterable[ContentBias], self.values())
         return {name: part for term in terms for name, part in term.key_states(x).items()}
 
@@ -192,7 +192,7 @@ class ContentBiasSum(nn.ModuleDict):
 
         Args:
             content: inputs of the terms.
-            vectors: (N, L, H·D) for the N terms that have them and L distances; or None.
+            vectors: (N, L, H·D) for the N terms with distance vectors and L distances; or None.
             projected: cache of projected vectors by name, updated in place.
             factor: multiplies products with queries: (1|B, 1, 1|T, 1), a number, or None.
         """
@@ -202,23 +202,23 @@ class ContentBiasSum(nn.ModuleDict):
                 projected[name] = term.project(unprojected)
         logits = []
         for name, term in self.items():
-            given = term(content, projected.get(name))
+            part = term(content, projected.get(name))
             if not term.checked:
                 shape = (*content.q.shape[:3], content.k.size(2))
-                term.check_shape("forward", given, "(B, H, T, S)", *shape)
+                term.check_shape("forward", part, "(B, H, T, S)", *shape)
             scaled = factor is not None and term.is_product
-            logits.append((given * factor).type_as(given) if scaled else given)
+            logits.append((part * factor).type_as(part) if scaled else part)
         return sum(logits[1:], logits[0])
 
     def relative_values(self, content: Content, weights: Tensor) -> Tensor:
         """Sum of relative values (B, H, T, D) for weights (B, H, T, S) after dropout."""
         terms = cast(Iterable[ContentBias], self.values())
-        given = [term.relative_values(content, weights) for term in terms]
-        found = [value for value in given if value is not None]
-        return sum(found[1:], found[0])
+        outputs = [term.relative_values(content, weights) for term in terms]
+        present = [value for value in outputs if value is not None]
+        return sum(present[1:], present[0])
 
     def added_values(self, content: Content) -> Optional[Tensor]:
-        """Sum (1|B, 1|H, S, D) of what the terms add to values, or None if one needs weights."""
+        """Sum (1|B, 1|H, S, D) of the added values, or None if a term needs weights."""
         if content.q.size(2) > 1:
             return None
         terms = cast(Iterable[ContentBias], self.values())

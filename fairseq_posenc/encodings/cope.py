@@ -35,7 +35,7 @@ class CopeFlags:
         "largest contextual position; farther keys share its vector (p_max)",
         role="model",
         at_least=1,
-        at_most=1_000_000,  # a vector each
+        at_most=1_000_000,  # each position has a vector
     )
 
 
@@ -47,7 +47,7 @@ class CopeFlags:
     causal_only="queries count the keys up to themselves",
 )
 class ContextualPositions(ContentBias):
-    """q_i · e[p_ij] / √D; later keys that are visible nevertheless have position 0.
+    """q_i · e[p_ij] / √D; visible later keys have position 0.
 
     Args:
         options: reads ``cope_max_position``.

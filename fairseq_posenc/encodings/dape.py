@@ -5,8 +5,8 @@ Zheng et al., arXiv 2405.14722, section 3:
     α_ij = a_ij + b_ij + f(a_ij, b_ij),    a_ij = q_i·k_j / √D of every head
 
 where b is the bias of ALiBi, KERPLE or FIRE, and f a network of two layers with LeakyReLU between
-them, from the 2H numbers of a query and a key to H.  Every layer has its own f and b.  Where other
-encodings turn queries and keys, f sees the products without them.
+them, from the 2H numbers of a query and a key to H.  Layers share neither f nor b.  If another
+encoding rotates queries and keys, f sees the products before the rotation.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
 _BIASES = {"alibi": Alibi, "kerple": Kerple, "fire": Fire}
-#: Most hidden numbers that are there at once: 16 MB in float32.
+#: Most hidden units in memory at once: 16 MB in float32.
 _SEGMENT = 2**22
 
 
@@ -52,8 +52,8 @@ class DapeFlags:
 class Dape(ContentBias):
     """b_ij + f(a_ij, b_ij).
 
-    Hidden units are computed anew in the backward pass: kept, they would take W/H times the memory
-    of the logits.
+    The backward pass recomputes the hidden units, which would take W/H times the memory of the
+    logits.
 
     Args:
         options: reads ``dape_bias``, ``dape_width`` and the flags of that bias.
@@ -71,17 +71,17 @@ class Dape(ContentBias):
 
     @classmethod
     def shifts_freely(cls, options: Options) -> bool:
-        """Whether the bias that DAPE adapts sees distances alone."""
+        """Whether the bias that DAPE adapts depends on distances alone."""
         return ENCODINGS[options.dape_bias].relative
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S), float32 or wider; arguments as in :class:`ContentBias`."""
         products, static = content.products, self.bias(content.places)  # (1|B, H, T, S)
-        if torch.jit.is_tracing():  # the number of segments would be that of the example
+        if torch.jit.is_tracing():  # a graph would keep the number of segments of the example
             return static + self.adapted(products, static)
         batch, _, queries, keys = products.shape
         rows = max(1, _SEGMENT // (batch * keys * self.first.out_features))
-        if rows >= queries:  # compiled once for all numbers of keys, as a split would not be
+        if rows >= queries:  # one compilation serves all numbers of keys
             return static + self._segment(products, static)
         parts = zip(products.split(rows, dim=2), static.split(rows, dim=2))
         adapted = [self._segment(*part) for part in parts]
@@ -91,8 +91,8 @@ class Dape(ContentBias):
         """f of some queries, (B, H, t, S)."""
         if not torch.is_grad_enabled():
             return self.adapted(products, static)
-        given: Any = {"use_reentrant": False, "preserve_rng_state": False}
-        return checkpoint(self.adapted, products, static, **given)
+        settings: Any = {"use_reentrant": False, "preserve_rng_state": False}
+        return checkpoint(self.adapted, products, static, **settings)
 
     def adapted(self, products: Tensor, static: Tensor) -> Tensor:
         """f of products (B, H, T, S) and bias (1|B, H, T, S): (B, H, T, S), float32 or wider."""
@@ -116,5 +116,5 @@ def _mapped(x: Tensor, weight: Tensor, offset: Optional[Tensor]) -> Tensor:
 
 
 def _column(bias: Optional[Tensor]) -> Optional[Tensor]:
-    """*bias* (N) as (1, N, 1); None where ``--no-bias`` takes it away."""
+    """*bias* (N) as (1, N, 1); None under ``--no-bias``."""
     return None if bias is None else bias[None, :, None]

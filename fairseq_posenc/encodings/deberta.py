@@ -33,8 +33,7 @@ class DebertaFlags:
         "clipping distance in tokens; longer distances share a vector (K in DeBERTa Eq. 3)",
         role="model",
         at_least=1,
-        at_most=1_000_000,  # a vector each
-        formerly="deberta_distance",
+        at_most=1_000_000,  # each distance has a vector
     )
     deberta_released: Optional[bool] = setting(
         False,
@@ -93,8 +92,8 @@ class DebertaBias(ContentBias):
             nn.init.normal_(projection.weight, std=0.02)
 
     def project(self, vectors: Tensor) -> Tensor:
-        """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C), seen from q and from k."""
-        from_key = vectors.flip(0) if self.released else vectors  # d and -d change places
+        """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C)."""
+        from_key = vectors.flip(0) if self.released else vectors  # exchanges d and -d
         both = torch.stack((self.k_proj(vectors), self.q_proj(from_key)))
         return both.view(2, vectors.size(0), -1, self.head_dim).transpose(1, 2)
 

@@ -2,8 +2,8 @@
 
 A distance is key minus query, in tokens.  It is a difference of indices, not of positions.  The two
 agree for real tokens, because padding is only at the ends and queries are the last T of S tokens;
-all sentences of a batch can therefore share one table, whatever their padding.  Where positions
-differ otherwise, as drawn ones do, products are looked up by :func:`by_pair`.
+all sentences of a batch can therefore share one table, whatever their padding.  For other
+positions, :func:`by_pair` looks up the products.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def all_distances(query_length: int, key_length: int, device: torch.device) -> T
 
 
 def sinusoids(distances: Tensor, dim: int) -> Tensor:
-    """sin(d / 10000^{2t/dim}) and cos(…) in turn for *distances* d (N), (N, dim), float64.
+    """Alternating sin(d / 10000^{2t/dim}) and cos(…) of *distances* d (N), (N, dim), float64.
 
     >>> sinusoids(torch.tensor([0, 1]), 2)
     tensor([[0.0000, 1.0000],
@@ -70,7 +70,7 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
     Returns:
         (H, T, S), dense.
     """
-    # ONNX has no windows, and a compiled one would be of one size
+    # ONNX has no windows, and a compiled graph would keep the size of one
     if torch.jit.is_tracing() or is_compiling():
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
     # a window of S values for every query; the last one has the smallest distances
@@ -85,7 +85,7 @@ def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """Select the rows of the distances that occur, from the rows of all distances -n … n.
+    """Select the rows of the distances that occur from those of all distances -n … n.
 
     Args:
         vectors: (…, 2n + 1, D).
@@ -111,8 +111,8 @@ def products(x: Tensor, vectors: Tensor) -> Tensor:
     """
     batch, heads, length, _ = x.shape
     rows = x.transpose(0, 1).flatten(1, 2)  # (B, H, T, D) -> (H, B·T, D)
-    found = torch.matmul(rows, vectors.transpose(-2, -1))
-    return found.view(heads, batch, length, -1).transpose(0, 1)
+    result = torch.matmul(rows, vectors.transpose(-2, -1))
+    return result.view(heads, batch, length, -1).transpose(0, 1)
 
 
 def align(products: Tensor, key_length: int) -> Tensor:
@@ -133,7 +133,7 @@ def align(products: Tensor, key_length: int) -> Tensor:
     *leading, rows, columns = products.shape
     if rows == 1:
         return products
-    if _in_graph():  # ONNX has no strides, and a compiler chooses them
+    if _in_graph():  # ONNX has no strides, and compilers choose others
         columns_of = _columns(rows, key_length, products.device)
         return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()

@@ -5,12 +5,12 @@ Li et al., arXiv 2310.04418, section 3: a query at position i adds
     b(i, j) = f_θ(ψ(i - j) / ψ(max(L, i))),    ψ(x) = log(c x + 1)
 
 to the logit of key j, where f_θ is a two-layer perceptron with ReLU and one output a head, and
-c > 0 and the threshold L > 0 are learned.  A query is normalised by its own position i, its
-distance to the first key, so cached decoding equals the full forward.  All layers share one
+c > 0 and the threshold L > 0 are learned.  A query is normalised by its position i, its
+distance to the first key, so cached decoding equals the full forward pass.  All layers share one
 function, the paper's FIRE-S.
 
-The paper is about causal stacks.  In an encoder, where keys also follow the query, f_θ sees the
-negative of what it would see with i and j exchanged.
+The paper is about causal stacks.  In an encoder, where keys also follow the query, f_θ gets the
+negative of its argument with i and j exchanged.
 """
 
 import math
@@ -61,8 +61,8 @@ class FireFlags:
 class Fire(SharedBias):
     """f_θ(ψ(i - j) / ψ(max(L, i))).
 
-    log c and log L are learned, which keeps both positive.  In a causal stack, later keys that are
-    visible nevertheless count as distance 0, as with the T5 bias.
+    log c and log L are learned, which keeps both positive.  In a causal stack, visible later keys
+    count as distance 0, as with the T5 bias.
 
     Args:
         options: reads ``fire_width`` and ``fire_length``.
@@ -93,8 +93,8 @@ class Fire(SharedBias):
         """f_θ(x) by heads, (1|B, H, T, S), for x (1|B, T, S)."""
         kinks, lines = self.segments(x.dtype)
         segment = torch.bucketize(x.detach(), kinks)  # (1|B, T, S)
-        found = lines.index_select(1, segment.flatten())  # (2H, 1|B · T · S)
-        offset, slope = found.view(2, -1, *x.shape)  # (H, 1|B, T, S)
+        line = lines.index_select(1, segment.flatten())  # (2H, 1|B · T · S)
+        offset, slope = line.view(2, -1, *x.shape)  # (H, 1|B, T, S)
         return torch.addcmul(offset, slope, x).transpose(0, 1)
 
     def segments(self, dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
@@ -112,7 +112,7 @@ class Fire(SharedBias):
         """
         weight, bias, out = (p.to(dtype) for p in (self.weight_in, self.bias_in, self.weight_out))
         flat, falling = weight == 0, weight < 0
-        kinks = (-bias / weight).detach().masked_fill(flat, math.inf)  # a constant has no kink
+        kinks = (-bias / weight).detach().masked_fill(flat, math.inf)  # a constant unit has no kink
         kinks, order = kinks.sort()
         # left of all kinks, units of negative weight are active
         start = out @ torch.where(flat, bias.relu(), bias * falling) + self.bias_out.to(dtype)

@@ -1,4 +1,4 @@
-"""FoX: keys are forgotten by gates, which depend on what the tokens between say.
+"""FoX: gates of the tokens between a query and a key decide how far the key is forgotten.
 
 Forgetting Transformer, Lin, Nikishin, He, Courville, arXiv 2503.02130, Eq. 5 to 8.  Every head has
 a gate for each token, and a query sees a key through the gates of all tokens after it:
@@ -8,7 +8,7 @@ a gate for each token, and a query sees a key through the gates of all tokens af
     α_ij = 1/√D · q_i · k_j + D_ij
 
 x_t is the input of the layer.  A cache keeps log f_t of all tokens beside their keys.  The bias
-goes into the one fused call; no product of queries and keys is made for it.  Gates look back from a
+is an argument of fused attention; q·k is not computed for it.  Gates look back from a
 query, so an encoder has none: the paper defines no gate for later keys.
 """
 
@@ -35,7 +35,7 @@ _LOG_GATES = "fox_log_gates"
 class ForgetGates(ContentBias):
     """c_i - c_j, a function of the gates between a key and a query.
 
-    Later keys that are visible nevertheless have 0: nothing is forgotten of them.
+    Visible later keys have 0: they are not forgotten.
 
     Args:
         options: not read.
@@ -62,4 +62,4 @@ class ForgetGates(ContentBias):
         sums = content.key_states[_LOG_GATES].squeeze(-1).cumsum(dim=-1)  # c, (B, H, S)
         length = content.q.size(2)
         of_queries = sums[..., sums.size(-1) - length :].unsqueeze(-1)
-        return (of_queries - sums.unsqueeze(-2)).clamp(max=0.0)  # above 0 for later keys alone
+        return (of_queries - sums.unsqueeze(-2)).clamp(max=0.0)  # only later keys are above 0

@@ -5,9 +5,10 @@ Chi, Fan, Ramadge, Rudnicky, arXiv 2205.09921.  Head h adds one of
     power         -r1 · |i - j|^r2               r1 > 0,  0 < r2 ≤ 2
     logarithmic   -r1 · log(1 + r2 · |i - j|)    r1 > 0,  r2 > 0
 
-to the logit of query i and key j; r1 and r2 differ by head and are shared by all layers.  They are
-kept in their ranges by learning log r1 and log r2, or the logit of r2 / 2 in the power kernel,
-where the released code clips them after each update.  Their first values are drawn as there.
+to the logit of query i and key j; r1 and r2 differ by head and are shared by all layers.  To
+keep them in their ranges, the parameters are log r1 and log r2, or the logit of r2 / 2 in the power
+kernel; the released code clips r1 and r2 after each update.  Initial values are drawn as in that
+code.
 """
 
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-#: The largest penalty: float16 holds it, and no softmax tells it from a larger one.
+#: The largest penalty: it fits into float16, and larger ones give the same softmax.
 MOST = 6e4
-#: Least value that r1 and r2 start from, as in the released code.
+#: Least initial value of r1 and r2, as in the released code.
 LEAST = 0.01
 
 

@@ -33,7 +33,7 @@ class NezhaFlags:
         "clipping distance in tokens; longer distances share a vector",
         role="model",
         at_least=1,
-        at_most=1_000_000,  # a vector each
+        at_most=1_000_000,  # each distance has a vector
     )
 
 
@@ -46,7 +46,7 @@ def vectors(max_distance: int, dim: int, dtype: torch.dtype, device: torch.devic
             [ 0.0000,  1.0000],
             [ 0.8415,  0.5403]])
     """
-    with torch.inference_mode(False):  # the cached table also serves a training
+    with torch.inference_mode(False):  # training reads the cached table, too
         distances = torch.arange(-max_distance, max_distance + 1)
         return sinusoids(distances, dim).to(device, dtype)
 

@@ -1,4 +1,4 @@
-"""Where the queries and keys of a forward pass are in their texts."""
+"""The positions of the queries and keys of a forward pass."""
 
 from typing import NamedTuple, Optional
 
@@ -12,8 +12,8 @@ class Places(NamedTuple):
         queries: (1|B, T), int64.
         keys: (1|B, S), int64.
         bound: a number above every distance between two of them; the host knows it.
-        by_index: True if queries are the last T of S tokens and positions are as far apart as the
-            indices of their tokens.  What sees distances alone then needs no positions.
+        by_index: True if queries are the last T of S tokens and distances are differences of
+            indices.  Encodings of distances then need no positions.
     """
 
     queries: Tensor
@@ -23,5 +23,5 @@ class Places(NamedTuple):
 
     @property
     def distances(self) -> Optional[Tensor]:
-        """Key minus query position, (1|B, T, S), or None if indices have the same distances."""
+        """Key minus query position, (1|B, T, S), or None if they are differences of indices."""
         return None if self.by_index else self.keys.unsqueeze(1) - self.queries.unsqueeze(2)

@@ -1,7 +1,7 @@
 """The registry of ``--position-ids``: rules by which tokens have other positions than 0, 1, 2, ….
 
-A rule goes by the tokens before a token and the token itself, so that decoding with a cache, and
-beam search, which reorders it, find the same positions again.
+The position of a token depends on this and earlier tokens alone, so that cached decoding and beam
+search find the same positions again.
 """
 
 from typing import (
@@ -22,12 +22,11 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.encodings.random_positions import refuse_uncounted
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import ClassRegistry
 
 FLAG = "--position-ids"
-POSITION_RULES = ClassRegistry(FLAG)
+POSITION_RULES = ClassRegistry(FLAG, "positions other than 0, 1, 2 and so on")
 #: Decorates a subclass of :class:`PositionRule`.
 register_positions = POSITION_RULES.register
 
@@ -35,25 +34,25 @@ register_positions = POSITION_RULES.register
 class Tokens(NamedTuple):
     """The tokens of a batch."""
 
-    indices: Tensor  # numbers in the dictionary, (B, S)
-    real: Tensor  # True but at padding, (B, S)
+    indices: Tensor  # token ids, (B, S)
+    real: Tensor  # (B, S), False at padding
 
 
 class Ruled(NamedTuple):
-    """The positions of a batch, as a rule for position ids gives them."""
+    """The positions that a rule assigns to a batch."""
 
-    table: Tensor  # rows at which a table added to the embeddings is read, (B, S), int64
-    layers: Optional[Tensor]  # what attention is given, (B, S); None for 0, 1, 2, …
+    table: Tensor  # row of the input table for each token, (B, S), int64
+    layers: Optional[Tensor]  # positions in attention, (B, S); None for 0, 1, 2, …
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Ruled":
-        """Ruled with *change* applied to both tensors, or once where they are one tensor."""
+        """Apply *change* to both tensors, or once if they are one tensor."""
         table = change(self.table)
         if self.layers is None or self.layers is self.table:
             return Ruled(table, None if self.layers is None else table)
         return Ruled(table, change(self.layers))
 
     def moved(self, drawn: Tensor) -> "Ruled":
-        """The same with each position p, of (1|B, S), replaced by ``drawn[:, p]``, of (1|B, N)."""
+        """Replace each position p by ``drawn[:, p]``, of *drawn* (1|B, N)."""
 
         def move(positions: Tensor) -> Tensor:
             outer = max(len(drawn), len(positions))
@@ -68,15 +67,15 @@ class PositionRule:
     Args:
         options: the model configuration, complete.
         stack: the encoder or decoder.
-        symbols: the dictionary: numbers of its symbols.
+        symbols: the dictionary, from symbols to token ids.
 
     Raises:
         UsageError: a symbol that the rule needs is not in the dictionary.
     """
 
-    #: True if tokens at 0 have no position, which ``--random-positions`` leaves as it is
+    #: True if position 0 means none, so that random positions leave it unchanged
     zero_is_none: ClassVar[bool] = False
-    #: True if the rule is for tables that are added to the embeddings, and needs one
+    #: True if the rule needs a table that is added to the embeddings
     needs_table: ClassVar[bool] = False
 
     def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:
@@ -84,7 +83,7 @@ class PositionRule:
 
     @classmethod
     def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
-        """Refuse a stack or encodings that the rule is not for.
+        """Refuse a stack or encodings for which the rule is not defined.
 
         Args:
             options: the model configuration, complete.
@@ -102,7 +101,7 @@ class PositionRule:
             )
 
     def places(self, tokens: Tokens) -> Ruled:
-        """Positions of all tokens, from 0; those of padding do not matter."""
+        """Positions of all tokens, from 0; positions of padding have no effect."""
         raise NotImplementedError
 
 
@@ -120,24 +119,51 @@ def rule_of(options: Options, stack: Stack, symbols: Mapping[str, int]) -> Posit
 def check_position_ids(
     options: Options, name: str, encodings: Iterable[Encoding], stack: Stack
 ) -> None:
-    """Refuse ``--position-ids`` where the encodings are not given positions.
+    """Refuse ``--position-ids`` with encodings that read no positions.
 
-    Arguments and errors are those of :func:`.check_random_positions`.
+    Args:
+        options: the model configuration, complete.
+        name: value of ``--position-encoding``.
+        encodings: its encodings.
+        stack: the encoder or decoder.
+
+    Raises:
+        UsageError: naming the flag.
     """
     if options.position_ids is None:
         return
-    given, encodings = f"{FLAG} {options.position_ids}", list(encodings)
-    refuse_uncounted(given, name, encodings)
+    flag, encodings = f"{FLAG} {options.position_ids}", list(encodings)
+    refuse_uncounted(flag, name, encodings)
     if options.untie_cls:
         raise UsageError(
-            f"--untie-cls: [CLS] is known by its position 0, which others have under {given}; drop "
+            f"--untie-cls: [CLS] is known by its position 0, which others have under {flag}; drop "
             "one of the two"
         )
     class_of_rule(options.position_ids).check(options, stack, name, encodings)
 
 
+def refuse_uncounted(flag: str, name: str, encodings: Iterable[Encoding]) -> None:
+    """Refuse encodings that do not read assigned positions.
+
+    Args:
+        flag: the flag that assigns positions, and its value.
+        name: value of ``--position-encoding``.
+        encodings: its encodings.
+
+    Raises:
+        UsageError: naming the first such encoding.
+    """
+    for encoding in encodings:
+        if not encoding.takes_positions and encoding.content:
+            raise UsageError(
+                f"{flag}: {encoding.name} in --position-encoding {name} is not given positions: "
+                "it goes by the order of tokens; drop the flag, or give an encoding such as "
+                "rotary, alibi or t5"
+            )
+
+
 def numbers_of(options: Options, name: str, default: str, symbols: Mapping[str, int]) -> List[int]:
-    """The numbers of the symbols in a setting, in order.
+    """The token ids of the symbols in a setting, in order.
 
     Args:
         options: the model configuration.
@@ -152,36 +178,36 @@ def numbers_of(options: Options, name: str, default: str, symbols: Mapping[str, 
     return numbers_in(value, name, value.split(), symbols)
 
 
-def numbers_in(value: str, name: str, wanted: List[str], symbols: Mapping[str, int]) -> List[int]:
-    """The numbers of the symbols *wanted*.
+def numbers_in(value: str, name: str, chosen: List[str], symbols: Mapping[str, int]) -> List[int]:
+    """The token ids of the *chosen* symbols.
 
     Args:
-        value: the setting that they come from, for the message.
-        name: name of that setting.
+        value: value of the setting, for the message.
+        name: name of the setting.
         symbols: the dictionary.
 
     Raises:
         UsageError: a symbol is not in the dictionary.
     """
-    for symbol in wanted:
+    for symbol in chosen:
         if symbol not in symbols:
             raise UsageError(
                 f"{flag_of(name)} {value!r}: {symbol!r} is not in the dictionary; give symbols as "
                 "dict.txt has them, separated by blanks"
             )
-    return [symbols[symbol] for symbol in wanted]
+    return [symbols[symbol] for symbol in chosen]
 
 
 def among(indices: Tensor, numbers: List[int]) -> Tensor:
-    """True where *indices* (B, S) are one of *numbers*."""
-    found = torch.zeros_like(indices, dtype=torch.bool)
+    """True where *indices* (B, S) are in *numbers*."""
+    matches = torch.zeros_like(indices, dtype=torch.bool)
     for number in numbers:
-        found = found | indices.eq(number)
-    return found
+        matches = matches | indices.eq(number)
+    return matches
 
 
 def after(marks: Tensor) -> Tensor:
-    """True at tokens after a mark (B, S).
+    """True at tokens that follow a mark directly, for *marks* (B, S).
 
     >>> after(torch.tensor([[False, True, False]]))
     tensor([[False, False,  True]])

@@ -8,19 +8,19 @@ their product depends on the distance only (Eq. 8):
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
 A 2x2 rotation is computed as a complex multiplication (Eq. 4): a pair of channels is one complex
-number, multiplied by e^{i m θ}.  Exported and compiled graphs, where complex numbers have no
-operators, have the same in real ones (Eq. 26): (a, b) at an angle φ becomes
+number, multiplied by e^{i m θ}.  Exported and compiled graphs, which have no
+operators for complex numbers, use real ones (Eq. 26): (a, b) at an angle φ becomes
 (a cos φ - b sin φ, a sin φ + b cos φ).
 """
 
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
 from fairseq_posenc.encodings.base import QKVTransform, Rotation, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_frequencies import (
@@ -29,7 +29,6 @@ from fairseq_posenc.encodings.rotary_frequencies import (
     kept_pairs,
     rotated_channels,
 )
-from fairseq_posenc.encodings.rotary_fused import kernel_for
 from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
     ScalingFlags,
@@ -42,6 +41,9 @@ from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 
 PAIRINGS = ("interleaved", "half")
+#: Rotates d channels of each head on a GPU, by (tensors, table, pairing, d); the result is None
+#: where PyTorch's operations have to rotate.
+FUSED: List[Callable[[Sequence[Tensor], Tensor, str, int], Optional[Tuple[Tensor, ...]]]] = []
 
 
 @dataclass
@@ -89,7 +91,7 @@ class RotaryFlags(ScalingFlags):
 
 
 def real_table(angles: Tensor, length: float) -> Tensor:
-    """Cosines and sines of *angles*, times *length*.
+    """*length* times the cosines and sines of *angles*.
 
     Args:
         angles: (…, d/2), float64.
@@ -116,63 +118,64 @@ def pairs_of(x: Tensor, pairing: str) -> Tensor:
     return x.view(*x.shape[:-1], -1, 2)
 
 
-def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
-    """The products of the pairs of *tensors* with *table*, computed in float32 or wider.
-
-    Args:
-        tensors: (B, T, H, d) each, of one type.
-        table: (1|B, T, 1, d/2), complex.
-        pairing: one of :data:`PAIRINGS`.
-
-    Returns:
-        shaped like *tensors*, in their type.
-    """
-    first = tensors[0]
-    wide = AT_LEAST_FLOAT32[first.dtype]
-    where_they_are = wide is first.dtype and pairing == "interleaved"
-    # few operations: on a GPU the host takes longer than the device for small ones, and queries and
-    # keys come from one product
-    whole = as_one(tensors) if first.is_cuda else None
-    apart = whole is None and (where_they_are or len({x.shape for x in tensors}) > 1)
-    if whole is None and not apart:
-        whole = torch.stack(list(tensors))
-    products = []
-    for x in tensors if whole is None else (whole,):
-        if where_they_are:
-            odd: Any = x.storage_offset()
-            for step in x.stride()[:-1]:
-                odd |= step
-            if x.stride(-1) != 1 or odd % 2:  # no complex numbers in memory
-                x = x.contiguous()
-            numbers = x.view(*x.shape[:-1], -1, 2)
-        else:
-            numbers = pairs_of(x, pairing).to(wide, memory_format=torch.contiguous_format)
-            numbers = numbers.contiguous()
-        numbers = torch.view_as_real(torch.view_as_complex(numbers) * table)
-        numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
-        numbers = numbers.to(first.dtype, memory_format=torch.contiguous_format)
-        products.append(numbers.flatten(-2))
-    return tuple(products) if whole is None else products[0].unbind()
-
-
 class Multiply(torch.autograd.Function):
-    """:func:`multiply` with its gradient, the product with the conjugates.
+    """Products of pairs with a complex table, in float32 or wider.
 
-    Autograd would conjugate the table for queries and keys, and cast both apart in half precision.
+    The gradient is one product with the conjugates.  Autograd would conjugate the table twice, for
+    queries and for keys, and cast them one by one in half precision.
     """
 
     @staticmethod
-    def forward(ctx: Layer, table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
-        """Arguments as for :func:`multiply`."""
-        ctx.pairing = pairing
-        if any(ctx.needs_input_grad):
-            ctx.save_for_backward(table.conj().resolve_conj())
-        return multiply(tensors, table, pairing)
+    def forward(
+        ctx: Optional[Layer], table: Tensor, pairing: str, *tensors: Tensor
+    ) -> Tuple[Tensor, ...]:
+        """The products of the pairs of *tensors* with *table*.
+
+        Args:
+            ctx: the context of autograd, or None without gradients.
+            table: (1|B, T, 1, d/2), complex.
+            pairing: one of :data:`PAIRINGS`.
+            tensors: (B, T, H, d) each, of one type.
+
+        Returns:
+            shaped like *tensors*, in their type.
+        """
+        if ctx is not None:
+            ctx.pairing = pairing
+            if any(ctx.needs_input_grad):
+                ctx.save_for_backward(table.conj().resolve_conj())
+        first = tensors[0]
+        wide = AT_LEAST_FLOAT32[first.dtype]
+        where_they_are = wide is first.dtype and pairing == "interleaved"
+        # few operations: on a GPU the host takes longer than the device for small ones, and queries
+        # and keys come from one product
+        whole = view_as_stack(tensors) if first.is_cuda else None
+        apart = whole is None and (where_they_are or len({x.shape for x in tensors}) > 1)
+        if whole is None and not apart:
+            whole = torch.stack(list(tensors))
+        products = []
+        for x in tensors if whole is None else (whole,):
+            if where_they_are:
+                odd: Any = x.storage_offset()
+                for step in x.stride()[:-1]:
+                    odd |= step
+                if x.stride(-1) != 1 or odd % 2:  # no view as complex numbers
+                    x = x.contiguous()
+                numbers = x.view(*x.shape[:-1], -1, 2)
+            else:
+                numbers = pairs_of(x, pairing).to(wide, memory_format=torch.contiguous_format)
+                numbers = numbers.contiguous()
+            numbers = torch.view_as_real(torch.view_as_complex(numbers) * table)
+            numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
+            numbers = numbers.to(first.dtype, memory_format=torch.contiguous_format)
+            products.append(numbers.flatten(-2))
+        return tuple(products) if whole is None else products[0].unbind()
 
     @staticmethod
     def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Any, ...]:
         """Products with the conjugates."""
-        return (None, None, *multiply(gradients, ctx.saved_tensors[0], ctx.pairing))
+        (conjugates,) = ctx.saved_tensors
+        return (None, None, *Multiply.forward(None, conjugates, ctx.pairing, *gradients))
 
 
 def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
@@ -187,14 +190,14 @@ def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tup
         shaped like *tensors*, in their types.
     """
     cos, sin = table.chunk(2, dim=-1)
-    found = []
+    rotated = []
     for x in tensors:
         wide = x.to(AT_LEAST_FLOAT32[x.dtype])
         a, b = wide.chunk(2, dim=-1) if pairing == "half" else (wide[..., 0::2], wide[..., 1::2])
-        turned = (a * cos - b * sin, a * sin + b * cos)
-        joined = torch.cat(turned, -1) if pairing == "half" else torch.stack(turned, -1).flatten(-2)
-        found.append(joined.to(x.dtype))
-    return tuple(found)
+        parts = (a * cos - b * sin, a * sin + b * cos)
+        product = torch.cat(parts, -1) if pairing == "half" else torch.stack(parts, -1).flatten(-2)
+        rotated.append(product.to(x.dtype))
+    return tuple(rotated)
 
 
 @register_encoding(
@@ -217,11 +220,11 @@ class Rotary(QKVTransform):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        #: the bases of the layers, repeated from the first layer on
+        #: the bases of the layers; the list repeats
         self.bases = numbers_by_layer("rotary_base", options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
-        #: rotate in real numbers, for graphs in which complex ones have no operators
+        #: rotate in real numbers, for graphs without operators for complex ones
         self.real_valued = bool(option(options, "compile_layers", False))
         self.dim = rotated_channels(options, stack)
         self.kept = kept_pairs(options, self.dim)
@@ -248,7 +251,7 @@ class Rotary(QKVTransform):
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
-        """Rotated values and the temperature of YaRN rule out rotated features."""
+        """Refuse rotated values and the temperature of YaRN."""
         if options.rotary_value:
             return "--rotary-value: only features of queries and keys are rotated, not values"
         if options.rotary_scaling in TEMPERED:
@@ -274,7 +277,7 @@ class Rotary(QKVTransform):
             warn_of_length(self.scaling)
 
     def variant(self, layer: int) -> float:
-        """The base of *layer*: layers of equal bases share a table."""
+        """The base in *layer*: layers with equal bases share a table."""
         return self.bases[layer % len(self.bases)]
 
     def rotation(self, layer: int) -> Optional[Rotation]:
@@ -283,7 +286,7 @@ class Rotary(QKVTransform):
         theta = frequencies(self.dim, base, None, self.scaling, self.kept)
         return Rotation(theta, base, self.pairing, self.temperature)
 
-    def table(self, positions: Tensor, variant: Optional[float] = None) -> Tensor:
+    def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """e^{i m θ}, times the temperature, for every position m and frequency θ.
 
         Angles are float64: in float32 an angle of 4,096 radians is already off by 2e-4, in half
@@ -291,13 +294,13 @@ class Rotary(QKVTransform):
 
         Args:
             positions: (1|B, T), integers.
-            variant: the base, by default that of the first layer.
+            layer: the index of the layer, which selects the base.
 
         Returns:
             (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
             cosines before sines, (1|B, T, 1, d), float32.
         """
-        base = variant or self.bases[0]
+        base = self.bases[layer % len(self.bases)]
         theta = frequencies(self.dim, base, positions.device, self.scaling, self.kept)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
         if self.real_valued or torch.jit.is_tracing():
@@ -315,7 +318,7 @@ class Rotary(QKVTransform):
         return q, k, v
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
-        """The only element of :meth:`rotate_all` for *x* (B, T, H, D) alone."""
+        """See :meth:`rotate_all`, for *x* (B, T, H, D) alone."""
         return self.rotate_all((x,), table)[0]
 
     def rotate_all(self, tensors: Tuple[Tensor, ...], table: Tensor) -> Tuple[Tensor, ...]:
@@ -329,16 +332,18 @@ class Rotary(QKVTransform):
             shaped like *tensors*, in their type.
         """
         if tensors[0].is_cuda and table.is_complex():
-            kernel = kernel_for(tensors[0])
-            if kernel is not None:
-                return kernel(tensors, table, self.pairing, self.dim)
+            for fused in FUSED:
+                results = fused(tensors, table, self.pairing, self.dim)
+                if results is not None:
+                    return results
         whole = self.dim == tensors[0].size(-1)
         heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
-        if table.is_complex() and torch.is_grad_enabled():
+        if not table.is_complex():
+            rotated = multiply_real(heads, table, self.pairing)
+        elif torch.is_grad_enabled():
             rotated = Multiply.apply(table, self.pairing, *heads)
         else:
-            product = multiply if table.is_complex() else multiply_real
-            rotated = product(heads, table, self.pairing)
+            rotated = Multiply.forward(None, table, self.pairing, *heads)
         if whole:
             return rotated
         return tuple(torch.cat((r, x[..., self.dim :]), -1) for r, x in zip(rotated, tensors))

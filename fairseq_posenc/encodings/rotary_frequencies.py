@@ -1,11 +1,11 @@
-"""The frequencies of rotary encodings: how many pairs of channels turn, and how fast.
+"""The frequencies of rotary encodings.
 
 RoFormer Eq. 7 (arXiv 2104.09864 numbers it as 15) rotates pair i by m·θ_i at position m, with
 
     θ_i = base^{-2(i-1)/d},    i = 1 … d/2.
 
-p-RoPE, Barbero et al., arXiv 2410.06205, keeps a share p of the frequencies, the
-highest, and does not rotate the other pairs:
+p-RoPE, Barbero et al., arXiv 2410.06205, keeps the highest share p of the frequencies, and does not
+rotate the other pairs:
 
     θ_i = 0    for i > p · d/2
 
@@ -41,7 +41,7 @@ def kept_pairs(options: Options, dim: int) -> int:
     return int(float(options.rotary_kept) * dim / 2 + 1e-9)  # 0.7 · 10 is below 7 in floats
 
 
-@lru_cache(maxsize=None)  # constant; recomputing it would dominate a decoding step
+@lru_cache(maxsize=None)  # recomputing it would dominate a decoding step
 def frequencies(
     dim: int,
     base: float,
@@ -61,16 +61,16 @@ def frequencies(
         base: 10000 in the paper.
         device: device of the result.
         scaling: lowers the frequencies for sequences longer than in training.
-        kept: number of pairs that turn, by default all.
+        kept: number of pairs that are rotated, by default all.
     """
-    found = scaling.frequencies(dim, base)
-    if kept is not None and kept < len(found):  # not in place, which ONNX cannot express
-        found = torch.cat((found[:kept], torch.zeros_like(found[kept:])))
-    return found.to(device)
+    theta = scaling.frequencies(dim, base)
+    if kept is not None and kept < len(theta):  # not in place, which ONNX cannot express
+        theta = torch.cat((theta[:kept], torch.zeros_like(theta[kept:])))
+    return theta.to(device)
 
 
 def check_kept(options: Options, stack: Stack) -> None:
-    """Refuse ``--rotary-kept`` where no pair of channels would turn.
+    """Refuse a ``--rotary-kept`` that leaves no pair of channels to rotate.
 
     Args:
         options: reads ``rotary_kept`` and ``rotary_fraction``.
@@ -81,7 +81,7 @@ def check_kept(options: Options, stack: Stack) -> None:
     """
     dim = rotated_channels(options, stack)
     if kept_pairs(options, dim) == 0:
-        least = math.ceil(20_000 / dim) / 10_000  # not rounded down, which would keep none
+        least = math.ceil(20_000 / dim) / 10_000  # rounded up: a smaller one keeps none
         raise UsageError(
             f"--rotary-kept {options.rotary_kept:g}: keeps none of the {dim // 2} frequencies of "
             f"head size {stack.head_dim} of the {stack.side}; the smallest that works is "

@@ -17,8 +17,8 @@ temperature of their released code; ``llama3`` from Llama 3.1, arXiv 2407.21783;
 Ding et al., arXiv 2402.13753, for all positions (the paper may leave the first n̂ unscaled), with
 the temperature of the released code.  The γ of Peng et al. is 1 - γ here.  In ``yarn`` the ramp of
 γ is linear in the number i of the pair and starts and ends at whole pairs; in ``yarn_untruncated``
-the ramp starts and ends exactly where pairs turn 32 times and once; in ``llama3`` the ramp is
-linear in the number of turns, from 4 to 1, and there is no temperature.
+the ramp starts and ends exactly at 32 rotations and at one; in ``llama3`` the ramp is linear in the
+number of rotations, from 4 to 1, and there is no temperature.
 """
 
 import logging
@@ -126,7 +126,7 @@ def _longrope(dim: int, base: float, scaling: Scaling) -> Tensor:
 
 
 def _interpolated(ramp: Tensor, dim: int, base: float, scaling: Scaling) -> Tensor:
-    """Frequencies divided by the factor as far as *ramp*, γ, says."""
+    """γ θ / s + (1 - γ) θ, with γ from *ramp*."""
     return _linear(dim, base, scaling) * ramp + _none(dim, base, scaling) * (1 - ramp)
 
 
@@ -142,7 +142,7 @@ RULES: Dict[str, Callable[[int, float, Scaling], Tensor]] = {
 
 
 def read_factors(value: str) -> str:
-    """The numbers of ``--rotary-factors``, which checkpoints keep: files do not travel with them.
+    """The numbers of ``--rotary-factors``, which a checkpoint keeps in place of a file's name.
 
     >>> read_factors("1, 1.5 4")
     '1.0,1.5,4.0'
@@ -151,7 +151,7 @@ def read_factors(value: str) -> str:
         value: name of a file, or numbers; separated by commas, spaces or line ends.
 
     Raises:
-        UsageError: the file cannot be read, or has something else than numbers above 0.
+        UsageError: the file cannot be read, or holds anything but numbers above 0.
     """
     factors = _numbers(value)
     if factors is None:
@@ -168,7 +168,7 @@ def read_factors(value: str) -> str:
 
 
 def _numbers(text: str) -> Optional[List[float]]:
-    """The numbers in *text*, or None if there is something else in it."""
+    """The numbers in *text*, or None if it holds anything else."""
     try:
         return [float(part) for part in text.replace(",", " ").split()]
     except ValueError:
@@ -224,7 +224,7 @@ def read_scaling(options: Options, longest: int) -> Scaling:
 
     Args:
         options: reads the flags of :class:`ScalingFlags`.
-        longest: length in training, in tokens, unless ``rotary_original_length`` gives it.
+        longest: length in training, in tokens, unless ``rotary_original_length`` sets it.
     """
     rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
     length = int(options.rotary_original_length or longest)
@@ -255,9 +255,9 @@ def check_scaling(options: Options, dim: int, longest: int) -> None:
             f"process divided by the {length} tokens of training"
         )
     if rule == "longrope" and len(factors) != dim // 2:
-        given = f"has {len(factors)} factors" if factors else "is not given"
+        fault = f"has {len(factors)} factors" if factors else "is not given"
         raise UsageError(
-            f"--rotary-factors: {given}, and heads have {dim // 2} rotated pairs; give a file with "
+            f"--rotary-factors: {fault}, and heads have {dim // 2} rotated pairs; give a file with "
             "one factor for each pair"
         )
     if rule == "ntk" and dim == 2:

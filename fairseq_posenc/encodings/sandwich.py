@@ -1,7 +1,7 @@
 """Sandwich: products of sinusoidal positions as logits, compressed by head.
 
 Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356.  Words with sinusoidal positions have the products
-(x_i + p_i)·(x_j + p_j); Sandwich keeps x_i · x_j and p_i · p_j, with sinusoids of their own size d̄:
+(x_i + p_i)·(x_j + p_j); Sandwich keeps x_i · x_j and p_i · p_j, with sinusoids of size d̄:
 
     p_i · p_j = Σ_{t=1}^{d̄/2} cos((i - j) / 10000^{2t/d̄})
 

@@ -32,8 +32,7 @@ class ShawFlags:
         "clipping distance in tokens; longer distances share a vector (Shaw et al. section 3.2)",
         role="model",
         at_least=1,
-        at_most=1_000_000,  # a vector each
-        formerly="shaw_distance",
+        at_most=1_000_000,  # each distance has a vector
     )
     shaw_values: Optional[bool] = setting(
         False,
@@ -51,7 +50,7 @@ class ShawFlags:
 class ClippedDistances(ContentBias):
     """q_i · a^K_d / √D, and optionally Σ_j w_ij a^V_d, with d = j - i clipped.
 
-    A subclass has the vectors.
+    A subclass provides the vectors.
 
     Args:
         options: the model configuration.
@@ -59,12 +58,12 @@ class ClippedDistances(ContentBias):
     """
 
     takes_positions = True
-    #: K, and the largest d, which may be less
+    #: K, and the largest d, which is 0 in a causal stack
     max_distance: int
     max_later: int
 
     def key_vectors(self, like: Tensor) -> Tensor:
-        """a^K of d from -K up, (N, D) or, if heads have their own, (H, N, D), as *like*."""
+        """a^K of d = -K, -K + 1, …, (N, D), or (H, N, D) by head, in the dtype of *like*."""
         raise NotImplementedError
 
     def value_vectors(self, like: Tensor) -> Optional[Tensor]:
@@ -86,8 +85,8 @@ class ClippedDistances(ContentBias):
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
         """Σ_j w_ij a^V_d, (B, H, T, D), for weights (B, H, T, S).
 
-        Weights of equal distance are summed first, in float32: thousands may share the clipped
-        distance, more than half precision can accumulate.
+        Weights of equal distance are summed first, in float32: half precision cannot accumulate the
+        thousands that may share the clipped distance.
         """
         values = self.value_vectors(weights)
         if values is None:
@@ -99,25 +98,25 @@ class ClippedDistances(ContentBias):
         return torch.matmul(sums.type_as(weights), values).type_as(weights)
 
     def added_values(self, content: Content) -> Optional[Tensor]:
-        """a^V_d of each key, seen from the only query, (1|B, 1|H, S, D)."""
+        """a^V_d of each key for the only query, (1|B, 1|H, S, D)."""
         values = self.value_vectors(content.q)
         if values is None:
             return None
         if self._seen_from_last(content):
-            found = self._by_key(values, -2, content)  # (S, D), or (H, S, D) by head
-            return found.view(1, -1, *found.shape[-2:])
+            added = self._by_key(values, -2, content)  # (S, D), or (H, S, D) by head
+            return added.view(1, -1, *added.shape[-2:])
         rows = self._rows(content).squeeze(-2)  # (S) or (1|B, 1, S)
-        found = values[..., rows, :]  # (S, D), (1|B, 1, S, D) or (H, 1|B, 1, S, D)
-        return found.squeeze(2).transpose(0, 1) if found.dim() == 5 else found
+        added = values[..., rows, :]  # (S, D), (1|B, 1, S, D) or (H, 1|B, 1, S, D)
+        return added.squeeze(2).transpose(0, 1) if added.dim() == 5 else added
 
     def _seen_from_last(self, content: Content) -> bool:
-        """True if the only query is the last key, with all others at distances -1, -2 and so on."""
+        """True if keys are at the distances …, -2, -1, 0 from the only query."""
         return content.q.size(2) == 1 and content.distances is None
 
     def _by_key(self, x: Tensor, dim: int, content: Content) -> Tensor:
-        """*x*, by distance from -K up along *dim*, by key instead, seen from the last key.
+        """Index *x* by key instead of by distance along *dim*, for a query at the last key.
 
-        Keys further away than K, all those at the front, share the first vector.
+        Keys further away than K share the first vector.
         """
         far, near = content.k.size(2) - self.max_distance - 1, self.max_distance + 1
         if far <= 0:
@@ -128,10 +127,10 @@ class ClippedDistances(ContentBias):
 
     def _rows(self, content: Content) -> Tensor:
         """Row of the vectors for each query and key, (T, S) or (1|B, 1, T, S)."""
-        found = content.distances
-        if found is None:
-            found = distances(content.q.size(2), content.k.size(2), content.q.device)
-        return found.clamp(-self.max_distance, self.max_later) + self.max_distance
+        steps = content.distances
+        if steps is None:
+            steps = distances(content.q.size(2), content.k.size(2), content.q.device)
+        return steps.clamp(-self.max_distance, self.max_later) + self.max_distance
 
 
 @register_encoding(
@@ -143,8 +142,8 @@ class ClippedDistances(ContentBias):
 class ShawBias(ClippedDistances):
     """Learned a^K and a^V.
 
-    In a causal stack distances end at 0.  Later keys that are visible nevertheless, under
-    ``--full-context-alignment``, count as distance 0, as with the T5 bias.
+    In a causal stack distances end at 0.  Later keys, visible under ``--full-context-alignment``,
+    count as distance 0, as with the T5 bias.
 
     Args:
         options: reads ``shaw_max_distance``, ``shaw_values`` and ``shaw_per_head``.

@@ -1,4 +1,4 @@
-"""What an encoding is made for, an encoder or decoder, and what the classes of all hooks share."""
+"""Properties of an encoder or decoder, and the base of all classes of encodings."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -22,7 +22,7 @@ class Stack:
         side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
         num_heads: H.
         head_dim: D; the number of features per head where linear attention rotates features.
-        causal: whether queries see only keys at or before their own position.
+        causal: whether queries see no later keys.
         max_positions: longest sequence the stack accepts, in tokens.
         has_cls: whether its input starts with a [CLS] token.
         relative_after_rotation: whether rotating q and k keeps the product a function of distance;
@@ -48,16 +48,16 @@ class Stack:
 
 
 class Hook:
-    """A class through which an encoding acts on a model.
+    """Base of the classes through which an encoding acts on a model.
 
     Args:
         options: the model configuration, read for the flags of the encoding.
         stack: the encoder or decoder.
     """
 
-    #: the place where it acts, input, transform, shared, content or distances
+    #: where the class acts: input, transform, shared, content or distances
     hook: str
-    #: True if the class goes by the positions that it is given, whatever they are
+    #: True if the class accepts positions other than 0, 1, 2, …
     takes_positions = False
     #: whether the shape of its first result has been checked
     checked = False
@@ -67,12 +67,12 @@ class Hook:
 
     @classmethod
     def shifts_freely(cls, options: Options) -> bool:
-        """Whether a relative encoding of this class stays relative with the flags of a model."""
+        """Whether a relative encoding of this class stays relative under these flags."""
         return True
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
-        """Refuse what the class cannot be constructed for, without constructing anything.
+        """Refuse options for which the class cannot be constructed; nothing is constructed.
 
         Args:
             options: the model configuration, complete.
@@ -82,12 +82,12 @@ class Hook:
             UsageError: naming the flag, its value and what would work.
         """
 
-    def check_shape(self, method: str, found: Tensor, letters: str, *shape: int) -> None:
-        """Refuse the first result of *method* if it has another shape; later ones are not checked.
+    def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
+        """Refuse the first result of *method* if its shape is wrong; later ones are not checked.
 
         Args:
             method: its name.
-            found: what it returned.
+            result: what it returned.
             letters: the shape in letters.
             shape: the shape in numbers.
 
@@ -97,8 +97,8 @@ class Hook:
         if torch.jit.is_tracing() or is_compiling():
             return
         self.checked = True
-        if found.shape != shape:
+        if result.shape != shape:
             raise UsageError(
                 f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "
-                f"{tuple(found.shape)}; the shape of its logits is {letters}, here {shape}"
+                f"{tuple(result.shape)}; the shape of its logits is {letters}, here {shape}"
             )

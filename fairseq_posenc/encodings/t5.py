@@ -99,7 +99,7 @@ def relative_position_bucket(
         first = (distance > 0).long() * num_buckets
         steps = distance.abs()
     exact = num_buckets // 2
-    # logarithmic from *exact* to *max_distance*; the clamp only avoids log(0)
+    # logarithmic from *exact* to *max_distance*; the clamp avoids log(0)
     growth = torch.log(steps.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     wide = (exact + (growth * (num_buckets - exact)).long()).clamp(max=num_buckets - 1)
     return first + torch.where(steps < exact, steps, wide)

@@ -27,7 +27,7 @@ from fairseq_posenc.encodings.rotary_frequencies import rotated_channels
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-#: Log of the largest scale; a query's scale times a hidden later key's is still finite in float32.
+#: Log of the largest scale; even the product of two such scales is finite in float32.
 RANGE = {torch.float16: math.log(2.0**10), torch.float32: 40.0}
 
 
@@ -68,7 +68,7 @@ def log_decays(dim: int, gamma: float, device: Optional[torch.device] = None) ->
 
 
 def check_range(decay: float, side: str, longest: int, dtype: torch.dtype) -> None:
-    """Refuse scales that a type of numbers cannot hold.
+    """Refuse scales beyond the range of *dtype*.
 
     Args:
         decay: logarithm of the steepest scale of one position, below 0.
@@ -126,9 +126,9 @@ class Xpos(Rotary):
         for name, what in without.items():
             value = getattr(options, name)
             if value != defaults[name]:
-                given = flag_of(name) + ("" if value is True else f" {value}")
+                flag = flag_of(name) + ("" if value is True else f" {value}")
                 raise UsageError(
-                    f"{given}: xPos is defined without {what}; drop it, or give "
+                    f"{flag}: xPos is defined without {what}; drop it, or give "
                     "--position-encoding rotary"
                 )
         super().check(options, stack)
@@ -141,9 +141,9 @@ class Xpos(Rotary):
         return None
 
     def exceeded(self, length: int) -> None:
-        """Longer sequences than in training are what xPos is for: no warning."""
+        """No warning: xPos is made for sequences longer than in training."""
 
-    def table(self, positions: Tensor, variant: Optional[float] = None) -> Tensor:
+    def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """ζ^{n/B} e^{i n θ} for queries and ζ^{-n/B} e^{i n θ} for keys.
 
         Args:
@@ -153,7 +153,7 @@ class Xpos(Rotary):
         Returns:
             (2, 1|B, T, 1, d/2), complex64; or (2, 1|B, T, 1, d), as in :class:`Rotary`.
         """
-        rotations = super().table(positions, variant)  # (1|B, T, 1, d/2)
+        rotations = super().table(positions, layer)  # (1|B, T, 1, d/2)
         decays = log_decays(self.dim, self.gamma, positions.device) / self.scale_base
         steps = positions.to(torch.float64) - self.longest // 2
         scales = (steps[..., None, None] * decays).exp()  # (1|B, T, 1, d/2)

@@ -24,11 +24,11 @@ from fairseq_posenc.checkpoints.inherit import as_ours
 from fairseq_posenc.checkpoints.loader import Loaded, find_dictionary, read_dictionary
 from fairseq_posenc.checkpoints.reading import Checkpoint, refuse_nonfinite
 from fairseq_posenc.checkpoints.settings import is_ours, task_of
-from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, SPAN_BOUNDARY_HEAD
 from fairseq_posenc.exchange.formats import Flag
 from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
 from fairseq_posenc.exchange.reader import size_of
 from fairseq_posenc.flags.options import SIDES, Options, option
+from fairseq_posenc.layers.state_heads import PRETRAINING
 from fairseq_posenc.models.kinds import (
     CAUSAL,
     CLASSIFICATION_HEADS,
@@ -167,8 +167,7 @@ def load(
     """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode."""
     overrides: Dict[str, Any] = {"load_checkpoint_heads": True} if kind is MASKED else {}
     overrides.update(changes or {})
-    if kind in (MASKED, CAUSAL):
-        overrides.update(document_mask=False)  # see one_document
+    overrides.update({name: default for name, (default, _) in _not_alone(kind).items()})
     return loader.load(path, overrides=overrides, task=_task(dictionary, kind)).model
 
 
@@ -211,11 +210,9 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
         for key, value in saved.items()
         if key != kind.stack + "version" and not COPIES.search(key)
     }
-    changes, notes = one_document(settings)
+    changes, notes = taken_alone(settings, kind)
     notes = [*notes, *_pretraining_heads(parameters)]
     complete = kind.complete({**settings, **changes})
-    if changes and complete["position_ids"] is None:  # then separators have no effect
-        complete["position_separators"] = None
     _check_parameters(path, complete, parameters, dictionary, kind)
     task = task_of(checkpoint)
     data = option(task, "data")
@@ -225,34 +222,41 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
 
 
 def _pretraining_heads(parameters: Parameters) -> Sequence[str]:
-    """Notes on heads of pre-training; that of spans, which no class has, is removed in place."""
+    """Notes on heads of pre-training; those that no class has are removed in place."""
     notes = []
-    if any(name.startswith(f"{CLASSIFICATION_HEADS}{RELATION_HEAD}.") for name in parameters):
-        notes.append(
-            f"the head {RELATION_HEAD}, which only --pairs needs, is left out without --head "
-            f"{RELATION_HEAD}"
-        )
-    spans = [name for name in parameters if name.startswith(f"{SPAN_BOUNDARY_HEAD}.")]
-    if spans:
-        flag = "--span-boundary-objective"
-        notes.append(f"{SPAN_BOUNDARY_HEAD}, which only {flag} needs, is left out")
-    for name in spans:
-        del parameters[name]
+    for module, flag in PRETRAINING.items():
+        names = [name for name in parameters if name.startswith(f"{module}.")]
+        name = module.partition(CLASSIFICATION_HEADS)[2]
+        if names and name:
+            notes.append(
+                f"the head {name}, which only {flag} needs, is left out without --head {name}"
+            )
+        elif names:
+            notes.append(f"{module}, which only {flag} needs, is left out")
+        for parameter in () if name else names:
+            del parameters[parameter]
     return notes
 
 
-def one_document(settings: Settings) -> Tuple[Dict[str, Any], Sequence[str]]:
-    """The changes of *settings* for a foreign model, which takes each text for one document.
+def _not_alone(kind: Kind) -> Dict[str, Tuple[Any, str]]:
+    """Settings that matter for several texts in a sample: their defaults, and what these do."""
+    declared = dataclasses.fields(kind.family.dataclass)
+    told = [(field.name, field.metadata) for field in declared if field.metadata.get("alone")]
+    return {name: (metadata["default"], metadata["alone"]) for name, metadata in told}
 
-    Without ``--document-mask`` a model computes the same for a text of one document.
+
+def taken_alone(settings: Settings, kind: Kind) -> Tuple[Dict[str, Any], Sequence[str]]:
+    """The changes of *settings* for a foreign model, for which each text is alone.
 
     Returns:
         the changes, and notes that say so.
     """
-    if not settings.get("document_mask"):
-        return {}, ()
-    note = "trained with --document-mask: the exported model takes each text for one document"
-    return {"document_mask": False}, (note,)
+    changes, notes = {}, []
+    for name, (default, what) in _not_alone(kind).items():
+        if settings.get(name) not in (None, default):
+            changes[name] = default
+            notes.append(f"trained with {flag_of(name)}: {what}")
+    return changes, notes
 
 
 def _check_parameters(

@@ -8,7 +8,7 @@ from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.settings import encodings_by_side, task_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.exchange.formats import Flag, Wanted
-from fairseq_posenc.exchange.native import NativeCheckpoint, one_document
+from fairseq_posenc.exchange.native import NativeCheckpoint, taken_alone
 from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.flags.values import read_overrides
 from fairseq_posenc.models.kinds import (
@@ -68,7 +68,7 @@ def source_of(wanted: Wanted, target: str, kinds: Sequence[Kind] = KINDS) -> Sou
     if kind is None or kind not in kinds:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in kinds)
         raise UsageError(f"{wanted.path}: is a model {name}; {target} can be given {known}")
-    changes, notes = one_document(settings)
+    changes, notes = taken_alone(settings, kind)
     overrides = {**changes, **overrides}
     given = {name: value for name, value in settings.items() if value is not None}
     complete = {**defaults_of(kind.family.dataclass), **given, **overrides}

@@ -16,7 +16,6 @@ from fairseq_posenc.basics.files import (
     writing,
 )
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
-from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.adapters import ADAPTERS, Written, adapter_in
 from fairseq_posenc.exchange.formats import (
@@ -31,6 +30,7 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.prepared import ABOUT, prepared
 from fairseq_posenc.exchange.verify import compare
+from fairseq_posenc.layers.state_heads import PRETRAINING
 from fairseq_posenc.models.kinds import (
     CLASSIFICATION_HEADS,
     TOKEN_HEADS,
@@ -190,13 +190,13 @@ class CheckpointExporter(Exporter):
 def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
     """The head to export, by the name given with ``--head``; None is the language-model head.
 
-    Without a name it is the only head but that of pre-training on pairs, if there is one.
+    Without a name it is the only head but those of pre-training, if there is one.
 
     Raises:
         UsageError: there is no head of this name, or several without a name given.
     """
     known = [*checkpoint.heads(CLASSIFICATION_HEADS), *checkpoint.heads(TOKEN_HEADS)]
-    usual = [name for name in known if name != RELATION_HEAD]
+    usual = [name for name in known if f"{CLASSIFICATION_HEADS}{name}" not in PRETRAINING]
     if head is None and len(usual) > 1:
         raise UsageError(
             f"{checkpoint.path}: has several heads, {', '.join(known)}; choose one with --head, or "

@@ -92,7 +92,7 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
 
 
 def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
-    """Sources (3, S) that end with ``</s>``, and targets (3, S) that begin with it, two padded.
+    """Sources (3, S) that end with ``</s>``, and targets (3, S) that begin with it; pads two rows.
 
     Args:
         sizes: V of the source and of the target.

@@ -1,32 +1,15 @@
-"""Protocols for fairseq's untyped configurations and layers."""
+"""fairseq's configurations and layers, for which it has no common types."""
 
-from typing import Any, Protocol
+from argparse import Namespace
+from typing import Any, Dict
 
 #: The sides of a model, as in the names of flags and parameters.
 SIDES = ("encoder", "decoder")
 
-
-class Layer(Protocol):
-    """A fairseq layer, whose sub-layers and dropouts are attributes."""
-
-    def __getattr__(self, name: str) -> Any:
-        """A sub-layer or another attribute."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Add or replace an attribute."""
-
-
-class Options(Protocol):
-    """Settings as attributes: an ``argparse.Namespace``, a ``DictConfig`` or a fairseq dataclass.
-
-    The attributes are the flags that the model families declare.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        """The value of a setting."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Change a setting."""
+#: Settings as attributes: an ``argparse.Namespace``, a ``DictConfig`` or a fairseq dataclass.
+Options = Any
+#: A layer or model of fairseq's, whose modules and dropouts are attributes.
+Layer = Any
 
 
 def option(options: Options, name: str, default: Any = None) -> Any:
@@ -35,3 +18,15 @@ def option(options: Options, name: str, default: Any = None) -> Any:
     Older checkpoints, other tasks and commands other than training lack some of the flags.
     """
     return getattr(options, name, default)
+
+
+def by_name(settings: Any) -> Dict[str, Any]:
+    """Settings in a new dictionary; None has none.
+
+    Args:
+        settings: a namespace, a dictionary or a ``DictConfig``.
+    """
+    if isinstance(settings, Namespace):
+        return dict(vars(settings))
+    # items() of OmegaConf 2.0 fails on the settings of a Namespace
+    return {name: settings.get(name) for name in settings or ()}

@@ -45,16 +45,23 @@ MAY_BE_OWN = "if it is your own, import it or give --user-dir with its folder"
 listeners: List[Callable[[], None]] = []
 
 
+def tell() -> None:
+    """Have the model families declare their flags again."""
+    for changed in listeners:
+        changed()
+
+
 class Registry(Dict[str, Entry], Generic[Entry]):
     """Entries by name.
 
     Args:
         flag: the flag that selects one, such as ``--norm``.
+        title: what they are, for ``fairseq-posenc list``.
     """
 
-    def __init__(self, flag: str) -> None:
+    def __init__(self, flag: str, title: str = "") -> None:
         super().__init__()
-        self.flag = flag
+        self.flag, self.title = flag, title
 
     def add(self, name: str, entry: Entry) -> None:
         """Add *entry* under *name*.
@@ -69,15 +76,10 @@ class Registry(Dict[str, Entry], Generic[Entry]):
             raise UsageError(f"{self.flag} {name}: a name is made of letters, digits and _")
         self[name] = entry
         try:
-            self.tell()
+            tell()
         except UsageError:
             del self[name]
             raise
-
-    def tell(self) -> None:
-        """Have the model families declare their flags again."""
-        for changed in listeners:
-            changed()
 
     def find(self, name: str) -> Entry:
         """The entry called *name*.
@@ -108,6 +110,14 @@ class Registry(Dict[str, Entry], Generic[Entry]):
                         "entry; choose another name, or inherit from its dataclass"
                     )
         return list(found.values())
+
+    def declaring(self, flag: str) -> List[str]:
+        """The names of the entries that have a flag of this name."""
+        names = []
+        for name, entry in self.items():
+            if flag in getattr(entry.flags, "__dataclass_fields__", ()):
+                names.append(name)
+        return names
 
 
 class ClassRegistry(Registry[Registered]):

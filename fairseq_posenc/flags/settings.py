@@ -19,7 +19,8 @@ where evaluation spreads them over their range.  :func:`role_in` decides.
 
 import dataclasses
 import math
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+import operator
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Union
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer
@@ -50,11 +51,10 @@ def setting(
     below: Optional[Bound] = None,
     needs: Optional[Needs] = None,
     or_with: Optional[Needs] = None,
-    formerly: Optional[str] = None,
-    former_values: Union[Mapping[str, str], Callable[[str], str], None] = None,
     by_layer: bool = False,
     stored: Optional[Callable[[Any], Any]] = None,
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
+    alone: Optional[str] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given.
 
@@ -82,14 +82,13 @@ def setting(
         needs: the flag has an effect only where one of these flags has one of these values, or, for
             None, is switched on; a flag of a registry's entry needs that entry without saying so.
         or_with: flags and values, one of which can take the place of the registry's entry.
-        formerly: former name of the flag, in command lines and checkpoints.
-        former_values: present names by former names of its values, or a function from any value to
-            its present spelling.
         by_layer: the value is a number, or a pattern of numbers over the layers such as ``9*2,4``;
             the range holds for each of them.
         stored: maps a value to what a checkpoint keeps of it, such as the content of a file.
         traceable: values with which one traced graph serves texts of every length, as ONNX needs;
             a function returns those of a registry that may still grow; by default all values.
+        alone: for a setting of samples of several texts, which fine-tuning does not inherit and
+            an exported model does without: what such a model does instead.
     """
     assert role in ROLES, role
     metadata = {
@@ -106,11 +105,10 @@ def setting(
         "below": below,
         "needs": needs,
         "or_with": or_with,
-        "formerly": formerly,
-        "former_values": former_values or {},
         "by_layer": by_layer,
         "stored": number_or_pattern if by_layer else stored,
         "traceable": traceable,
+        "alone": alone,
     }
     return dataclasses.field(default=None, metadata=metadata)
 
@@ -153,7 +151,12 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
         fields: declarations made by :func:`setting`.
     """
     for field in fields:
-        check_option(options, field.name, field.metadata)
+        metadata, value = field.metadata, getattr(options, field.name, None)
+        follows = False  # a range that another flag gives, which a default can be outside of
+        for key in _COMPARE:
+            follows = follows or isinstance(metadata.get(key), str)
+        if value is not None and (follows or value != metadata.get("default")):
+            check_value(field.name, value, metadata, options)
 
 
 def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> None:
@@ -179,16 +182,34 @@ def check_value(
         named = isinstance(choices, Registry)
         known = choices.choices(str(value)) if named else " or ".join(choices)
         raise UsageError(f"{flag_of(name)} {value}: {reason or 'must be ' + known}")
-    bounds = _bounds(metadata)
-    if not bounds:
-        return
-    limits = {key: _limit(bound, options) for key, bound in bounds.items()}
-    for number in _numbers(name, value, metadata):
-        finite = math.isfinite(number)
-        if not (finite and all(_COMPARE[k](number, b) for k, (b, _) in limits.items())):
-            wanted = " and ".join(f"{_WORDS[key]} {text}" for key, (_, text) in limits.items())
-            what = wanted if finite else f"a finite number, {wanted}"
-            raise UsageError(f"{flag_of(name)} {value}: must be {what}")
+    limits = {}
+    for key in _COMPARE:
+        bound = metadata.get(key)
+        if bound is not None:
+            limits[key] = getattr(options, bound) if isinstance(bound, str) else bound
+    if limits:
+        for number in _numbers(name, value, metadata):
+            inside = math.isfinite(number)
+            for key, limit in limits.items():
+                inside = inside and _COMPARE[key](number, limit)
+            if not inside:
+                raise _outside(name, value, number, metadata, limits)
+
+
+def _outside(
+    name: str,
+    value: Any,
+    number: float,
+    metadata: Mapping[str, Any],
+    limits: Mapping[str, Number],
+) -> UsageError:
+    """The error for a *number* of a flag's *value* outside its *limits*."""
+    words = [] if math.isfinite(number) else ["a finite number"]
+    for key, limit in limits.items():
+        flag = f"{flag_of(metadata[key])} " if isinstance(metadata[key], str) else ""
+        shown = limit if isinstance(limit, int) else f"{limit:g}"
+        words.append(f"{key.replace('_', ' ')} {flag}{shown}")
+    return UsageError(f"{flag_of(name)} {value}: must be {' and '.join(words)}")
 
 
 def _numbers(name: str, value: Any, metadata: Mapping[str, Any]) -> List[float]:
@@ -224,49 +245,9 @@ def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> 
             raise UsageError(f"{shown}: {reason}; drop it")
 
 
-_WORDS = {"above": "above", "at_least": "at least", "at_most": "at most", "below": "below"}
-_COMPARE = {
-    "above": lambda number, bound: number > bound,
-    "at_least": lambda number, bound: number >= bound,
-    "at_most": lambda number, bound: number <= bound,
-    "below": lambda number, bound: number < bound,
+_COMPARE: Dict[str, Callable[[Any, Any], bool]] = {
+    "above": operator.gt,
+    "at_least": operator.ge,
+    "at_most": operator.le,
+    "below": operator.lt,
 }
-
-
-def _bounds(metadata: Mapping[str, Any]) -> Dict[str, Bound]:
-    return {key: metadata[key] for key in _WORDS if metadata.get(key) is not None}
-
-
-def _limit(bound: Bound, options: Any) -> Tuple[Number, str]:
-    """A bound as a number, and as messages show it."""
-    if isinstance(bound, str):
-        return option(options, bound), f"{flag_of(bound)} {option(options, bound)}"
-    return bound, str(bound) if isinstance(bound, int) else f"{bound:g}"
-
-
-def modernised(settings: Mapping[str, Any], fields: Iterable["dataclasses.Field[Any]"]) -> Any:
-    """Changes that bring older settings to the present names and values of flags.
-
-    >>> from fairseq_posenc.layers.norms import NormFlags
-    >>> modernised({"norm": "unit"}, dataclasses.fields(NormFlags))
-    {'norm': 'rms'}
-
-    Args:
-        settings: values by name, from an older checkpoint or command line.
-        fields: the present declarations.
-
-    Returns:
-        a dictionary of changes: present names with their values, and former names with None.
-    """
-    changes: Dict[str, Any] = {}
-    for field in fields:
-        old, values = field.metadata.get("formerly"), field.metadata.get("former_values") or {}
-        if old and settings.get(old) is not None:
-            changes[old] = None
-            if settings.get(field.name) is None:
-                changes[field.name] = settings[old]
-        value = changes.get(field.name, settings.get(field.name))
-        if isinstance(value, str):
-            present = values(value) if callable(values) else values.get(value, value)
-            changes.update({field.name: present} if present != value else {})
-    return changes

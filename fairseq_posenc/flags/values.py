@@ -14,7 +14,7 @@ _POSITIVE, _NOT_NEGATIVE = {"at_least": 1}, {"at_least": 0}
 #: Ranges of fairseq's flags of data, optimisation and search, which fairseq does not check.
 RANGES: Dict[str, Mapping[str, Bound]] = {
     **dict.fromkeys(("beam", "nbest", "tokens_per_sample"), _POSITIVE),
-    **dict.fromkeys(("batch_size", "save_interval", "validate_interval"), _POSITIVE),
+    **dict.fromkeys(("max_tokens", "batch_size", "save_interval", "validate_interval"), _POSITIVE),
     **dict.fromkeys(("update_freq", "log_interval", "num_shards"), _POSITIVE),
     **dict.fromkeys(("required_batch_size_multiple", "distributed_world_size"), _POSITIVE),
     **dict.fromkeys(("prefix_size", "warmup_updates", "clip_norm", "weight_decay"), _NOT_NEGATIVE),
@@ -41,13 +41,14 @@ def check_values(args: Namespace) -> None:
     masked = str(option(args, "task")).startswith("masked_lm")
     ranges = {**RANGES, **_MASKING} if masked else RANGES
     for name, value in vars(args).items():
-        if value == [] and name in ranges or value == "" and name in _NOT_EMPTY:
+        bounds = ranges.get(name)
+        if (value == [] and bounds) or (value == "" and name in _NOT_EMPTY):
             refuse_empty(name, "")
         for number in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(number, float) and math.isnan(number):
                 raise UsageError(f"{flag_of(name)} {number}: must be a number")
-            if number is not None:
-                check_value(name, number, ranges.get(name, {}), args)
+            if number is not None and bounds:
+                check_value(name, number, bounds, args)
     left, drawn = option(args, "leave_unmasked_prob"), option(args, "random_token_prob")
     if masked and left and drawn and left + drawn > 1:
         raise UsageError(

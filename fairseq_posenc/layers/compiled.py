@@ -1,8 +1,8 @@
-"""``--compile-layers``: each layer as a graph of its own, compiled by PyTorch.
+"""``--compile-layers``: PyTorch compiles each layer.
 
-Lengths are symbols in the graphs, so that neither another batch nor another token of a translation
-is a reason to compile again.  What depends on the data, such as whether there is padding, is
-decided outside the layers, in stacks.  Parameters and their names stay as they are.
+Lengths are symbols in the graphs, so that another batch or a further token of a translation needs
+no new compilation.  Branches on data, such as whether there is padding, are outside the layers, in
+stacks.  Parameters and their names do not change.
 """
 
 import logging
@@ -78,7 +78,7 @@ def compile_layer(layer: nn.Module, wrapped: nn.Module, cfg: Options) -> nn.Modu
     A checkpoint of compiled layers also loads where they cannot be compiled: with a warning.
 
     Args:
-        layer: not yet wrapped by anything else.
+        layer: the layer, not wrapped.
         wrapped: the same layer, or a unit of FSDP.
         cfg: fairseq's nested Transformer configuration.
 
@@ -98,7 +98,7 @@ def compile_layer(layer: nn.Module, wrapped: nn.Module, cfg: Options) -> nn.Modu
         return layer
     import torch._dynamo
 
-    config: Any = torch._dynamo.config  # layers share the code that the graphs are counted by
+    config: Any = torch._dynamo.config  # its limits count the graphs of all layers together
     for name in ("cache_size_limit", "accumulated_cache_size_limit"):
         setattr(config, name, max(getattr(config, name), MOST_GRAPHS))
     layer.compile(**ARGUMENTS)

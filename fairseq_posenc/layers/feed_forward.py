@@ -19,7 +19,7 @@ from fairseq_posenc.flags.settings import setting
 class FeedForward:
     """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all variants."""
 
-    #: f if it is part of the variant; None for ``--activation-fn``
+    #: f, if the variant fixes it; None for ``--activation-fn``
     activation: Optional[Callable[[Tensor], Tensor]] = None
 
     @staticmethod
@@ -37,13 +37,13 @@ class FeedForward:
         return layer.activation_fn(layer.fc1(x))
 
 
-FEED_FORWARDS = ClassRegistry("--feed-forward")
+FEED_FORWARDS = ClassRegistry("--feed-forward", "feed-forwards")
 #: Decorates a subclass of :class:`FeedForward`.
 register_feed_forward = FEED_FORWARDS.register
 
 
 def forms_with_activation() -> List[str]:
-    """The forms that ``--activation-fn`` has an effect on."""
+    """The forms on which ``--activation-fn`` has an effect."""
     return [name for name, entry in FEED_FORWARDS.items() if entry.thing.activation is None]
 
 

@@ -17,7 +17,7 @@ from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.layers.transformer import (
     DecoderForward,
     LayerOut,
-    PositionEntry,
+    Prepared,
     add_and_norm,
     attention_to_source,
     self_attention,
@@ -54,10 +54,10 @@ class GatedEncoderLayer(_GatedLayer):
         self.return_fc = return_fc
         apply_norms_and_biases(self, cfg)
 
-    def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
+    def forward(self, x: Tensor, **prepared: Prepared) -> LayerOut:
         """Apply the layer; arguments as for the Transformer's encoder layer."""
         norm = self.self_attn_layer_norm
-        out = self.self_attn(norm(x) if self.normalize_before else x, **positions)
+        out = self.self_attn(norm(x) if self.normalize_before else x, **prepared)
         x = add_and_norm(self, norm, x, out)
         return (x, out) if self.return_fc else x
 
@@ -86,14 +86,12 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
         apply_norms_and_biases(self, cfg)
 
     def _self_attention(
-        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+        self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared
     ) -> Tensor:
-        return self.self_attn(x, incremental_state=incremental_state, **positions)
+        return self.self_attn(x, incremental_state=incremental_state, **prepared)
 
-    def _last(
-        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
-    ) -> Tensor:
-        return self.second_attn(x, incremental_state=incremental_state, **positions)
+    def _last(self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared) -> Tensor:
+        return self.second_attn(x, incremental_state=incremental_state, **prepared)
 
     def make_generation_fast_(self, need_attn: bool = False, **unused: object) -> None:
         """Return attention weights in generation only if *need_attn*."""

@@ -1,13 +1,12 @@
-"""Output layers: the prediction of tokens, classifiers, and the span boundary objective.
+"""Output layers: the prediction of tokens, and classifiers.
 
-BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; SpanBERT, Joshi et al.
-2020, arXiv 1907.10529, section 3.2; ModernBERT, Warner et al. 2024, arXiv 2412.13663.
+BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; ModernBERT, Warner et
+al. 2024, arXiv 2412.13663.
 """
 
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
-import torch
 import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaClassificationHead, RobertaLMHead
 from torch import Tensor, nn
@@ -15,8 +14,6 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.flags.settings import setting
-
-POOLERS = ("cls", "mean")
 
 
 @dataclass
@@ -27,7 +24,7 @@ class ClassifierFlags:
         "cls",
         "what classification heads read: cls, the first token; mean, the mean of all tokens",
         role="model",
-        choices=POOLERS,
+        choices=("cls", "mean"),
     )
     pooler_norm: Optional[bool] = setting(
         False,
@@ -75,6 +72,7 @@ class TiedHead(nn.Module):
 def mean_of(features: Tensor, real: Tensor) -> Tensor:
     """The mean of the features of real tokens, in place of the first token's, (B, 1, C).
 
+    >>> import torch
     >>> mean_of(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]))
     tensor([[[3.]]])
 
@@ -89,10 +87,10 @@ def mean_of(features: Tensor, real: Tensor) -> Tensor:
 
 
 def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
-    """Refuse features of several tokens, of which a head after a mean would take the first.
+    """Refuse features of several tokens in a head that expects their mean.
 
     Args:
-        head: the head that they are given to.
+        head: the head.
         inputs: the features (B, T, C).
 
     Raises:
@@ -129,63 +127,3 @@ class NormedHead(RobertaClassificationHead):
         x = features if self.by_token else features[:, 0]
         x = self.norm(self.activation_fn(self.dense(self.dropout(x))))
         return self.out_proj(self.dropout(x))
-
-
-#: size and number of the embeddings of positions within a span (section 4.2); tokens beyond the
-#: last share it
-POSITION_SIZE, POSITIONS = 200, 64
-
-
-class SpanBoundaryHead(nn.Module):
-    """Predicts the tokens of spans from the tokens before and after the span.
-
-    Two layers with GELU and layer norm read the features x_{s-1} and x_{e+1} of these two tokens,
-    and an embedding of the position within the span, i - s + 1; the products of their output with
-    the token embeddings are the logits.
-
-    Args:
-        embed_dim: C.
-        size: E, the size of a token embedding.
-    """
-
-    def __init__(self, embed_dim: int, size: int) -> None:
-        super().__init__()
-        self.positions = nn.Embedding(POSITIONS, POSITION_SIZE)
-        self.layers = nn.Sequential(
-            nn.Linear(2 * embed_dim + POSITION_SIZE, embed_dim),
-            nn.GELU(),
-            nn.LayerNorm(embed_dim),
-            nn.Linear(embed_dim, size),
-            nn.GELU(),
-            nn.LayerNorm(size),
-        )
-
-    def forward(self, features: Tensor, spans: Tensor, embedding: Tensor) -> Tensor:
-        """Logits (N, V) of the N tokens of spans, in the order of ``features[spans]``.
-
-        Args:
-            features: (B, T, C).
-            spans: (B, T), True for tokens of spans, which lie between two tokens that are in none.
-            embedding: the embedding of the tokens, (V, E).
-        """
-        row, column = spans.nonzero(as_tuple=True)
-        before, after = (index[row, column] for index in boundaries(spans))
-        position = (column - before - 1).clamp(max=POSITIONS - 1)
-        inputs = features[row, before], features[row, after], self.positions(position)
-        return F.linear(self.layers(torch.cat(inputs, dim=-1)), embedding)
-
-
-def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
-    """The last token before each token, and the first after it, that is in no span.
-
-    Args:
-        spans: (B, T), True for tokens of spans.
-
-    Returns:
-        two numbers of tokens (B, T); undefined where there is no such token.
-    """
-    length = spans.size(1)
-    numbers = torch.arange(length, device=spans.device)
-    before = numbers.masked_fill(spans, 0).cummax(dim=1)[0]
-    after = numbers.masked_fill(spans, length - 1).flip(1).cummin(dim=1)[0].flip(1)
-    return before, after

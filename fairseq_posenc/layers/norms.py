@@ -17,7 +17,7 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import ClassRegistry
 from fairseq_posenc.flags.settings import setting
 
-NORMS = ClassRegistry("--norm")
+NORMS = ClassRegistry("--norm", "norms")
 #: Decorates a module constructed with the number of channels and the model configuration.
 register_norm = NORMS.register
 
@@ -31,13 +31,12 @@ class NormFlags:
         "norm of every layer: {choices}; rms has no parameters, as in RoFormerV2 and GAU",
         role="model",
         choices=NORMS,
-        former_values={"unit": "rms"},
     )
     layer_norm_eps: Optional[float] = setting(
         1e-5,
         "ε in every norm",
         role="model",
-        at_least=torch.finfo(torch.float32).tiny,  # without it, masked positions are 0/0
+        at_least=torch.finfo(torch.float32).tiny,  # without ε, masked positions are 0/0
         at_most=1.0,
     )
 

@@ -22,14 +22,13 @@ def in_attention(name: str) -> bool:
     return "attn" in name.split(".")[0].split("_")
 
 
-#: Tests of a parameter's name in a layer, by the value of the flag: is the parameter shared?
+#: Tests whether a parameter is shared, from its name in a layer, by the value of the flag.
 SHARED: Dict[str, Callable[[str], bool]] = {
     "none": lambda name: False,
     "all": lambda name: True,
     "attention": in_attention,
     "feed_forward": lambda name: not in_attention(name),
 }
-INITS = ("default", "truncated_normal")
 
 
 @dataclass
@@ -46,8 +45,7 @@ class ParameterFlags:
         "default: that of the model family; truncated_normal: standard deviation 0.02, truncated "
         "at two standard deviations",
         role="training",
-        choices=INITS,
-        former_values={"usual": "default"},
+        choices=("default", "truncated_normal"),
     )
     share_layers: Optional[str] = setting(
         "none",
@@ -79,7 +77,7 @@ def initialise(module: nn.Module, options: Options) -> None:
 
 
 def _named_parameters(layer: nn.Module) -> Iterator[Tuple[str, nn.Parameter]]:
-    """The parameters under every name that they have; Linformer's tied E and F have two."""
+    """All names of parameters; a tied parameter has several."""
     for path, module in layer.named_modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -87,9 +85,9 @@ def _named_parameters(layer: nn.Module) -> Iterator[Tuple[str, nn.Parameter]]:
 
 
 def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
-    """Let all layers have the parameters of the first, in place, as ``share_layers`` says.
+    """Replace parameters of layers by those of the first, in place, as ``share_layers`` selects.
 
-    Each layer keeps its own cache and its own random features.
+    Each layer keeps a separate cache and separate random features.
 
     Args:
         layers: the layers of a stack, in order.
@@ -108,11 +106,11 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
         )
     first: Optional[Dict[str, nn.Parameter]] = None
     for layer in layers:
-        own = {name: value for name, value in _named_parameters(layer) if shared(name)}
+        parameters = {name: value for name, value in _named_parameters(layer) if shared(name)}
         if first is None:
-            first = own
+            first = parameters
             continue
-        if {n: p.shape for n, p in own.items()} != {n: p.shape for n, p in first.items()}:
+        if {n: p.shape for n, p in parameters.items()} != {n: p.shape for n, p in first.items()}:
             if option(options, "skip_first_norm"):
                 raise UsageError(
                     f"--share-layers {value}: under --skip-first-norm the first layer lacks a norm "

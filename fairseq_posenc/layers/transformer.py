@@ -5,7 +5,7 @@ post-norm, quantisation noise, learned scales).  Only the attention and the opti
 feed-forward differ.
 """
 
-from typing import Any, Callable, Optional, Protocol, Tuple, Union, cast
+from typing import Any, Callable, Optional, Tuple, Union, cast
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -19,24 +19,22 @@ from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.attention.grouped import kv_heads_of
 from fairseq_posenc.attention.softmax import CrossAttention
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.options import Layer, Options
 from fairseq_posenc.layers.compiled import compile_layer
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 
-#: A value of :class:`~fairseq_posenc.attention.base.Positions`.
-PositionEntry = Union[None, bool, int, Tensor]
+#: A prepared argument; see :class:`~fairseq_posenc.attention.AttentionKernel`.
+Prepared = Union[None, bool, int, Tensor]
 LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
-    """The layer with ``--checkpoint-activations`` and FSDP, or compiled, as the flags say.
+    """The layer with activation checkpointing and FSDP, or compiled, as the flags select.
 
-    fairseq's encoder and decoder do the first two in the same way; ``--compile-layers`` goes with
-    neither of them.  A checkpointed layer is always an FSDP unit, whatever its size.
+    A checkpointed layer is always an FSDP unit, whatever its size, as in fairseq.
     """
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
@@ -44,16 +42,11 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
         wrapped = fsdp_wrap(layer, min_num_params=0)
     else:
         wrapped = fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
-    if wrapped is not layer and option(cfg, "document_mask", False):
-        raise UsageError(
-            "--document-mask: cannot be combined with --ddp-backend fully_sharded, whose processes "
-            "must apply a layer equally often; drop one of the two"
-        )
     return wrapped if cfg.checkpoint_activations else compile_layer(layer, wrapped, cfg)
 
 
 def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
-    """Inputs of a checkpointed layer of which the first, (B, T, C), has a gradient.
+    """Inputs of a checkpointed layer; the first, (B, T, C), is made to have a gradient.
 
     fairseq's checkpointing trains no parameter if none of its inputs has a gradient, as where the
     embeddings are frozen.
@@ -104,15 +97,8 @@ def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
     )
 
 
-class Residual(Protocol):
-    """A layer with residual connections."""
-
-    dropout_module: FairseqDropout
-    normalize_before: bool
-
-
 def add_and_norm(
-    layer: Residual,
+    layer: Layer,
     norm: nn.Module,
     x: Tensor,
     out: Tensor,
@@ -160,23 +146,21 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         """The attention layer, with the stack's position encoding."""
         return self_attention(embed_dim, self.encoding, cfg)
 
-    def forward(
-        self, x: Tensor, keys: Optional[Tensor] = None, **positions: PositionEntry
-    ) -> LayerOut:
+    def forward(self, x: Tensor, keys: Optional[Tensor] = None, **prepared: Prepared) -> LayerOut:
         """Apply the layer.
 
         Args:
             x: (B, T, C).
-            keys: what it attends to, (B, S, C), if not *x*.
-            positions: passed on to the attention.
+            keys: input for keys and values, (B, S, C), if not *x*.
+            prepared: arguments that the self-attention prepared.
 
         Returns:
             (B, T, C), and with *return_fc* also the feed-forward output.
         """
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
         if keys is not None:
-            positions["keys"] = norm(keys) if pre_norm else keys
-        out = self.self_attn(norm(x) if pre_norm else x, **positions)
+            prepared["keys"] = norm(keys) if pre_norm else keys
+        out = self.self_attn(norm(x) if pre_norm else x, **prepared)
         x = add_and_norm(self, norm, x, out)
         norm = self.final_layer_norm
         out = feed_forward(self, norm(x) if pre_norm else x)
@@ -207,8 +191,8 @@ class DecoderForward:
         encoder_bias: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
-        memory: Optional[Tensor] = None,
-        **positions: PositionEntry,
+        earlier: Optional[Tensor] = None,
+        **prepared: Prepared,
     ) -> Tuple[Tensor, Optional[Tensor], None]:
         """Apply the layer.
 
@@ -218,17 +202,17 @@ class DecoderForward:
             encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
             incremental_state: fairseq's cache.
             need_weights: also return the attention weights over the source.
-            memory: the layer's input for earlier tokens, (B, M, C), or None.
-            positions: passed on to the self-attention.
+            earlier: the layer's input for earlier tokens, (B, M, C), or None.
+            prepared: arguments that the self-attention prepared.
 
         Returns:
             states (B, T, C), weights (B, H, T, S') or None, and None (fairseq expects three).
         """
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
-        if memory is not None:
-            keys = torch.cat((memory, x), dim=1)
-            positions["keys"] = norm(keys) if pre_norm else keys
-        out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **positions)
+        if earlier is not None:
+            keys = torch.cat((earlier, x), dim=1)
+            prepared["keys"] = norm(keys) if pre_norm else keys
+        out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **prepared)
         x = add_and_norm(self, norm, x, out)
         weights: Optional[Tensor] = None
         if self.encoder_attn is not None and encoder_out is not None:
@@ -242,7 +226,7 @@ class DecoderForward:
             )
             x = add_and_norm(self, norm, x, out)
         norm = self.final_layer_norm
-        out = self._last(norm(x) if pre_norm else x, incremental_state, **positions)
+        out = self._last(norm(x) if pre_norm else x, incremental_state, **prepared)
         return add_and_norm(self, norm, x, out, self.w_resid), weights, None
 
 
@@ -274,15 +258,13 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
         return attention_to_source(embed_dim, cfg)
 
     def _self_attention(
-        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+        self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared
     ) -> Tensor:
         """Self-attention, with fairseq's optional learned scales of its output."""
-        x = self.self_attn(x, incremental_state=incremental_state, **positions)
+        x = self.self_attn(x, incremental_state=incremental_state, **prepared)
         if self.c_attn is not None:  # --scale-heads: one factor per head
             x = x * self.c_attn.repeat_interleave(self.head_dim)
         return x if self.attn_ln is None else self.attn_ln(x)  # --scale-attn
 
-    def _last(
-        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
-    ) -> Tensor:
+    def _last(self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared) -> Tensor:
         return feed_forward(self, x)

@@ -19,9 +19,23 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.configuration.fields import Field, layer_fields, make_dataclass
-from fairseq_posenc.configuration.given import checking_given
-from fairseq_posenc.configuration.resolve import fill_missing, left_open, modernise, open_config
+from fairseq_posenc.configuration.effect import declared_by
+from fairseq_posenc.configuration.fields import (
+    Field,
+    declared_fields,
+    layer_flags,
+    make_dataclass,
+)
+from fairseq_posenc.configuration.given import check_given, given_flags
+from fairseq_posenc.configuration.resolve import (
+    close,
+    configure,
+    fill_missing,
+    is_complete,
+    left_open,
+    modernise,
+    open_config,
+)
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags import registry
 from fairseq_posenc.flags.options import SIDES, Options, option
@@ -45,22 +59,25 @@ class Family:
     own_fields: Callable[[], List[Field]]
     presets: Dict[str, Preset]  # settings by architecture; those of *model* are empty
     stacks: Callable[[Any], List[Stack]]  # returns the stacks of a complete configuration
-    # completes and checks a configuration, given the preset, the settings of the task and the
-    # dataclass of the flags
-    configure: Callable[[Any, Preset, Any, type], None]
+    # completes and checks a configuration, given the family, the preset and the task's settings
+    configure: Callable[[Any, "Family", Preset, Any], None] = configure
     # takes settings from the checkpoint that a command line starts from, if any
     inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
     # whether it is registered with its dataclass, like fairseq's newer models
     for_hydra: bool = True
     criterion: Optional[str] = None  # the one that trains its models, where no other does
+    like: Tuple[str, ...] = ()  # the ``--arch`` of another family whose features it has, too
 
     def __post_init__(self) -> None:
         self.presets = {self.model: {}, **self.presets}
+        self.completed: Dict[str, Any] = {}  # the last command line of this process
+        self.models = (self.model, *self.like)  # those whose features it has
         self.dataclass = self._declare()
 
     def _declare(self) -> type:
         name = "".join(word.title() for word in self.model.split("_")) + "Config"
-        return make_dataclass(name, self.own_fields() + layer_fields())
+        fields = declared_fields(layer_flags(self.models))
+        return make_dataclass(name, self.own_fields() + fields)
 
     def register(self, model: Model) -> Model:
         """Class decorator that registers a model and its architectures with fairseq."""
@@ -115,15 +132,28 @@ class Family:
                 fill_missing(cfg, preset)  # build_model, which knows the task, completes it
                 return
             self.refuse_other_tasks(name, cfg)
-            with open_config(cfg):
-                modernise(cfg, self.dataclass, notice=True)
-            with checking_given(cfg, self.dataclass, {}):
-                self.inherit(cfg, name, preset)
-                with left_open(cfg):
-                    self.complete(cfg, preset, cfg)
+            given = self._given(cfg, {}, notice=True)
+            self.inherit(cfg, name, preset)
+            with left_open(cfg):
+                self.complete(cfg, preset, cfg)
+            check_given(given, cfg, declared_by(self.dataclass))
             self.refuse_other_criterions(name, cfg)
+            self.completed = self._settings(cfg, cfg)
 
         return architecture
+
+    def _given(self, cfg: Options, preset: Preset, notice: bool = False) -> Dict[str, Any]:
+        """The flags in *cfg* before it is completed, under their present names."""
+        with open_config(cfg):
+            modernise(cfg, self.dataclass, notice)
+        complete = is_complete(cfg)  # a checkpoint's, in which nothing was given
+        return {} if complete else given_flags(cfg, declared_by(self.dataclass), preset)
+
+    def _settings(self, cfg: Options, where: Any) -> Dict[str, Any]:
+        """The flags of a model and the task, on the command line or itself, by name."""
+        names = [field.name for field in dataclasses.fields(self.dataclass)]
+        settings = {name: getattr(cfg, name, None) for name in names if name != "_name"}
+        return {**settings, "task": _task_in(where)}
 
     def complete(self, cfg: Options, preset: Preset, settings: Any) -> None:
         """Complete and check a flat configuration, in place.
@@ -136,22 +166,27 @@ class Family:
         Raises:
             UsageError: flags contradict each other.
         """
-        self.configure(cfg, preset, settings, self.dataclass)
+        self.configure(cfg, self, preset, settings)
 
-    def complete_for_task(self, cfg: Options, task: FairseqTask, settings: Any) -> None:
-        """Complete and check the configuration of a model to build.
+    def complete_for_task(self, cfg: Options, task: FairseqTask) -> None:
+        """Complete and check the configuration of a model to build, unless that is done.
+
+        A command line is complete.  One of hydra is not, nor are the settings of a checkpoint,
+        which can be older than some flags, nor what a program has changed since.
 
         Args:
-            cfg: flat configuration, complete unless it comes from hydra.
-            settings: those of the task.
+            cfg: flat configuration.
 
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
         arch = option(cfg, "_name", self.model)
         self.refuse_other_tasks(arch, task)
-        with checking_given(cfg, self.dataclass, self.presets.get(arch, {})):
-            self.complete(cfg, {}, settings)
+        if self._settings(cfg, task) != self.completed:
+            given = self._given(cfg, self.presets.get(arch, {}))
+            self.complete(cfg, {}, task_settings(task))
+            check_given(given, cfg, declared_by(self.dataclass))
+        close(cfg, self.dataclass)
         for side in SIDES:
             kept = option(cfg, f"{side}_layers_to_keep")
             if kept:  # fairseq prunes the checkpoint to these layers, and builds no others
@@ -167,7 +202,7 @@ class Family:
         Raises:
             UsageError: naming an architecture that fits the task.
         """
-        task = option(where, "task") or option(task_settings(where), "_name")
+        task = _task_in(where)
         for other in FAMILIES.values():
             if other is not self and task in other.tasks and task not in self.tasks:
                 raise UsageError(
@@ -198,6 +233,12 @@ class Family:
                     f"{self.what}; give for example --arch {other.example}"
                 )
         check_output(criterion, args)
+
+
+def _task_in(where: Any) -> Optional[str]:
+    """The name of the task, which is given itself or by the parsed command line."""
+    settings = task_settings(where) or where
+    return option(settings, "task") or option(settings, "_name")
 
 
 FAMILIES: Dict[str, Family] = {}

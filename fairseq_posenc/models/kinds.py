@@ -14,7 +14,8 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
 
 from fairseq_posenc.checkpoints.elsewhere import STACKS
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_adapted
+from fairseq_posenc.checkpoints.partial import refuse_partial
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
 from fairseq_posenc.checkpoints.settings import architecture, saved_settings
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.family import Family
@@ -156,7 +157,7 @@ def read_trained(path: str, lazy: bool = False) -> Trained:
         UsageError: it cannot be read, or only adapts a model.
     """
     checkpoint = read_checkpoint(path, lazy)
-    refuse_adapted(path, checkpoint["model"])
+    refuse_partial(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
     arch = architecture(settings)
     return Trained(checkpoint, settings, arch, kind_of(arch))

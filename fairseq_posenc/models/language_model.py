@@ -15,28 +15,23 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.memory import MemoryFlags
-from fairseq_posenc.attention.recording import GraphFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.settings import task_settings
+from fairseq_posenc.checkpoints.partial import PartlySaved
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields
-from fairseq_posenc.configuration.resolve import configure, is_complete, nested, open_config
-from fairseq_posenc.configuration.stacks import language_model_stacks, stack_of
+from fairseq_posenc.configuration.resolve import configure, nested, open_config
+from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.configuration.stock import STOCK_RANGES
-from fairseq_posenc.configuration.variants import MEMORY_TASK, check_memory
-from fairseq_posenc.encodings.position_rules import DocumentFlags
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.flags.replacements import class_for
 from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.heads import MaskedLMHead
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.documents import check_documents
+from fairseq_posenc.models.changes import apply_changes
 from fairseq_posenc.models.family import Family, Preset
-from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank
-from fairseq_posenc.models.trained_parts import train_parts
-from fairseq_posenc.stacks.packed_decoder import PackedDecoder
+from fairseq_posenc.stacks.decoder import TransformerDecoder
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
@@ -70,8 +65,7 @@ def _own_fields() -> List[Field]:
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}
     own = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
-    flags = (LanguageModelFlags, MemoryFlags, DocumentFlags, GraphFlags)
-    own += declared_fields([field for each in flags for field in fields_of(each)])
+    own += declared_fields(fields_of(LanguageModelFlags))
     for name, field in references.items():
         metadata = {"role": "free", **STOCK_RANGES.get(name, {})}
         reference = dataclasses.field(default=field.default, metadata=metadata)
@@ -79,7 +73,7 @@ def _own_fields() -> List[Field]:
     return own
 
 
-def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
+def _complete(cfg: Options, family: Family, preset: Preset, settings: Options) -> None:
     """Complete a flat configuration; *settings* are those of the task."""
 
     def setting(name: str) -> Any:
@@ -100,15 +94,8 @@ def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> N
     trained = min(block, longest) if fixed else longest
     with open_config(cfg):
         cfg.max_target_positions = longest
-    trained += int(option(cfg, "memory_length") or preset.get("memory_length", 0))
-    # random positions are those of longer texts
-    trained = max(trained, int(option(cfg, "random_positions") or 0))
-    preset = {"rotary_original_length": trained, **preset}
-    fresh = not is_complete(cfg)
-    configure(cfg, flags, preset, language_model_stacks)
+    configure(cfg, family, preset, settings, trained)
     check_embedding(cfg)
-    check_memory(cfg, stack_of(cfg, "decoder"), settings, fresh)
-    check_documents(cfg, settings, fresh)
     if cfg.lm_head == "roberta" and cfg.adaptive_softmax_cutoff is not None:
         raise UsageError(
             f"--lm-head roberta: --adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} makes "
@@ -120,28 +107,27 @@ LANGUAGE_MODEL = Family(
     model=MODEL,
     what="a language model",
     example="roformer_lm_small",
-    tasks=("language_modeling", MEMORY_TASK, "multilingual_language_modeling"),
+    tasks=("language_modeling", "multilingual_language_modeling"),
     own_fields=_own_fields,
     presets=presets.LANGUAGE_MODEL,
-    stacks=language_model_stacks,
+    stacks=lambda cfg: [stack_of(cfg, "decoder")],
     configure=_complete,
 )
 
 
-class LanguageModelDecoder(PackedDecoder):
+class LanguageModelDecoder(TransformerDecoder):
     """Decoder without attention to a source.
 
     Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head``,
-            ``num_segments``, ``memory_length`` and ``document_mask``.
+        cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head`` and
+            ``num_segments``.
         embed_tokens: token embedding (V, E).
     """
 
     output_projection: Any
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
-        super().__init__(cfg, dictionary, embed_tokens)
-        self.memory_length = int(cfg.memory_length)
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=True)
         size = embed_tokens.embedding_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         if self.embed_segments is not None:
@@ -166,7 +152,7 @@ class LanguageModelDecoder(PackedDecoder):
 
 
 @LANGUAGE_MODEL.register
-class LanguageModel(LowRankModel, FairseqLanguageModel):
+class LanguageModel(PartlySaved, FairseqLanguageModel):
     """Decoder for ``--task language_modeling`` with position encodings in its attention.
 
     Args:
@@ -180,11 +166,11 @@ class LanguageModel(LowRankModel, FairseqLanguageModel):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        LANGUAGE_MODEL.complete_for_task(cfg, task, task_settings(task))
+        LANGUAGE_MODEL.complete_for_task(cfg, task)
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
-        model = cls(LanguageModelDecoder(nested(cfg), task.target_dictionary, embed_tokens))
+        decoder = class_for(LanguageModelDecoder, cfg)
+        model = cls(decoder(nested(cfg), task.target_dictionary, embed_tokens))
         model.completed_settings = cfg
         initialise(model, cfg)
-        train_parts(model, cfg)
-        add_low_rank(model, cfg)
+        apply_changes(model, cfg)
         return model

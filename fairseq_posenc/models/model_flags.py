@@ -6,15 +6,14 @@ A warm start (``--finetune-from-model``) needs the shape of the model and its ta
 
 import dataclasses
 import logging
-from argparse import Namespace
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional
 
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.elsewhere import stock_twin
-from fairseq_posenc.checkpoints.reading import Checkpoint
+from fairseq_posenc.checkpoints.reading import Checkpoint, settings_in
 from fairseq_posenc.checkpoints.settings import encodings_by_side
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
@@ -23,13 +22,12 @@ from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import KINDS, Kind, Settings, kind_of, read_trained
 
 logger = logging.getLogger(__name__)
-#: Settings that follow from the encoding, from the data, or from the training before.
-_FOLLOWING = (
+#: Settings that follow from the encoding or the data, or concern one training; packs add theirs.
+FOLLOWING = [
     *("position_encoding", "rotary_original_length", "num_positions", "segments"),
     *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
     *(f"{side}_position_encoding" for side in SIDES),
-    *("train_only", "validate_at_start"),
-)
+]
 _NOT_OF_TASK = ("_name", "data", "seed")
 
 
@@ -81,7 +79,7 @@ def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[st
     complete.update({f"{side}_position_encoding": None for side in SIDES})
     own, words = plug_in_flags(), []
     for name, value in kind.changed(given).items():
-        if name in _FOLLOWING or (name in own and not has_effect(name, complete, family)):
+        if name in FOLLOWING or (name in own and not has_effect(name, complete, family)):
             continue
         if value is False and defaults[name] is True:
             raise UsageError(
@@ -97,15 +95,13 @@ def _of_group(
     checkpoint: Checkpoint, group: str, registry: Mapping[str, Any], before: List[str]
 ) -> List[str]:
     """The flags of a group of settings, such as the task's, that are not among those *before*."""
-    saved: Any = (checkpoint.get("cfg") or {}).get(group) or checkpoint.get("args") or {}
-    saved = vars(saved) if isinstance(saved, Namespace) else saved
-    name = saved.get("_name") or saved.get(group)
+    saved = settings_in(checkpoint, group)
+    name = str(saved.get("_name") or saved.get(group))
     if name not in registry:
         raise UsageError(f"the checkpoint was trained with --{group} {name}, which is not there")
-    words = [f"--{group}", str(name)]
-    values: Dict[str, Any] = {key: saved.get(key) for key in saved}
+    words = [f"--{group}", name]
     for field in dataclasses.fields(registry[name]):
-        value, default = values.get(field.name), field.default
+        value, default = saved.get(field.name), field.default
         flag = flag_of(field.name)
         if field.name in _NOT_OF_TASK or flag in before or value in (None, default):
             continue

@@ -1,38 +1,131 @@
-"""fairseq's RoBERTa with positions, segments and further heads: its encoder, and its heads.
+"""fairseq's RoBERTa with positions and segments: from tokens to logits.
 
-BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
+BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; ALBERT, Lan et al.,
+arXiv 1909.11942, section 3.1, for embeddings of another size than the layers.
 """
 
 import logging
-from typing import Any, Optional, Tuple
+from functools import partial
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from fairseq.data import Dictionary
-from fairseq.models.roberta.model import RobertaEncoder, RobertaModel, base_architecture
+from fairseq.models.roberta.model import RobertaEncoder, base_architecture
+from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
-from fairseq_posenc.checkpoints.warm_start import (
-    RELATION_HEAD,
-    SPAN_BOUNDARY_HEAD,
-    State,
-    leave_out_head,
-)
+from fairseq_posenc.attention import Padding
 from fairseq_posenc.configuration.resolve import nested
+from fairseq_posenc.configuration.stacks import masked_lm_stack
+from fairseq_posenc.encodings import PositionEncoding, Stack, all_encodings
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.heads import (
-    MaskedLMHead,
-    NormedHead,
-    SpanBoundaryHead,
-    TiedHead,
-    refuse_tokens,
-)
-from fairseq_posenc.layers.norms import apply_norms
+from fairseq_posenc.flags.replacements import class_for
+from fairseq_posenc.layers.heads import MaskedLMHead, TiedHead, mean_of
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
-from fairseq_posenc.stacks.encoder import Wanted
-from fairseq_posenc.stacks.funnel import FunnelEncoder
-from fairseq_posenc.stacks.sentence_encoder import MaskDecodingEncoder, SentenceEncoder
+from fairseq_posenc.models.headed import HeadedModel
+from fairseq_posenc.models.segments import first_text_lengths, segment_labels
+from fairseq_posenc.stacks.encoder import Encoded, Requested, TransformerEncoder
+from fairseq_posenc.stacks.first_batches import PATIENCE, FirstBatches
 
 logger = logging.getLogger(__name__)
+
+_NO_PAIRS = (
+    "no second text in the first %d batches, so only segment 0 is trained; pairs are input0 and "
+    "input1 of --task sentence_prediction, or lines 'text </s> text' of --task masked_lm "
+    "--sample-break-mode eos"
+)
+
+
+class SentenceEncoder(TransformerEncoder):
+    """Transformer encoder with optional segment embeddings and embedding projection.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
+        embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
+    """
+
+    began = False  # whether the first layer is built
+    #: whether :meth:`features` goes by the tokens before any was masked
+    reads_original = False
+
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
+        self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
+        self.num_segments = cfg.num_segments
+        self.reads_pairs = cfg.segments == "pairs"
+        self.separator = dictionary.eos()
+        if any(kernel.reads_first_text for kernel in self.kernels()):
+            marks = {"padding": self.padding_idx, "separator": self.separator}
+            self.first_texts = partial(first_text_lengths, **marks)
+        message = f"--num-segments {cfg.num_segments}: {_NO_PAIRS}"
+        patience = PATIENCE if cfg.num_segments > 1 else 0
+        self.first_batches = FirstBatches(logger.info, message, patience)
+        if size != channels:
+            self.embed_project = nn.Linear(size, channels)
+        if cfg.encoder.normalize_before and size != channels:
+            self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
+        apply_norms_and_biases(self, cfg)
+
+    def stack(self, cfg: Options) -> Stack:
+        """The properties of this encoder that its position encodings depend on."""
+        return masked_lm_stack(cfg)
+
+    def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
+        """One layer; under ``--skip-first-norm`` the first has no norm before its attention."""
+        layer: Any = super().new_layer(cfg, encoding)
+        if cfg.skip_first_norm and not self.began and self.positions.kept[0] == 0:
+            layer.self_attn_layer_norm = nn.Identity()
+        self.began = True
+        return layer
+
+    def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor] = None) -> Tensor:
+        """Token plus segment embeddings (B, T, E); without labels, segments by ``--segments``."""
+        x = self.embed_tokens(src_tokens)
+        if self.embed_segments is None:
+            return x
+        if segment_labels is None and self.reads_pairs:
+            segment_labels = self.segment_labels(src_tokens)
+        if self.training and self.first_batches.waiting:
+            self.first_batches.saw(segment_labels is not None and bool(segment_labels.any()))
+        if segment_labels is None:
+            return x + self.embed_segments.weight[0]
+        return x + self.embed_segments(segment_labels)
+
+    def segment_labels(self, src_tokens: Tensor) -> Tensor:
+        """The segments of texts or pairs (B, T); see :func:`segment_labels`."""
+        return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
+
+    def features(
+        self,
+        src_tokens: Tensor,
+        requested: Requested,
+        segment_labels: Optional[Tensor] = None,
+        **unused: Any,
+    ) -> Encoded:
+        """Features of a batch of texts.
+
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            requested: which features, and whether what is between the layers, too.
+            segment_labels: (B, T) segment of each token, or None: by ``--segments``.
+            unused: what else is in a batch, such as ``src_lengths``; and ``original``, (B, T), the
+                tokens before any was masked, in batches for a stack that :attr:`reads_original`.
+        """
+        batch, _ = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
+        return self.run_layers(batch, requested)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+        padding: Optional[Padding] = None,
+    ) -> Dict[str, List[Tensor]]:
+        """Encode a batch of texts, as in the base class."""
+        embedded = self.embed(src_tokens) if token_embeddings is None else token_embeddings
+        return super().forward(src_tokens, src_lengths, return_all_hiddens, embedded, padding)
 
 
 class MaskedLMEncoder(RobertaEncoder):
@@ -47,6 +140,9 @@ class MaskedLMEncoder(RobertaEncoder):
         self, args: Options, dictionary: Dictionary, embed_tokens: Optional[nn.Embedding] = None
     ) -> None:
         super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's own shares no embedding
+        # RoBERTa has no such flag, and its default is a learned table
+        encodings = all_encodings(args.position_encoding)
+        args.encoder_learned_pos = any(each.input == "learned" for each in encodings)
         base_architecture(args)
         self.args = args
         size, symbols = args.encoder_input_dim, len(dictionary)
@@ -71,11 +167,9 @@ class MaskedLMEncoder(RobertaEncoder):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         masked_tokens: Optional[Tensor] = None,
-        segment_labels: Optional[Tensor] = None,
         by_token: bool = True,
-        by_mask: Optional[bool] = None,
-        document_starts: Optional[Tensor] = None,
-        **unused: object,
+        predicting: Optional[bool] = None,
+        **inputs: Any,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens.
 
@@ -84,21 +178,17 @@ class MaskedLMEncoder(RobertaEncoder):
             features_only: stop before the head.
             return_all_hiddens: also return the states between layers.
             masked_tokens: (B, T), True where logits are needed; default everywhere.
-            segment_labels: (B, T) segment of each token; default: by ``--segments``.
-            by_token: as in :class:`.Wanted`.
-            by_mask: as in :class:`.Wanted`; by default True unless *features_only*.
-            document_starts: as for :meth:`.SentenceEncoder.features`.
-            unused: what else fairseq's task puts into a batch, such as ``src_lengths``.
+            by_token: as in :class:`.Requested`.
+            predicting: as in :class:`.Requested`; by default True unless *features_only*.
+            inputs: see :meth:`.SentenceEncoder.features`.
 
         Returns:
             logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C), where
             T may be smaller unless *by_token*; and ``{"inner_states": [(T, B, C), ...] or None}``.
         """
-        by_mask = not features_only if by_mask is None else by_mask
-        wanted = Wanted(return_all_hiddens, by_token, by_mask)
-        encoded = self.sentence_encoder.features(
-            src_tokens, segment_labels, wanted, document_starts
-        )
+        predicting = not features_only if predicting is None else predicting
+        requested = Requested(return_all_hiddens, by_token, predicting)
+        encoded = self.sentence_encoder.features(src_tokens, requested, **inputs)
         x, states = encoded.x, None
         if return_all_hiddens:
             states = [state.transpose(0, 1) for state in encoded.states]  # (T, B, C), as in fairseq
@@ -116,107 +206,73 @@ def _build_encoder(args: Options, dictionary: Dictionary, embed_tokens: nn.Embed
     """The sentence encoder that the flags select, with BERT's initialisation."""
     cfg = nested(args)
     cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
-    kind = SentenceEncoder
-    if args.funnel_stages is not None:
-        kind = FunnelEncoder
-    elif args.mask_decoder_layers:
-        kind = MaskDecodingEncoder
+    kind = class_for(SentenceEncoder, args)
     return kind(cfg, dictionary, embed_tokens).apply(init_bert_params)
 
 
-class HeadedModel(RobertaModel):
-    """RoBERTa with token classifiers and heads of pre-training.
+class SentenceModel(HeadedModel):
+    """RoBERTa's forward, with segments and the heads of pre-training; arguments of its base."""
 
-    Args:
-        args: complete flat configuration.
-        encoder: the encoder with its language-model head.
-    """
+    def forward(
+        self,
+        src_tokens: Tensor,
+        segment_labels: Optional[Tensor] = None,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: Optional[str] = None,
+        **inputs: Any,
+    ) -> Tuple[Tensor, Any]:
+        """Logits of the tokens, or of a classification or token head.
 
-    def __init__(self, args: Options, encoder: MaskedLMEncoder) -> None:
-        super().__init__(args, encoder)
-        self.token_heads = nn.ModuleDict()
-        self.span_boundary_head: Any = None  # see register_span_boundary_head
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
+            features_only: stop before the language-model head.
+            return_all_hiddens: also return the states between layers.
+            classification_head_name: apply this head instead.
+            inputs: see :meth:`MaskedLMEncoder.forward`, and :meth:`predict` for logits of tokens.
 
-    def register_relation_head(self) -> None:
-        """Add the head that predicts whether the second text of a pair follows the first (BERT)."""
-        self.register_classification_head(RELATION_HEAD, num_classes=2)
+        Returns:
+            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
+            a classification head or (B, T, N) of a token head; and a dictionary with
+            ``inner_states``, and the outputs of the ``heads`` that were asked for.
+        """
+        inputs.update(segment_labels=segment_labels, return_all_hiddens=return_all_hiddens)
+        name = classification_head_name
+        if name is not None:
+            by_mean = self.args.pooler == "mean" and name not in self.token_heads
+            by_token = by_mean or name in self.token_heads
+            x, extra = self.encoder(src_tokens, True, by_token=by_token, **inputs)
+            if by_mean:
+                x = mean_of(x, src_tokens.ne(self.encoder.dictionary.pad()))
+            return self.head(name)(x), extra
+        if features_only:
+            return self.encoder(src_tokens, True, **inputs)
+        return self.predict(src_tokens, **inputs)
 
-    def register_span_boundary_head(self) -> None:
-        """Add the head that predicts tokens of spans from the two next to the span."""
-        head = SpanBoundaryHead(self.args.encoder_embed_dim, self.args.encoder_input_dim)
-        apply_norms_and_biases(head, self.args)
-        initialise(head.apply(init_bert_params), self.args)
-        self.span_boundary_head = head
+    def predict(
+        self,
+        src_tokens: Tensor,
+        masked_tokens: Optional[Tensor] = None,
+        heads: Optional[Mapping[str, Mapping[str, Any]]] = None,
+        **inputs: Any,
+    ) -> Tuple[Tensor, Any]:
+        """Logits of the tokens, and the outputs of *heads*.
 
-    def register_classification_head(
-        self, name: str, num_classes: Any = None, inner_dim: Optional[int] = None, **kwargs: Any
-    ) -> None:
-        """Add a classifier of texts; see fairseq's RoBERTa for the arguments."""
-        super().register_classification_head(name, num_classes, inner_dim, **kwargs)
-        if self.args.pooler_norm:
-            self.classification_heads[name] = self._normed_head(num_classes, False, inner_dim)
-        if self.args.pooler == "mean" and name != RELATION_HEAD:
-            self.classification_heads[name].register_forward_pre_hook(refuse_tokens)
-
-    def register_token_head(self, name: str, num_classes: int) -> None:
-        """Add a token classifier: a projection, or with ``--pooler-norm`` a ``NormedHead``."""
-        if self.args.pooler_norm:
-            self.token_heads[name] = self._normed_head(num_classes, True)
-        else:
-            self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
-
-    def _normed_head(
-        self, classes: int, by_token: bool, inner_dim: Optional[int] = None
-    ) -> NormedHead:
-        """A head with a norm, of the kind that ``--norm`` selects."""
-        head = NormedHead(
-            by_token,
-            input_dim=self.args.encoder_embed_dim,
-            inner_dim=inner_dim or self.args.encoder_embed_dim,
-            num_classes=classes,
-            activation_fn=self.args.pooler_activation_fn,
-            pooler_dropout=self.args.pooler_dropout,
-            q_noise=self.args.quant_noise_pq,
-            qn_block_size=self.args.quant_noise_pq_block_size,
-            do_spectral_norm=self.args.spectral_norm_classification_head,
-        )
-        apply_norms(head, self.args)
-        return head
-
-    def head(self, name: str) -> Any:
-        """The classification or token head of this name."""
-        return (self.token_heads if name in self.token_heads else self.classification_heads)[name]
-
-    def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads, leave out those of pre-training, and do what fairseq does."""
-        if RELATION_HEAD not in self.classification_heads and not self.args.load_checkpoint_heads:
-            leave_out_head(state_dict, name, f"classification_heads.{RELATION_HEAD}", "--pairs")
-        super().upgrade_state_dict_named(state_dict, name)
-        self._adapt_span_boundary_head(state_dict, f"{name}." if name else "")
-        self._adapt_token_heads(state_dict, f"{name}.token_heads." if name else "token_heads.")
-
-    def _adapt_span_boundary_head(self, state_dict: State, prefix: str) -> None:
-        if self.span_boundary_head is None:
-            flag = "--span-boundary-objective"
-            leave_out_head(state_dict, prefix[:-1], SPAN_BOUNDARY_HEAD, flag)
-            return
-        for key, value in self.span_boundary_head.state_dict().items():  # a new head is trained
-            state_dict.setdefault(f"{prefix}{SPAN_BOUNDARY_HEAD}.{key}", value)
-
-    def _adapt_token_heads(self, state_dict: State, prefix: str) -> None:
-        last = "out_proj.weight" if self.args.pooler_norm else "weight"
-        saved = [key for key in state_dict if key.startswith(prefix)]
-        names = {key: key[len(prefix) :].split(".")[0] for key in saved}
-        outputs = {head: state_dict.get(f"{prefix}{head}.{last}") for head in names.values()}
-        classes = {head: 0 if weight is None else len(weight) for head, weight in outputs.items()}
-        for key, head in names.items():
-            if head not in self.token_heads and self.args.load_checkpoint_heads:
-                self.register_token_head(head, classes[head])
-            if head not in self.token_heads:
-                logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
-                del state_dict[key]
-            elif classes[head] != self.token_heads[head].out_features:
-                logger.warning("left out %s, which is of another size", key)
-                del state_dict[key]
-        for key, value in self.token_heads.state_dict().items():
-            state_dict.setdefault(prefix + key, value)  # a new head, to be trained
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            masked_tokens: (B, T), True where logits are needed; default everywhere.
+            heads: by the name of a head that :meth:`add_head` has added, what it reads beside the
+                states.
+            inputs: see :meth:`MaskedLMEncoder.forward`.
+        """
+        if not heads:
+            return self.encoder(src_tokens, masked_tokens=masked_tokens, **inputs)
+        if any(self.state_heads[name].reads_all for name in heads):
+            inputs["return_all_hiddens"] = True
+        x, extra = self.encoder(src_tokens, True, predicting=True, **inputs)
+        states = [state.transpose(0, 1) for state in extra["inner_states"] or ()]  # (B, T, C)
+        states[-1:] = [x]
+        for name, more in heads.items():
+            extra[name] = self.state_heads[name].read(self, states, **more)
+        return self.encoder.output_layer(x, masked_tokens=masked_tokens), extra

@@ -1,19 +1,33 @@
-"""The ``--segments`` of a masked language model: its default by task, its checks, its batches."""
+"""The ``--segments`` of a masked language model: its default by task, its checks, its labels."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional
+from typing import Callable, Dict, NamedTuple, Optional
 
-import torch
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import is_fine_tuning
-from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
 SINGLE, PAIRS = "single", "pairs"
+
+
+class Samples(NamedTuple):
+    """What the samples of a task of pre-training are, given its settings."""
+
+    pairs: Callable[[Options], bool]  # whether they are pairs of texts
+    # why documents in one sample cannot be computed as if each was alone, and what to drop; or None
+    unpacked: Callable[[Options], Optional[str]]
+
+
+#: By the task; samples of other tasks are as ``--sample-break-mode`` says.
+SAMPLES: Dict[str, Samples] = {}
+
+
+def samples_of(settings: Options) -> Optional[Samples]:
+    """What is registered of the task that *settings* are of, or that a command line names."""
+    return SAMPLES.get(option(settings, "task") or option(settings, "_name"))
 
 
 @dataclass
@@ -36,9 +50,8 @@ class SegmentFlags:
 def resolve_segments(cfg: Options, settings: Options) -> None:
     """Set ``segments`` in a complete configuration, in place, unless it was given.
 
-    Texts are pairs in the tasks for fine-tuning, in ``--task masked_lm_pairs`` with ``--pairs``,
-    and where each sample is a line; other blocks hold running text, whose separators divide
-    sentences.
+    Texts are pairs in the tasks for fine-tuning, where the task of pre-training makes pairs, and
+    where each sample is a line; other blocks hold running text, whose separators divide sentences.
 
     Args:
         cfg: flat configuration that accepts new entries.
@@ -49,7 +62,7 @@ def resolve_segments(cfg: Options, settings: Options) -> None:
     """
     several = cfg.num_segments > 1
     if cfg.segments is None:
-        pairs = is_fine_tuning(settings) or bool(_samples_are_pairs(settings))
+        pairs = is_fine_tuning(settings) or bool(samples_are_pairs(settings))
         cfg.segments = PAIRS if several and pairs else SINGLE
     elif cfg.segments == PAIRS and not several:
         raise UsageError(
@@ -66,47 +79,64 @@ def refuse_pairs_in_blocks(args: Options) -> None:
     Raises:
         UsageError: naming the flag that keeps the pairs apart.
     """
-    if option(args, "segments") == PAIRS and _samples_are_pairs(args) is False:
+    if option(args, "segments") == PAIRS and samples_are_pairs(args) is False:
         mode = option(args, "sample_break_mode")
         raise UsageError(
             f"--segments {PAIRS}: --sample-break-mode {mode} makes blocks of running text; give "
-            "--sample-break-mode eos, and a pair 'text </s> text' in each line, or --task "
-            "masked_lm_pairs --pairs nsp"
+            "--sample-break-mode eos, and a pair 'text </s> text' in each line"
         )
 
 
-def _samples_are_pairs(settings: Options) -> Optional[bool]:
+def samples_are_pairs(settings: Options) -> Optional[bool]:
     """Whether pre-training is on pairs, or on lines that may be pairs; None for other tasks."""
-    mode, pairs = option(settings, "sample_break_mode"), option(settings, "pairs")
+    mode, samples = option(settings, "sample_break_mode"), samples_of(settings)
     if mode is None:
         return None
-    return str(mode) == "eos" or str(pairs or "none") != "none"
+    return str(mode) == "eos" or (samples is not None and samples.pairs(settings))
 
 
-def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Layer) -> None:
-    """Add ``segment_labels`` to a batch of ``masked_lm`` or ``masked_lm_pairs``, in place.
+def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: int) -> Tensor:
+    """The segment of each token: 0 for [CLS], the first text and its separator, 1 for the second.
 
-    A separator can itself be masked, so the labels come from the original tokens.  A block of
-    running text is one segment.
+    A text ends with a separator.  Adjacent separators all belong to the text before them, so both
+    BERT's ``[CLS] a [SEP] b [SEP]`` and RoBERTa's ``<s> a </s> </s> b </s>`` are labelled.
 
-    Args:
-        task: the task; those without ``--sample-break-mode`` mask nothing, and are left alone.
-        sample: the batch; ``target`` (B, T) is padding except at masked tokens.
-        encoder: the sentence encoder, which reads pairs.
-    """
-    pairs = _samples_are_pairs(task_settings(task))
-    inputs = {} if pairs is None else sample["net_input"]
-    if "src_tokens" not in inputs or "segment_labels" in inputs:
-        return
-    labels = encoder.segment_labels(original_tokens(sample, encoder.padding_idx))
-    inputs["segment_labels"] = labels if pairs else torch.zeros_like(labels)
-
-
-def original_tokens(sample: Dict[str, Any], padding: int) -> Tensor:
-    """The tokens (B, T) of a batch of masked texts before they were masked.
+    >>> import torch
+    >>> segment_labels(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2, 2)
+    tensor([[0, 0, 0, 0, 1, 1, 0]])
+    >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
+    tensor([[0, 0, 0, 0, 0, 1, 1]])
 
     Args:
-        sample: the batch; ``target`` (B, T) is *padding* except at masked tokens.
+        tokens: (B, T), padded on either side.
+        padding: index of the padding symbol.
+        separator: index of the separator.
+        num_segments: number of segments; further texts belong to the last.
+
+    Returns:
+        labels (B, T), int64; 0 for padding.
     """
-    tokens, target = sample["net_input"]["src_tokens"], sample["target"]
-    return torch.where(target.ne(padding), target, tokens)
+    real, ends = tokens.ne(padding), tokens.eq(separator)
+    begins = ends.roll(1, dims=1) & ~ends & real  # a token after a separator
+    begins[:, :1] = False
+    texts = begins.long().cumsum(dim=1).clamp(max=num_segments - 1)
+    return texts.masked_fill(~real, 0)
+
+
+def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
+    """The number of tokens of the first text of a pair, [CLS] and separators included.
+
+    >>> import torch
+    >>> first_text_lengths(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2)
+    tensor([[4]])
+
+    Args:
+        tokens: (B, T), padded on either side.
+        padding: index of the padding symbol.
+        separator: index of the separator.
+
+    Returns:
+        numbers (B, 1), int64; for a single text, the number of all its tokens.
+    """
+    first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
+    return first.sum(dim=1, keepdim=True)

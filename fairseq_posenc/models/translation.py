@@ -13,36 +13,22 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.batch import read_padding
-from fairseq_posenc.attention.recording import GraphFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.configuration.fields import (
-    Field,
-    SideFlags,
-    declared_fields,
-    flat_fields,
-    stock_field,
-)
+from fairseq_posenc.checkpoints.partial import PartlySaved
+from fairseq_posenc.configuration.fields import Field, flat_fields, stock_field
 from fairseq_posenc.configuration.resolve import configure, nested
 from fairseq_posenc.configuration.stacks import translation_stacks
 from fairseq_posenc.flags.options import SIDES, Options, option
-from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.flags.replacements import class_for
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
+from fairseq_posenc.models.changes import apply_changes
 from fairseq_posenc.models.family import Family, Preset
-from fairseq_posenc.models.low_rank import LowRankModel, add_low_rank, refuse_low_rank
-from fairseq_posenc.models.trained_parts import train_parts
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
+from fairseq_posenc.stacks.positions import read_padding
 
-MODEL = "posenc_transformer"
-
-
-def _transformer_fields() -> List[Field]:
-    """The flags of the installed fairseq's ``transformer``, and those of the two sides."""
-    return flat_fields(TransformerConfig) + declared_fields(
-        fields_of(SideFlags) + fields_of(GraphFlags)
-    )
+MODEL, MANY = "posenc_transformer", "multilingual_posenc_transformer"
 
 
 def _own_fields() -> List[Field]:
@@ -50,15 +36,11 @@ def _own_fields() -> List[Field]:
     heads = "heads of that layer trained on alignments"
     context = "let the alignment see the whole target sentence"
     return [
-        *_transformer_fields(),
+        *flat_fields(TransformerConfig),
         stock_field("alignment_layer", int, align, None),
         stock_field("alignment_heads", int, heads, None),
         stock_field("full_context_alignment", bool, context, False),
     ]
-
-
-def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
-    configure(cfg, flags, preset)
 
 
 TRANSLATION = Family(
@@ -77,12 +59,11 @@ TRANSLATION = Family(
     own_fields=_own_fields,
     presets=presets.TRANSLATION,
     stacks=translation_stacks,
-    configure=_complete,
 )
 
 
 @TRANSLATION.register
-class TranslationModel(LowRankModel, TransformerModelBase):
+class TranslationModel(PartlySaved, TransformerModelBase):
     """Transformer for ``--task translation`` with position encodings in its attention.
 
     Args:
@@ -104,12 +85,11 @@ class TranslationModel(LowRankModel, TransformerModelBase):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        TRANSLATION.complete_for_task(cfg, task, task)
+        TRANSLATION.complete_for_task(cfg, task)
         model = super().build_model(nested(cfg), task)
         model.completed_settings = cfg
         initialise(model, cfg)
-        train_parts(model, cfg)
-        add_low_rank(model, cfg)
+        apply_changes(model, cfg)
         return model
 
     @classmethod
@@ -117,14 +97,15 @@ class TranslationModel(LowRankModel, TransformerModelBase):
         cls, cfg: Options, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The encoder, with its position encodings."""
-        return TransformerEncoder(cfg, src_dict, embed_tokens)
+        return class_for(TransformerEncoder, cfg)(cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(
         cls, cfg: Options, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The decoder, with its position encodings."""
-        return TransformerDecoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
+        decoder = class_for(TransformerDecoder, cfg)
+        return decoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
 
     def forward(
         self,
@@ -185,12 +166,11 @@ _SHARED = {
 
 def _multilingual_fields() -> List[Field]:
     shared = [stock_field(name, bool, text, False) for name, text in _SHARED.items()]
-    return _transformer_fields() + shared
+    return flat_fields(TransformerConfig) + shared
 
 
-def _complete_multilingual(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
-    _complete(cfg, preset, settings, flags)
-    refuse_low_rank(cfg, "models of --task multilingual_translation")
+def _complete_multilingual(cfg: Options, family: Family, preset: Preset, settings: Options) -> None:
+    configure(cfg, family, preset, settings)
     for name in (f"{side}_layers_to_keep" for side in SIDES):
         if option(cfg, name):
             raise UsageError(
@@ -200,7 +180,7 @@ def _complete_multilingual(cfg: Options, preset: Preset, settings: Options, flag
 
 
 MULTILINGUAL = Family(
-    model="multilingual_posenc_transformer",
+    model=MANY,
     what="a multilingual translation model",
     example="multilingual_roformer",
     tasks=("multilingual_translation",),
@@ -208,6 +188,7 @@ MULTILINGUAL = Family(
     presets=presets.MULTILINGUAL,
     stacks=translation_stacks,
     configure=_complete_multilingual,
+    like=(MODEL,),
     for_hydra=False,  # the task has no dataclass either
 )
 
@@ -228,10 +209,10 @@ class MultilingualModel(MultilingualTransformerModel):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        MULTILINGUAL.complete_for_task(args, task, args)
+        MULTILINGUAL.complete_for_task(args, task)
         model = super().build_model(args, task)
         initialise(model, args)
-        train_parts(model, args)
+        apply_changes(model, args)
         return model
 
     @classmethod
@@ -245,5 +226,6 @@ class MultilingualModel(MultilingualTransformerModel):
     ) -> nn.Module:
         cfg = nested(args)
         if is_encoder:
-            return TransformerEncoder(cfg, lang_dict, embed_tokens)
-        return TransformerDecoder(cfg, lang_dict, embed_tokens, cfg.no_cross_attention)
+            return class_for(TransformerEncoder, cfg)(cfg, lang_dict, embed_tokens)
+        decoder = class_for(TransformerDecoder, cfg)
+        return decoder(cfg, lang_dict, embed_tokens, cfg.no_cross_attention)

@@ -1,9 +1,9 @@
 """The card of a model folder, in Markdown: what the model is, its data, flags, scores, limits."""
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional
 
 from fairseq_posenc.basics.errors import flag_of
-from fairseq_posenc.checkpoints.reading import Checkpoint
+from fairseq_posenc.checkpoints.reading import Checkpoint, settings_in
 from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.models.family import family_of
@@ -77,11 +77,11 @@ def _model_flags(checkpoint: Checkpoint, arch: str) -> List[str]:
 
 
 def _training_flags(checkpoint: Checkpoint) -> List[str]:
-    cfg: Dict[str, Any] = checkpoint.get("cfg") or {}
+    if checkpoint.get("cfg") is None:  # fairseq before 0.10 does not tell groups apart
+        return []
     lines = []
     for group in _TRAINING:
-        settings = cfg.get(group)
-        settings = settings if isinstance(settings, Mapping) else vars(settings or object)
+        settings = settings_in(checkpoint, group)
         chosen = settings.get("_name")
         lines += [_flag(group, chosen)] if chosen else []
         lines += [
@@ -91,7 +91,7 @@ def _training_flags(checkpoint: Checkpoint) -> List[str]:
             and not name.startswith("_")
             and value not in (0, -1, False, "", "{}")
         ]
-    dataset = cfg.get("dataset") or {}
+    dataset = settings_in(checkpoint, "dataset")
     lines += [_flag(name, dataset[name]) for name in _BATCHES if dataset.get(name)]
     return list(dict.fromkeys(lines))
 

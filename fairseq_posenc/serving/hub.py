@@ -15,6 +15,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.serving import BPE, SHOWN
 from fairseq_posenc.serving.inputs import (
     checkpoint_of,
@@ -29,7 +30,6 @@ MASK = "<mask>"
 _CLASSIFIERS = "sentence_prediction"
 #: The BPE that fairseq's RoBERTa downloads unless told otherwise.
 _DEFAULT = "gpt2"
-_MASKED = ("masked_lm", "masked_lm_pairs", _CLASSIFIERS)
 
 
 class SentenceHubInterface(RobertaHubInterface):
@@ -56,7 +56,7 @@ class SentenceHubInterface(RobertaHubInterface):
         else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
             pairs = getattr(model, "reads_pairs", False)
             end = task.source_dictionary.eos()
-            # --separator-token is a setting of masked_lm_pairs
+            # a setting of tasks of pre-training on pairs
             one = pairs and option(settings, "separator_token") is None
             self._first, self._separator = task.source_dictionary.bos(), None if one else end
         self.cuts = str(option(settings, "shorten_method")) == "truncate"
@@ -207,7 +207,9 @@ def load_folder(path: str, device: Union[str, torch.device]) -> Any:
 def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:
     """The hub interface of a model folder, in evaluation mode on a device."""
     place = checked_device(device)
-    heads: Dict[str, Any] = {"load_checkpoint_heads": True} if folder.task in _MASKED else {}
+    heads: Dict[str, Any] = (
+        {"load_checkpoint_heads": True} if folder.task in MASKED_LM.tasks else {}
+    )
     found = opened(folder, inspect.unwrap(hub_utils.from_pretrained), **heads)
     cfg, task, models = found["args"], found["task"], found["models"]
     if "interface" in found:

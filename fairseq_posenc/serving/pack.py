@@ -11,10 +11,10 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import named_labels
+from fairseq_posenc.checkpoints.partial import refuse_partial
 from fairseq_posenc.checkpoints.reading import (
     Checkpoint,
     read_checkpoint,
-    refuse_adapted,
     write_checkpoint,
 )
 from fairseq_posenc.checkpoints.settings import heads_of, task_of
@@ -59,7 +59,7 @@ class Pack(NamedTuple):
     quantization: Optional[str] = None  # type of the exported weights, or None for float32
     # the values that 0 and 1 stand for in a regression, or None for themselves
     bounds: Optional[Sequence[float]] = None
-    # the file of the subwords of the target, where it is another
+    # the subword file of the target, if it differs from that of the source
     target_subword_file: Optional[str] = None
     trust_subwords: bool = False  # do not compare the subwords with the dictionaries and the data
 
@@ -88,7 +88,7 @@ def pack(
     if not os.path.isdir(wanted.data):
         raise UsageError(f"--data {wanted.data}: there is no such folder")
     state = read_checkpoint(wanted.checkpoint)
-    refuse_adapted(wanted.checkpoint, state["model"])
+    refuse_partial(wanted.checkpoint, state["model"])
     scores = {path: _read(path, "--scores") for path in wanted.scores}
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     text = _complete(wanted, task, state)

@@ -74,7 +74,7 @@ def examples_of(lines: Sequence[str], places: Sequence[int], first: int) -> List
 
 
 class Table(NamedTuple):
-    """How a table is read and answered."""
+    """Settings for reading a table and writing predictions."""
 
     columns: Optional[str] = None  # as for :func:`places_of`; by default as the model was trained
     header: bool = False  # whether the first line names the columns

@@ -45,7 +45,7 @@ class ModelFolderBPE:
 
     def encode(self, text: str) -> str:
         """The symbols of a text of the source language, separated by spaces."""
-        symbols = self.preparation.source(text)  # no dictionary can hold one of white space
+        symbols = self.preparation.source(text)  # white space is in no dictionary
         return " ".join(symbol if symbol.split() == [symbol] else "<unk>" for symbol in symbols)
 
     def decode(self, symbols: str) -> str:

@@ -4,27 +4,24 @@ Queries are always the last T of S positions.  In a full forward pass T = S; in 
 T is the number of tokens that are not in the cache, usually one.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import Batch, Padding
-from fairseq_posenc.attention.batch import read_padding
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
-from fairseq_posenc.attention.memory import Memory, moved_on, remembered
 from fairseq_posenc.checkpoints.warm_start import State
 from fairseq_posenc.configuration.stacks import stack_of
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.transformer import wrap_layer
-from fairseq_posenc.stacks.cuda_graphs import Recorder, recorded_length
-from fairseq_posenc.stacks.explicit import Explicit
+from fairseq_posenc.stacks.assigned import Assigned
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import prepared_for
-from fairseq_posenc.stacks.recorded_step import Weights
+from fairseq_posenc.stacks.positions import read_padding
+from fairseq_posenc.stacks.steps import Weights, steps_of
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: Key, in the incremental state, of the padding of all tokens so far.
@@ -42,11 +39,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         output_projection: projection to the vocabulary, if not to be built here.
     """
 
-    #: N, the most tokens that a memory keeps
-    memory_length = 0
-    #: does steps of generation on a GPU, under ``--cuda-graphs``
-    recorder: Optional[Recorder] = None
-
     def __init__(
         self,
         cfg: Options,
@@ -57,9 +49,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> None:
         cfg = self.compose(cfg, stack_of(cfg, "decoder"), dictionary)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
-        self.own_positions(cfg)
-        if option(cfg, "cuda_graphs", False):
-            self.recorder = Recorder(cfg, self.positions)
+        self.register_positions(cfg)
+        self.steps = steps_of(cfg, self)
 
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
@@ -73,34 +64,23 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         encoder_out: EncoderOut = None,
         incremental_state: IncrementalState = None,
         features_only: bool = False,
-        full_context_alignment: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
+        *,
         src_lengths: Optional[Tensor] = None,
         return_all_hiddens: bool = False,
-        padding: Optional[Padding] = None,
-        memory: Optional[Memory] = None,
+        **further: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Logits of the next tokens.
 
         Args:
             features_only: stop before the projection to the vocabulary.
             src_lengths: unused, as in fairseq; so is *return_all_hiddens*.
-
-        The others are those of :meth:`extract_features_scriptable`.
+            further: further arguments of :meth:`extract_features_scriptable`, as are the others.
 
         Returns:
             logits (B, T, V) or states (B, T, C), and the dictionary of that method.
         """
         x, extra = self.extract_features_scriptable(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-            padding,
-            memory,
+            prev_output_tokens, encoder_out, incremental_state, **further
         )
         return (x if features_only else self.output_layer(x)), extra
 
@@ -113,7 +93,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
         padding: Optional[Padding] = None,
-        memory: Optional[Memory] = None,
+        earlier: Sequence[Tensor] = (),
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Decoder states and, on request, attention weights over the source.
 
@@ -126,25 +106,18 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             encoder_out: output of the encoder, or None.
             incremental_state: fairseq's cache; cached tokens are not computed again.
             full_context_alignment: let every query see all target positions.
-            alignment_layer: layer whose attention over the source is returned; default the last.
-            alignment_heads: number of its heads to average; default all.
-            padding: the padding of *prev_output_tokens*, if it is known already.
-            memory: inputs of the layers for the tokens before them, in training and scoring by
-                segments; empty at the first segment.
-
-        Raises:
-            ValueError: there are both a memory and a cache.
+            alignment_layer: layer whose attention over the source is returned, by default the last.
+            alignment_heads: number of its heads to average, by default all.
+            padding: the padding of *prev_output_tokens*, if known.
+            earlier: inputs of the layers for tokens before all of these, (B, M, C) each, to attend
+                to as well; only without a cache.
 
         Returns:
-            states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``,
-            with *memory* also ``"memory"``, that of the next segment.
+            states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``.
         """
-        if memory is not None and incremental_state is not None:
-            raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
         seen = 0 if incremental_state is None else self.cached_length(incremental_state)
-        before = remembered(memory) if memory else 0
+        before = earlier[0].size(1) if earlier else 0
         length = before + prev_output_tokens.size(1)
-        self.positions.check_length(length)
         causal = not full_context_alignment
         if incremental_state is not None:
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
@@ -152,30 +125,25 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding = read_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
         if incremental_state is not None:
             self.positions.refuse_cache()
-        explicit = self.positions.given(padding, prev_output_tokens, self.training, before)
+        assigned = self.positions.assigned(padding, prev_output_tokens, self.training, before)
         asked = alignment_layer
         if asked is None and not self.training:
             asked = self.num_layers - 1
         weights = (asked, alignment_heads)
-        if incremental_state is not None and self.recorder is not None:
-            step = (
-                *(prev_output_tokens, seen, padding, explicit),
-                *(encoder_out, incremental_state, weights),
-            )
-            done = self.recorder.step(self, *step)
+        if incremental_state is not None and self.steps is not None:
+            step = (prev_output_tokens, seen, padding, assigned, encoder_out)
+            done = self.steps.step(self, *step, incremental_state, weights)
             if done is not None:
                 return done[0], {"attn": [done[1]], "inner_states": [done[0].transpose(0, 1)]}
-        x = self.embed_new(prev_output_tokens, seen, incremental_state, padding, explicit)
+        x = self.embed_new(prev_output_tokens, seen, incremental_state, padding, assigned)
         padding = padding.after(before) if before else padding
-        given = None if explicit is None else explicit.places
-        batch = Batch(x, length, padding, causal, length if before else None, given)
+        places = None if assigned is None else assigned.places
+        batch = Batch(x, length, padding, causal, length if before else None, places)
         source = self.source_of(encoder_out, x)
-        x, attn, inner_states = self.apply_layers(batch, source, incremental_state, weights, memory)
-        extra: Dict[str, Any] = {"attn": [attn], "inner_states": inner_states}
-        if memory is not None:
-            inputs = [state.transpose(0, 1) for state in inner_states[:-1]]
-            extra["memory"] = moved_on(memory, inputs, self.memory_length)
-        return x, extra
+        x, attn, inner_states = self.apply_layers(
+            batch, source, incremental_state, weights, earlier
+        )
+        return x, {"attn": [attn], "inner_states": inner_states}
 
     def apply_layers(
         self,
@@ -183,9 +151,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         source: Tuple[Any, Any],
         incremental_state: IncrementalState,
         weights: Weights,
-        memory: Optional[Memory] = None,
+        earlier: Sequence[Tensor] = (),
     ) -> Tuple[Tensor, Optional[Tensor], List[Tensor]]:
-        """The layers of the decoder, and what follows them.
+        """Apply the layers, the last norm and, if there is one, the last projection.
 
         Args:
             batch: the batch, with the input of the first layer for the new tokens, (B, T, C).
@@ -193,7 +161,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             incremental_state: fairseq's cache.
             weights: the layer whose attention over the source is returned unless generation
                 disables it, or None; the number of heads to average, by default all.
-            memory: as for :meth:`extract_features_scriptable`.
+            earlier: as for :meth:`extract_features_scriptable`.
 
         Returns:
             states (B, T, C), weights (B, T, S') or None, and states between the layers (T, B, C).
@@ -204,48 +172,28 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
         for index, layer in enumerate(self.layers):
             need_weights = index == asked and getattr(layer, "need_attn", False)
-            x, found, _ = layer(
+            x, of_heads, _ = layer(
                 x,
                 *source,
                 incremental_state,
                 need_weights=need_weights,
-                memory=memory[index].to(x) if memory else None,
-                **prepared_for(layer, prepared),
+                earlier=earlier[index].to(x) if earlier else None,
+                **(prepared[layer.self_attn.kind] if hasattr(layer, "encoding") else {}),
             )
             inner_states.append(x.transpose(0, 1))
-            if need_weights and found is not None:
-                attn = found[:, :heads].float().mean(dim=1).type_as(x)  # (B, T, S')
+            if need_weights and of_heads is not None:
+                attn = of_heads[:, :heads].float().mean(dim=1).type_as(x)  # (B, T, S')
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, attn, inner_states
 
-    def reorder_incremental_state_scripting(
-        self, incremental_state: Any, new_order: Tensor
-    ) -> None:
-        """Reorder the cache along with the hypotheses of a beam search."""
-        if self.recorder is not None:
-            self.recorder.reorder(incremental_state, new_order)
-        super().reorder_incremental_state_scripting(incremental_state, new_order)
-
-    def train(self, mode: bool = True) -> "TransformerDecoder":
-        """Switch to training or evaluation; recorded steps are made anew after training."""
-        if self.recorder is not None:
-            self.recorder.clear()
-        return super().train(mode)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "TransformerDecoder":
-        """Give parameters another type or device, which recorded steps do not follow."""
-        if self.recorder is not None:
-            self.recorder.clear()
-        return super()._apply(*args, **kwargs)
-
     def cached_length(self, incremental_state: IncrementalState) -> int:
         """Number of target tokens in the cache."""
-        recorded = recorded_length(incremental_state)
-        if recorded is not None:
-            return recorded
+        length = None if self.steps is None else self.steps.cached_length(incremental_state or {})
+        if length is not None:
+            return length
         attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
         return attention.cached_length(incremental_state)
 
@@ -254,16 +202,16 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> Padding:
         """The padding of *tokens* (B, S), of which *seen* are in the cache.
 
-        Padding comes with prompts, not with single tokens that beam search adds, so the device is
-        read at the first step and where several tokens are new.
+        Prompts may have padding, the single tokens of a beam search have none: the device is read
+        only at the first step and for several new tokens.
         """
         state: Any = incremental_state
         if _PADDING in state and tokens.size(1) == seen + 1:
             visible, left, empty = state[_PADDING]
             return Padding(tokens.eq(self.padding_idx), left, empty) if visible else Padding()
-        found = read_padding((tokens.eq(self.padding_idx), False))[0]
-        state[_PADDING] = (found.mask is not None, found.left, found.empty)
-        return found
+        padding = read_padding((tokens.eq(self.padding_idx), False))[0]
+        state[_PADDING] = (padding.mask is not None, padding.left, padding.empty)
+        return padding
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Scaled token embeddings (B, T, E) of tokens (B, T)."""
@@ -275,7 +223,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         seen: int,
         incremental_state: IncrementalState,
         padding: Padding,
-        explicit: Optional[Explicit],
+        assigned: Optional[Assigned],
     ) -> Tensor:
         """Input of the first layer for the tokens not *seen*, (B, T, C)."""
         new_tokens = tokens[:, seen:]
@@ -286,11 +234,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             x = self.project_in_dim(x)
         if self.embed_positions is not None:
             one_row = incremental_state is not None and tokens.size(1) == seen + 1
-            counted = padding.mask is None and explicit is None
-            if one_row and counted:  # the look-up of a step counts padding as text
+            counted = padding.mask is None and assigned is None
+            if one_row and counted:  # fairseq's lookup of a single position counts padding as text
                 x = x + self.embed_positions(tokens, incremental_state=incremental_state)
             else:
-                x = x + self.added_positions(tokens, explicit)[:, seen:]
+                x = x + self.added_positions(tokens, assigned)[:, seen:]
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return drop(x, self.dropout_module)

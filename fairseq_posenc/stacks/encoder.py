@@ -1,6 +1,6 @@
 """fairseq's Transformer encoder, with positions and masks computed once per forward pass."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -8,36 +8,33 @@ from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import Batch, Padding
-from fairseq_posenc.attention.batch import read_padding
 from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.transformer import wrap_layer
-from fairseq_posenc.stacks.explicit import Explicit
 from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import prepared_for
+from fairseq_posenc.stacks.positions import read_padding
 
 
-class Wanted(NamedTuple):
-    """What is wanted of the layers of an encoder."""
+class Requested(NamedTuple):
+    """What is requested of the layers of an encoder."""
 
-    states: bool = False  # what is between the layers, too
-    # the features of all tokens, or only of [CLS], for which a Funnel encoder computes less
+    states: bool = False  # also the states between layers
+    # features of all tokens; if False, a stack may compute those of [CLS] alone
     by_token: bool = True
-    # features from which masked tokens are predicted, which an enhanced mask decoder makes
-    by_mask: bool = False
+    # features for predicting masked tokens, which a stack may compute differently
+    predicting: bool = False
 
 
 class Encoded(NamedTuple):
-    """What the layers of an encoder make of a batch."""
+    """The outputs of an encoder."""
 
     x: Tensor  # output of the last layer, normalised if the model has a last norm, (B, S, C)
-    # input of every layer, and the last output before that norm, (B, S, C) each, if they were asked
-    # for
+    # inputs of all layers, then the last output before the final norm, (B, S, C) each, if requested
     states: List[Tensor]
-    fc_results: List[Any]  # feed-forward outputs of the layers, or None for each, likewise
+    fc_results: List[Any]  # feed-forward outputs of the layers, or None each, if requested
 
 
 class TransformerEncoder(PositionedStack, TransformerEncoderBase):
@@ -50,6 +47,9 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         return_fc: also return every layer's feed-forward output.
     """
 
+    #: returns the lengths (B, 1) of the first texts of pairs, if attention depends on them
+    first_texts: Optional[Callable[[Tensor], Tensor]] = None
+
     def __init__(
         self,
         cfg: Options,
@@ -59,7 +59,9 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> None:
         cfg = self.compose(cfg, self.stack(cfg), dictionary)
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
-        self.own_positions(cfg)
+        #: projects embeddings of a size other than C
+        self.embed_project: Optional[nn.Module] = None
+        self.register_positions(cfg)
 
     def stack(self, cfg: Options) -> Stack:
         """The properties of this encoder that its position encodings depend on."""
@@ -73,29 +75,6 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
         """One layer with a position encoding."""
         return LAYERS[cfg.layer].encoder(cfg, encoding, self.return_fc)
-
-    def forward_embedding(
-        self,
-        src_tokens: Tensor,
-        token_embedding: Optional[Tensor] = None,
-        explicit: Optional[Explicit] = None,
-    ) -> Tuple[Tensor, Tensor]:
-        """Input of the first layer (B, T, C), and the scaled token embeddings (B, T, C).
-
-        Args:
-            src_tokens: (B, T).
-            token_embedding: (B, T, C), used instead of the embeddings of *src_tokens*.
-            explicit: positions in place of those that are counted.
-        """
-        if token_embedding is None:
-            token_embedding = self.embed_tokens(src_tokens)
-        x = embedding = self.embed_scale * token_embedding
-        if self.embed_positions is not None:
-            x = x + self.added_positions(src_tokens, explicit)
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        x = drop(x, self.dropout_module)
-        return (x if self.quant_noise is None else self.quant_noise(x)), embedding
 
     def forward(
         self,
@@ -112,7 +91,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_lengths: unused, as in fairseq.
             return_all_hiddens: also return the input of every layer and the last output.
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: the padding of *src_tokens*, if it is known already.
+            padding: the padding of *src_tokens*, if known.
 
         Returns:
             fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none
@@ -120,7 +99,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_lengths (B, 1).
         """
         batch, embedding = self.begin(src_tokens, token_embeddings, padding)
-        encoded = self.run_layers(batch, Wanted(states=return_all_hiddens))
+        encoded = self.run_layers(batch, Requested(states=return_all_hiddens))
         mask = batch.padding.mask
         lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
         # (B, T, C) -> (T, B, C), as in fairseq
@@ -141,8 +120,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """The result of :meth:`forward` with row ``new_order[i]`` in place of row i.
 
-        A search calls this at every token, so what no decoder reads is left out: the embeddings and
-        the lengths.
+        A search calls this at every token, so it leaves out what no decoder reads: the embeddings
+        and the lengths.
         """
         read = {**encoder_out, "encoder_embedding": [], "src_lengths": []}
         return super().reorder_encoder_out(read, new_order)
@@ -157,36 +136,48 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
         Args:
             src_tokens: (B, T).
-            token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: the padding of *src_tokens*, if it is known already.
+            token_embeddings: (B, T, E), used instead of the embeddings of *src_tokens*.
+            padding: the padding of *src_tokens*, if known.
 
         Raises:
             UsageError: the sequences are longer than a table of positions.
         """
         if padding is None:
             padding = read_padding((src_tokens.eq(self.padding_idx), False))[0]
-        self.positions.check_length(src_tokens.size(1))
-        explicit = self.positions.given(padding, src_tokens, self.training)
-        x, embedding = self.forward_embedding(src_tokens, token_embeddings, explicit)
+        assigned = self.positions.assigned(padding, src_tokens, self.training)
+        if self.first_texts is not None:
+            padding = padding._replace(first_text=self.first_texts(src_tokens))
+        if token_embeddings is None:
+            token_embeddings = self.embed_tokens(src_tokens)
+        x = embedding = self.embed_scale * token_embeddings
+        if self.embed_positions is not None:
+            x = x + self.added_positions(src_tokens, assigned)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = drop(x, self.dropout_module)
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        if self.embed_project is not None:
+            x = self.embed_project(x)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
-        given = None if explicit is None else explicit.places
+        places = None if assigned is None else assigned.places
         causal = self.positions.causal
-        return Batch(x, x.size(1), padding, causal, given=given), embedding
+        return Batch(x, x.size(1), padding, causal, assigned=places), embedding
 
-    def run_layers(self, batch: Batch, wanted: Wanted) -> Encoded:
+    def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
         """Apply the layers and the last norm.
 
         Args:
             batch: the batch, with the input of the first layer, (B, T, C).
-            wanted: only whether the states are wanted is read here.
+            requested: only whether the states are requested is read here.
         """
         x, prepared = batch.like, self.positions.prepare(batch)
-        states, fc_results = [x] if wanted.states else [], []
+        states, fc_results = [x] if requested.states else [], []
         for layer in self.layers:
-            x = layer(x, **prepared_for(layer, prepared))
+            x = layer(x, **prepared[layer.self_attn.kind])
             x, fc_result = x if self.return_fc else (x, None)
-            if wanted.states:
+            if requested.states:
                 states.append(x)
                 fc_results.append(fc_result)
         return Encoded(x if self.layer_norm is None else self.layer_norm(x), states, fc_results)

@@ -1,18 +1,18 @@
-"""Messages that the first batches of a training have nothing that a flag acts on."""
+"""A message if a flag has nothing to act on in the first batches of training."""
 
 from typing import Callable
 
-#: Batches to wait for it.
+#: Number of batches to look at.
 PATIENCE = 10
 
 
 class FirstBatches:
-    """Logs once if none of the first batches has what is looked for.
+    """Logs once if none of the first batches has what a flag acts on.
 
     Args:
         log: writes the message.
-        message: what to say, with ``%d`` for the number of batches.
-        batches: how many to look at; 0 if nothing is looked for.
+        message: the message, with ``%d`` for the number of batches.
+        batches: number of batches to look at.
     """
 
     def __init__(
@@ -23,11 +23,11 @@ class FirstBatches:
 
     @property
     def waiting(self) -> bool:
-        """Whether the next batch is looked at."""
+        """Whether to look at the next batch."""
         return self.left > 0
 
-    def saw(self, found: bool) -> None:
-        """Count a batch, in which it was *found* or not."""
-        self.left = 0 if found else self.left - 1
-        if not found and self.left == 0:
+    def saw(self, present: bool) -> None:
+        """Count a batch; *present* tells whether the flag has something to act on."""
+        self.left = 0 if present else self.left - 1
+        if not present and self.left == 0:
             self.log(self.message, self.batches)

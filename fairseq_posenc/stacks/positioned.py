@@ -1,4 +1,4 @@
-"""What fairseq's encoder and decoder gain by position encodings: the mixin of both."""
+"""Position encodings for fairseq's encoder and decoder, as a mixin."""
 
 import copy
 from typing import Any, Callable, Dict, Iterator, List, Optional, cast
@@ -13,7 +13,7 @@ from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
-from fairseq_posenc.stacks.explicit import Explicit
+from fairseq_posenc.stacks.assigned import Assigned
 from fairseq_posenc.stacks.positions import StackPositions
 
 
@@ -26,7 +26,7 @@ class PositionedStack:
     """Mixin that adds position encodings to fairseq's encoder and decoder.
 
     :meth:`compose` runs before fairseq's constructor, which builds the layers, and
-    :meth:`own_positions` after it.
+    :meth:`register_positions` after it.
     """
 
     #: True if a checkpoint's position state must match; *strict_advice* ends the error message
@@ -46,22 +46,22 @@ class PositionedStack:
         Args:
             cfg: fairseq's nested Transformer configuration with the encodings' flags.
             stack: the properties that encodings depend on.
-            dictionary: that of the tokens.
+            dictionary: the dictionary of the tokens.
 
         Returns:
-            the configuration for fairseq's constructor, with this side's choice of input table.
+            the configuration for fairseq's constructor, with the input table of this stack.
         """
         self.positions = StackPositions(cfg, stack, dictionary)
-        cfg = copy.copy(cfg)  # the other side may have another encoding
+        cfg = copy.copy(cfg)  # the other stack may have another encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None
         return cfg
 
-    def own_positions(self, cfg: Options) -> None:
-        """Register the encodings' modules, number the attention layers and apply the norms."""
+    def register_positions(self, cfg: Options) -> None:
+        """Register the modules of the encodings, number the layers and apply the norms."""
         for encoding in self.encodings.values():
             for name, module in encoding.modules.items():
                 self.add_module(name, module)
-        # iterating over a list with LayerDrop would leave some out
+        # iterating over a list with LayerDrop would skip layers
         layers = map(kernels_in, self.layers.children())
         self.positions.number([kernels for kernels in layers if kernels])
         apply_norms_and_biases(cast(nn.Module, self), cfg)
@@ -71,22 +71,22 @@ class PositionedStack:
         """The self-attentions of the stack, in order."""
         return kernels_in(cast(nn.Module, self))
 
-    def added_positions(self, tokens: Tensor, explicit: Optional[Explicit]) -> Tensor:
+    def added_positions(self, tokens: Tensor, assigned: Optional[Assigned]) -> Tensor:
         """The vectors of positions that are added to the embeddings of all *tokens*.
 
         Args:
             tokens: (B, S).
-            explicit: positions in place of those that fairseq's tables count.
+            assigned: assigned positions, or None.
 
         Returns:
             (1|B, S, E).
         """
-        if explicit is None:
+        if assigned is None:
             return self.embed_positions(tokens)
-        # the tables take tokens, not positions: those of a text without padding are at 0, 1, …
-        text = tokens.new_full((1, explicit.bound), self.padding_idx + 1)
+        # the tables take tokens, not positions: a text without padding yields rows 0, 1, …
+        text = tokens.new_full((1, assigned.bound), self.padding_idx + 1)
         rows = self.embed_positions(text)[0]  # (bound, E)
-        return F.embedding(explicit.rows, rows)
+        return F.embedding(assigned.rows, rows)
 
     @property
     def encodings(self) -> Dict[str, PositionEncoding]:

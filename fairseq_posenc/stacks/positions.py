@@ -1,32 +1,78 @@
-"""The encodings of a stack's layers, and what these layers get from them in a forward pass."""
+"""The encodings of the layers of a stack, and the prepared arguments of the layers."""
 
 import math
-from typing import Any, Dict, Hashable, List, Optional
+from typing import Any, Dict, Hashable, List, Optional, Tuple
 
+import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fairseq_posenc.attention import AttentionKernel, Batch, kernel_of
-from fairseq_posenc.attention.batch import Padding, count_positions
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.attention import AttentionKernel, Batch, Padding, kernel_of
+from fairseq_posenc.attention.functional import tables
 from fairseq_posenc.configuration.stacks import side_encoding
-from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.encodings import Places, PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.stacks.explicit import Explicit, ExplicitPositions
+from fairseq_posenc.flags.replacements import class_for
+from fairseq_posenc.stacks.assigned import Assigned, AssignedPositions
 
-#: What layers get by name, by the kind of their attention.
-Prepared = Dict[Hashable, Dict[str, Any]]
+#: Prepared arguments of the layers, by kind of attention.
+Prepared = Dict[Tuple[Hashable, Hashable], Dict[str, Any]]
+
+
+def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
+    """The padding of several batches, with one read from the device.
+
+    The host has to know whether there is padding, which decides how attention is computed.  Waiting
+    for a GPU interrupts its queue of kernels, so all batches are read at once.
+
+    >>> mask = torch.tensor([[False, False, True]])
+    >>> [padding.mask is None for padding in read_padding((mask, False), (mask, True))]
+    [False, True]
+
+    Args:
+        sides: for each batch, the padding (B, S), True at padding, and whether a causal mask hides
+            padding on the right from all real tokens.
+    """
+    if torch.jit.is_tracing():  # the graph has to serve other batches
+        return [Padding(mask, left=True, empty=True) for mask, _ in sides]
+    answers = []
+    for mask, causal in sides:
+        visible = mask[:, :-1] & ~mask[:, 1:] if causal else mask
+        answers += [visible.any(), mask[:, 0].any(), mask.all(dim=1).any()]
+    flags, paddings = iter(torch.stack(answers).tolist()), []
+    for (mask, _), visible, left, empty in zip(sides, flags, flags, flags):
+        paddings.append(Padding(mask if visible else None, left, empty))
+    return paddings
+
+
+def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:
+    """Positions of a sequence, counted from the first real token if necessary.
+
+    All rows share one set of positions if an offset has no effect, or without padding on the left.
+
+    Args:
+        relative: whether the encodings depend on distances alone.
+        length: S.
+        padding: the padding of the batch.
+        device: device of the result.
+
+    Returns:
+        (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
+    """
+    if padding.mask is None or relative or not padding.left:
+        return torch.arange(length, device=device).unsqueeze(0)
+    return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
 class StackPositions:
-    """The encodings of a stack's layers, and what these layers get from them in a forward pass.
+    """The encodings of the layers of a stack, and the prepared arguments of the layers.
 
     This is no module: the stack owns the encodings' modules.
 
     Args:
         cfg: fairseq's nested Transformer configuration with the encodings' flags.
         stack: the properties of the stack that encodings depend on.
-        dictionary: that of its tokens.
+        dictionary: the dictionary of its tokens.
     """
 
     def __init__(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> None:
@@ -39,17 +85,19 @@ class StackPositions:
         self.next_encoding = iter([self.encodings[name] for name in names])
         self.kernel = kernel_of(cfg)
         transforms = [e.transform for e in self.encodings.values() if e.transform is not None]
-        #: the most positions that all transforms take without a warning
+        #: the number of positions beyond which a transform may warn
         self.reach = min((transform.reach for transform in transforms), default=math.inf)
         self.causal = stack.causal
-        explicit = ExplicitPositions(cfg, stack, dictionary)
-        #: makes positions that are not counted, if there can be any
-        self.explicit = explicit if explicit.sampler or explicit.rule else None
+        maker = class_for(AssignedPositions, cfg)
+        #: assigns positions, or None
+        self.assigner: Optional[AssignedPositions] = None
+        if cfg.position_ids is not None or maker is not AssignedPositions:
+            self.assigner = maker(cfg, stack, dictionary)
         #: one kernel of each kind; they are modules of their layers
-        self.kinds: Dict[Hashable, AttentionKernel] = {}
+        self.kinds: Dict[Tuple[Hashable, Hashable], AttentionKernel] = {}
 
     def number(self, layers: List[List[AttentionKernel]]) -> None:
-        """Tell the kernels the index of their layer, and find those that share what they prepare.
+        """Tell the kernels the index of their layer, and select one of each kind.
 
         Args:
             layers: the self-attentions of each layer of the stack, in order; a layer of gated
@@ -58,66 +106,73 @@ class StackPositions:
         for place, kernels in enumerate(layers):
             index = self.kept[place] if len(layers) == len(self.kept) else place
             for kernel in kernels:
-                kernel.place(index, layers[0][0])
+                kernel.set_layer(index, layers[0][0])
                 self.kinds[kernel.kind] = kernel
 
-    def check_length(self, length: int) -> None:
-        """Refuse sequences that are longer than a table of positions.
-
-        Args:
-            length: S, in tokens.
-
-        Raises:
-            UsageError: naming both lengths.
-        """
-        for encoding in self.encodings.values():
-            if encoding.bounded and length > encoding.stack.max_positions:
-                raise encoding.too_long(length)
-        ruled = self.explicit is not None and self.explicit.rule is not None
-        if length > self.reach and not ruled:  # else positions tell
-            self._say_how_far(length)
-
-    def _say_how_far(self, bound: int) -> None:
-        """Warn where a transform gets positions beyond those of training, up to *bound* - 1."""
+    def _warn_beyond_reach(self, bound: int) -> None:
+        """Let transforms warn of positions, below *bound*, beyond their reach."""
         for encoding in self.encodings.values():
             if encoding.transform is not None and bound > encoding.transform.reach:
                 encoding.transform.exceeded(bound)
 
     def refuse_cache(self) -> None:
-        """Refuse a cache where a longer text would change the positions of its keys."""
-        if self.explicit is not None and self.explicit.spreads:
-            raise UsageError(
-                "--evaluation-positions spread: positions depend on the length of the whole text, "
-                "so nothing can be generated with a cache; for generation give --model-overrides "
-                "\"{'evaluation_positions': 'counted'}\""
-            )
+        """Refuse a cache if further tokens would change the positions of cached keys."""
+        if self.assigner is not None:
+            self.assigner.refuse_cache()
 
-    def given(
+    def assigned(
         self, padding: Padding, tokens: Tensor, training: bool, remembered: int = 0
-    ) -> Optional[Explicit]:
-        """The positions of a batch, or None if they are counted.
+    ) -> Optional[Assigned]:
+        """The assigned positions of a batch, or None.
 
         Args:
             padding: the padding of *tokens*.
             tokens: (B, S).
-            training: whether ``--random-positions`` has an effect.
-            remembered: number of tokens before them in a memory, which get positions, too.
+            training: whether the batch is for training.
+            remembered: number of earlier tokens in a memory, which have positions, too.
+
+        Raises:
+            UsageError: the sequences are longer than a table of positions.
         """
-        if self.explicit is None:
-            return None
         length = remembered + tokens.size(1)
+        for encoding in self.encodings.values():
+            if encoding.bounded and length > encoding.stack.max_positions:
+                raise encoding.too_long(length)
+        ruled = self.assigner is not None and self.assigner.rule is not None
+        if length > self.reach and not ruled:  # rules check the positions instead
+            self._warn_beyond_reach(length)
+        if self.assigner is None:
+            return None
         counted = count_positions(remembered > 0, length, padding, tokens.device)
-        explicit = self.explicit.of_batch(tokens, counted, training)
-        if explicit is not None and self.explicit.rule is not None:
-            places = explicit.places
-            self._say_how_far(length if places is None else places.bound)
-        return explicit
+        assigned = self.assigner.of_batch(tokens, counted, training)
+        if assigned is not None and ruled:
+            places = assigned.places
+            self._warn_beyond_reach(length if places is None else places.bound)
+        return assigned
 
     def prepare(self, batch: Batch) -> Prepared:
-        """What the self-attentions get, by their kind."""
-        return {kind: kernel.prepare(batch) for kind, kernel in self.kinds.items()}
+        """The prepared arguments of the self-attentions, by kind."""
+        prepared: Prepared = {}
+        shared: Dict[Hashable, Dict[str, Any]] = {}
+        for kind, kernel in self.kinds.items():
+            places = places_of(batch, kernel.encoding.relative)
+            if kind[0] in shared:  # all but the table
+                prepared[kind] = {**shared[kind[0]], **tables(kernel, batch, places)}
+            else:
+                prepared[kind] = shared[kind[0]] = kernel.prepare(batch, places)
+        return prepared
 
 
-def prepared_for(layer: Any, prepared: Prepared) -> Dict[str, Any]:
-    """What *layer* gets; nothing for fairseq's ``BaseLayer``, which has no encoding."""
-    return prepared[layer.self_attn.kind] if hasattr(layer, "encoding") else {}
+def places_of(batch: Batch, relative: bool) -> Places:
+    """The positions of the queries and keys of a batch.
+
+    Args:
+        batch: the batch.
+        relative: whether the encodings depend on distances alone, so that all sequences can share
+            one row, whatever their padding.
+    """
+    queries = batch.like.size(1)
+    if batch.assigned is not None:
+        return batch.assigned._replace(queries=batch.assigned.queries[:, -queries:])
+    keys = count_positions(relative, batch.length, batch.padding, batch.like.device)
+    return Places(keys[:, batch.length - queries :], keys, batch.length, by_index=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import ATTENTIONS, Batch
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.stacks.positions import places_of
 from subjects import MaskedLMSubject, Run, Subject, TranslationSubject
 
 
@@ -55,7 +56,8 @@ def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> L
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
-    given = layer.self_attn.prepare(Batch(x, length, causal=causal))
+    batch = Batch(x, length, causal=causal)
+    given = layer.self_attn.prepare(batch, places_of(batch, encoding.relative))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given), layer.embed_dim)
 

@@ -45,7 +45,7 @@ def explicit_attention() -> ContextManager[None]:
 #: Words before an architecture, and what each does while the model runs.
 SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
     "explicit": explicit_attention,
-    "no-triton": functools.partial(mock.patch.object, rotary, "kernel_for", lambda x: None),
+    "no-triton": functools.partial(mock.patch.object, rotary, "FUSED", []),
     "no-joint": functools.partial(
         mock.patch.object, JointProjection, "serves", lambda self, x: False
     ),

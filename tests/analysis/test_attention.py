@@ -122,7 +122,7 @@ def test_products_of_the_first_layer_by_hand(flags, folder):
     analysed, tokens = loaded(path, folder / "text")
     encoder = model.encoder.sentence_encoder
     with torch.no_grad():
-        x, attention = encoder.forward_embedding(tokens)[0], encoder.layers[0].self_attn
+        x, attention = encoder.begin(tokens)[0].like, encoder.layers[0].self_attn
         if flags:
             z = torch.nn.functional.silu(x @ attention.in_proj.weight.t() + attention.in_proj.bias)
             z = z[..., -8:]
@@ -251,12 +251,6 @@ def test_what_cannot_be_analysed_is_named(encoding, flags, words, folder):
     with pytest.raises(UsageError, match=words):
         main(["analyse", path, str(folder / "text"), "--length", "16", *flags])
     assert not list(folder.rglob("*.p*g*"))
-
-
-def test_a_block_of_several_documents_has_no_one_matrix(folder):
-    _, path = masked_lm_file(folder, "rotary", "--document-mask")
-    with pytest.raises(UsageError, match="--document-mask: a block has a matrix for each of its"):
-        main(["analyse", path, str(folder / "text")])
 
 
 def test_files_that_are_none_of_ours(folder):

@@ -144,7 +144,7 @@ def test_gradients_pass_through_the_cache():
 def products(monkeypatch):
     """Counts joint products, which are computed as on a GPU."""
     calls, product = [], joint.JointProjection.__call__
-    monkeypatch.setattr(joint, "wanted", lambda x: not torch.is_grad_enabled())
+    monkeypatch.setattr(joint, "launch_bound", lambda x: not torch.is_grad_enabled())
     monkeypatch.setattr(
         joint.JointProjection, "__call__", lambda self, x: calls.append(1) or product(self, x)
     )

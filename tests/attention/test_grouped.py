@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.helpers import (
     EVERY_ENCODING,
+    OTHER_LAYERS,
     build,
     decode_in_steps,
     encoding_of_sides,
@@ -49,7 +50,7 @@ SHARING = [
 ]
 
 
-OF_SOME_KEYS = ["local:rotary", "bigbird:t5"]
+OF_SOME_KEYS = [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
 
 
 @pytest.mark.parametrize("name", SHARING + OF_SOME_KEYS)

@@ -26,7 +26,7 @@ from support.linear_layers import (
 )
 from support.parts import kernel_of
 
-from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally
+from fairseq_posenc.attention.linear.prefix_sums import KeySums, attend_causally
 from fairseq_posenc.basics.versions import TORCH_VERSION
 
 
@@ -283,7 +283,7 @@ def test_a_state_carries_on_where_a_sequence_was_cut():
         how = (1e-9, per_feature)
         whole, last = attend_causally(q, k, v, empty_state(v, M), *how)
         first, state = attend_causally(*(x[:, :, :8] for x in (q, k, v)), empty_state(v, M), *how)
-        assert isinstance(state, State)
+        assert isinstance(state, KeySums)
         second, end = attend_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
         torch.testing.assert_close(torch.cat((first, second), 2), whole)
         torch.testing.assert_close(tuple(end), tuple(last))

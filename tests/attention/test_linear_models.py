@@ -5,13 +5,11 @@ The properties that every layer has are in test_properties.py.
 
 import pytest
 import torch
-from fairseq import models
 from support.helpers import (
     LINEAR,
     ROTATING,
     TINY,
     VOCABULARY,
-    TranslationTask,
     assert_causal,
     build,
     decode_in_steps,
@@ -48,24 +46,6 @@ class TestRefusals:
         inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
         out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
         assert torch.isfinite(out).all()
-
-
-class TestCosformer:
-    FLAGS = ["--attention", "cosformer", "--max-source-positions", "20"]
-    FLAGS += ["--max-target-positions", "12"]
-
-    def test_its_length_is_the_longest_input_and_is_kept(self):
-        settings = model_settings("posenc_transformer", "--position-encoding", "none", *self.FLAGS)
-        assert settings.cosformer_length == 20
-        settings.max_source_positions = 10  # as in an evaluation with other limits
-        models.build_model(settings, TranslationTask())
-        assert settings.cosformer_length == 20
-
-    def test_longer_sequences_are_refused(self):
-        model = tiny("none", *self.FLAGS)
-        model.decoder(sentences(B, 20), features_only=True, encoder_out=None)
-        with pytest.raises(UsageError, match="--cosformer-length 20: a sequence has 21 tokens"):
-            model.encoder(sentences(B, 21))
 
 
 class TestRotatedInputs:

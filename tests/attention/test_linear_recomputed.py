@@ -20,7 +20,7 @@ from support.linear_layers import (
 
 from fairseq_posenc.attention.linear import layer as linear
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
-from fairseq_posenc.attention.linear.prefix_sums import State
+from fairseq_posenc.attention.linear.prefix_sums import KeySums
 from fairseq_posenc.attention.linear.recomputed import Recomputed
 
 
@@ -100,14 +100,14 @@ def test_causal_states_are_kept_for_groups_of_segments(monkeypatch):
     layer, x = layer_of("elu"), torch.randn(B, 72, H * D, requires_grad=True)
     cut(monkeypatch, layer, 2, 1)
     out, made, most = apply(layer, x, True), [], []
-    plus = State.plus
+    plus = KeySums.plus
 
     def note(*states):
         made.append(weakref.ref((found := plus(*states)).products))
         most.append(sum(each() is not None for each in made))
         return found
 
-    monkeypatch.setattr(State, "plus", note)
+    monkeypatch.setattr(KeySums, "plus", note)
     out.sum().backward()
     assert len(made) >= 34 and max(most) <= 2 * 6
 

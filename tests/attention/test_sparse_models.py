@@ -1,4 +1,4 @@
-"""Models with local attention and BigBird: their checkpoints and their settings."""
+"""Models with local attention: their checkpoints and their settings."""
 
 import pytest
 import torch
@@ -6,10 +6,8 @@ from support.helpers import PAD, TINY, build, sentences, tiny
 from support.masked_language_models import CLS, Vocabulary
 from support.masked_language_models import tiny as masked_lm
 from support.parts import encoding_of, places_of
-from support.sparse_layers import BIGBIRD, KERNELS, LOCAL
+from support.sparse_layers import KERNELS, LOCAL
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.averaging import average_checkpoints
 from fairseq_posenc.encodings import Places
 
 EOS = Vocabulary.eos()
@@ -40,31 +38,6 @@ def test_a_stock_model_continues_with_longer_texts(caplog):
     source, target = sentences(2, 9), sentences(2, 7, seed=1)  # all in the window
     got, want = (each(source, None, target)[0] for each in (model, stock))
     torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
-
-
-def test_random_blocks_are_those_of_the_checkpoint():
-    one, other = (tiny("rotary", *KERNELS["random"], "--bigbird-seed", seed) for seed in ("1", "2"))
-    blocks = [layer.self_attn.random_blocks for layer in (*one.encoder.layers, *one.decoder.layers)]
-    assert len({each.numpy().tobytes() for each in blocks}) == 4
-    assert not torch.equal(other.encoder.layers[0].self_attn.random_blocks, blocks[0])
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(other.encoder.layers[0].self_attn.random_blocks, blocks[0])
-    state = {k: v for k, v in one.state_dict().items() if "random_blocks" not in k}
-    other.load_state_dict(state, strict=True)  # of a model with full attention
-    fewer = tiny("rotary", *BIGBIRD, "1")
-    with pytest.raises(UsageError, match="--bigbird-random-blocks 1: .* with 2 .*blocks 2"):
-        fewer.load_state_dict(one.state_dict())
-
-
-def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
-    paths = []
-    for seed in ("1", "2"):
-        model = tiny("rotary", *KERNELS["random"], "--bigbird-seed", seed)
-        paths.append(str(tmp_path / f"{seed}.pt"))
-        cfg = {"model": {"_name": "posenc_transformer"}}
-        torch.save({"model": model.state_dict(), "cfg": cfg, "args": None}, paths[-1])
-    with pytest.raises(UsageError, match=r"random_blocks is not the same .*meaningless"):
-        average_checkpoints(paths)
 
 
 @pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])
@@ -99,10 +72,10 @@ def test_the_tokens_of_the_first_text_are_global(encoding):
 def test_layers_have_windows_and_dilations_of_their_own():
     flags = [*LOCAL, "4,8,16", "--local-dilation", "1,2", "--encoder-layers", "5"]
     model = tiny("rotary", *flags)
-    got = [layer.self_attn.kind[1:] for layer in model.encoder.layers]
+    got = [layer.self_attn.kind[0][1:] for layer in model.encoder.layers]
     assert got == [(4, 1), (8, 2), (16, 1), (4, 2), (8, 1)]
     kept = tiny("rotary", *flags, "--encoder-layers-to-keep", "1,3")
-    assert [layer.self_attn.kind[1:] for layer in kept.encoder.layers] == [(8, 2), (4, 2)]
+    assert [layer.self_attn.kind[0][1:] for layer in kept.encoder.layers] == [(8, 2), (4, 2)]
 
 
 def test_logits_with_untied_cls_are_those_of_the_dense_table():
@@ -114,12 +87,3 @@ def test_logits_with_untied_cls_are_those_of_the_dense_table():
     for row in range(2):
         torch.testing.assert_close(got[row], want[0][:, queries[row]][:, :, keys[row]])
     assert not logits.distance_alone
-
-
-@torch.no_grad()
-def test_sampled_positions_reach_the_window():
-    model = tiny("alibi", *KERNELS["window"], "--random-positions", "500").double()
-    tokens = sentences(1, 30)
-    plain = model.encoder(tokens)["encoder_out"][0]
-    model.train()
-    assert not torch.allclose(model.encoder(tokens)["encoder_out"][0], plain)

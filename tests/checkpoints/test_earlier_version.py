@@ -19,6 +19,8 @@ def stored():
 @pytest.mark.parametrize("number", range(len(EARLIER)), ids=lambda n: EARLIER[n]["arch"])
 def test_names_and_numbers_are_those_of_the_earlier_version(number, stored):
     entry = EARLIER[number]
+    if not earlier.is_served(entry["arch"], entry["flags"]):
+        pytest.skip("a pack that was deleted had this model")
     model = earlier.build(entry["arch"], entry["flags"])
     assert earlier.digest(model) == entry["state"], earlier.names_and_shapes(model)
     earlier.fill(model)

@@ -74,9 +74,9 @@ def test_a_task_that_validation_does_not_use_is_said(name, caplog):
 
 
 def test_what_matters_in_training_only_is_said(caplog):
-    apply_overrides(classifier(), {"dropout": 0.5, "train_only": "attention"}, "x.pt")
+    apply_overrides(classifier(), {"dropout": 0.5, "init_weights": "truncated_normal"}, "x.pt")
     assert "dropout=0.5: matters in training and with --retain-dropout" in caplog.text
-    assert "train_only='attention': matters in training only" in caplog.text
+    assert "init_weights='truncated_normal': matters in training only" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["task", "criterion", "bpe", "tokenizer", "user_dir"])

@@ -5,22 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import SMALL, TRAINING, USER_DIR, Finished, refusal, succeed
+from support.commands import TRAINING, USER_DIR, Finished
 
 pytest_plugins = ["support.toy"]
-
-
-def test_an_empty_training_file(toy, tmp_path):
-    for name in ("train.src", "train.tgt"):
-        (tmp_path / name).touch()
-    dictionaries = ["--srcdict", toy.separate / "dict.src.txt"]
-    dictionaries += ["--tgtdict", toy.separate / "dict.tgt.txt"]
-    files = ["--trainpref", tmp_path / "train", "--validpref", toy.text / "valid"]
-    binary = tmp_path / "binary"
-    succeed("preprocess", "-s", "src", "-t", "tgt", *files, *dictionaries, "--destdir", binary)
-    message = refusal(binary, tmp_path / "run", "--arch", "roformer_tiny", *SMALL)
-    assert "train" in message and "no sentence" in message
-    assert not list((tmp_path / "run").rglob("*"))
 
 
 def test_installed_command_and_user_dir_with_a_trailing_slash(toy, tmp_path):

@@ -43,20 +43,6 @@ def test_regression_is_fine_tuned_and_validated(corpora, pretrained, tmp_path):
     assert float(found[2]["valid_loss"]) < float(found[0]["valid_loss"])
 
 
-@pytest.mark.parametrize(
-    "kind, flags, words",
-    [
-        ("pairs", "--num-classes 1", "--num-classes 1: the data have a label number 1"),
-        ("pairs", "--num-classes 1 --regression-target", "--regression-target: {data}/label has"),
-        ("numbers", "--num-classes 2 --regression-target", "--num-classes 2: {data}/label has an"),
-    ],
-)
-def test_labels_of_another_kind_are_one_line(kind, flags, words, corpora, tmp_path):
-    data = getattr(corpora, kind)
-    flags = ["--arch", MODEL, *SHAPE, *CLASSIFY, *flags.split()]
-    assert words.format(data=data) in refusal(data, tmp_path, *flags)
-
-
 def test_a_fine_tuned_checkpoint_is_validated_and_resumed_alone(corpora, pretrained, tmp_path):
     flags = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2"]
     train(corpora.pairs, tmp_path, *flags, "--finetune-from-model", pretrained)

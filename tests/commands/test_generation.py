@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from support.commands import SEARCH, USER_DIR, check_same, generate, interactive, run
+from support.commands import check_same, generate, interactive
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 
@@ -60,9 +60,6 @@ def test_the_longest_text_is_that_of_the_training(toy, checkpoint, tmp_path):
     line, few = " ".join(["a1"] * 1050), ["--max-len-b", "1"]
     for path, flags in ((tmp_path / "longer.pt", []), (checkpoint, ["--model-overrides", limits])):
         assert interactive(toy.separate, path, [line], *few, *flags).hypotheses()
-    given = ["--path", f"{tmp_path / 'longer.pt'}", *SEARCH, "--max-source-positions", "1024"]
-    message = run("interactive", toy.separate, *USER_DIR, *given, stdin=line).message()
-    assert "take (1024, 1024)" in message and "--max-target-positions" in message
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model(toy, checkpoint, best):

@@ -1,13 +1,18 @@
-"""Parsing and checking construct no module and draw no random number."""
+"""A command line is checked once; that constructs no module and draws no random number."""
 
 import random
+import sys
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from fairseq import models
-from support.helpers import TINY, TranslationTask, encoding_of_sides, model_settings
+from support.helpers import TINY, TranslationTask, encoding_of_sides, model_settings, parse
 
+import fairseq_posenc
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.models import FAMILIES
 
@@ -21,7 +26,7 @@ def test_random_numbers_are_those_from_before_the_checks(encoding):
     """The weights that a seed gives do not depend on what is checked."""
     family, before = FAMILIES["posenc_transformer"], states()
     settings = model_settings("posenc_transformer", *TINY, *encoding_of_sides(encoding))
-    family.complete_for_task(settings, TranslationTask(), TranslationTask())
+    family.complete_for_task(settings, TranslationTask())
     assert states() == before
 
 
@@ -39,3 +44,36 @@ def test_a_model_constructs_its_encodings_once(encoding, monkeypatch):
     model = models.build_model(settings, TranslationTask())
     used = [one for stack in (model.encoder, model.decoder) for one in stack.encodings.values()]
     assert built == used
+
+
+def calls(function):
+    """The result of *function*, and how often it calls what in the package."""
+    found, folder = Counter(), str(Path(fairseq_posenc.__file__).parent)
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            found[frame.f_code.co_name] += 1
+
+    sys.setprofile(note)
+    try:
+        return function(), found
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_command_line_is_completed_in_one_pass_which_building_reads():
+    cfg, found = calls(lambda: parse("roformer_tiny", "--rotary-base", "500"))
+    assert found["configure"] == 1 and found["check_encodings"] == 2  # an encoder and a decoder
+    assert found["check_attention"] == 1 and sum(found.values()) <= 600
+    task = TranslationTask()
+    task.cfg = cfg.task
+    model, found = calls(lambda: models.build_model(cfg.model, task))
+    assert found["configure"] == found["check_encodings"] == 0
+    assert model.completed_settings.rotary_base == 500.0
+
+
+def test_what_a_program_changes_after_the_command_line_is_checked():
+    cfg, task = parse("roformer_tiny"), TranslationTask()
+    task.cfg, cfg.model.encoder_embed_dim = cfg.task, 100
+    with pytest.raises(UsageError, match="head size"):
+        models.build_model(cfg.model, task)

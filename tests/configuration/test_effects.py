@@ -44,6 +44,11 @@ TRAININGS = [
     {"position_encoding": "learned", "random_positions": 20},
     {"random_positions": 20, "evaluation_positions": "spread"},
 ]
+TRAININGS = [  # without those of packs that were deleted
+    settings
+    for settings in TRAININGS
+    if settings.keys() <= FIELDS.keys() and settings.get("attention", "softmax") in ATTENTIONS
+]
 
 
 def other_value(field):

@@ -9,6 +9,7 @@ from fairseq import models, options
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from omegaconf import OmegaConf
 from support.helpers import TINY, TranslationTask, kinds, model_settings, parse, sentences
+from support.lists import rows_of
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
@@ -31,12 +32,11 @@ USEFUL = [
     ["--position-encoding", "learned+shaw", "--shaw-values"],
     ["--attention", "favor", "--position-encoding", "rotary", "--linear-rotary", "inputs"],
     ["--attention", "favor", "--position-encoding", "none", "--linear-epsilon", "1e-6"],
-    ["--attention", "bigbird", "--position-encoding", "rotary", "--bigbird-seed", "5"],
     [*GATED, "--gau-normaliser", "squared_relu", "--gau-length", "reference"]
     + ["--gau-reference-length", "9"],
     [*GATED, "--gau-reference-length", "9", "--gau-key-size", "8"],
     ["--attention", "local", "--position-encoding", "rotary", "--kv-heads", "1"],
-    ["--attention", "bigbird", "--position-encoding", "rotary", "--decoder-kv-heads", "2"],
+    *(flags.split() for (flags,) in rows_of("useful.txt")),  # those of packs
 ]
 #: what a command line may choose in place of what an architecture has
 CHOICES = [

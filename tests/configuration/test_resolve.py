@@ -119,9 +119,9 @@ def test_configuring_twice_changes_nothing(name):
     cfg = Namespace(position_encoding=name)
     if causal_only(name):
         cfg.encoder_position_encoding = "rotary"
-    configure(cfg, TRANSLATION.dataclass, {})
+    configure(cfg, TRANSLATION, {}, None)
     once = dict(vars(cfg))
-    configure(cfg, TRANSLATION.dataclass, {"encoder_layers": 1})
+    configure(cfg, TRANSLATION, {"encoder_layers": 1}, None)
     assert vars(cfg) == once
 
 

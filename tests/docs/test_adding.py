@@ -4,12 +4,15 @@ import pytest
 import torch
 from support.commands import SEARCH, SMALL, TRAINING, posenc, run, succeed
 from support.foreign_models import trained
+from support.helpers import decode_in_steps, sentences
+from support.masked_lm_runs import CLASSIFY, SHAPE
+from support.own_extensions import files, own_model, registries_as_before
 
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.checkpoints.settings import saved_settings
 from fairseq_posenc.exchange import FORMATS
 
-pytest_plugins = ["support.toy", "support.own_extensions"]
+pytest_plugins = ["support.toy", "support.own_extensions", "support.masked_lm_runs"]
 ENCODING = ["--position-encoding", "gaussian", "--gaussian-width", "4"]
 KERNEL = ["--attention", "relu_power", "--relu-power", "3", "--linear-rotary", "inputs"]
 
@@ -95,6 +98,40 @@ def test_a_kernel_a_norm_and_a_feed_forward_form_go_through_every_command(own, t
     assert all(torch.equal(mean[name], tuned["model"][name]) for name in mean)
 
 
+def test_a_stack_takes_the_place_of_the_encoder(own, toy, tmp_path):
+    flags = ("--position-encoding", "rotary", "--loops", "2")
+    train(own, toy.separate, tmp_path, *flags)
+    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
+    given = (*own, "--save-dir", tmp_path / "none", *TRAINING, "--arch", "posenc_transformer")
+    dropped = (*flags, "--encoder-layerdrop", "0.2")
+    message = run("train", toy.separate, *given, *dropped).message()
+    assert "--loops 2: each loop would drop other layers; drop --encoder-layerdrop 0.2" in message
+
+
+def test_a_head_of_pre_training_is_trained_and_left_out_of_fine_tuning(own, corpora, tmp_path):
+    task = ["--task", "masked_lm_middle", "--criterion", "masked_lm_middle"]
+    task += ["--arch", "roformer_masked_lm_tiny", *SHAPE, "--tokens-per-sample", "32"]
+    first, tuned = tmp_path / "first", tmp_path / "tuned"
+    done = succeed("train", corpora.text, *own, "--save-dir", first, *TRAINING, *task)
+    (entry,) = done.entries("valid")
+    assert float(entry["valid_middle_loss"]) > 0 and float(entry["valid_accuracy"]) >= 0
+    last = first / "checkpoint_last.pt"
+    state = load_file(last)["model"]
+    assert state["middle_head.weight"].shape == (16, 16)
+    start = [
+        "--arch",
+        "posenc_masked_lm",
+        "--finetune-from-model",
+        last,
+        *CLASSIFY,
+        "--num-classes",
+        "2",
+    ]
+    done = succeed("train", corpora.pairs, *own, "--save-dir", tuned, *TRAINING, *start)
+    assert "left out middle_head, which only --task masked_lm_middle needs" in done.out + done.err
+    assert "middle_head.weight" not in load_file(tuned / "checkpoint_last.pt")["model"]
+
+
 def test_a_preset_is_an_architecture(own, toy, tmp_path):
     sizes = [flag for flag in SMALL if "dropout" not in flag]
     flags = ("--arch", "gaussian_small", *sizes)
@@ -102,6 +139,33 @@ def test_a_preset_is_an_architecture(own, toy, tmp_path):
     settings = saved_settings(load_file(tmp_path / "checkpoint_last.pt"))
     assert (settings["_name"], settings["position_encoding"]) == ("gaussian_small", "gaussian")
     assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
+
+
+def test_a_change_to_a_model_trains_a_part_and_saves_it_alone(own, toy, trained, tmp_path):
+    base = trained / "checkpoint_last.pt"
+    flags = ("--arch", "roformer_tiny", *SMALL, "--bias-base", base)
+    succeed("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags)
+    path, before = tmp_path / "checkpoint_last.pt", load_file(base)["model"]
+    after = load_file(path)["model"]
+    assert {name for name in after if not name.endswith("bias")} == {"biases_alone"}
+    assert any(not torch.equal(after[name], before[name]) for name in before if name in after)
+    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
+    done = posenc("average", "--inputs", path, "--output", tmp_path / "out.pt", *own)
+    assert f"{path}: holds biases alone; give a checkpoint" in done.message()
+    again = (*own, "--save-dir", tmp_path / "none", *TRAINING, *flags, "--no-bias")
+    assert "no biases to train" in run("train", toy.separate, *again).message()
+
+
+@torch.no_grad()
+def test_what_does_the_steps_may_leave_them_to_the_layers():
+    with registries_as_before():
+        path = "mine/counted_steps.py"
+        exec(compile(files()[path], path, "exec"), {"__name__": path})
+        model = own_model("--position-encoding", "rotary", "--count-steps")
+        source, target = sentences(3, 7), sentences(3, 6, seed=1)
+        steps = decode_in_steps(model, source, target, [1] * 6)
+        torch.testing.assert_close(steps, model(source, None, target)[0], atol=1e-5, rtol=0)
+        assert model.decoder.steps.count == target.numel()
 
 
 def test_a_format_of_ones_own_goes_there_and_back(own, tmp_path):

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import shlex
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = sorted(ROOT.glob("docs/*.md"))
+DOCS = sorted(ROOT.glob("docs/**/*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), *DOCS, *sorted(ROOT.glob("examples/**/*.md"))]
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -70,10 +71,9 @@ def test_every_encoding_has_a_row_and_a_section():
 
 
 def test_every_architecture_is_listed():
-    listed = set()
-    for row in re.findall(
-        r"^\| .*`--arch`|^\| (.*)", (ROOT / "docs/architectures.md").read_text(), re.M
-    ):
+    listed, pages = set(), [ROOT / "docs/architectures.md", *ROOT.glob("docs/packs/*.md")]
+    tables = [re.findall(r"^\| .*?`--arch`.*\n((?:\|.*\n)*)", p.read_text(), re.M) for p in pages]
+    for row in re.findall(r"^\| (.*)", "".join(chain.from_iterable(tables)), re.M):
         cells = row.split(" | ")
         place = 1 if "](#" in cells[0] or "](objectives" in cells[0] else 0  # of general ones
         for start, choices in re.findall(r"`([a-z]\w+)(?:\{([\w,]+)\})?`", (cells + [""])[place]):

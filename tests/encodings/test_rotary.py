@@ -8,7 +8,6 @@ from support.parts import encoding_of
 
 from fairseq_posenc.attention import Batch
 from fairseq_posenc.encodings.rotary import Rotary
-from fairseq_posenc.stacks.positions import prepared_for
 
 
 def rotary(head_dim=16, **flags):
@@ -60,15 +59,18 @@ def test_a_share_of_a_share_of_the_channels():
 
 def test_layers_have_bases_by_a_pattern_and_equal_ones_share_a_table(monkeypatch):
     calls, plain = [], Rotary.table
-    monkeypatch.setattr(
-        Rotary, "table", lambda self, at, base=None: calls.append(base) or plain(self, at, base)
-    )
+
+    def table(self, at, layer=0):
+        calls.append(self.variant(layer))
+        return plain(self, at, layer)
+
+    monkeypatch.setattr(Rotary, "table", table)
     flags = ["--rotary-base", "160000*2,10000", "--encoder-layers", "4", "--decoder-layers", "4"]
     encoder = tiny("rotary", *flags).encoder
     x = torch.zeros(1, 5, encoder.layers[0].embed_dim)
     prepared = encoder.positions.prepare(Batch(x, 5))
     assert calls == [160000.0, 10000.0]
-    tables = [prepared_for(layer, prepared)["table"] for layer in encoder.layers]
+    tables = [prepared[layer.self_attn.kind]["table"] for layer in encoder.layers]
     assert tables[0] is tables[1] is tables[3]
     for table, base in zip(tables, (160000.0, 160000.0, 10000.0)):
         want = encoding_of("rotary", 4, 8, rotary_base=base).transform.table(torch.arange(5)[None])

@@ -53,7 +53,7 @@ def loaded(kind, arch, *flags):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    return Loaded("model.pt", [model], task, settings)
+    return Loaded("model.pt", model, task, settings)
 
 
 def difference(kind, out, arch, *flags, quantization=None):

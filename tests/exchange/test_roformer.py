@@ -15,10 +15,8 @@ from support.conversion import (
 )
 from support.foreign_models import trained
 
-from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
-from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.huggingface.roformer import ROFORMER, sine_table
-from fairseq_posenc.layers.heads import SpanBoundaryHead
 
 TABLE = "roformer.encoder.embed_positions.weight"
 
@@ -103,26 +101,6 @@ def test_heads(transformers, tmp_path):
     )
     convert(*arguments, "--head", "lm")
     reload(transformers, "RoFormerForMaskedLM", tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    "format, name, encoding",
-    [
-        ("hf-roformer", "RoFormerForMaskedLM", "rotary"),
-        ("hf-roberta", "RobertaForMaskedLM", "learned"),
-    ],
-)
-def test_heads_of_pretraining_are_left_out(format, name, encoding, transformers, tmp_path, capsys):
-    checkpoint = trained(tmp_path / "ours", RELATION_HEAD, position_encoding=encoding)
-    state = load_file(checkpoint)
-    spans = SpanBoundaryHead(16, 16).state_dict()
-    state["model"].update({f"span_boundary_head.{name}": value for name, value in spans.items()})
-    write_checkpoint(state, checkpoint)
-    convert("export", format, checkpoint, tmp_path / "out", "--verify")
-    notes = capsys.readouterr().out
-    assert "note: the head sentence_relation, which only --pairs needs, is left out" in notes
-    assert "note: span_boundary_head, which only --span-boundary-objective needs, is left" in notes
-    assert type(reload(transformers, name, tmp_path / "out")).__name__ == name
 
 
 def test_symbols_they_reserve(tmp_path):

@@ -10,7 +10,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from hydra.core.config_store import ConfigStore
 from support.helpers import build, decode_in_steps, parse, sentences
 from support.own_extensions import own_model, registries_as_before
-from support.parts import attended_alone
+from support.parts import attended_alone, prepared_by
 from torch import nn
 
 from fairseq_posenc.attention import Batch, register_attention
@@ -84,7 +84,7 @@ class Signs(QKVTransform):
 
     applies_to_features = True
 
-    def table(self, positions):
+    def table(self, positions, layer=0):
         return (1.0 - 2 * (positions % 2))[..., None, None]
 
     def forward(self, q, k, v, table):
@@ -312,7 +312,7 @@ def test_gated_feed_forwards_are_their_formulas(flags, function):
     y = layer.self_attn_layer_norm(x)
     hidden = function(layer.fc1(y)) * layer.fc_gate(y)
     torch.testing.assert_close(
-        layer(x, **layer.self_attn.prepare(Batch(x, 2))), norm(y + layer.fc2(hidden))
+        layer(x, **prepared_by(layer.self_attn, Batch(x, 2))), norm(y + layer.fc2(hidden))
     )
 
 

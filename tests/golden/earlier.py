@@ -11,82 +11,58 @@ import argparse
 import hashlib
 import json
 import re
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 import numpy as np
 import torch
 from fairseq import models
 from fairseq.models import ARCH_MODEL_INV_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 from support.helpers import VOCABULARY, model_settings
+from support.lists import rows_of
 from torch import Tensor, nn
 
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.models import family_of
 from golden import DATA, draw
 
 #: The sizes of a model; %s is one of its sides.
 SIZES = "--%s-embed-dim 32 --%s-ffn-embed-dim 48 --%s-layers 2 --%s-attention-heads 4"
-TEXT = "--tokens-per-sample 64"
-#: Sizes that the generator can have a third of, and the loss that these models need.
-ELECTRA = "--encoder-embed-dim 48 --encoder-attention-heads 6 --criterion replaced_token_detection"
-#: Sides of the models of a family, its task, and flags.
-FAMILIES: Dict[str, Tuple[Sequence[str], str, str]] = {
-    "posenc_transformer": (("encoder", "decoder"), "translation", ""),
-    "posenc_lm": (("decoder",), "language_modeling", TEXT),
-    "posenc_masked_lm": (("encoder",), "masked_lm", TEXT),
-    "posenc_electra": (("encoder",), "masked_lm", f"{TEXT} {ELECTRA}"),
-}
-#: What a model has besides an encoding: a layer of each kind, and an encoding that suits it.
-LAYERS = {
-    "simple": "rotary --norm rms --no-bias",
-    "shaw values": "shaw --shaw-values",
-    "power": "kerple --kerple-kernel power",
-    "scaled": "rotary --log-length-scale 6 --qk-norm",
-    "relu": "rotary --attention favor --favor-kernel relu",
-    "favor": "rotary --attention favor",
-    "elu": "rotary --attention elu",
-    "cosformer": "none --attention cosformer",
-    "efficient": "learned --attention softmax_features",
-    "reformer": "rotary --attention reformer --reformer-chunk 4 --reformer-buckets 4",
-    "local": "t5 --attention local --local-window 4 --local-global-tokens 1",
-    "bigbird": "rotary --attention bigbird --bigbird-block-size 2 --bigbird-window-blocks 1",
-    "gated": "tupe+t5 --layer gated --gau-key-size 8",
-    "softmax plus": "rotary --layer gated --gau-key-size 8 --gau-normaliser softmax_plus",
-    "squared relu": "t5 --layer gated --gau-key-size 8 --gau-normaliser squared_relu",
-    "chunks": "rotary --layer gated --gau-key-size 8 --gau-normaliser squared_relu --gau-chunk 4",
-    "swiglu": "rotary --feed-forward swiglu",
-    "geglu": "rotary --feed-forward geglu",
-    "pattern": "rotary*1,none --norm rms",
-    "composed": "tupe+t5",
-    "untied": "learned+rotary",
-}
-ONLY_ENCODERS = {
-    "cls": "tupe+t5 --untie-cls",
-    "linformer": "learned --attention linformer --linformer-size 4",
-    "funnel": "rotary --encoder-layers 3 --funnel-stages 1,1 --funnel-decoder-layers 1",
-    "mask decoder": "deberta --mask-decoder-layers 1",
-}
-ONLY_LANGUAGE_MODELS = {
-    "memory": "transformer_xl --memory-length 4 --task language_modeling_with_memory"
-}
-ONLY = {"posenc_masked_lm": ONLY_ENCODERS, "posenc_lm": ONLY_LANGUAGE_MODELS}
 
 
 def _configurations(encodings: List[str], causal_only: List[str]) -> Iterator[Tuple[str, str]]:
-    """Yield the architecture and the flags of every model."""
-    for family, (sides, task, flags) in FAMILIES.items():
-        common = " ".join([f"--task {task} --dropout 0", flags])
-        sizes = " ".join(SIZES.replace("%s", side) for side in sides)
+    """Yield the architecture and the flags of every model, as ``earlier.txt`` has them."""
+    rows = rows_of("earlier.txt")
+    layers = [("*", name) for name in encodings] + [row for row in rows if len(row) == 2]
+    for family, sides, task, flags in (row for row in rows if len(row) == 4):
+        sizes = " ".join(SIZES.replace("%s", side) for side in sides.split())
+        common = f"{sizes} --task {task} --dropout 0 {flags}"
         for preset in ARCH_MODEL_INV_REGISTRY[family]:
             if preset != "roformer_align":  # its alignment layer is above these two
-                yield preset, f"{sizes} {common}"
-        if family == "posenc_electra":
-            continue  # both parts are masked language models
-        for layer in [*encodings, *LAYERS.values(), *ONLY.get(family, {}).values()]:
+                yield preset, common
+        if "--criterion" in flags:
+            continue  # its parts are models of another family
+        for families, layer in layers:
+            if families != "*" and family not in families.split():
+                continue
             other = ""
             if layer in causal_only and "encoder" in sides:
                 if "decoder" not in sides:
                     continue
                 other = " --encoder-position-encoding rotary"
-            yield family, f"{sizes} {common} --position-encoding {layer}{other}"
+            yield family, f"{common} --position-encoding {layer}{other}"
+
+
+def is_served(arch: str, flags: str) -> bool:
+    """False for a model of a pack that was deleted."""
+    known = {"--task": TASK_REGISTRY, "--attention": ATTENTIONS}
+    words = flags.split()
+    chosen = [(known[flag], value) for flag, value in zip(words, words[1:]) if flag in known]
+    family = family_of(arch)
+    fields = () if family is None else family.dataclass.__dataclass_fields__
+    names = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
+    others = {"task", "criterion", "tokens_per_sample"}
+    return names <= {*fields, *others} and all(value in registry for registry, value in chosen)
 
 
 def build(arch: str, flags: str) -> nn.Module:

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from support.helpers import PAD, decode_in_steps, sentences, tiny
-from support.masked_language_models import tiny as masked_lm
 
 SOURCE, TARGET = sentences(3, 7), sentences(3, 9, seed=1)
 SOURCE[0, :2] = PAD
@@ -47,12 +46,3 @@ def test_cached_decoding_equals_the_full_forward():
     model = tiny("rotary", "--share-layers", "all")
     got = decode_in_steps(model, SOURCE, TARGET, [1] * 9)
     torch.testing.assert_close(got, model(SOURCE, None, TARGET)[0], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("value", ["all", "attention"])
-def test_parameters_that_are_tied_in_a_layer_stay_so(value):
-    flags = ["--attention", "linformer", "--linformer-size", "4"]
-    model = masked_lm("none", *flags, "--linformer-sharing", "key_value", "--share-layers", value)
-    first, second = (layer.self_attn for layer in model.encoder.sentence_encoder.layers)
-    for layer in (first, second):
-        assert layer.key_projection is layer.value_projection is first.key_projection

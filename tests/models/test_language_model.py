@@ -19,6 +19,7 @@ from support.helpers import (
     sentences,
     without_values,
 )
+from support.lists import rows_of
 
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
@@ -159,14 +160,13 @@ def test_layers_to_keep_are_those_of_the_checkpoint():
         ("--max-target-positions 16", 16),
         # whole sentences may be longer than a block
         ("--max-target-positions 64 --sample-break-mode eos", 64),
-        ("--max-target-positions 64 --random-positions 50", 50),
-        ("--max-target-positions 64 --random-positions 20", 32),
+        *rows_of("lengths_of_training.txt"),  # those of packs
     ],
 )
 def test_the_length_of_training(flags, trained):
     flags = ["--tokens-per-sample", "32", *flags.split()]
     cfg = model_settings("roformer_lm_tiny", *flags, task="language_modeling")
-    assert cfg.rotary_original_length == trained
+    assert cfg.rotary_original_length == int(trained)
 
 
 @every_encoding

@@ -15,7 +15,7 @@ from support.helpers import PAD, VOCABULARY, sentences
 from support.masked_language_models import tiny
 
 from fairseq_posenc.models.masked_lm import MASKED_LM
-from fairseq_posenc.stacks.sentence_encoder import segment_labels
+from fairseq_posenc.models.segments import segment_labels
 
 SEPARATOR = VOCABULARY.eos()
 LINES = ["--sample-break-mode", "eos"]
@@ -112,7 +112,7 @@ def test_a_segment_that_is_never_trained_is_named_once(flags, length, lines, cap
     """Single texts, of 5 tokens, train no second segment."""
     model = tiny("rotary", *flags)
     tokens = pairs_of_texts()[:, :length]
-    with caplog.at_level(logging.INFO, logger="fairseq_posenc.stacks.sentence_encoder"):
+    with caplog.at_level(logging.INFO, logger="fairseq_posenc.models.roberta"):
         for _ in range(12):
             model(tokens)  # evaluation says nothing
         assert not caplog.messages

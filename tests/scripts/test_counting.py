@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from argparse import Namespace
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ from support.helpers import (
 )
 
 from fairseq_posenc.basics.versions import HAS_SDPA
-from fairseq_posenc.stacks.cuda_graphs import Recorder
 
 if not HAS_SDPA:
     pytest.skip("this PyTorch has no fused attention to count", allow_module_level=True)
@@ -157,16 +155,6 @@ def test_kernels_against_stock(goal, arch, flags):
 )
 def test_operations_a_token_against_stock(goal, arch, flags):
     assert counted(arch, *flags)[3] <= goal * counted("transformer")[3]
-
-
-@pytest.mark.parametrize("name", ["rotary", "gated:rotary", "favor:rotary"])
-def test_a_recorded_step_is_one_operation(name):
-    """Beside it there are copies, and the projection to the vocabulary."""
-    model = tiny_in_blocks(name)
-    model.decoder.recorder = Recorder(Namespace(), model.decoder.positions)
-    found = count_token(model, *padded_batch()).operations
-    assert found["graph"] == found["mm"] == 1
-    assert not {"addmm", "attention", "native_layer_norm", "rms_norm", "add"} & set(found)
 
 
 @pytest.mark.parametrize("arch", ["roformer_base", "t5bias_base", "alibi_base", "tupe_base"])

@@ -136,7 +136,7 @@ def test_the_matrix_runs_tests_that_exist():
     listed = listed.replace("$COMMAND_TEST", "test")
     files = shell("bash", "-c", f"printf '%s\\n' {' '.join(listed.split())}").stdout.split()
     *files, single = (name.partition("::")[0] for name in files)
-    assert len(files) > 10 and all((REPO / name).is_file() for name in [*files, single])
+    assert len(files) > 5 and all((REPO / name).exists() for name in [*files, single])
     test = re.search(r'COMMAND_TEST="(\w+)\[(\w+)\]"', text)
     module = importlib.import_module(single[: -len(".py")].replace("/", "."))
     assert test.group(2) in module.KINDS and hasattr(module, test.group(1))

@@ -77,14 +77,13 @@ def test_jobs_of_running_text(tmp_path):
 
 def test_words_before_an_entry_switch_something_off_while_it_runs():
     found, made = [], subject("no-joint no-triton roformer_base")
-    real = rotary.kernel_for, JointProjection.serves
+    real = rotary.FUSED, JointProjection.serves
     made.loss = lambda: (
-        found.append((rotary.kernel_for, JointProjection.serves))
-        or torch.ones((), requires_grad=True)
+        found.append((rotary.FUSED, JointProjection.serves)) or torch.ones((), requires_grad=True)
     )
     made.run()
-    assert found[0][0](None) is None and not found[0][1](None, None)
-    assert real == (rotary.kernel_for, JointProjection.serves)
+    assert found[0][0] == [] and not found[0][1](None, None)
+    assert real == (rotary.FUSED, JointProjection.serves)
     plain = subject("transformer", job="generation").run()
     copied = subject("no-sharing transformer", job="generation").run()
     assert torch.equal(plain[0][0]["tokens"], copied[0][0]["tokens"])

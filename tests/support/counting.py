@@ -30,10 +30,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM
 from fairseq_posenc.encodings import rotary
-from fairseq_posenc.stacks.recorded_step import Recording
 from rounds import prepare_process
 from time_models import JOBS, cases, get_parser, table
 
+#: What a GPU does as one operation, by class and name: the replay of a recording, with its pack.
+REPLAYS: List[Tuple[type, str]] = []
+with contextlib.suppress(ImportError):
+    from fairseq_posenc.packs.gpu.recorded_step import Recording
+
+    REPLAYS.append((Recording, "replay"))
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
 #: A view whose schema does not say so: it may be freed with its base.
@@ -214,7 +219,7 @@ class _AsOnGPU(TorchFunctionMode):
 def _as_one(operations: _Operations, replay: Callable[..., None]) -> Callable[..., None]:
     """*replay* as a GPU does it, whose host starts a recorded step as one operation."""
 
-    def replayed(recording: Recording, decoder: Any) -> None:
+    def replayed(recording: Any, decoder: Any) -> None:
         operations.counts.operations["graph"] += operations.active
         with operations.paused():
             replay(recording, decoder)
@@ -252,10 +257,13 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
         return tensor
 
     operations = _Operations(counts)
-    recorded = mock.patch.object(Recording, "replay", _as_one(operations, Recording.replay))
+    recorded = contextlib.ExitStack()
+    for owner, name in REPLAYS:
+        replay = _as_one(operations, getattr(owner, name))
+        recorded.enter_context(mock.patch.object(owner, name, replay))
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     # a machine without Triton, whose kernel would have to be run to be counted
-    no_triton = mock.patch.object(rotary, "kernel_for", lambda x: None)
+    no_triton = mock.patch.object(rotary, "FUSED", [])
     with recorded, no_triton, _AsOnGPU(operations, capability), hooks, operations:
         run()
     counts.operations, counts.waits = +counts.operations, +counts.waits

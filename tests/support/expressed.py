@@ -162,6 +162,11 @@ EXPRESSED: Dict[str, Expressed] = {
     "geglu": Expressed("hf-t5", {**_T5, "feed_forward": "geglu", "layer_norm_eps": 1e-6}),
     "glu": Expressed("hf-t5", {**_T5, "feed_forward": "glu", "activation_fn": "gelu_accurate"}),
 }
+EXPRESSED = {  # without those with flags of a pack that was deleted
+    name: row
+    for name, row in EXPRESSED.items()
+    if row.settings.keys() <= row.kind.family.dataclass.__dataclass_fields__.keys()
+}
 
 
 def checkpoint_of(folder, name, words=WORDS, heads=(), **changes):

@@ -12,6 +12,7 @@ from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from support.commands import shape
+from support.lists import rows_of
 from support.parts import attended_alone
 
 from fairseq_posenc.attention import ATTENTIONS
@@ -136,16 +137,10 @@ LAYERS = {
     "softmax": [*_GATED, "softmax"],
     "squared_relu": [*_GATED, "squared_relu"],
     "scaled_squared_relu": [*_GATED, "scaled_squared_relu", "--gau-offsets"],
-    "mixed_chunks": [*_GATED, "squared_relu", "--gau-chunk", "4", "--gau-offsets"],
     "shaw_values": ["--shaw-values"],
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
     "scaled": ["--log-length-scale", "6", "--qk-norm"],
     "grouped": ["--kv-heads", "1"],
-    # its kernel needs heads of 16 channels
-    "flex": [
-        *("--attention-backend", "flex"),
-        *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
-    ],
     "kept": ["--rotary-kept", "0.5"],
     "bases": ["--rotary-base", "160000,100"],
     "power": ["--kerple-kernel", "power"],
@@ -154,15 +149,9 @@ LAYERS = {
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
     # smaller than the texts of the tests
     "local": ["--attention", "local", "--local-window", "4", "--local-global-tokens", "2"],
-    "bigbird": [
-        *("--attention", "bigbird", "--bigbird-block-size", "1", "--bigbird-window-blocks", "3"),
-        *("--bigbird-random-blocks", "2"),
-    ],
-    "reformer": ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"],
     **{f"norm_{name}": ["--norm", name] for name in NORMS},
     **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
-_MODEL_BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--reformer-chunk", "8"]}
 #: the registered attentions with feature maps
 LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
 #: the attentions that can rotate their features
@@ -182,21 +171,18 @@ OTHER_LAYERS += [
 ]
 OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope", "kept:rotary"]
 OTHER_LAYERS += ["bases:rotary+t5", "grouped:rotary+deberta"]
-OTHER_LAYERS += ["local:rotary", "local:alibi", "local:sinusoidal", "bigbird:t5", "bigbird:learned"]
+OTHER_LAYERS += ["local:rotary", "local:alibi", "local:sinusoidal"]
 OTHER_LAYERS += [
     f"{name}:{e}"
     for name in LINEAR
     for e in ("rotary" if name in ROTATING else "none", "sinusoidal")
 ]
-OTHER_LAYERS += [
-    "reformer:rotary",
-    "reformer:sinusoidal",
-    "softmax_features:learned",
-    "mixed_chunks:rotary",
-    "mixed_chunks:learned",
-]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
 OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
+_MODEL_BLOCKS = {}
+for _name, _flags, _encodings, *_blocks in rows_of("layers.txt"):  # those of packs
+    LAYERS[_name], _MODEL_BLOCKS[_name] = _flags.split(), " ".join(_blocks).split()
+    OTHER_LAYERS += [f"{_name}:{encoding}" for encoding in _encodings.split()]
 
 
 @copies

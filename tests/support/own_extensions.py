@@ -10,10 +10,12 @@ from fairseq import models, options
 from support.helpers import TINY, TranslationTask
 
 from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.configuration.features import FEATURES
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
 from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.stacks.steps import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = re.compile(r'^```\w+ title="([\w/.]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
@@ -40,7 +42,8 @@ def registries_as_before():
     registries = [ATTENTIONS, ENCODINGS, FEED_FORWARDS, NORMS, models.ARCH_MODEL_REGISTRY]
     registries += [models.ARCH_MODEL_NAME_REGISTRY, models.ARCH_CONFIG_REGISTRY]
     registries += [family.presets for family in FAMILIES.values()]
-    inverse = models.ARCH_MODEL_INV_REGISTRY
+    inverse, added = models.ARCH_MODEL_INV_REGISTRY, (FEATURES, STEPS)
+    lengths = [len(each) for each in added]
     before = [dict(each) for each in registries], {name: each[:] for name, each in inverse.items()}
     try:
         yield
@@ -50,6 +53,8 @@ def registries_as_before():
             for name in set(registry) - set(entries):
                 del registry[name]
             registry.update(entries)
+        for each, length in zip(added, lengths):
+            del each[length:]
         for family in FAMILIES.values():
             family.declare_again()
 

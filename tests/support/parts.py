@@ -6,10 +6,18 @@ from argparse import Namespace
 import torch
 
 from fairseq_posenc.attention import ATTENTIONS, Batch, Padding
-from fairseq_posenc.attention.batch import read_padding
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.configuration.fields import layer_flags
-from fairseq_posenc.encodings import Places, PositionEncoding, Stack, parse_encodings
+from fairseq_posenc.encodings import (
+    Places,
+    PositionEncoding,
+    Stack,
+    check_encodings,
+    parse,
+    parse_encodings,
+)
+from fairseq_posenc.flags.settings import check_settings
+from fairseq_posenc.stacks import positions
 
 
 def encoding_flags(name="rotary", **changes):
@@ -21,7 +29,10 @@ def encoding_flags(name="rotary", **changes):
 def encoding_of(name, heads=4, head_dim=8, causal=False, has_cls=False, longest=64, **changes):
     """A composed encoding outside of any model."""
     stack = Stack("encoder", heads, head_dim, causal, longest, has_cls)
-    return PositionEncoding(parse_encodings(name), encoding_flags(name, **changes), stack)
+    options = encoding_flags(name, **changes)
+    check_settings(options, layer_flags())
+    check_encodings(options, stack, parse(name))
+    return PositionEncoding(parse_encodings(name), options, stack)
 
 
 def kernel_of(attention, encoding="none", heads=4, head_dim=8, **given):
@@ -37,14 +48,19 @@ def places_of(length, keys=None):
     return Places(positions[:, keys - length :], positions, keys, by_index=True)
 
 
+def prepared_by(layer, batch):
+    """What a self-attention prepares for a batch."""
+    return layer.prepare(batch, positions.places_of(batch, layer.encoding.relative))
+
+
 def attended_alone(layer, x, causal=False, padding=None, length=None, **more):
     """The output (B, T, C) of a self-attention for the last of *length* tokens, by default all.
 
     Args: padding (B, S) is True at padding; more is given to the layer, too.
     """
     length = x.size(1) if length is None else length
-    padding = Padding() if padding is None else read_padding((padding, False))[0]
-    return layer(x, **layer.prepare(Batch(x, length, padding, causal)), **more)
+    padding = Padding() if padding is None else positions.read_padding((padding, False))[0]
+    return layer(x, **prepared_by(layer, Batch(x, length, padding, causal)), **more)
 
 
 def slow_attention(q, k, v, scale, allowed, bias=None):

@@ -1,11 +1,40 @@
-"""Flags of local attention and BigBird, of every kind."""
+"""Flags of attention to some keys, of every kind."""
+
+import pytest
+import torch
+from support.lists import rows_of
+from support.parts import kernel_of, prepared_by
+
+from fairseq_posenc.attention import Batch, Padding
 
 LOCAL = ["--attention", "local", "--local-window"]
-BIGBIRD = ["--attention", "bigbird", "--bigbird-block-size", "4", "--bigbird-random-blocks"]
 KERNELS = {
     "window": [*LOCAL, "6,4"],
     "global": [*LOCAL, "34", "--local-global-tokens", "3"],
     "dilated": [*LOCAL, "6", "--local-dilation", "3", "--local-global-tokens", "1"],
-    "blocks": [*BIGBIRD, "0", "--bigbird-global-blocks", "0"],
-    "random": [*BIGBIRD, "2", "--bigbird-global-blocks", "2"],
+    **{name: flags.split() for name, flags in rows_of("sparse_layers.txt")},  # those of packs
 }
+
+
+def registered(*names):
+    """A test for each of these kernels that is there."""
+    return pytest.mark.parametrize("kernel", [name for name in names if name in KERNELS])
+
+
+def golden_layer(ref, attention):
+    """A layer with the projections of a reference, which has none after attention."""
+    size = ref["inputs"]["x"].size(2) // ref["config"]["heads"]
+    layer = kernel_of(attention, head_dim=size, **ref["config"])
+    for name, value in ref["state_dict"].items():
+        whose, _, part = name.partition(".")
+        kind, _, whole = whose.partition("_")
+        own = getattr(layer, f"{'global_' * bool(whole)}{kind[0]}_proj")
+        getattr(own, part).data.copy_(value)
+    torch.nn.init.eye_(layer.out_proj.weight)
+    torch.nn.init.zeros_(layer.out_proj.bias)
+    return layer
+
+
+def golden_output(layer, x, mask):
+    """Its output for (B, T, C); the mask (B, T) is True at padding, or None."""
+    return layer(x, **prepared_by(layer, Batch(x, x.size(1), Padding(mask))))

@@ -24,7 +24,7 @@ from fairseq_posenc.attention.linear.random_features import (
     projected,
 )
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
 from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
@@ -131,9 +131,9 @@ class Favor(DrawnInFloat32, FeatureMap):
 
     @staticmethod
     def size(head_dim: int, options: Options) -> int:
-        """M: ``favor_features`` if given, else D ln D rounded down to an even number."""
-        given = options.favor_features
-        return int(given) if given else max(2, 2 * int(head_dim * math.log(head_dim) / 2))
+        """M: ``favor_features`` if set, else D ln D rounded down to an even number."""
+        number = options.favor_features
+        return int(number) if number else max(2, 2 * int(head_dim * math.log(head_dim) / 2))
 
     @torch.no_grad()
     def redraw(self, count: int) -> None:
@@ -181,25 +181,25 @@ class Favor(DrawnInFloat32, FeatureMap):
     def of_token(
         self, q: Tensor, k: Tensor, positions: Optional[Tensor] = None
     ) -> Tuple[Tensor, Tensor]:
-        """φ and ϕ of a query and a key (B, H, 1, D), by operations on both where they are alike."""
-        both = as_one((q, k))
+        """φ and ϕ of a query and a key (B, H, 1, D), computed together where they are alike."""
+        both = view_as_stack((q, k))
         if both is None or (self.epsilon == 0 and self.kernel != "relu"):
             return super().of_token(q, k, positions)
         if self.kernel == "relu":
-            found = self._features(both, None, False)
+            pair = self._features(both, None, False)
         else:
             projection = self.projection.to(q.dtype)
-            found = positive_pair(both, projection, self.epsilon, LARGEST_EXPONENT)
-        return found[0], found[1]
+            pair = positive_pair(both, projection, self.epsilon, LARGEST_EXPONENT)
+        return pair[0], pair[1]
 
     def _features(self, x: Tensor, stabiliser: Optional[Tensor], per_query_max: bool) -> Tensor:
-        """Features (B, H, T, M) of *x*; c is *stabiliser*, each query's maximum, or 0."""
+        """Features (B, H, T, M) of *x*; c is *stabiliser*, the maximum of each query, or 0."""
         projection = self.projection.to(x.dtype)
         if self.kernel == "relu":  # relu(ω·x) + ε, in one tensor
             features = projected(x, projection).add_(self.epsilon)
             return F.threshold(features, self.epsilon, self.epsilon, True)
         norms = self.epsilon > 0 or not per_query_max
-        # without ε the stabiliser of large keys is far below 0: hidden keys would be infinite
+        # without ε, c is far below 0 for large keys, and the features of padding would be infinite
         free = per_query_max or (stabiliser is not None and self.epsilon > 0)
         limit = math.inf if free else LARGEST_EXPONENT
         form = Exponents(norms, per_query_max, limit, self.epsilon)
@@ -234,7 +234,7 @@ class Performer(LinearAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse odd pairs, and redraws that contradict each other or an average.
+        """Refuse odd numbers of paired features, and contradictory flags of redraws.
 
         Raises:
             UsageError: naming the flag.
@@ -258,6 +258,6 @@ class Performer(LinearAttention):
 
     @classmethod
     def size_flags(cls, options: Options, side: str) -> str:
-        """``--favor-features`` where features are rotated and their number is given."""
-        given = options.favor_features
-        return "--favor-features" if given else super().size_flags(options, side)
+        """``--favor-features``, if it sets the number of rotated features."""
+        number = options.favor_features
+        return "--favor-features" if number else super().size_flags(options, side)

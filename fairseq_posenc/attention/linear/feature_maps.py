@@ -20,7 +20,7 @@ class FeatureMap(nn.Module):
         side: encoder or decoder; the two have different random features.
     """
 
-    #: True to divide each feature of the keys by its own sum over the keys that a query sees
+    #: True to divide each feature of the keys by its sum over the keys that a query sees
     per_feature = False
     #: True if :meth:`queries` and :meth:`keys` read the positions of tokens
     takes_positions = False
@@ -30,7 +30,7 @@ class FeatureMap(nn.Module):
 
     @classmethod
     def is_positive(cls, options: Options) -> bool:
-        """Whether features are above 0, and with them the denominator of rotated features."""
+        """Whether features, and so the denominators of rotated features, are above 0."""
         return True
 
     @staticmethod
@@ -73,4 +73,4 @@ class FeatureMap(nn.Module):
         return self.queries(q, positions), self.keys(k, None, positions)
 
     def set_layer_index(self, layer: int) -> None:
-        """Called once, with the index of the layer in its stack."""
+        """Take the index of the layer in its stack; called once."""

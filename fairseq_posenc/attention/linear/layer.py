@@ -1,7 +1,7 @@
 """Linear attention: linear in sequence length, with a cache of constant size.
 
-Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py, feature maps in
-files of their own.  Tokens are processed in segments, whose features are small enough to be reused
+Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py, each feature
+map has a file.  Tokens are processed in segments, whose features are small enough to be reused
 in a cache of the processor.  In large batches the backward pass computes features again
 (recomputed.py).
 """
@@ -16,12 +16,12 @@ from torch import Tensor
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
-from fairseq_posenc.attention.functional import dropout_rate, no_autocast
+from fairseq_posenc.attention.functional import dropout_rate, no_autocast, tables
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import (
+    KeySums,
     Rotation,
-    State,
     TransposedCast,
     attend_causally,
     attend_to_state,
@@ -34,16 +34,17 @@ from fairseq_posenc.attention.linear.prefix_sums import (
 from fairseq_posenc.attention.linear.recomputed import (
     Recomputed,
     Segment,
-    attend,
+    attend_by_segments,
     attend_in_order,
 )
 from fairseq_posenc.attention.linear.step import attend_to_next
-from fairseq_posenc.attention.recomputed import joined
+from fairseq_posenc.attention.recomputed import concatenated
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -52,9 +53,9 @@ SEGMENT = 600_000
 #: Features of a segment on a CPU if the backward pass computes them again, 0.6 MB: beside a long
 #: text, its segment should need little memory.
 RECOMPUTED_SEGMENT = 150_000
-#: Features of a segment on a GPU, 34 MB, so that its kernels are few.
+#: Features of a segment on a GPU, 34 MB, so that few kernels are started.
 SEGMENT_ON_GPU = 8_388_608
-#: Most elements of the queries of a batch for which features are kept for the backward pass: 8,192
+#: Largest number of elements of queries for which features are saved for the backward pass: 8,192
 #: tokens of 512 channels.  Computing them again takes a third more time, and saves most of a
 #: layer's memory, which grows with the number of tokens.
 KEPT = 4_194_304
@@ -145,21 +146,20 @@ class LinearAttention(MultiheadKernel):
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """Number of heads, and the size rotated: features or channels of a head."""
+        """Number of heads, and the features or channels of a head that are rotated."""
         number, channels = super().heads(options, side)
         if options.linear_rotary == "inputs":
             return number, channels
         return number, cls.map_class.size(channels, options)
 
-    def prepare(self, batch: Batch) -> Dict[str, Any]:
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``hidden``, (B, T, 1, 1), True at padding, or None; ``causal``; ``table``.
 
         And ``positions`` of the new tokens, (1|B, T), for feature maps that depend on them.
         """
-        mask, encoding = batch.padding.mask, self.encoding
-        places = batch.places(encoding.relative)
-        prepared = {**self.tables(batch, places), "causal": batch.causal}
-        prepared["hidden"] = None if mask is None else mask[:, -batch.queries :, None, None]
+        mask = batch.padding.mask
+        prepared = {**tables(self, batch, places), "causal": batch.causal}
+        prepared["hidden"] = None if mask is None else mask[:, -batch.like.size(1) :, None, None]
         if self.map_class.takes_positions:
             prepared["positions"] = places.queries
         return prepared
@@ -189,7 +189,7 @@ class LinearAttention(MultiheadKernel):
         return self.out_proj(out)
 
     def _kept(self, v: Tensor) -> Optional[Tensor]:
-        """Factors of the values (B, T, H, D), with which dropout drops a key for all queries."""
+        """Dropout mask over keys, (B, T, H, 1), shared by all queries."""
         rate = dropout_rate(self.dropout_module)
         if not rate > 0:
             return None
@@ -212,10 +212,11 @@ class LinearAttention(MultiheadKernel):
         if again:
             parameters = self.feature_map.parameters()
             return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
-        return joined(list(attend(self, tokens.split(size), causal, stabiliser)), 1)
+        outputs = attend_by_segments(self, tokens.split(size), causal, stabiliser)
+        return concatenated(list(outputs), 1)
 
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
-        """The rotation of features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
+        """The function that rotates features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
         rotary: Any = self.encoding.transform
 
         def rotate(x: Tensor) -> Tensor:
@@ -225,9 +226,9 @@ class LinearAttention(MultiheadKernel):
         return identity if table is None else rotate
 
     def _continued(self, segments: List[Segment], incremental_state: IncrementalState) -> Tensor:
-        """Causal outputs (B, T, H, D) after the tokens in the cache, which takes these, too."""
+        """Causal outputs (B, T, H, D) of tokens after the cache; adds them to the cache."""
         saved = self.get_incremental_state(incremental_state, STATE)
-        state = State(saved["prev_products"], saved["prev_sums"]) if saved else None
+        state = KeySums(saved["prev_products"], saved["prev_sums"]) if saved else None
         parts = []
         for part, after in attend_in_order(self, segments, state, last=False):
             parts.append(part)
@@ -240,20 +241,20 @@ class LinearAttention(MultiheadKernel):
                 "prev_tokens": counted(state.sums, seen),
             }
             self.set_incremental_state(incremental_state, STATE, cache)
-        return joined(parts, 1)
+        return concatenated(parts, 1)
 
-    def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> State:
+    def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> KeySums:
         """The sums over the keys of *s*."""
         return summarize_keys(*self._keys(s, stabiliser), self._rotation(s.table))
 
-    def attended(self, s: Segment, state: State) -> Tensor:
+    def attended(self, s: Segment, state: KeySums) -> Tensor:
         """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
-        given = {**self.normalisation, "rotate": self._rotation(s.table)}
-        return narrow(attend_to_state(self._queries(s), state, **given), s.v.dtype)
+        settings = {**self.normalisation, "rotate": self._rotation(s.table)}
+        return narrow(attend_to_state(self._queries(s), state, **settings), s.v.dtype)
 
     def advanced(
-        self, s: Segment, state: Optional[State], last: bool
-    ) -> Tuple[Tensor, Optional[State]]:
+        self, s: Segment, state: Optional[KeySums], last: bool
+    ) -> Tuple[Tensor, Optional[KeySums]]:
         """Causal outputs (B, T, H, D) after the keys of *state*, and the state after *s*."""
         if s.q.size(1) == 1 and not (last or torch.is_grad_enabled()):
             epsilon = self.normalisation["epsilon"]
@@ -261,9 +262,9 @@ class LinearAttention(MultiheadKernel):
                 s, self.feature_map, self.encoding.transform, state, epsilon
             )
             return narrow(out, s.v.dtype), state
-        given = {**self.normalisation, "rotate": self._rotation(s.table), "last": last}
+        settings = {**self.normalisation, "rotate": self._rotation(s.table), "last": last}
         k, v = self._keys(s, None)
-        out, state = attend_causally(self._queries(s), k, v, state, **given)
+        out, state = attend_causally(self._queries(s), k, v, state, **settings)
         return narrow(out, s.v.dtype), state
 
     def _queries(self, s: Segment) -> Tensor:
@@ -278,7 +279,7 @@ class LinearAttention(MultiheadKernel):
             return k.to(dtype), TransposedCast.apply(s.v, dtype)
         return k.to(dtype), (widen(s.v) * s.kept.transpose(1, 2)).to(dtype)
 
-    def place(self, index: int, first: AttentionKernel) -> None:
+    def set_layer(self, index: int, first: AttentionKernel) -> None:
         """Give every layer different random features."""
-        super().place(index, first)
+        super().set_layer(index, first)
         self.feature_map.set_layer_index(index)

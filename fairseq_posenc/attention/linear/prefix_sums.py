@@ -22,18 +22,18 @@ from fairseq_posenc.attention.blocks import chunked
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.flags.options import Layer
 
-#: Rotates features (B, H, T, M) of queries or of keys, R_m or R_n above.
+#: A function that rotates features (B, H, T, M): R_m or R_n above.
 Rotation = Callable[[Tensor], Tensor]
 
-#: Fewest elements of queries for which a GPU multiplies features in bfloat16, 2,048 tokens of 512
-#: channels: a GPU that processes fewer waits for its host, which casts would occupy.
+#: Least number of elements of queries for which a GPU multiplies features in bfloat16, 2,048 tokens
+#: of 512 channels: with fewer, the GPU waits for its host, and casts would take the host longer.
 NARROW_FROM = 1_048_576
 
 #: Tokens per chunk; weights are computed within a chunk, prefix sums between chunks.
 CHUNK = 64
 
 
-class State(NamedTuple):
+class KeySums(NamedTuple):
     """Sums over the keys and values so far.
 
     Args:
@@ -44,9 +44,9 @@ class State(NamedTuple):
     products: Tensor
     sums: Tensor
 
-    def plus(self, other: "State") -> "State":
-        """The state after the keys of both."""
-        return State(self.products + other.products, self.sums + other.sums)
+    def plus(self, other: "KeySums") -> "KeySums":
+        """The sums over the keys of both."""
+        return KeySums(self.products + other.products, self.sums + other.sums)
 
 
 def identity(x: Tensor) -> Tensor:
@@ -54,8 +54,8 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
-def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> State:
-    """The state of some keys.
+def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums:
+    """The sums over some keys.
 
     A query that matches one of two keys by its features attends to that key alone:
 
@@ -70,7 +70,7 @@ def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> State:
         v: values (B, H, S, D).
         rotate: rotates the keys in the numerator.
     """
-    return State(_summed(v, rotate(k)), k.sum(dim=2, dtype=AT_LEAST_FLOAT32[k.dtype]))
+    return KeySums(_summed(v, rotate(k)), k.sum(dim=2, dtype=AT_LEAST_FLOAT32[k.dtype]))
 
 
 def _summed(v: Tensor, k: Tensor) -> Tensor:
@@ -80,15 +80,19 @@ def _summed(v: Tensor, k: Tensor) -> Tensor:
 
 
 def attend_to_state(
-    q: Tensor, state: State, epsilon: float, per_feature: bool = False, rotate: Rotation = identity
+    q: Tensor,
+    state: KeySums,
+    epsilon: float,
+    per_feature: bool = False,
+    rotate: Rotation = identity,
 ) -> Tensor:
-    """Attention to all keys of a state (RoFormer Eq. 10, and Eq. 11 with *rotate*).
+    """Attention to all keys of *state* (RoFormer Eq. 10, and Eq. 11 with *rotate*).
 
     Args:
         q: φ of the queries, (B, H, T, M), not negative.
-        state: the state of the keys.
+        state: sums over the keys.
         epsilon: lower bound on denominators.
-        per_feature: divide each feature of the keys by its own sum over the keys a query sees.
+        per_feature: divide each feature of the keys by its sum over the keys that a query sees.
         rotate: rotates the queries in the numerator.
 
     Returns:
@@ -105,30 +109,30 @@ def attend_causally(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    state: Optional[State],
+    state: Optional[KeySums],
     epsilon: float,
     per_feature: bool = False,
     rotate: Rotation = identity,
     last: bool = False,
-) -> Tuple[Tensor, Optional[State]]:
+) -> Tuple[Tensor, Optional[KeySums]]:
     """Causal attention: each query attends to keys up to its own position and to *state*.
 
     Args:
         q: φ of the queries, (B, H, T, M).
         k: ϕ of the keys, (B, H, T, M).
         v: values (B, H, T, D).
-        state: the state of the keys before these, or None if there are none.
+        state: sums over earlier keys, or None if there are none.
         epsilon: as for :func:`attend_to_state`; so is *per_feature*.
         rotate: rotates queries and keys in the numerator.
-        last: no state will be needed.
+        last: return no sums.
 
     Returns:
-        (B, H, T, D), zeros for fully masked rows; and the state with these keys included, or None
-        if *last*.
+        (B, H, T, D), zeros for fully masked rows; and the sums including these keys, or None if
+        *last*.
     """
     if q.size(2) == 1:  # a single query sees all keys
-        own = summarize_keys(k, v, rotate)
-        state = own if state is None else state.plus(own)
+        of_token = summarize_keys(k, v, rotate)
+        state = of_token if state is None else state.plus(of_token)
         return attend_to_state(q, state, epsilon, per_feature, rotate), state
     ones, sums = torch.ones_like(v[..., :1]), None if state is None else state.sums.unsqueeze(2)
     start = None if state is None else state.products
@@ -137,8 +141,8 @@ def attend_causally(
         seen = seen if sums is None else seen + sums
         q = rotate((q / seen.clamp(min=epsilon)).to(q.dtype))
         out, products = products_before(q, rotate(k), v, start, last)
-        return out, None if products is None else State(products, seen[:, :, -1])
-    if rotate is identity:  # numerator and denominator have the same products of features
+        return out, None if products is None else KeySums(products, seen[:, :, -1])
+    if rotate is identity:  # numerator and denominator share the products of features
         start = (
             None if state is None else torch.cat((state.products, state.sums.unsqueeze(2)), dim=2)
         )
@@ -148,9 +152,9 @@ def attend_causally(
     else:
         out, products = products_before(rotate(q), rotate(k), v, start, last)
         seen, sums = products_before(q, k, ones, sums, last)
-    # the gradient of the threshold is one operation, that of clamp three
+    # the gradient of threshold takes one operation, the gradient of clamp three
     out = out / F.threshold(seen, epsilon, epsilon)
-    return out, None if products is None or sums is None else State(products, sums.squeeze(2))
+    return out, None if products is None or sums is None else KeySums(products, sums.squeeze(2))
 
 
 def products_before(
@@ -165,7 +169,7 @@ def products_before(
         k: (B, H, T, M).
         v: (B, H, T, D).
         start: (B, H, D, M), or None for 0.
-        last: no sum over all n will be needed.
+        last: return no sum over all n.
     """
     return ProductsBefore.apply(q, k, v, start, min(CHUNK, q.size(2)), last)
 
@@ -173,7 +177,7 @@ def products_before(
 class ProductsBefore(torch.autograd.Function):
     """:func:`products_before` with its gradient, as matrix products within chunks of tokens.
 
-    Between chunks there is one (D, M) tensor for each.  Autograd would keep them, and take twice
+    Each chunk has a (D, M) tensor of prefix sums.  Autograd would save all of them, and take twice
     the operations.
     """
 
@@ -193,7 +197,8 @@ class ProductsBefore(torch.autograd.Function):
         length = q.size(2)
         q, k, v = (chunked(x, size) for x in (q, k, v))  # (B, H, N, L, …)
         before = _sums_of_others(v, k, start, earlier=True)
-        out = _sum_of_products(torch.matmul(q, k.transpose(-2, -1)).tril_(), v, q, _turned(before))
+        weights = torch.matmul(q, k.transpose(-2, -1)).tril_()
+        out = _sum_of_products(weights, v, q, _transposed(before))
         total = None if last else _with_chunk(before, v, k, -1)
         return out.flatten(2, 3)[:, :, :length], total
 
@@ -206,31 +211,31 @@ class ProductsBefore(torch.autograd.Function):
         q, k, v, start = ctx.saved_tensors
         length, needed = q.size(2), ctx.needs_input_grad
         q, k, v, g = (chunked(x, ctx.size) for x in (q, k, v, gradient))
-        found: List[Optional[Tensor]] = [None] * 4
+        gradients: List[Optional[Tensor]] = [None] * 4
         if needed[0] or needed[1]:
             pairs = torch.matmul(g, v.transpose(-2, -1)).tril_()  # gradient of the weights
         if needed[0]:
-            found[0] = _sum_of_products(pairs, k, g, _sums_of_others(v, k, start, earlier=True))
+            gradients[0] = _sum_of_products(pairs, k, g, _sums_of_others(v, k, start, earlier=True))
         after = _sums_of_others(g, q, of_total, earlier=False)
         if needed[1]:
-            found[1] = _sum_of_products(pairs.transpose(-2, -1), q, v, after)
+            gradients[1] = _sum_of_products(pairs.transpose(-2, -1), q, v, after)
         if needed[2]:
             weights = torch.matmul(q, k.transpose(-2, -1)).tril_()
-            found[2] = _sum_of_products(weights.transpose(-2, -1), g, k, _turned(after))
-        cut = [x if x is None else x.flatten(2, 3)[:, :, :length] for x in found[:3]]
+            gradients[2] = _sum_of_products(weights.transpose(-2, -1), g, k, _transposed(after))
+        cut = [x if x is None else x.flatten(2, 3)[:, :, :length] for x in gradients[:3]]
         return (*cut, _with_chunk(after, g, q, 0) if needed[3] else None, None, None)
 
 
 def _sums_of_others(
     v: Tensor, k: Tensor, start: Optional[Tensor], earlier: bool
 ) -> Optional[Tensor]:
-    """For each chunk, start + Σ_n v_n k_nᵀ over all *earlier* or all later chunks, (B, H, N, D, M).
+    """For each chunk, start + Σ_n v_n k_nᵀ over *earlier* or over later chunks, (B, H, N, D, M).
 
     Args:
         v: (B, H, N, L, D).
         k: (B, H, N, L, M).
         start: (B, H, D, M), or None for 0.
-        earlier: over the chunks before; else over those after.
+        earlier: sum over earlier chunks, else over later ones.
 
     Returns:
         the sums, or None for 0.
@@ -238,20 +243,20 @@ def _sums_of_others(
     number, start = k.size(2), None if start is None else start.unsqueeze(2)
     if number == 1:
         return start
-    own = _summed(v, k)
-    ones = own.new_ones(number, number)
+    of_chunks = _summed(v, k)
+    ones = of_chunks.new_ones(number, number)
     ones = ones.tril_(-1) if earlier else ones.triu_(1)
-    sums = torch.matmul(ones, own.flatten(3)).view_as(own)
+    sums = torch.matmul(ones, of_chunks.flatten(3)).view_as(of_chunks)
     return sums if start is None else sums.add_(start)
 
 
 def _with_chunk(sums: Optional[Tensor], v: Tensor, k: Tensor, index: int) -> Tensor:
-    """The *sums* at chunk *index* and Σ_n v_n k_nᵀ over that chunk, (B, H, D, M)."""
-    own = _summed(v[:, :, index], k[:, :, index])
-    return own if sums is None else own.add_(sums[:, :, index])
+    """The *sums* at chunk *index* plus Σ_n v_n k_nᵀ over that chunk, (B, H, D, M)."""
+    of_chunk = _summed(v[:, :, index], k[:, :, index])
+    return of_chunk if sums is None else of_chunk.add_(sums[:, :, index])
 
 
-def _turned(x: Optional[Tensor]) -> Optional[Tensor]:
+def _transposed(x: Optional[Tensor]) -> Optional[Tensor]:
     return None if x is None else x.transpose(-2, -1)
 
 
@@ -269,14 +274,14 @@ def _denominators(q: Tensor, seen: Tensor, epsilon: float) -> Tensor:
 
 
 class TransposedCast(torch.autograd.Function):
-    """(B, T, H, D) to (B, H, T, D) or back, dense and in another type, with one copy.
+    """Exchange T and H of (B, T, H, D) and cast, with one dense copy.
 
-    Its gradient, too, takes one copy, where autograd casts first and then makes it dense.
+    The gradient takes one copy, too; autograd would take two.
     """
 
     @staticmethod
     def forward(ctx: Layer, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """*x* with its second and third dimension exchanged, in *dtype*."""
+        """*x* with its second and third dimensions exchanged, in *dtype*."""
         ctx.dtype = x.dtype
         return dense(x.transpose(1, 2), dtype)
 

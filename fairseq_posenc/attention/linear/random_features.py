@@ -18,18 +18,15 @@ from fairseq_posenc.flags.options import Layer
 
 
 def generator_of(key: str) -> torch.Generator:
-    """A generator of random numbers on the CPU that depends on the text *key* alone."""
+    """A random generator on the CPU, seeded by the text *key*."""
     digest = hashlib.sha256(key.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 class DrawnInFloat32:
-    """Mixin of modules with a drawn buffer that stays float32 under ``.half()``.
+    """Mixin, before PyTorch's class, for a random buffer that stays float32 under ``.half()``."""
 
-    It comes before PyTorch's class.
-    """
-
-    #: name of the buffer
+    #: the name of the buffer
     drawn_buffer = ""
 
     def _apply(self, fn: Any, *args: Any, **kwargs: object) -> Any:
@@ -62,7 +59,7 @@ def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     for _ in range(math.ceil(rows / columns)):
         gaussian = torch.randn(columns, columns, dtype=torch.float64, generator=generator)
         q, r = torch.linalg.qr(gaussian)
-        blocks.append((q * r.diagonal().sign()).t())  # with these signs, QR is unique
+        blocks.append((q * r.diagonal().sign()).t())  # these signs make QR unique
     lengths = torch.randn(rows, columns, dtype=torch.float64, generator=generator).norm(dim=1)
     return torch.cat(blocks)[:rows] * lengths.unsqueeze(1)
 
@@ -75,7 +72,7 @@ def scaled_product(x: Tensor, matrix: Tensor, scale: float) -> Tensor:
         matrix: (D, M).
         scale: a factor.
     """
-    ignored = matrix[0, 0]  # added 0 times
+    ignored = matrix[0, 0]  # beta=0 ignores it
     product = torch.addmm(ignored, x.reshape(-1, x.size(-1)), matrix, beta=0, alpha=scale)
     return product.view(*x.shape[:-1], -1)
 
@@ -96,7 +93,7 @@ def squares(x: Tensor) -> Tensor:
 
 
 class Exponents(NamedTuple):
-    """The parts of the exponents of positive features.
+    """Which terms the exponents of positive features have.
 
     Args:
         norms: subtract |x|²/(2·√D).
@@ -115,7 +112,7 @@ class PositiveFeatures(torch.autograd.Function):
     """(exp(ω·x/D^¼ - |x|²/(2·√D) - c) + ε) / √M, with its gradient, computed in place.
 
     Choromanski et al. 2021, Lemma 1.  The features are the largest tensors of the layer; autograd
-    would save four of them, and take twice the operations.
+    would save four tensors of this size, and take twice the operations.
     """
 
     @staticmethod
@@ -155,18 +152,18 @@ class PositiveFeatures(torch.autograd.Function):
         features, x, projection, place = ctx.saved_tensors
         form = ctx.form
         root, epsilon = x.size(-1) ** -0.25, _divided(form, projection)
-        falls = epsilon - features  # the negative slopes save two operations
-        if form.limit != math.inf:  # 0 for exponents at the limit
+        falls = epsilon - features  # negated derivatives, which save two operations
+        if form.limit != math.inf:  # the gradient of clamped exponents is 0
             falls = F.threshold(falls, (1e-5 - 1) * math.exp(form.limit), 0.0, True)
         falls.mul_(gradient)
         total = falls.sum(dim=-1, keepdim=True)
-        found = scaled_product(falls, projection, -root)
+        of_x = scaled_product(falls, projection, -root)
         if form.norms:
-            found.addcmul_(x, total, value=root**2)
-        if place is not None:  # the feature with the largest projection
-            found.addcmul_(projection[place.squeeze(-1)], total, value=root)
+            of_x.addcmul_(x, total, value=root**2)
+        if place is not None:  # of the largest projection, which was subtracted
+            of_x.addcmul_(projection[place.squeeze(-1)], total, value=root)
         needed = ctx.needs_input_grad[1]
-        return found, total.sum(dim=2, keepdim=True) if needed else None, None, None
+        return of_x, total.sum(dim=2, keepdim=True) if needed else None, None, None
 
 
 def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float) -> Tensor:
@@ -197,7 +194,7 @@ def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float
 
 @lru_cache(maxsize=None)
 def _number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A constant as a tensor (1, 1, 1), which would otherwise be copied to a GPU at every token."""
+    """A cached tensor (1, 1, 1), so that a constant is copied to a GPU only once."""
     return torch.full((1, 1, 1), value, dtype=dtype, device=device)
 
 
@@ -209,7 +206,7 @@ def _divided(form: Exponents, projection: Tensor) -> float:
 class LargestExponent(torch.autograd.Function):
     """The largest ω·k/D^¼ of all keys, or of ω·k/D^¼ - |k|²/(2·√D), with its gradient.
 
-    Only one key and one feature have a gradient.
+    Only the key and the feature at the maximum have a gradient.
     """
 
     @staticmethod
@@ -236,13 +233,13 @@ class LargestExponent(torch.autograd.Function):
                 tops = tops.masked_fill(padding, float("-inf"))
             top, place = tops.max(dim=2, keepdim=True)
             key = part.gather(2, place.expand(-1, -1, -1, k.size(-1)))  # (B, H, 1, D)
-            found = [top, place, features.gather(2, place), key]
+            largest = [top, place, features.gather(2, place), key]
             if best is None:
-                best = found
+                best = largest
             else:
-                found[1] = place + start
+                largest[1] = place + start
                 better = top > best[0]
-                best = [torch.where(better, new, old) for new, old in zip(found, best)]
+                best = [torch.where(better, new, old) for new, old in zip(largest, best)]
         assert best is not None
         ctx.save_for_backward(*best[1:], projection)
         ctx.norms, ctx.shape, ctx.dtype = norms, k.shape, k.dtype
@@ -256,7 +253,7 @@ class LargestExponent(torch.autograd.Function):
         root = key.size(-1) ** -0.25
         rows = projection[feature.squeeze(-1)] * root  # (B, H, 1, D)
         rows = torch.sub(rows, key, alpha=root**2) if ctx.norms else rows
-        found = key.new_zeros(ctx.shape, dtype=ctx.dtype)  # (B, S, H, D)
+        of_keys = key.new_zeros(ctx.shape, dtype=ctx.dtype)  # (B, S, H, D)
         rows = (rows * gradient).to(ctx.dtype)
-        found.transpose(1, 2).scatter_(2, place.expand_as(key), rows)
-        return found, None, None, None, None
+        of_keys.transpose(1, 2).scatter_(2, place.expand_as(key), rows)
+        return of_keys, None, None, None, None

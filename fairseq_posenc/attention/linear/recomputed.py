@@ -1,10 +1,10 @@
-"""Linear attention segment by segment, with features that the backward pass computes again.
+"""Linear attention by segments, whose features are recomputed in the backward pass.
 
 Features are the largest tensors of a layer: for FAVOR+ about four times as large as its input.
-Autograd would keep several of them for every token.  Here only queries, keys and values are kept,
-as by fused softmax attention; the backward pass goes through the segments once more, and holds
-the features of one at a time.  Sums over keys are not kept either: those of a causal layer, one
-(D, M) tensor for each segment, would be as large as the queries.
+Autograd would save several of them for every token.  Here only queries, keys and values are saved,
+as in fused softmax attention; the backward pass recomputes the segments, and holds the features of
+one at a time.  Sums over keys are not saved either: in a causal layer, one (D, M) tensor for each
+segment would take as much memory as the queries.
 """
 
 import functools
@@ -27,21 +27,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.functional import no_autocast
-from fairseq_posenc.attention.linear.prefix_sums import State
+from fairseq_posenc.attention.linear.prefix_sums import KeySums
 from fairseq_posenc.attention.recomputed import gradients_of
 from fairseq_posenc.flags.options import Layer
 
 
 class Segment(NamedTuple):
-    """Consecutive tokens, which are the second dimension of every tensor.
+    """Consecutive tokens, in the second dimension of every tensor.
 
     Args:
         q: queries (B, T, H, D), in the type of the model.
         k: keys (B, T, H, D).
         v: values (B, T, H, D).
-        table: for the rotation of features, (1|B, T, …), or None.
+        table: table of the rotation of features, (1|B, T, …), or None.
         hidden: (B, T, 1, 1), True at padding, or None.
-        kept: factors of the values, from dropout, (B, T, H, 1), or None.
+        kept: dropout mask of the keys, (B, T, H, 1), or None.
         positions: (1|B, T), for feature maps that need them, or None.
     """
 
@@ -55,12 +55,12 @@ class Segment(NamedTuple):
 
     def split(self, size: int) -> List["Segment"]:
         """Segments of *size* tokens; the last may be shorter."""
-        if self.q.size(1) <= size:  # the gradient of splitting is a copy
+        if self.q.size(1) <= size:  # a split would take a copy in the backward pass
             return [self]
         return [Segment(*each) for each in zip(*self.columns(size, self))]
 
     def columns(self, size: int, tensors: Sequence[Optional[Tensor]]) -> List[List[Any]]:
-        """Segments of *tensors* of these tokens, None for a tensor that is None."""
+        """*tensors* with a row for each of these tokens, split into segments; None stays None."""
         none = [None] * -(-self.q.size(1) // size)
         return [none if x is None else list(x.split(size, dim=1)) for x in tensors]
 
@@ -68,59 +68,59 @@ class Segment(NamedTuple):
 FIELDS = len(Segment._fields)
 
 
-class Steps(Protocol):
-    """What a layer computes of one segment."""
+class SegmentLayer(Protocol):
+    """A layer, as functions of one segment."""
 
-    def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> State:
-        """The sums over the keys of *s*; *stabiliser* is that of the feature map."""
+    def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> KeySums:
+        """The sums over the keys of *s*; *stabiliser* as in :class:`.FeatureMap`."""
 
-    def attended(self, s: Segment, state: State) -> Tensor:
+    def attended(self, s: Segment, state: KeySums) -> Tensor:
         """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
 
     def advanced(
-        self, s: Segment, state: Optional[State], last: bool
-    ) -> Tuple[Tensor, Optional[State]]:
+        self, s: Segment, state: Optional[KeySums], last: bool
+    ) -> Tuple[Tensor, Optional[KeySums]]:
         """Causal outputs after the keys of *state*, and the state after *s* unless *last*."""
 
 
-def total(states: Iterable[State]) -> State:
-    """The state of the keys of all *states*."""
-    return functools.reduce(State.plus, states)
+def total(states: Iterable[KeySums]) -> KeySums:
+    """The sum of all *states*."""
+    return functools.reduce(KeySums.plus, states)
 
 
 def attend_everywhere(
-    steps: Steps, segments: List[Segment], stabiliser: Optional[Tensor]
+    layer: SegmentLayer, segments: List[Segment], stabiliser: Optional[Tensor]
 ) -> Iterator[Tensor]:
     """Outputs (B, T, H, D) of each segment: all keys are summarised, then attended to."""
-    state = total(steps.summary(s, stabiliser) for s in segments)
-    return (steps.attended(s, state) for s in segments)
+    state = total(layer.summary(s, stabiliser) for s in segments)
+    return (layer.attended(s, state) for s in segments)
 
 
 def attend_in_order(
-    steps: Steps, segments: List[Segment], state: Optional[State] = None, last: bool = True
-) -> Iterator[Tuple[Tensor, Optional[State]]]:
+    layer: SegmentLayer, segments: List[Segment], state: Optional[KeySums] = None, last: bool = True
+) -> Iterator[Tuple[Tensor, Optional[KeySums]]]:
     """Causal outputs (B, T, H, D) of each segment, and the state after it, None at the *last*."""
     for s in segments:
-        part, state = steps.advanced(s, state, last and s is segments[-1])
+        part, state = layer.advanced(s, state, last and s is segments[-1])
         yield part, state
 
 
-def attend(
-    steps: Steps, segments: List[Segment], causal: bool, stabiliser: Optional[Tensor]
+def attend_by_segments(
+    layer: SegmentLayer, segments: List[Segment], causal: bool, stabiliser: Optional[Tensor]
 ) -> Iterator[Tensor]:
     """The outputs (B, T, H, D) of each segment, *causal* or not."""
     if causal:
-        return (part for part, _ in attend_in_order(steps, segments))
-    return attend_everywhere(steps, segments, stabiliser)
+        return (part for part, _ in attend_in_order(layer, segments))
+    return attend_everywhere(layer, segments, stabiliser)
 
 
 class Recomputed(torch.autograd.Function):
-    """The outputs of all segments, of which nothing but the inputs is kept."""
+    """The outputs of all segments; only the inputs are saved for the backward pass."""
 
     @staticmethod
     def forward(
         ctx: Layer,
-        steps: Steps,
+        layer: SegmentLayer,
         size: int,
         causal: bool,
         stabiliser: Optional[Tensor],
@@ -129,25 +129,26 @@ class Recomputed(torch.autograd.Function):
         """Outputs (B, T, H, D).
 
         Args:
-            steps: the layer.
+            layer: the layer.
             size: tokens of a segment.
             causal: hide later keys.
             stabiliser: that of the feature map, (B, H, 1, 1), or None.
             tensors: the fields of :class:`Segment`, and the parameters of the feature map.
         """
-        ctx.steps, ctx.size, ctx.causal = steps, size, causal
+        ctx.layer, ctx.size, ctx.causal = layer, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
         tokens = Segment(*tensors[:FIELDS])  # type: ignore[arg-type]
         out = torch.empty_like(tokens.v, memory_format=torch.contiguous_format)
-        parts = attend(steps, tokens.split(size), causal, stabiliser)
-        for target, part in zip(out.split(size, dim=1), parts):  # a list would be twice as large
+        parts = attend_by_segments(layer, tokens.split(size), causal, stabiliser)
+        # a list of outputs would double the memory
+        for target, part in zip(out.split(size, dim=1), parts):
             target.copy_(part)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
-        """Gradients of the stabiliser, of the tokens and of the parameters."""
+        """Gradients of the stabiliser, the tokens and the parameters."""
         stabiliser, *tensors = ctx.saved_tensors
         into, *sums = [
             torch.zeros_like(x) if needed else None
@@ -156,7 +157,7 @@ class Recomputed(torch.autograd.Function):
         tokens = Segment(*tensors[:FIELDS])
         columns = tokens.columns(ctx.size, [*tokens, *sums[:FIELDS], gradient])
         parameters = list(zip(tensors[FIELDS:], sums[FIELDS:]))
-        parts = [_Part(ctx.steps, each, parameters) for each in zip(*columns)]
+        parts = [_Part(ctx.layer, each, parameters) for each in zip(*columns)]
         with no_autocast(gradient.device):
             if ctx.causal:
                 _differentiate_in_order(parts)
@@ -169,50 +170,50 @@ class _Part:
     """A segment of the backward pass.
 
     Args:
-        steps: the layer.
-        tensors: the fields of :class:`Segment`, tensors that their gradients are added to or None,
-            and the gradient of the output (B, T, H, D).
+        layer: the layer.
+        tensors: the fields of :class:`Segment`; for each, the tensor that its gradient is added to,
+            or None; and the gradient of the output (B, T, H, D).
         parameters: parameters, each with the tensor that its gradient is added to, or None.
     """
 
     def __init__(
         self,
-        steps: Steps,
+        layer: SegmentLayer,
         tensors: Sequence[Any],
         parameters: List[Tuple[Tensor, Optional[Tensor]]],
     ) -> None:
-        self.steps, self.tokens, self.gradient = steps, Segment(*tensors[:FIELDS]), tensors[-1]
+        self.layer, self.tokens, self.gradient = layer, Segment(*tensors[:FIELDS]), tensors[-1]
         self._sums, self._parameters = tensors[FIELDS:-1], parameters
 
-    def summary(self, stabiliser: Optional[Tensor]) -> State:
-        """The sums over its keys, without a graph."""
-        return self.steps.summary(self.tokens, stabiliser)
+    def summary(self, stabiliser: Optional[Tensor]) -> KeySums:
+        """The sums over the keys, without a graph."""
+        return self.layer.summary(self.tokens, stabiliser)
 
     def differentiate(
         self,
         compute: Callable[..., Sequence[Optional[Tensor]]],
         gradients: Sequence[Tensor],
-        given: Sequence[Tensor] = (),
+        further: Sequence[Tensor] = (),
         into: Sequence[Optional[Tensor]] = (),
     ) -> None:
-        """Compute something, and add its gradients to those of all that it depends on.
+        """Run *compute*, and add the gradients of everything that it depends on.
 
         Args:
-            compute: a function of the tokens and of what is *given*.
-            gradients: the gradients of the results; a further result is not differentiated.
-            given: further arguments of *compute*.
-            into: for each *given*, the tensor that its gradient is added to, or None.
+            compute: a function of the tokens and of *further* arguments.
+            gradients: the gradients of the results; results beyond them are not differentiated.
+            further: further arguments of *compute*.
+            into: for each of them, the tensor that its gradient is added to, or None.
         """
         sums = [*self._sums, *into]
-        parameters = [(x, own) for x, own in self._parameters if own is not None]
-        found = gradients_of(
+        parameters = [(x, total) for x, total in self._parameters if total is not None]
+        results = gradients_of(
             lambda *tensors: compute(Segment(*tensors[:FIELDS]), *tensors[FIELDS:]),
-            [*self.tokens, *given],
+            [*self.tokens, *further],
             [each is not None for each in sums],
             gradients,
             [x for x, _ in parameters],
         )
-        for each, target in zip(found, [*sums, *(own for _, own in parameters)]):
+        for each, target in zip(results, [*sums, *(total for _, total in parameters)]):
             if each is not None and target is not None:
                 target.add_(each)
 
@@ -220,27 +221,27 @@ class _Part:
 def _differentiate_everywhere(
     parts: List[_Part], stabiliser: Optional[Tensor], into: Optional[Tensor]
 ) -> None:
-    """Add the gradients of :func:`attend_everywhere`; *into* is that of the stabiliser."""
+    """Add the gradients of :func:`attend_everywhere`; *into* takes the stabiliser's."""
     state = total(part.summary(stabiliser) for part in parts)
-    of_state = State(*map(torch.zeros_like, state))
+    of_state = KeySums(*map(torch.zeros_like, state))
     shared = () if stabiliser is None else (stabiliser,)
     for part in parts:
-        attended = functools.partial(_attended, part.steps)
+        attended = functools.partial(_attended, part.layer)
         part.differentiate(attended, (part.gradient,), state, of_state)
     for part in parts:  # the gradient of the state is complete
-        summary = functools.partial(_summary, part.steps)
+        summary = functools.partial(_summary, part.layer)
         part.differentiate(summary, of_state, shared, (into,) * len(shared))
 
 
 def _differentiate_in_order(parts: List[_Part]) -> None:
     """Add the gradients of :func:`attend_in_order`, from the last segment to the first.
 
-    The states before all segments would be as large as the queries.  Those before groups of √N of
-    the N segments are kept; those within a group are computed again.
+    The states before all N segments would take as much memory as the queries.  Only the states
+    before each group of √N segments are saved; those within a group are recomputed.
     """
     size = math.isqrt(len(parts))
     groups = [parts[first : first + size] for first in range(0, len(parts), size)]
-    starts: List[Optional[State]] = [None]
+    starts: List[Optional[KeySums]] = [None]
     for group in groups[:-1]:
         starts.append(functools.reduce(_after, group, starts[-1]))
     after: Tuple[Tensor, ...] = ()
@@ -252,7 +253,7 @@ def _differentiate_in_order(parts: List[_Part]) -> None:
             before = states.pop()
             of_state = () if before is None else tuple(map(torch.zeros_like, before))
             part.differentiate(
-                functools.partial(_advanced, part.steps, not after),
+                functools.partial(_advanced, part.layer, not after),
                 (part.gradient, *after),
                 before or (),
                 of_state,
@@ -260,23 +261,23 @@ def _differentiate_in_order(parts: List[_Part]) -> None:
             after = of_state
 
 
-def _after(before: Optional[State], part: _Part) -> State:
-    """The state after *part*, from the state *before* that part."""
-    own = part.summary(None)
-    return own if before is None else before.plus(own)
+def _after(before: Optional[KeySums], part: _Part) -> KeySums:
+    """The state after *part*, from the state *before* it."""
+    of_part = part.summary(None)
+    return of_part if before is None else before.plus(of_part)
 
 
-def _attended(steps: Steps, s: Segment, *state: Tensor) -> Tuple[Tensor]:
-    return (steps.attended(s, State(*state)),)
+def _attended(layer: SegmentLayer, s: Segment, *state: Tensor) -> Tuple[Tensor]:
+    return (layer.attended(s, KeySums(*state)),)
 
 
-def _summary(steps: Steps, s: Segment, stabiliser: Optional[Tensor] = None) -> State:
-    return steps.summary(s, stabiliser)
+def _summary(layer: SegmentLayer, s: Segment, stabiliser: Optional[Tensor] = None) -> KeySums:
+    return layer.summary(s, stabiliser)
 
 
 def _advanced(
-    steps: Steps, last: bool, s: Segment, *before: Tensor
+    layer: SegmentLayer, last: bool, s: Segment, *before: Tensor
 ) -> Tuple[Optional[Tensor], ...]:
     """The causal outputs of a segment and the state after it, as one tuple."""
-    out, state = steps.advanced(s, State(*before) if before else None, last)
+    out, state = layer.advanced(s, KeySums(*before) if before else None, last)
     return (out, *(state or ()))

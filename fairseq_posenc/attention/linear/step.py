@@ -1,11 +1,11 @@
 """One decoding step of linear attention, in few operations.
 
-RoFormer Eq. 11 for the last query m, which sees its own key as well (see prefix_sums.py):
+RoFormer Eq. 11 for the last query m, whose key counts, too (see prefix_sums.py):
 
     Σ_{n≤m} v_n (R_n ϕ(k_n))ᵀ = Σ_{n<m} v_n (R_n ϕ(k_n))ᵀ + v_m (R_m ϕ(k_m))ᵀ
 
-On a GPU the host takes longer to start operations on one token than the GPU to run them, so each
-serves the query and the key at once.
+On a GPU, starting an operation on one token takes the host longer than running it takes the GPU, so
+each operation serves the query and the key at once.
 """
 
 from typing import Any, Optional, Tuple
@@ -15,28 +15,32 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
-from fairseq_posenc.attention.linear.prefix_sums import State
+from fairseq_posenc.attention.linear.prefix_sums import KeySums
 from fairseq_posenc.attention.linear.recomputed import Segment
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, as_one
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
 
 
 def attend_to_next(
-    token: Segment, features: FeatureMap, rotary: Any, state: Optional[State], epsilon: float
-) -> Tuple[Tensor, State]:
-    """The output of one token, and the state that its key and value belong to.
+    token: Segment,
+    features: FeatureMap,
+    rotary: Any,
+    state: Optional[KeySums],
+    epsilon: float,
+) -> Tuple[Tensor, KeySums]:
+    """The output of one token, and the state after it.
 
     Args:
-        token: its query, key and value (B, 1, H, D), with table, padding and positions.
+        token: query, key and value (B, 1, H, D), table, padding and positions.
         features: φ and ϕ.
-        rotary: rotates features by the table.
-        state: that of the tokens before, or None if there are none.
+        rotary: the function that rotates features by the table.
+        state: the state of earlier tokens, or None if there are none.
         epsilon: lower bound on denominators.
 
     Returns:
         (B, H, 1, D), in float32 or wider, and the state.
     """
     parts, table, hidden, kept = (token.q, token.k, token.v), token.table, token.hidden, token.kept
-    whole = as_one(parts)
+    whole = view_as_stack(parts)
     whole = torch.stack(parts) if whole is None else whole
     # (3, B, 1, H, D) -> (3, B, H, 1, D), dense
     whole = whole.transpose(2, 3).to(AT_LEAST_FLOAT32[token.v.dtype]).contiguous()
@@ -47,13 +51,13 @@ def attend_to_next(
     sums = k.squeeze(2) if state is None else state.sums + k.squeeze(2)
     if features.per_feature:
         q = q / sums.unsqueeze(2).clamp(min=epsilon)
-    turned_q, turned_k = q, k
+    rotated_q, rotated_k = q, k
     if table is not None:
         heads_last = (x.transpose(1, 2) for x in (q, k, k))
-        turned_q, turned_k = (x.transpose(1, 2) for x in rotary(*heads_last, table)[:2])
+        rotated_q, rotated_k = (x.transpose(1, 2) for x in rotary(*heads_last, table)[:2])
     v = v.transpose(-2, -1)  # (B, H, D, 1)
-    products = v * turned_k if state is None else torch.addcmul(state.products, v, turned_k)
-    out = torch.matmul(turned_q, products.transpose(-2, -1))
+    products = v * rotated_k if state is None else torch.addcmul(state.products, v, rotated_k)
+    out = torch.matmul(rotated_q, products.transpose(-2, -1))
     if not features.per_feature:
         out = out / F.threshold(torch.matmul(q, sums.unsqueeze(-1)), epsilon, epsilon)
-    return out, State(products, sums)
+    return out, KeySums(products, sums)

@@ -1,7 +1,7 @@
 """Folders that CTranslate2 loads: translation models, language models and encoders.
 
-Models of this plug-in and fairseq's own are taken.  A model is built and loaded as fairseq's
-commands do, then its parameters are copied into the specification of the engine's Python package.
+It exports models of this plug-in and of fairseq.  A model is built and loaded as by fairseq's
+commands, then its parameters are copied into the specification of the engine's Python package.
 A setting with the role ``model`` is accepted if it is listed here or beside the encoding that reads
 it, if it has its default, or if it has no effect in the model at hand.
 """

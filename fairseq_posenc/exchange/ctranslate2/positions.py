@@ -76,7 +76,7 @@ EXPRESSIONS: Dict[str, Expression] = {}
 def expresses(
     *names: str, acts: str = "alone", flags: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
-    """Decorator of the function that expresses encodings, called with one and a layer's number.
+    """Decorator of a function of an encoding and the index of a layer that expresses it.
 
     Args:
         names: values of ``--position-encoding``.
@@ -147,10 +147,10 @@ def shaw(encoding: PositionEncoding, layer: int) -> Positions:
 
 @expresses("t5", "alibi", acts="bias", flags=("t5_num_buckets", "t5_max_distance"))
 def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
-    """A bucket for every distance below a reach; beyond it, buckets grow logarithmically.
+    """A table with a bucket for every distance below a reach, and logarithmic buckets above it.
 
-    From T5's maximal distance on, all distances have the same bias, and the table is exact for
-    every length, also above what the model accepts; ALiBi's is exact for those that it accepts.
+    The bias of T5 is constant from its maximum distance on, so its table is exact for every length;
+    the table of ALiBi is exact for lengths that the model accepts.
     """
     reach = encoding.constant_from(encoding.stack.max_positions)
     limit = reach if encoding.constant_from(reach + 1) > reach else None

@@ -26,7 +26,7 @@ BEAM, PENALTY, MAX_LENGTH = 4, 0.6, 200
 def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int]]:
     """Sentences of ordinary symbols, always the same."""
     generator = torch.Generator().manual_seed(seed)
-    lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # </s>, and <s> in some
+    lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # room for </s> and <s>
     highest = len(dictionary)
     return [
         torch.randint(dictionary.nspecial, highest, (length,), generator=generator).tolist()

@@ -77,7 +77,7 @@ def _check_shapes(folder: hf.Folder, names: Sequence[str], width: str) -> None:
 
 
 def _check_numbers(config: Config, known: int) -> None:
-    """Refuse numbers of special symbols that are those of no symbol."""
+    """Refuse ids of special tokens that are not in the vocabulary."""
     for entry, given in config.entries.items():
         if not entry.endswith("_token_id") or given is None:
             continue

@@ -70,7 +70,7 @@ def settings_of(source: TransformersClass, built: Architecture, config: Config) 
 def _check_heads(
     source: TransformersClass, settings: Settings, config: Config, theirs: Mapping[str, str]
 ) -> None:
-    """Refuse heads that do not divide the channels, and another ``head_dim`` than follows."""
+    """Refuse heads that do not divide the channels, and any other ``head_dim`` than C / H."""
     for stack in source.stacks:
         heads, width = (f"{stack.side}_{name}" for name in ("attention_heads", "embed_dim"))
         if heads not in settings:  # gated attention has none

@@ -148,7 +148,7 @@ def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> 
 
 
 def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module:
-    """The same as :func:`load_model`, given the class itself, which can be of other code."""
+    """Like :func:`load_model`, for a class, which may come from other code."""
     transformers = import_extra("transformers", "--verify")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

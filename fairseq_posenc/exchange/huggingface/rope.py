@@ -23,7 +23,7 @@ from fairseq_posenc.flags.by_layer import numbers_by_layer
 from fairseq_posenc.models.kinds import Settings
 
 _LENGTH, _SHARE = "original_max_position_embeddings", "partial_rotary_factor"
-#: Entries of ``rope_scaling`` with the only values that a rule has here, by its name there.
+#: Entries of ``rope_scaling`` with fixed values here, by the name of the rule in transformers.
 _FIXED: Mapping[str, Mapping[str, Any]] = {
     "yarn": {"beta_fast": MANY_TURNS, "beta_slow": FEW_TURNS},
     "llama3": {"low_freq_factor": LLAMA3_FEW_TURNS, "high_freq_factor": LLAMA3_MANY_TURNS},

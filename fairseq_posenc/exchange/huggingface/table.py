@@ -98,7 +98,7 @@ class Entry(NamedTuple):
         return dict.fromkeys(self.ours, self.into(self.checked(config, self.theirs, usual)))
 
     def entries(self, settings: Settings, path: str) -> Dict[str, Any]:
-        """The entry, given complete settings."""
+        """The entry of config.json for complete settings."""
         return {self.theirs: self.back(settings[self.ours[0]])}
 
 

@@ -41,7 +41,7 @@ _COMPUTED = (
 
 
 class Place(NamedTuple):
-    """A module of a class in a model, and ours that it holds."""
+    """A module of a model of transformers, and our modules that it corresponds to."""
 
     theirs: str  # its name
     ours: Tuple[str, ...]  # our names

@@ -138,7 +138,7 @@ def _refuse_other(table: Tensor, own: Tensor, side: str, encoding: str) -> None:
 
 
 def _stack(side: str, *norms: str) -> t.Stack:
-    """One side, with its norms outside of layers."""
+    """The encoder or decoder, with the norms outside of its layers."""
     cross = _CROSS if side == "decoder" else ()
     outside = tuple(t.Joint(f"model.{side}.{name}", (name,)) for name in norms)
     layers, embedding = f"model.{side}.layers.{{}}.", f"model.{side}.embed_tokens.weight"

@@ -21,10 +21,10 @@ from fairseq.data import Dictionary, indexed_dataset
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_json_lines, read_json_object, write_text
-from fairseq_posenc.basics.records import field
+from fairseq_posenc.basics.lines import json_value, read_json_object, read_lines
 from fairseq_posenc.packs.comprehension.alignment import Span, covering, token_offsets
 from fairseq_posenc.packs.comprehension.questions import Question, Reading
+from fairseq_posenc.packs.comprehension.records import field
 from fairseq_posenc.packs.comprehension.scores import RULES
 
 SETTINGS = "reading.json"
@@ -148,7 +148,7 @@ def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Diction
 
 
 def _write_lines(path: str, entries: Sequence[Any]) -> None:
-    with write_text(path) as stream:
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
         for entry in entries:
             stream.write(json.dumps(entry._asdict(), ensure_ascii=False) + "\n")
 
@@ -202,10 +202,10 @@ def _passage(entry: Dict[str, Any]) -> Passage:
 
 def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:
     found = []
-    for number, value in read_json_lines(path):
+    for number, line in enumerate(read_lines(path), 1):
         try:
-            found.append(entry_of(value))
-        except (KeyError, TypeError, ValueError) as error:
+            found.append(entry_of(json_value(line)))
+        except (KeyError, RecursionError, TypeError, ValueError) as error:
             raise UsageError(f"{path}: line {number}: {error}; {_PREPARE}") from error
     return found
 

@@ -39,7 +39,7 @@ class FolderModel:
     """
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._folder, self._text = folder, Preparation(folder.text, folder.path)
+        self._text = Preparation(folder.text, folder.path)
         self._loaded = load(folder, device)
         self.model, self.task = self._loaded.model, self._loaded.task
         self._dictionary = self.task.source_dictionary

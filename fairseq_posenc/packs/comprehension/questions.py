@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
-from fairseq_posenc.basics.records import field, some_text
+from fairseq_posenc.packs.comprehension.records import field, some_text
 
 
 class Question(NamedTuple):

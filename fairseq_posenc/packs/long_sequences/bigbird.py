@@ -3,16 +3,15 @@
 Zaheer et al., arXiv 2007.14062, section 2 and appendix D.  The sequence is split into blocks of b
 tokens.  A block of queries sees
 
-- its own block and its neighbours, w blocks in all; in causal attention those before,
-- the first g blocks, which are global: they see all keys in turn (in causal attention, all before),
+- itself and its neighbours, w blocks in all; in causal attention, itself and earlier ones,
+- the first g blocks, which are global: they see all keys (in causal attention, all earlier ones),
 - r blocks drawn at random from the others.
 
-All heads of a layer share the random blocks, and layers differ.  Checkpoints keep a random number
-for every block of queries and every draw.  Read as a fraction u in [0, 1), the number picks block
-⌊u·n⌋ of the n blocks that the queries may see and do not see yet.  In causal attention only earlier
-blocks are drawn from, so that the pattern depends on a token's position alone and not on the length
-of the text.  A later query may draw any block, so the cache has all keys, but a step reads a
-constant number of them.
+All heads of a layer share the random blocks, and layers differ.  A checkpoint holds a random number
+for every block of queries and every draw.  As a fraction u in [0, 1), it picks block ⌊u·n⌋ of the n
+blocks that the queries may see and do not see yet.  In causal attention only earlier blocks are
+drawn, so that the pattern depends on the position of a token, not on the length of the text.  A
+later query may draw any block, so the cache holds all keys, but a step reads a constant number.
 """
 
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from fairseq_posenc.encodings.base import Encoding, Places
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
-#: Number of blocks of queries after which the random numbers repeat.
+#: Number of blocks of queries with different random numbers, which then repeat.
 ROWS = 1024
 _BITS = 31
 
@@ -106,12 +105,12 @@ def draw_blocks(
     left = ((count - first).clamp(min=0) - seen).unsqueeze(-1) - order
     places = (shares[block % len(shares)].long() * left.clamp(min=0)) >> _BITS
     for k in range(1, shares.size(1)):
-        # each drawn block with at most this many free blocks before it moves the place on by one
-        drawn = places[..., :k].sort(dim=-1).values - order[:k]
-        places[..., k] += (drawn <= places[..., k : k + 1]).sum(dim=-1)
-    found = places + first
-    found = found + (found >= low.unsqueeze(-1)) * seen.unsqueeze(-1)
-    return found.masked_fill(left <= 0, -1)
+        # move on by one for each block at or before this place that is drawn already
+        earlier = places[..., :k].sort(dim=-1).values - order[:k]
+        places[..., k] += (earlier <= places[..., k : k + 1]).sum(dim=-1)
+    drawn = places + first
+    drawn = drawn + (drawn >= low.unsqueeze(-1)) * seen.unsqueeze(-1)
+    return drawn.masked_fill(left <= 0, -1)
 
 
 @register_attention(
@@ -138,11 +137,11 @@ class BigBirdAttention(SparseAttention):
         self.both_blocks = Blocks(self.size, side, side)
         self.causal_blocks = Blocks(self.size, 2 * side, 0)
         self.register_buffer("random_blocks", torch.empty(ROWS, self.draws, dtype=torch.int32))
-        self.place(0, self)
+        self.set_layer(0, self)
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse a window without a middle, and averages of the numbers that were drawn.
+        """Refuse an even window, and averaged parameters, which would average random numbers.
 
         Raises:
             UsageError: naming the flag.
@@ -159,14 +158,15 @@ class BigBirdAttention(SparseAttention):
                 "which are whole; drop it, and average checkpoints instead"
             )
 
-    def place(self, index: int, first: AttentionKernel) -> None:
+    def set_layer(self, index: int, first: AttentionKernel) -> None:
         """Draw random numbers that differ from those of the other layers of the stack."""
         self.random_blocks.copy_(random_numbers(self.draws, f"{self.seed} {self.side} {index}"))
-        super().place(index, first)
-        self.kind = (self.kind, index if self.draws else None)
+        super().set_layer(index, first)
+        name, variant = self.kind
+        self.kind = ((name, index if self.draws else None), variant)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """All tokens of the window; in causal attention none later."""
+        """True at all tokens of the window, in causal attention at earlier ones alone."""
         distances = blocks.distances(device)
         return distances <= 0 if causal else torch.ones_like(distances, dtype=torch.bool)
 
@@ -177,7 +177,7 @@ class BigBirdAttention(SparseAttention):
         return draw_blocks(self.random_blocks, block, self.first, around, count)
 
     def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
-        """Random blocks of the sequence, without blocks that hold nothing but padding."""
+        """Random blocks of the sequence, without blocks of nothing but padding."""
         if not self.draws:
             return None
         block = torch.arange(self.both_blocks.count(batch.length), device=visible.device)
@@ -190,8 +190,8 @@ class BigBirdAttention(SparseAttention):
         return self._drawn(block, count, False)
 
     def _after_cache(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
-        """The bias of new tokens: for one, of the keys in its pattern; for more, of all keys."""
-        new, length, device = batch.queries, batch.length, batch.like.device
+        """The bias of one new token to the keys in its pattern, or of several to all keys."""
+        new, length, device = batch.like.size(1), batch.length, batch.like.device
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         queries = queries if starts is None else queries - starts
         block = torch.div(queries.clamp(min=0), self.size, rounding_mode="floor")
@@ -217,7 +217,7 @@ class BigBirdAttention(SparseAttention):
         return {"bias": bias, "empty_rows": empty, "starts": starts, "chosen": chosen}
 
     def _pattern_of(self, block: Tensor, random: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """Positions of the keys that one query sees, (1|B, ·), and which are there, (1|B, 1, ·)."""
+        """Positions of the keys that one query sees, (1|B, ·), and which exist, (1|B, 1, ·)."""
         inside = torch.arange(self.size, device=block.device)
         globals_ = torch.arange(self.first, device=block.device).expand(len(block), -1)
         window = block + torch.arange(-self.causal_blocks.before, 1, device=block.device)
@@ -230,7 +230,7 @@ class BigBirdAttention(SparseAttention):
         return keys, there.unsqueeze(1)
 
     def _mask(self, block: Tensor, keys: Tensor, random: Optional[Tensor]) -> Tensor:
-        """True at the keys, at positions (1|B, S), that several queries see, (1|B, T, S)."""
+        """Mask (1|B, T, S): True where the pattern of a query has a key, at positions (1|B, S)."""
         place = torch.div(keys, self.size, rounding_mode="floor").unsqueeze(1)
         visible = (place < self.first) | (place >= block.unsqueeze(2) - self.causal_blocks.before)
         for drawn in random.unbind(dim=2) if random is not None else ():
@@ -256,7 +256,7 @@ class BigBirdAttention(SparseAttention):
         return k.gather(2, index), v.gather(2, index)
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Take the random numbers of a checkpoint, or keep those of the seed if it has none."""
+        """Load the random numbers of a checkpoint; without any, keep those of the seed."""
         saved = state.setdefault(f"{prefix}random_blocks", self.random_blocks.clone())
         if saved.shape != self.random_blocks.shape:
             raise UsageError(

@@ -16,6 +16,7 @@ from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.lengths import complete_length, refuse_longer
@@ -39,9 +40,8 @@ class CosineFeatures(FeatureMap):
     """φ(x_i) = [ReLU(x_i) cos(π i / 2M), ReLU(x_i) sin(π i / 2M)] (Qin et al. Eq. 9 and 10).
 
     φ(q_i)·φ(k_j) = ReLU(q_i)·ReLU(k_j) cos(π/2 · (i - j)/M), which depends on positions by their
-    distance alone and is not negative below a distance of M.  M is fixed for a model: with the
-    length of the batch in its place, the weights of a token would depend on the padding of others,
-    and, in decoding, on tokens that are yet to come.
+    distance alone and is not negative below a distance of M.  M is fixed for a model: if it were
+    the length of the batch, weights would depend on padding and, in decoding, on later tokens.
 
     Args:
         head_dim: D.
@@ -95,7 +95,7 @@ class CosformerAttention(LinearAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Complete ``--cosformer-length``, by default the longest input.
+        """Fill in ``--cosformer-length``, by default the longest input.
 
         Raises:
             UsageError: naming the flag.
@@ -104,7 +104,7 @@ class CosformerAttention(LinearAttention):
         why = "keys further away would have negative weights"
         complete_length(options, stacks, "cosformer_length", why)
 
-    def prepare(self, batch: Batch) -> Dict[str, Any]:
-        """As linear attention does, for texts that are not too long."""
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """As for linear attention; refuses texts longer than M."""
         refuse_longer(self.encoding.options, "cosformer_length", batch)
-        return super().prepare(batch)
+        return super().prepare(batch, places)

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.linear.random_features import DrawnInFloat32, generator_of
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 
-#: More chunks than a bucket ever has, and a code still fits into 32 bits.
+#: A bound on the chunks of a bucket, with which codes fit into 32 bits.
 CHUNKS = 2**20
 #: The most buckets, not counting the bucket of padding.
 MOST_BUCKETS = 1024
 
 
 class Hashing(DrawnInFloat32, nn.Module):
-    """Several rounds of hashing into buckets; the angle between vectors decides.
+    """Several rounds of angular hashing into buckets.
 
     Args:
         head_dim: D.
@@ -47,26 +47,26 @@ class Hashing(DrawnInFloat32, nn.Module):
 
     @torch.no_grad()
     def buckets_of(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
-        """Buckets (B, H, R, T) of vectors (B, H, T, D); padding has a bucket of its own, the last.
+        """Buckets (B, H, R, T) of vectors (B, H, T, D); the last bucket holds the padding.
 
         h(x) = argmax [x M; -x M] for a random M, the paper's R (section 2, Andoni et al. 2015).
 
         Args:
-            x: queries, which are keys as well.
+            x: queries, which are also the keys.
             padding_mask: (B, T), True at padding, or None.
         """
         wide = AT_LEAST_FLOAT32[x.dtype]
         rotated = torch.matmul(
             x.to(wide).unsqueeze(2), self.rotations.to(wide)
         )  # (B, H, R, T, n/2)
-        found = torch.cat((rotated, -rotated), dim=-1).argmax(dim=-1)
+        buckets = torch.cat((rotated, -rotated), dim=-1).argmax(dim=-1)
         if padding_mask is None:
-            return found
-        return found.masked_fill(padding_mask[:, None, None], self.buckets)
+            return buckets
+        return buckets.masked_fill(padding_mask[:, None, None], self.buckets)
 
     @torch.no_grad()
     def codes(self, buckets: Tensor, earlier: Optional[Tensor]) -> Tensor:
-        """Codes of tokens, int32, of the shape of *buckets*.
+        """Codes of tokens, int32, shaped like *buckets*.
 
         Args:
             buckets: (B, H, R, T).
@@ -79,9 +79,9 @@ class Hashing(DrawnInFloat32, nn.Module):
         return (buckets * CHUNKS + chunks).int()
 
     def visible(self, q: Tensor, k: Tensor) -> Tensor:
-        """True if a token with code *q* attends to one with code *k*, wherever it is.
+        """True if a token with code *q* attends to one with code *k*, whatever their order.
 
-        A token attends within its bucket, to its own chunk and the one before.
+        A token attends to its chunk and the previous chunk of its bucket.
         """
         back = q - k
         return (back >= 0) & (back <= 1) & (k < self.buckets * CHUNKS)
@@ -108,14 +108,14 @@ class Hashing(DrawnInFloat32, nn.Module):
 
     @torch.no_grad()
     def layout(self, buckets: Tensor) -> Tuple[Tensor, Tensor]:
-        """A place for every token such that chunks are consecutive, and buckets share none.
+        """Arrange tokens so that chunks are contiguous, and each holds tokens of one bucket.
 
         Args:
             buckets: (B, H, R, T).
 
         Returns:
-            the place of every token, (B, H, R, T), N·C for padding, for :meth:`most_chunks` N and
-            chunks of C; and the token at every place, (B, H, R, N·C), T where there is none.
+            the place of every token in N chunks of C, (B, H, R, T), N·C for padding, with N of
+            :meth:`most_chunks`; and the token at every place, (B, H, R, N·C), T if there is none.
         """
         length, (ranks, counts) = buckets.size(-1), self._ranks(buckets)
         places = self.most_chunks(length) * self.chunk

@@ -1,4 +1,4 @@
-"""A setting of the longest sequence that a kernel computes."""
+"""Settings of the longest sequence of a kernel."""
 
 from typing import List
 
@@ -9,13 +9,13 @@ from fairseq_posenc.flags.options import Options, option
 
 
 def complete_length(options: Options, stacks: List[Stack], name: str, why: str) -> None:
-    """Fill the setting *name*, in place, by default the longest input of the model, in tokens.
+    """Fill in the setting *name*, by default the longest input of the model, in tokens.
 
     Args:
         options: the model configuration.
         stacks: all that have the kernel.
         name: the setting.
-        why: why there cannot be more tokens.
+        why: why a sequence cannot be longer, for messages.
 
     Raises:
         UsageError: an input could be longer.

@@ -16,6 +16,7 @@ from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, dropout_rate
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.lengths import complete_length, refuse_longer
@@ -61,8 +62,8 @@ class LinformerFlags:
 class LinformerAttention(MultiheadKernel):
     """softmax(q (E K)ᵀ/√D) F V with learned E and F, (k, n) (Wang et al. Eq. 7).
 
-    Shorter sequences use the first columns of E and F, and padding none of them.  E sums the keys
-    of all positions, so no logit is a function of a distance, whatever transforms the keys.
+    Shorter sequences use the first columns of E and F, and padding is left out.  E mixes the keys
+    of all positions, so no logit is a function of a distance, even with rotated keys.
     Arguments are those of :class:`MultiheadKernel`.
     """
 
@@ -85,7 +86,7 @@ class LinformerAttention(MultiheadKernel):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Complete ``--linformer-length``, by default the longest input.
+        """Fill in ``--linformer-length``, by default the longest input.
 
         Raises:
             UsageError: naming the flag.
@@ -93,14 +94,14 @@ class LinformerAttention(MultiheadKernel):
         why = "the projections have no columns then"
         complete_length(options, stacks, "linformer_length", why)
 
-    def place(self, index: int, first: AttentionKernel) -> None:
-        """Take the projection of the first layer, if all layers share it."""
-        super().place(index, first)
+    def set_layer(self, index: int, first: AttentionKernel) -> None:
+        """Share the projection of the first layer, if all layers do."""
+        super().set_layer(index, first)
         if self.sharing == "layerwise":
             assert isinstance(first, LinformerAttention)
             self.key_projection = self.value_projection = first.key_projection
 
-    def prepare(self, batch: Batch) -> Dict[str, Any]:
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``padding_mask``, (B, T), True at padding, or None."""
         refuse_longer(self.encoding.options, "linformer_length", batch)
         return {"padding_mask": batch.padding.mask}

@@ -1,4 +1,4 @@
-"""Reformer: softmax attention among the tokens that hashing puts into one bucket.
+"""Reformer: softmax attention among tokens that are hashed into the same bucket.
 
 Kitaev et al. 2020, arXiv 2001.04451.
 """
@@ -14,11 +14,18 @@ from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, regi
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import masked_logits
 from fairseq_posenc.attention.cache import STATE, IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, no_autocast
+from fairseq_posenc.attention.functional import (
+    aligned,
+    attend,
+    dropout_rate,
+    no_autocast,
+    tables,
+)
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.hashing import CHUNKS, MOST_BUCKETS, Hashing
@@ -68,14 +75,14 @@ class ReformerFlags:
 class ReformerAttention(MultiheadKernel):
     """Attention with shared queries and keys to tokens of the same bucket (section 2).
 
-    Queries are x W, and keys the same over their length; their product is divided by √D, unless
-    ``--reformer-released``.  A token attends to itself only where there is no other.  The rounds
-    are combined as if a query attended to the union of what it finds in them (Eq. 6 to 8; with N of
-    appendix A, a key that several rounds find has the weight of one key).
+    Queries are x W, and keys are normalised queries; q·k is divided by √D, unless
+    ``--reformer-released``.  A token attends to itself only if it sees no other.  A query attends
+    to the union of the keys of all rounds (Eq. 6 to 8; N of appendix A gives a key in several
+    rounds the weight of one key).
 
-    Unlike in the paper, chunks are cut within each bucket and not from the sorted sequence, whose
-    cuts depend on all tokens, later ones included.  The number of buckets is fixed, for the same
-    reason.  Vectors are hashed before positions rotate them: buckets depend on content alone.
+    Unlike in the paper, each bucket is cut into chunks, not the sorted sequence, where cuts depend
+    on all tokens, later ones included.  For the same reason the number of buckets is fixed.
+    Vectors are hashed before positions rotate them, so buckets depend on content alone.
 
     Arguments are those of :class:`MultiheadKernel`.
     """
@@ -108,16 +115,16 @@ class ReformerAttention(MultiheadKernel):
                 "negated vectors; give an even number"
             )
 
-    def place(self, index: int, first: AttentionKernel) -> None:
+    def set_layer(self, index: int, first: AttentionKernel) -> None:
         """Draw rotations that differ from those of the other layers of the stack."""
-        super().place(index, first)
+        super().set_layer(index, first)
         self.hashing.draw(f"{self.seed} {index}")
 
-    def prepare(self, batch: Batch) -> Dict[str, Any]:
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``table``; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None."""
         mask = batch.padding.mask
-        mask = None if mask is None else mask[:, -batch.queries :]
-        return {**super().prepare(batch), "causal": batch.causal, "padding_mask": mask}
+        mask = None if mask is None else mask[:, -batch.like.size(1) :]
+        return {**tables(self, batch, places), "causal": batch.causal, "padding_mask": mask}
 
     def forward(
         self,
@@ -151,7 +158,7 @@ class ReformerAttention(MultiheadKernel):
         return self.out_proj(out)
 
     def _few(self, length: int) -> bool:
-        """True if chunks would take more products than all pairs of *length* tokens."""
+        """True if chunks of *length* tokens would take more products than all pairs."""
         size, rounds = self.hashing.chunk, self.hashing.rounds
         return length * length <= rounds * self.hashing.most_chunks(length) * 2 * size * size
 
@@ -182,12 +189,12 @@ class ReformerAttention(MultiheadKernel):
             key_codes: (B, H, R, S).
             causal: hide later keys.
         """
-        found = self.hashing.visible(codes.unsqueeze(-1), key_codes.unsqueeze(-2)).any(dim=2)
+        visible = self.hashing.visible(codes.unsqueeze(-1), key_codes.unsqueeze(-2)).any(dim=2)
         at = torch.arange(k.size(2), device=k.device)
         query_at = at[k.size(2) - q.size(2) :].unsqueeze(-1)
-        found = found & (at <= query_at) if causal else found
-        found = _without_itself(found, at == query_at)[0]
-        bias = aligned(masked_logits(found, None, q.dtype))
+        visible = visible & (at <= query_at) if causal else visible
+        visible = _without_itself(visible, at == query_at)[0]
+        bias = aligned(masked_logits(visible, None, q.dtype))
         return attend(q, k, v, self.scale, bias, dropout=dropout_rate(self.dropout_module))
 
     def _chunked(
@@ -215,15 +222,15 @@ class ReformerAttention(MultiheadKernel):
         padding = self.hashing.buckets * CHUNKS
         query_codes = at_places(codes.transpose(2, 3), padding)  # (B, H, R, N, C, R)
         key_codes = _with_previous(query_codes)
-        own, times = [], torch.zeros((), dtype=q.dtype, device=q.device)
+        in_rounds, times = [], torch.zeros((), dtype=q.dtype, device=q.device)
         for i in range(self.hashing.rounds):
             query, key = query_codes[..., i].unsqueeze(-1), key_codes[..., i].unsqueeze(-2)
-            found = self.hashing.visible(query, key)  # (B, H, R, N, C, 2C)
-            own.append(found[:, :, i])
-            times = times + found.to(q.dtype)
+            in_round = self.hashing.visible(query, key)  # (B, H, R, N, C, 2C)
+            in_rounds.append(in_round[:, :, i])
+            times = times + in_round.to(q.dtype)
         query_at = token.view(chunks).unsqueeze(-1)
         key_at = _with_previous(query_at).transpose(-2, -1)
-        visible = torch.stack(own, dim=2)
+        visible = torch.stack(in_rounds, dim=2)
         visible = visible & (key_at <= query_at) if causal else visible
         visible, others = _without_itself(visible, key_at == query_at)
         products = torch.matmul(
@@ -233,30 +240,30 @@ class ReformerAttention(MultiheadKernel):
         logits = (products - times.clamp(min=1).log()).masked_fill(~visible, nothing)
         sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
         weights = (logits - sums).exp()
-        # a round in which a token is alone counts where all rounds are so
+        # a round in which a token sees only itself counts only if all rounds are so
         sums = sums.masked_fill(~others, nothing)
         rate = dropout_rate(self.dropout_module)
         weights = F.dropout(weights, rate) if rate > 0 else weights
         out = torch.matmul(weights, _with_previous(at_places(v)))
-        found = torch.cat((out, sums), dim=-1).flatten(3, 4)  # (B, H, R, N·C, D + 1)
-        found = F.pad(found, (0, 0, 0, 1))  # zeros for padding
-        index = place.unsqueeze(-1).expand(-1, -1, -1, -1, found.size(-1))
-        out, sums = found.gather(3, index).split((v.size(-1), 1), dim=-1)
+        both = torch.cat((out, sums), dim=-1).flatten(3, 4)  # (B, H, R, N·C, D + 1)
+        both = F.pad(both, (0, 0, 0, 1))  # zeros for padding
+        index = place.unsqueeze(-1).expand(-1, -1, -1, -1, both.size(-1))
+        out, sums = both.gather(3, index).split((v.size(-1), 1), dim=-1)
         return (out * sums.softmax(dim=2)).sum(dim=2)
 
 
-def _without_itself(found: Tensor, own: Tensor) -> Tuple[Tensor, Tensor]:
-    """The keys that queries attend to: themselves only where there is no other.
+def _without_itself(visible: Tensor, itself: Tensor) -> Tuple[Tensor, Tensor]:
+    """Hide each token from itself unless it sees no other.
 
     Args:
-        found: (..., T, S), True where a query may attend to a key.
-        own: (..., T, S), True where a query and a key are of the same token.
+        visible: (..., T, S), True where a query may attend to a key.
+        itself: (..., T, S), True where query and key are the same token.
 
     Returns:
-        like *found*, and (..., T, 1), True where there are others.
+        the mask like *visible*, and (..., T, 1), True at queries that see other tokens.
     """
-    others = (found & ~own).any(dim=-1, keepdim=True)
-    return found & ~(own & others), others
+    others = (visible & ~itself).any(dim=-1, keepdim=True)
+    return visible & ~(itself & others), others
 
 
 def _with_previous(x: Tensor) -> Tensor:

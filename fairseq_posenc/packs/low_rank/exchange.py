@@ -21,7 +21,7 @@ from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_json_object
-from fairseq_posenc.checkpoints.reading import DIGEST, read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
 from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.adapters import ADAPTERS, Adapter, WritesWhole, Written
@@ -31,8 +31,8 @@ from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED, paired
 from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
 from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
-from fairseq_posenc.layers.low_rank import LowRankFlags, LowRankLinear
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
+from fairseq_posenc.packs.low_rank.matrices import DIGEST, PARTS, LowRankFlags, LowRankLinear
 from fairseq_posenc.packs.low_rank.peft_folder import (
     LowRank,
     is_adapter,
@@ -48,7 +48,6 @@ PEFT_BASE = Flag(
 )
 LORA_BASE = Flag("lora_base", "the checkpoint that matrices adapt, if it was moved", "FILE")
 _TASKS = {CAUSAL.name: "CAUSAL_LM", TRANSLATION.name: "SEQ_2_SEQ_LM"}
-_PARTS = (".lora_A", ".lora_B")
 #: Brings the rows of parameters, by our names, into the order of a class.
 Ordered = Callable[[Parameters], Parameters]
 #: Entries of config.json that can differ in a folder with more symbols or of another precision.
@@ -195,7 +194,7 @@ def matrices_of(
         UsageError: the class has no place for some of them, or something else was trained.
     """
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad and not name.endswith(_PARTS):
+        if parameter.requires_grad and not name.endswith(PARTS):
             raise UsageError(
                 f"{path}: has a trained {name} beside its matrices, for which an adapter has no "
                 f"place; {_MERGE}"

@@ -8,22 +8,21 @@ replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posen
 import copy
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 import torch
 from fairseq.utils import get_activation_fn
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.warm_start import PRETRAINING
-from fairseq_posenc.configuration.fields import Field, declared_fields
-from fairseq_posenc.configuration.stacks import masked_lm_stacks
+from fairseq_posenc.configuration.features import Completed, register_feature
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.parameters import initialise
+from fairseq_posenc.layers.state_heads import PRETRAINING
 from fairseq_posenc.models.family import Family, Preset
-from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
+from fairseq_posenc.models.masked_lm import MASKED_LM as FAMILY
+from fairseq_posenc.models.masked_lm import MaskedLMModel
 from fairseq_posenc.models.presets import MASKED_LM
 from fairseq_posenc.models.roberta import MaskedLMEncoder
 
@@ -54,12 +53,9 @@ class ElectraFlags:
     )
 
 
-def _own_fields() -> List[Field]:
-    return own_fields() + declared_fields(fields_of(ElectraFlags))
-
-
-def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
-    complete_masked_lm(cfg, preset, settings, flags)
+def check_electra(completed: Completed) -> None:
+    """Refuse what the generator or the discriminator cannot have."""
+    cfg = completed.cfg
     if cfg.lm_head == "tied":
         raise UsageError(
             "--lm-head tied: the generator of ELECTRA has the embeddings of the discriminator, "
@@ -72,16 +68,18 @@ def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> N
         )
 
 
+register_feature(ElectraFlags, models=[MODEL], check=check_electra)
 ELECTRA: Family = Family(
     model=MODEL,
     what="a generator with a discriminator",
     example="roformer_electra_base",
     tasks=("masked_lm",),
-    own_fields=_own_fields,
+    own_fields=FAMILY.own_fields,
     presets=PRESETS,
-    stacks=masked_lm_stacks,
-    configure=_complete,
+    stacks=FAMILY.stacks,
+    configure=FAMILY.configure,
     criterion=CRITERION,
+    like=(FAMILY.model,),
 )
 
 
@@ -172,58 +170,33 @@ class ElectraModel(MaskedLMModel):
         for part in (self.generator, self.replaced_head):
             initialise(part, args)
 
-    def forward(
+    def predict(
         self,
         src_tokens: Tensor,
-        segment_labels: Optional[Tensor] = None,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        classification_head_name: Optional[str] = None,
-        *,
         masked_tokens: Optional[Tensor] = None,
-        **kwargs: Any,
+        heads: Optional[Mapping[str, Any]] = None,
+        **inputs: Any,
     ) -> Tuple[Tensor, Any]:
         """Logits of the generator, and of the discriminator on what the generator writes.
 
         Args:
             src_tokens: (B, T), starting with [CLS].
-            segment_labels: (B, T) segment of each token; default: by ``--segments``.
-            features_only: stop at the discriminator's features.
-            return_all_hiddens: also return the states between layers.
-            classification_head_name: apply this head of the discriminator instead.
             masked_tokens: (B, T), True at tokens that the generator replaces; None for the
                 generator's logits alone.
-            kwargs: for the discriminator, see :meth:`MaskedLMModel.forward`; the generator gets the
-                same ``document_starts``, since separators that it writes end no document.
+            heads: unused, since no task adds heads to these models.
+            inputs: see :meth:`.MaskedLMEncoder.forward`; both get the same ``original``, by default
+                *src_tokens*, since what the generator writes is not.
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the
             discriminator reads, (B, T), "replaced": its logits, (B, T)}``; without *masked_tokens*
-            logits (B, T, V), or what the arguments ask of the discriminator.
+            logits (B, T, V).
         """
-        if features_only or classification_head_name is not None:
-            return super().forward(
-                src_tokens,
-                segment_labels,
-                features_only,
-                return_all_hiddens,
-                classification_head_name,
-                **kwargs,
-            )
-        documents = self.encoder.sentence_encoder.documents
-        starts = kwargs.get("document_starts")
-        if documents is not None and starts is None:
-            starts = documents.begins(src_tokens)
-        logits, extra = self.generator(
-            src_tokens,
-            return_all_hiddens=return_all_hiddens,
-            masked_tokens=masked_tokens,
-            segment_labels=segment_labels,
-            document_starts=starts,
-        )
+        inputs.setdefault("original", src_tokens)
+        logits, extra = self.generator(src_tokens, masked_tokens=masked_tokens, **inputs)
         if masked_tokens is None:
             return logits, extra
         drawn = sample_tokens(logits, repeatable=not self.training)
         tokens = src_tokens.masked_scatter(masked_tokens, drawn)
-        features, _ = super().forward(tokens, segment_labels, True, document_starts=starts)
+        features, _ = self.encoder(tokens, True, **inputs)
         return logits, {"tokens": tokens, "replaced": self.replaced_head(features)}

@@ -1,6 +1,20 @@
-"""Importing this registers the model and the criterion."""
+"""Importing this registers the models, tasks and criterions."""
 
+from fairseq_posenc.checkpoints.resuming import FIXED
+from fairseq_posenc.models.masked_lm import register_pretraining
 from fairseq_posenc.packs.pretraining import (  # noqa: F401 - importing registers
+    criterion,
     electra,
+    mask_decoder,
+    masked_lm_pairs,
     replaced_tokens,
 )
+
+register_pretraining(masked_lm_pairs.TASK, masked_lm_pairs.SAMPLES)
+FIXED += [
+    ("--pairs", "task", "pairs", ""),
+    ("--unit", "task", "unit", ""),
+    ("--static-masks", "task", "static_masks", ""),
+    ("--masking", "task", "masking", ""),
+    ("--span-boundary-objective", "task", "span_boundary_objective", ""),
+]

@@ -12,9 +12,9 @@ _LAST = re.compile(r"(.+?)(\d+|.)", re.DOTALL)
 
 
 def cut(names: Iterable[str]) -> Dict[str, Any]:
-    """An entry of tokenizer.json that cuts names in a text before their last character or number.
+    """A tokenizer.json entry that splits *names* in a text before their last character or number.
 
-    A piece that the cut could go through would hold a letter together with the sign at the end.
+    It could split only a piece that holds a letter together with the sign at its end.
 
     >>> cut(["</s>", "s"])["pattern"]
     {'Regex': '(?<=</s)(?=>)'}

@@ -1,25 +1,21 @@
-"""Losses and accuracies of masked tokens, boundaries of spans, and pairs of texts.
+"""Loss and accuracy of masked tokens.
 
-BERT, Devlin et al., arXiv 1810.04805, section 3.1; ALBERT, Lan et al., arXiv 1909.11942, section
-3.1; SpanBERT, Joshi et al. 2020, arXiv 1907.10529, section 3.2.
+BERT, Devlin et al., arXiv 1810.04805, section 3.1.
 """
 
 from typing import Any, Dict, List, Tuple
 
-import torch.nn.functional as F
-from fairseq import utils
 from fairseq.criterions import register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.training.criterions.logs import Sums
 
 
 class Recorded:
-    """Calls a model once for several losses.
+    """Calls a model once for several losses, or with more inputs than a batch has.
 
     fairseq's criterions call the model themselves and return the loss alone; given this in its
     place, ``output`` is what the model returned.
@@ -103,72 +99,3 @@ def reciprocal_ranks(logits: Tensor, targets: Tensor) -> Tensor:
     """
     own = logits.gather(1, targets.unsqueeze(1))
     return (logits.gt(own).sum(dim=1) + 1).double().reciprocal()
-
-
-@register_criterion("masked_lm_pairs", dataclass=MaskedLmConfig)
-class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
-    """The mean loss of the masked tokens, plus the losses of span boundaries and of pairs.
-
-    The second is added with ``--span-boundary-objective``, the third if the samples are pairs.  The
-    log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of
-    the boundaries; and ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of
-    the pairs.  All losses are in bits, accuracies in percent; ``ppl`` is of the masked tokens.
-    """
-
-    def __init__(self, cfg: MaskedLmConfig, task: FairseqTask) -> None:
-        super().__init__(cfg, task)
-        self.relation = getattr(task, "relation", None)
-        self.span_boundary = getattr(task, "span_boundary", False)
-
-    def forward(
-        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
-    ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-        """Compute the losses.
-
-        Args:
-            model: a masked language model, with heads for the losses that are added.
-            sample: a batch of B samples; with ``relation`` (B,), 0 for pairs as in the text and 1
-                for others.
-
-        Returns:
-            the summed losses of the masked tokens plus the mean loss of the pairs times the number
-            of masked tokens; this number; and the logging output.
-        """
-        inputs: Dict[str, object] = {}
-        if self.relation is not None:
-            inputs["relation"] = True
-        if self.span_boundary:
-            inputs["spans"] = sample["target"].ne(self.padding_idx)
-        recorded = Recorded(model, **inputs)
-        total, size, output = super().forward(recorded, sample, reduce)
-        output["mlm_loss"] = output["loss"]
-        if self.span_boundary:
-            targets = sample["target"][inputs["spans"]]
-            logits = recorded.output[1]["span_boundary"].float()
-            spans = F.cross_entropy(logits, targets, reduction="sum")
-            total = total + spans
-            output["sbo_loss"] = spans.detach()
-        if self.relation is not None:
-            logits, targets = recorded.output[1]["relation"], sample["relation"]
-            pairs = F.cross_entropy(logits.float(), targets, reduction="sum")
-            total = total + size * (pairs / len(targets))
-            output[f"{self.relation}_loss"] = pairs.detach()
-            output[f"{self.relation}_ncorrect"] = logits.argmax(dim=-1).eq(targets).sum()
-        output["loss"] = total.detach()
-        return total, size, output
-
-    @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the losses and accuracies of one or more batches."""
-        metrics.log_derived(  # before fairseq logs that of the sum
-            "ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg)
-        )
-        MaskedLMAccuracyCriterion.reduce_metrics(logging_outputs)
-        sums = Sums(logging_outputs)
-        for name in ("mlm_loss", "sbo_loss"):
-            if name in sums:
-                sums.log_bits(name, sums["sample_size"])
-        for name in ("nsp", "sop"):
-            if f"{name}_loss" in sums:
-                sums.log_bits(f"{name}_loss", sums["nsentences"])
-                sums.log_percentage(f"{name}_accuracy", f"{name}_ncorrect", sums["nsentences"])

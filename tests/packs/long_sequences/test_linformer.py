@@ -119,3 +119,12 @@ class TestModels:
     def test_longer_sequences_are_refused(self):
         with pytest.raises(UsageError, match="--linformer-length 64: a sequence has 65 tokens"):
             tiny("none", *FLAGS)(torch.full((1, 65), 7))
+
+
+@pytest.mark.parametrize("value", ["all", "attention"])
+def test_parameters_that_are_tied_in_a_layer_stay_so(value):
+    flags = ["--attention", "linformer", "--linformer-size", "4"]
+    model = tiny("none", *flags, "--linformer-sharing", "key_value", "--share-layers", value)
+    first, second = (layer.self_attn for layer in model.encoder.sentence_encoder.layers)
+    for layer in (first, second):
+        assert layer.key_projection is layer.value_projection is first.key_projection

@@ -13,7 +13,7 @@ from support.helpers import (
 )
 from support.parts import attended_alone, kept, kernel_of
 
-from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES
+from fairseq_posenc.checkpoints.averaging import IDENTICAL
 from fairseq_posenc.packs.long_sequences.reformer import _without_itself
 
 H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
@@ -221,7 +221,7 @@ class TestModels:
         assert len(first) == 4 and len({value.numpy().tobytes() for value in first.values()}) == 4
         assert all(torch.equal(first[key], second[key]) for key in first)
         assert not any(torch.equal(first[key], other[key]) for key in first)
-        assert all(key.endswith(IDENTICAL_SUFFIXES) for key in first)  # never averaged
+        assert all(key.endswith(tuple(IDENTICAL)) for key in first)  # never averaged
 
     def test_queries_and_keys_are_one_projection(self):
         attention = tiny("reformer:rotary").encoder.layers[0].self_attn

@@ -8,7 +8,14 @@ import shutil
 
 import pytest
 import torch
-from support.adapters import ADAPTED, adapt, apply_by_hand, our_logits, their_logits, their_model
+from packs.low_rank.adapters import (
+    ADAPTED,
+    adapt,
+    apply_by_hand,
+    our_logits,
+    their_logits,
+    their_model,
+)
 from support.conversion import convert, refuses
 from support.foreign_models import trained
 

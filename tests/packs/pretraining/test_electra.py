@@ -9,10 +9,8 @@ from fairseq.logging import metrics
 from support.helpers import PAD, VOCABULARY, copies
 from support.masked_language_models import SMALL, build, masked_batch, texts
 from support.masked_language_models import tiny as masked_lm
-from support.packed_samples import EOS, MASK, packed
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.packs.pretraining import electra
 from fairseq_posenc.packs.pretraining.electra import sample_tokens
 
 
@@ -134,29 +132,3 @@ def test_gated_units_need_no_heads_that_divide_their_channels():
     gated = ["--layer", "gated", "--gau-key-size", "8", "--generator-size", "0.4"]
     model = build("posenc_electra", "--position-encoding", "rotary", *flags, *gated)
     assert model.generator.args.encoder_embed_dim == 14
-
-
-@torch.no_grad()
-def test_separators_that_a_generator_writes_end_no_document(monkeypatch):
-    """ELECTRA's discriminator has the documents of the original tokens."""
-    flags = ["--position-encoding", "rotary", *SMALL, "--generator-size", "0.5", MASK]
-    model, tokens = build("posenc_electra", *flags), packed(VOCABULARY.bos())
-    monkeypatch.setattr(electra, "sample_tokens", lambda *a, **k: torch.tensor([EOS]))
-    asked = torch.zeros_like(tokens, dtype=torch.bool)
-    asked[0, 2] = True  # in the first document, of six tokens
-    before = model(tokens, masked_tokens=asked)[1]["replaced"][0]
-    tokens[0, 4] = 9
-    after = model(tokens, masked_tokens=asked)[1]["replaced"][0]
-    changed = before.ne(after)
-    assert changed[:6].all() and not changed[6:].any()
-
-
-@torch.no_grad()
-def test_generator_and_discriminator_may_be_funnels():
-    model = build("roformer_electra_tiny", "--funnel-stages", "1,1", "--funnel-decoder-layers", "1")
-    encoders = (model.encoder.sentence_encoder, model.generator.sentence_encoder)
-    assert [encoder.stages for encoder in encoders] == [[1, 1]] * 2
-    tokens = texts(3, 14)
-    tokens[1, 9:] = tokens[2, 2:] = PAD
-    logits, extra = model(tokens, masked_tokens=tokens.eq(tokens[0, 1]))
-    assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()

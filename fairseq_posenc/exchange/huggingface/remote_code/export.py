@@ -71,7 +71,7 @@ _VALUES = {
     "feed_forward": ("mlp", "glu", *GATED),
     "activation_fn": tuple(_ACTIVATIONS),
 }
-#: Starts of the names of parameters that become tables.
+#: Prefixes of the names of parameters that become tables.
 _POSITIONS = ("position_bias", "position_map", "embed_positions")
 
 

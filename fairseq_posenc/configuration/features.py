@@ -1,0 +1,125 @@
+"""Features of models that are no encoding, attention, norm or layer: flags, and what they ask for.
+
+A pack, or a user's own ``--user-dir``, registers here what its flags do to a configuration, before
+a model is built.  What they change in the model is for others to register.
+"""
+
+from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+
+from fairseq_posenc.attention.kernels import flag_of_kernel, kernel_of
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.encodings import Pattern, Stack
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.registry import Registry, tell
+
+
+class Completed(NamedTuple):
+    """A complete configuration, which features check.
+
+    Args:
+        cfg: flat configuration.
+        model: the ``--arch`` of its family.
+        stacks: its encoder and decoder, or the only one.
+        settings: those of the task, or the parsed command line.
+        fresh: whether the model is to be trained, and not loaded from a checkpoint.
+        patterns: the encodings of the layers, by side.
+    """
+
+    cfg: Options
+    model: str
+    stacks: List[Stack]
+    settings: Options
+    fresh: bool
+    patterns: Mapping[str, Pattern]
+
+    @property
+    def task(self) -> Any:
+        """The value of ``--task``, if it is known."""
+        return option(self.settings, "task") or option(self.settings, "_name")
+
+
+class Feature(NamedTuple):
+    """Flags and what they ask for; see :func:`register_feature`."""
+
+    flags: type
+    models: Tuple[str, ...]
+    registries: Tuple[Registry[Any], ...]
+    complete: Optional[Callable[[Options], None]]
+    stack: Optional[Callable[[Options, Stack], Stack]]
+    trained_length: Optional[Callable[[Options, int], int]]
+    check: Optional[Callable[[Completed], None]]
+
+
+#: All features, in the order in which they were registered.
+FEATURES: List[Feature] = []
+
+
+def register_feature(
+    flags: type,
+    *,
+    models: Iterable[str] = (),
+    registries: Iterable[Registry[Any]] = (),
+    complete: Optional[Callable[[Options], None]] = None,
+    stack: Optional[Callable[[Options, Stack], Stack]] = None,
+    trained_length: Optional[Callable[[Options, int], int]] = None,
+    check: Optional[Callable[[Completed], None]] = None,
+) -> None:
+    """Register flags of models, and what has to be true of a configuration that has them.
+
+    Args:
+        flags: a dataclass whose fields are declared with
+            :func:`~fairseq_posenc.flags.settings.setting`.
+        models: the ``--arch`` of the families that have the flags; all by default.
+        registries: choices of these flags whose entries have flags of their own.
+        complete: sets what follows from the flags that were given, in place, before presets and
+            defaults are filled in.
+        stack: returns the stack as the feature changes it.
+        trained_length: returns the number of positions that a model sees in training, which without
+            the feature is the length of a text; the greatest of all features counts.
+        check: refuses by :class:`UsageError` what cannot work.
+
+    Raises:
+        UsageError: a flag has the name of another one.
+    """
+    FEATURES.append(
+        Feature(flags, tuple(models), tuple(registries), complete, stack, trained_length, check)
+    )
+    try:
+        tell()
+    except UsageError:
+        FEATURES.pop()
+        raise
+
+
+def features_of(models: Iterable[str]) -> List[Feature]:
+    """The features that one of *models* has."""
+    names = set(models)
+    return [each for each in FEATURES if not each.models or not names.isdisjoint(each.models)]
+
+
+def refuse_flags(cfg: Options, given: str, why: Mapping[str, str], remedy: str = "drop") -> None:
+    """Refuse flags that contradict another.
+
+    Args:
+        given: that flag, with its value.
+        why: names of the flags, and the reason for each.
+        remedy: what to do, before the flag to drop.
+    """
+    for name, reason in why.items():
+        value = option(cfg, name)
+        if value:
+            text = "" if value is True else f" {value}"
+            raise UsageError(f"{given}: {reason}; {remedy} {flag_of(name)}{text}")
+
+
+def refuse_one_input(cfg: Options, given: str) -> None:
+    """Refuse attentions whose keys cannot come from elsewhere than their queries.
+
+    Args:
+        given: the flag that needs it, with its value.
+    """
+    if "keys" not in kernel_of(cfg).takes:
+        instead = "--layer transformer" if cfg.layer == "gated" else "--attention softmax"
+        raise UsageError(
+            f"{given}: {flag_of_kernel(cfg)} has one input for queries and keys; give {instead}"
+        )

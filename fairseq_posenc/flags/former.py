@@ -1,0 +1,44 @@
+"""Former names of flags and of their values, which old command lines and checkpoints have."""
+
+import re
+from typing import Any, Dict, Mapping
+
+#: Present names of flags by former ones.
+NAMES = {"shaw_distance": "shaw_max_distance", "deberta_distance": "deberta_max_distance"}
+_ENCODINGS = {"separate": "bert_ad"}
+#: Present names in the values of flags, by former ones.
+VALUES: Dict[str, Dict[str, str]] = {
+    "position_encoding": _ENCODINGS,
+    "encoder_position_encoding": _ENCODINGS,
+    "decoder_position_encoding": _ENCODINGS,
+    "norm": {"unit": "rms"},
+    "init_weights": {"usual": "default"},
+}
+
+
+def modernised(settings: Mapping[str, Any]) -> Dict[str, Any]:
+    """Changes that bring older settings to the present names and values of flags.
+
+    >>> modernised({"norm": "unit", "shaw_distance": 3, "position_encoding": "separate*3,none"})
+    {'shaw_distance': None, 'shaw_max_distance': 3, 'position_encoding': 'bert_ad*3,none', \
+'norm': 'rms'}
+
+    Args:
+        settings: values by name, from an older checkpoint or command line.
+
+    Returns:
+        present names with their values, and former names with None.
+    """
+    changes: Dict[str, Any] = {}
+    for former, name in NAMES.items():
+        if settings.get(former) is not None:
+            changes[former] = None
+            if settings.get(name) is None:
+                changes[name] = settings[former]
+    for name, values in VALUES.items():
+        value = settings.get(name)
+        if isinstance(value, str):  # names end at blanks, commas, plus signs and asterisks
+            words = re.split(r"([\s,+*]+)", value)
+            present = "".join([values.get(word, word) for word in words])
+            changes.update({name: present} if present != value else {})
+    return changes

@@ -1,0 +1,74 @@
+"""Classes that are built in place of others where a flag is on: stacks, kernels of attention."""
+
+import functools
+from typing import Any, Callable, Collection, List, NamedTuple, Optional, Tuple, TypeVar
+
+from fairseq_posenc.flags.options import Options
+
+Class = TypeVar("Class", bound=type)
+
+
+class Replacement(NamedTuple):
+    """A class with the arguments of :func:`register_replacement`."""
+
+    flag: str
+    base: type
+    thing: Any
+    value: Optional[str]
+    reads: Collection[str]
+    no_matrix: str
+
+
+#: All of them, in the order in which they were registered.
+REPLACEMENTS: List[Replacement] = []
+
+
+def register_replacement(
+    flag: str,
+    *,
+    of: type,
+    value: Optional[str] = None,
+    reads: Collection[str] = (),
+    no_matrix: str = "",
+) -> Callable[[Class], Class]:
+    """Class decorator: the class is built in place of another where a flag is on.
+
+    Args:
+        flag: the name of the flag, of which None, False and 0 are off.
+        of: the class that it derives from, and whose place it takes.
+        value: the flag's value that asks for the class, if others do not.
+        reads: names of flags that have an effect on it, whatever else these need.
+        no_matrix: why the attention of its layers has no one matrix for all tokens, if it has none,
+            and what to analyse instead.
+    """
+
+    def add(thing: Class) -> Class:
+        REPLACEMENTS.append(Replacement(flag, of, thing, value, reads, no_matrix))
+        return thing
+
+    return add
+
+
+def replacements_in(options: Options) -> List[Replacement]:
+    """Those whose flags are on."""
+    given = [(each, getattr(options, each.flag, None)) for each in REPLACEMENTS]
+    return [each for each, value in given if value and each.value in (None, value)]
+
+
+def class_for(base: type, options: Options) -> Any:
+    """What the flags put in place of *base*, or *base* itself.
+
+    Where several flags are on, the classes are joined, and each calls its ``super()``.
+    """
+    found = [each.thing for each in replacements_in(options) if issubclass(base, each.base)]
+    if not found:
+        return base
+    classes = (*found, base)
+    return _joined(tuple(c for c in classes if sum(issubclass(d, c) for d in classes) == 1))
+
+
+@functools.lru_cache(maxsize=None)
+def _joined(classes: Tuple[type, ...]) -> type:
+    if len(classes) == 1:
+        return classes[0]
+    return type("".join(each.__name__ for each in classes), classes, {})

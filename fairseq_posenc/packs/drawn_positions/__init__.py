@@ -1,0 +1,1 @@
+"""Random positions, and rules that assign positions to segments and numbers."""

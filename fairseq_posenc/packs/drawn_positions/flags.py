@@ -1,0 +1,134 @@
+"""The flags of random positions, and their checks."""
+
+from dataclasses import dataclass
+from typing import List, Optional
+
+from fairseq_posenc.attention.kernels import refuse_any_order
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.configuration.features import Completed
+from fairseq_posenc.encodings import Encoding, Pattern, Stack, is_relative
+from fairseq_posenc.encodings.position_ids import class_of_rule, refuse_uncounted
+from fairseq_posenc.encodings.registry import takers_of_positions
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.packs.drawn_positions.samplers import (
+    COUNTED,
+    EVALUATION_POSITIONS,
+    SAMPLERS,
+    SPREAD,
+    class_of_sampler,
+    spreads,
+)
+
+#: The value for which evaluation spreads positions over 0 … N-1.
+_SPREAD = {"evaluation_positions": (SPREAD,)}
+
+
+@dataclass
+class DrawnFlags:
+    """The flags of random positions."""
+
+    random_positions: Optional[int] = setting(
+        None,
+        "in training, positions are random (--position-sampler), so that positions of longer "
+        "sequences are trained, too; N is at most the positions of the model "
+        "(--max-target-positions and the like)",
+        role="training",
+        model_with=_SPREAD,
+        at_least=2,
+        at_most=2**31 - 1,
+        needs={"position_encoding": takers_of_positions},
+    )
+    position_sampler: Optional[str] = setting(
+        "ordered",
+        "what --random-positions N draws: ordered, a sorted sample of 0 … N-1 (Ruoss et al.); "
+        "shift, one number from 0 to N by which all positions of a sequence are moved (SHAPE)",
+        role="training",
+        model_with=_SPREAD,
+        choices=SAMPLERS,
+        needs={"random_positions": None},
+    )
+    evaluation_positions: Optional[str] = setting(
+        COUNTED,
+        "positions in evaluation, after training with --random-positions N: counted, 0, 1, 2 and "
+        "so on; spread, over 0 … N-1 in equal steps, which depend on the length of the whole text, "
+        "so that nothing can be generated with a cache",
+        role="free",
+        choices=EVALUATION_POSITIONS,
+        needs={"random_positions": None},
+        traceable=(COUNTED,),
+    )
+
+
+def check_drawn(completed: Completed) -> None:
+    """Refuse random positions without effect, or beyond the positions of a stack."""
+    cfg = completed.cfg
+    if cfg.random_positions is None:
+        return
+    if spreads(cfg):
+        refuse_any_order(cfg, f"--evaluation-positions {cfg.evaluation_positions}")
+    elif cfg.position_ids is None and not class_of_sampler(cfg).same_rows:
+        refuse_any_order(cfg, f"--position-sampler {cfg.position_sampler}")
+    for stack in completed.stacks:
+        pattern = completed.patterns[stack.side]
+        for name, encodings in pattern.compositions.items():
+            _check(cfg, name, encodings, stack)
+        _check_shift(pattern, cfg, stack)
+
+
+def _check(options: Options, name: str, encodings: List[Encoding], stack: Stack) -> None:
+    """Refuse random positions that no encoding reads, or beyond the positions of a stack.
+
+    Args:
+        options: the model configuration, complete.
+        name: value of ``--position-encoding``.
+        encodings: its encodings.
+        stack: the encoder or decoder.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    sampler, number = class_of_sampler(options), options.random_positions
+    if spreads(options):
+        flag = f"--evaluation-positions {SPREAD}"
+        if not sampler.spreads:
+            raise UsageError(
+                f"{flag}: --position-sampler {options.position_sampler} trains with positions "
+                "side by side; drop it, or give --position-sampler ordered"
+            )
+        if options.position_ids is not None:
+            raise UsageError(
+                f"{flag}: --position-ids {options.position_ids} gives positions by a rule; drop "
+                "one of the two"
+            )
+    refuse_uncounted(f"--random-positions {number}", name, encodings)
+    if number > stack.max_positions:
+        raise UsageError(
+            f"--random-positions {number}: must be at most the {stack.max_positions} positions of "
+            f"the {stack.side}; give a smaller number, or a model with more positions"
+        )
+
+
+def _check_shift(pattern: Pattern, options: Options, stack: Stack) -> None:
+    """Refuse to shift all positions alike if all layers depend on distances alone."""
+    rule = options.position_ids
+    if not class_of_sampler(options).keeps_distances:
+        return
+    if rule is not None and class_of_rule(rule).zero_is_none:  # tokens at 0 are not shifted
+        return
+    if not all(
+        is_relative(encodings, options, stack) for encodings in pattern.compositions.values()
+    ):
+        return
+    if any(encoding.takes_positions for encoding in pattern.encodings):
+        raise UsageError(
+            f"--position-sampler {options.position_sampler}: moving all positions changes nothing "
+            f"in --position-encoding {pattern.value}, which sees distances alone; drop "
+            "--random-positions, or give --position-sampler ordered, or an encoding such as "
+            "sinusoidal or learned"
+        )
+
+
+def trained_length(cfg: Options, length: int) -> int:
+    """The length of training under random positions, which are those of longer texts."""
+    return max(length, int(option(cfg, "random_positions") or 0))

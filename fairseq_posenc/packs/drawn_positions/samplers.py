@@ -1,0 +1,151 @@
+"""``--random-positions``: random positions in training, in place of 0, 1, 2, ….
+
+    ordered    a sorted random subset of the positions of longer texts: Ruoss et al., arXiv
+               2305.16843, section 3, "randomised positional encodings"
+    shift      all positions of a sequence moved by one random number: SHAPE, Kiyono et al., arXiv
+               2109.05644, section 3
+
+In evaluation positions are 0, 1, …, as in SHAPE; Ruoss et al. draw them there, too.  In place of a
+random sample, ``--evaluation-positions spread`` uses the means over all sorted samples of n
+positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, rounded.  A decoder
+with a cache cannot have such positions, because a longer text would change those of cached keys.
+"""
+
+from typing import Type, cast
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.registry import ClassRegistry
+
+COUNTED, SPREAD = EVALUATION_POSITIONS = ("counted", "spread")
+SAMPLERS = ClassRegistry("--position-sampler", "how --random-positions draws them")
+#: Decorates a subclass of :class:`Sampler`.
+register_sampler = SAMPLERS.register
+
+
+class Sampler:
+    """Draws new positions for a training batch.
+
+    Args:
+        options: the model configuration, complete.
+    """
+
+    #: True if distances stay the same, so that there is no effect on relative encodings
+    keeps_distances = False
+    #: True if all sequences of a batch get the same positions
+    same_rows = True
+    #: True if :meth:`spread` is defined
+    spreads = False
+
+    def __init__(self, options: Options) -> None:
+        self.number = int(options.random_positions)  # N
+
+    def limit(self, length: int) -> int:
+        """A number above all positions that :meth:`draw` returns."""
+        raise NotImplementedError
+
+    def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
+        """New positions, in ascending order, for 0, 1, …, *length* - 1.
+
+        Args:
+            length: number of positions.
+            rows: B.
+            device: device of the result.
+
+        Returns:
+            (1|B, *length*), int64.
+        """
+        raise NotImplementedError
+
+    def spread(self, length: int, sizes: Tensor) -> Tensor:
+        """The mean result of :meth:`draw` for texts of several sizes.
+
+        Args:
+            length: number of positions.
+            sizes: number of tokens of each text, (B, 1), at least 1.
+
+        Returns:
+            (B, *length*), int64, in ascending order, below N.
+        """
+        raise NotImplementedError
+
+
+@register_sampler(
+    "ordered",
+    paper="Ruoss et al. 2023, arXiv 2305.16843",
+    summary="a sorted sample of 0 … N-1 without replacement, the same for all sequences",
+)
+class Ordered(Sampler):
+    """A sorted random sample of 0 … N - 1.
+
+    >>> from argparse import Namespace
+    >>> _ = torch.manual_seed(1)
+    >>> Ordered(Namespace(random_positions=100)).draw(4, 2, torch.device("cpu"))
+    tensor([[15, 32, 45, 90]])
+    """
+
+    spreads = True
+
+    def limit(self, length: int) -> int:
+        """N.
+
+        Raises:
+            UsageError: the sample would be larger than N.
+        """
+        if length > self.number:
+            raise UsageError(
+                f"--random-positions {self.number}: a sequence has {length} tokens; give at least "
+                "the longest, or shorten it"
+            )
+        return self.number
+
+    def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
+        """See :class:`Sampler`."""
+        return torch.randperm(self.number, device=device)[:length].sort().values.unsqueeze(0)
+
+    def spread(self, length: int, sizes: Tensor) -> Tensor:
+        """See :class:`Sampler`.
+
+        >>> from argparse import Namespace
+        >>> Ordered(Namespace(random_positions=100)).spread(4, torch.tensor([[4], [2]]))
+        tensor([[19, 39, 60, 80],
+                [33, 66, 99, 99]])
+        """
+        rank = torch.arange(1, length + 1, device=sizes.device)
+        halves, doubled = sizes + 1, 2 * (sizes + 1)
+        means = torch.div(2 * rank * (self.number + 1) + halves, doubled, rounding_mode="floor")
+        return (means - 1).clamp(max=self.number - 1)  # only padding exceeds it
+
+
+@register_sampler(
+    "shift",
+    paper="Kiyono et al. 2021, arXiv 2109.05644",
+    summary="all positions of a sequence moved by one random number from 0 to N (SHAPE)",
+)
+class Shift(Sampler):
+    """p + k, with one k from 0 to N for each sequence."""
+
+    keeps_distances = True
+    same_rows = False
+
+    def limit(self, length: int) -> int:
+        """*length* + N."""
+        return length + self.number
+
+    def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
+        """See :class:`Sampler`."""
+        shifts = torch.randint(self.number + 1, (rows, 1), device=device)
+        return torch.arange(length, device=device) + shifts
+
+
+def spreads(options: Options) -> bool:
+    """Whether evaluation spreads positions; see :meth:`Sampler.spread`."""
+    return bool(options.evaluation_positions == SPREAD)
+
+
+def class_of_sampler(options: Options) -> Type[Sampler]:
+    """The class that ``--position-sampler`` names."""
+    return cast(Type[Sampler], SAMPLERS.find(options.position_sampler).thing)

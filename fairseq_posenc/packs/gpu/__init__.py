@@ -1,0 +1,1 @@
+"""Ways of computing on a GPU that a model works without."""

@@ -1,0 +1,253 @@
+"""``--cuda-graphs``: decoding steps that a GPU replays, without waiting for its host.
+
+The host starts some hundred operations for every token of a translation, each of which a GPU
+finishes before the next one is started.  A CUDA graph starts all at once (see recorded_step.py).
+
+The first step of a batch is computed without one.  A recording serves later batches of its sizes.
+"""
+
+import math
+import weakref
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention import Padding
+from fairseq_posenc.attention.cache import STATE, counted, take_cache
+from fairseq_posenc.attention.functional import product_dtype
+from fairseq_posenc.attention.joint import launch_bound
+from fairseq_posenc.attention.kernels import flag_of_kernel
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.packs.gpu.recorded_step import Caches, Recording, Sizes, source_keys
+from fairseq_posenc.stacks.assigned import Assigned
+from fairseq_posenc.stacks.steps import CacheState, Steps, Weights
+
+FLAG = "--cuda-graphs"
+#: A recording has room for a multiple of so many tokens, and of so many sentences.
+BLOCK, SENTENCES = 64, 4
+#: The most recordings that are kept while no batch uses them.
+MOST = 3
+_BATCH = "recorded_batch"  # key in the incremental state
+
+
+@dataclass
+class GraphFlags:
+    """The flag of recorded decoding steps."""
+
+    cuda_graphs: Optional[bool] = setting(
+        False,
+        "in generation on a GPU, record a decoding step as a CUDA graph and run that for every "
+        "token; no effect in training and on a CPU",
+        role="free",
+    )
+
+
+def room(number: int, block: int) -> int:
+    """The least multiple of *block* that is not below *number*.
+
+    >>> room(65, 64)
+    128
+    """
+    return -(-number // block) * block
+
+
+class RecordedBatch:
+    """A batch with recorded steps, an entry of its incremental state.
+
+    Args:
+        rows: B, the number of hypotheses.
+        length: S, the number of tokens in the cache.
+    """
+
+    recording: Recording
+
+    def __init__(self, rows: int, length: int) -> None:
+        self.rows, self.length = rows, length
+        #: the row that each row continues, (B, ), or None if rows are not reordered
+        self.order: Optional[Tensor] = None
+        #: the cached keys of the source that were copied last, (N, G, S', D)
+        self.source: Optional[Tensor] = None
+
+    def use(self, recording: Recording, caches: Caches) -> None:
+        """Continue *caches* with *recording*."""
+        if hasattr(self, "recording"):
+            self.recording.user = lambda: None
+        recording.take(caches)
+        self.recording, self.order, self.source = recording, None, None
+        recording.user = weakref.ref(self)
+
+    def reorder(self, order: Tensor) -> None:
+        """Let row i continue row ``order[i]``, (B', )."""
+        self.order = order if self.order is None else self.order.index_select(0, order)
+        self.rows = order.size(0)
+
+    def caches(self) -> Caches:
+        """Copies of the caches, with the tokens so far."""
+        recording = self.recording
+        order = recording.rows[: self.rows] if self.order is None else self.order
+
+        def part(x: Tensor) -> Tensor:
+            if not x.numel():
+                return counted(order, self.length)
+            x = x.index_select(0, order)
+            return x if recording.of_sums else x[:, :, : self.length]
+
+        return [
+            (kernel, {name: part(x) for name, x in parts.items()})
+            for kernel, parts in recording.caches
+        ]
+
+    def __deepcopy__(self, memo: Any) -> None:
+        raise UsageError(f"{FLAG}: the state of a search cannot be copied; drop the flag")
+
+
+class Recorder(Steps):
+    """Records the steps of a decoder, and replays them where possible.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        decoder: the decoder.
+
+    Raises:
+        UsageError: the steps of the decoder cannot be recorded.
+    """
+
+    def __init__(self, cfg: Options, decoder: Layer) -> None:
+        super().__init__()
+        positions = decoder.positions
+        for name in ("position_ids", "compile_layers"):
+            if option(cfg, name, None):
+                raise UsageError(f"{FLAG}: cannot be combined with {flag_of(name)}; drop one")
+        if not positions.kernel.static_cache:
+            raise UsageError(
+                f"{FLAG}: steps of {flag_of_kernel(cfg)} have other shapes for every token; drop "
+                "the flag, or give softmax attention, linear attention or gated units"
+            )
+        bounds = [e.stack.max_positions for e in positions.encodings.values() if e.bounded]
+        #: the most target tokens
+        self.most = min(bounds, default=math.inf)
+        #: recordings, the most recent last
+        self.recordings: List[Recording] = []
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """The state for a copy, without recordings, which read this decoder's parameters."""
+        return {**vars(self), "recordings": []}
+
+    def train(self, mode: bool = True) -> "Recorder":
+        """Drop the recordings; new ones are made after training."""
+        self.recordings = []
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "Recorder":
+        """Drop the recordings, which read parameters of the old type and device."""
+        self.recordings = []
+        return super()._apply(*args, **kwargs)
+
+    def reorder_incremental_state(self, incremental_state: CacheState, new_order: Tensor) -> None:
+        """Let row i continue row ``new_order[i]``, (B', ), if steps are recorded."""
+        if _BATCH in incremental_state:
+            incremental_state[_BATCH].reorder(new_order)
+
+    def cached_length(self, state: CacheState) -> Optional[int]:
+        """Number of tokens in the caches of recorded steps, or None if there are none."""
+        batch = state.get(_BATCH)
+        return None if batch is None else batch.length
+
+    def step(
+        self,
+        decoder: Layer,
+        tokens: Tensor,
+        seen: int,
+        padding: Padding,
+        assigned: Optional[Assigned],
+        encoder_out: Any,
+        state: CacheState,
+        weights: Weights,
+    ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
+        """Replay a step where possible; see :meth:`.Steps.step`."""
+        batch, (rows, length) = state.get(_BATCH), tokens.shape
+        like = next(decoder.parameters())
+        fits = seen > 0 and length == seen + 1 and (batch is None or batch.rows == rows)
+        plain = padding.mask is None and assigned is None and not decoder.training
+        if not (fits and plain and launch_bound(tokens)) or product_dtype(like) is not like.dtype:
+            if batch is not None:
+                self._leave(state)
+            return None
+        # tensors created in inference mode cannot be written outside of it
+        with torch.inference_mode(False), torch.no_grad():
+            if batch is None:
+                batch = RecordedBatch(rows, seen)
+                caches = [(each, take_cache(each, state)) for each in decoder.kernels()]
+                self._use(batch, decoder, caches, state, weights, like)
+                state[_BATCH] = batch
+            elif seen == batch.recording.sizes.length or batch.recording.sizes.weights != weights:
+                self._use(batch, decoder, batch.caches(), state, weights, like)
+            recording = batch.recording
+            self._update_source(batch, decoder, encoder_out, state)
+            recording.tokens[:rows].copy_(tokens[:, -1:])
+            recording.column.fill_(seen)
+            order = recording.rows if batch.order is None else batch.order
+            recording.order[: order.size(0)].copy_(order)
+            recording.replay(decoder)
+            batch.length, batch.order = length, None
+            x, attn = recording.output
+            if attn is not None and batch.source is not None:
+                attn = attn[:rows, :, : batch.source.size(2)].clone()
+            return x[:rows].clone(), attn
+
+    def _use(
+        self,
+        batch: RecordedBatch,
+        decoder: Layer,
+        caches: Caches,
+        state: CacheState,
+        weights: Weights,
+        like: Tensor,
+    ) -> None:
+        """Give *batch* a recording with room for one more token, filled from *caches*."""
+        source = source_keys(decoder, state)
+        number, source_length = (0, 0) if source is None else (source.size(0), source.size(2))
+        copies = batch.rows // number if number else 1
+        places = room(batch.rows // copies, SENTENCES)
+        if hasattr(batch, "recording"):  # its source has the rows of its first step
+            places = batch.recording.sizes.rows // copies
+        sizes = Sizes(
+            places * copies,
+            int(min(room(batch.length + 1, BLOCK), self.most)),
+            places if number else 0,
+            room(source_length, BLOCK),
+            weights,
+            like.dtype,
+            like.device,
+        )
+        free = (r for r in reversed(self.recordings) if r.sizes == sizes and r.user() is None)
+        recording = next(free, None)
+        if recording is None:
+            recording = Recording(decoder, sizes, caches, state)
+        self.recordings = [r for r in self.recordings if r is not recording]
+        unused = [r for r in self.recordings if r.user() is None]
+        self.recordings = [r for r in self.recordings if r not in unused[:-MOST]] + [recording]
+        batch.use(recording, caches)
+
+    def _update_source(
+        self, batch: RecordedBatch, decoder: Layer, encoder_out: Any, state: CacheState
+    ) -> None:
+        """Copy the keys and values of the source if they changed since the last copy."""
+        keys = source_keys(decoder, state)
+        if keys is not None and keys is not batch.source:
+            batch.recording.take_sources(state, decoder.source_of(encoder_out, keys)[1])
+            batch.source = keys
+
+    def _leave(self, state: CacheState) -> None:
+        """Put the caches back into *state*, for a step that is not recorded."""
+        for kernel, parts in state.pop(_BATCH).caches():
+            kernel.set_incremental_state(state, STATE, parts)
+
+
+def recorder(cfg: Options, decoder: Layer) -> Optional[Recorder]:
+    """The recorder of a decoder under ``--cuda-graphs``, or None."""
+    return Recorder(cfg, decoder) if option(cfg, "cuda_graphs", False) else None

@@ -1,0 +1,169 @@
+"""One decoding step on tensors with constant shapes and addresses, so that a GPU can record it.
+
+A CUDA graph starts all operations of a step at once, but always on the same tensors:
+
+* The caches have room for further tokens.  A number on the device is the index of the new token;
+  the places after it are hidden, like padding.
+* The source and the batch have room for more, too.
+* The step begins by reordering the hypotheses.
+"""
+
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention import AttentionKernel, Batch, Padding
+from fairseq_posenc.attention.cache import COLUMN, STATE, Parts, counted
+from fairseq_posenc.encodings import Places
+from fairseq_posenc.flags.options import Layer
+from fairseq_posenc.stacks.assigned import Assigned
+from fairseq_posenc.stacks.steps import CacheState, Weights
+
+Caches = List[Tuple[AttentionKernel, Parts]]
+
+
+def attentions_to_source(decoder: Layer) -> List[Layer]:
+    """The attentions of *decoder* to the source."""
+    attentions = [getattr(layer, "encoder_attn", None) for layer in decoder.layers]
+    return [attention for attention in attentions if attention is not None]
+
+
+def source_keys(decoder: Layer, state: CacheState) -> Optional[Tensor]:
+    """The keys of the source in the first layer, (N, G, S', D), or None without a source."""
+    for attention in attentions_to_source(decoder):
+        return attention._get_input_buffer(state).get("prev_key")
+    return None
+
+
+class Sizes(NamedTuple):
+    """The sizes and settings that tell recordings apart."""
+
+    rows: int  # R, hypotheses
+    length: int  # S, target tokens
+    sources: int  # N, sentences; hypotheses, where each has a copy of its source
+    source_length: int  # S', source tokens
+    weights: Weights  # the layer whose attention to the source is returned, or None; its heads
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Recording:
+    """One decoding step on tensors with constant addresses.
+
+    Args:
+        decoder: the decoder.
+        sizes: the sizes of the tensors.
+        caches: the caches of a batch, from which heads, channels and types are taken.
+        state: the incremental state of that batch, with keys and values of the source.
+    """
+
+    def __init__(self, decoder: Layer, sizes: Sizes, caches: Caches, state: CacheState) -> None:
+        self.sizes, device = sizes, sizes.device
+        #: a weak reference to the batch that uses the recording
+        self.user: Any = lambda: None
+        self.tokens = torch.full((sizes.rows, 1), decoder.padding_idx, device=device)
+        self.column = torch.zeros(1, dtype=torch.int64, device=device)
+        self.rows = torch.arange(sizes.rows, device=device)
+        self.order = self.rows.clone()
+        self.state: CacheState = {COLUMN: self.column}
+        self.of_sums = decoder.positions.kernel.static_cache == "sums"
+        self.caches: Caches = []
+        for kernel, parts in caches:
+            self.caches.append((kernel, {name: self._room(x) for name, x in parts.items()}))
+            kernel.set_incremental_state(self.state, STATE, self.caches[-1][1])
+        self.sources: List[Tuple[Layer, Parts]] = []
+        for attention in attentions_to_source(decoder):
+            parts = {
+                name: x.new_zeros(sizes.sources, x.size(1), sizes.source_length, x.size(3))
+                for name, x in attention._get_input_buffer(state).items()
+            }
+            attention._set_input_buffer(self.state, parts)
+            self.sources.append((attention, parts))
+        shape = (sizes.rows, 1, 1, sizes.source_length)
+        self.source_bias = torch.zeros(shape, dtype=sizes.dtype, device=device)
+        self.output: Tuple[Tensor, Optional[Tensor]]
+        self.graph: Any = None
+        if device.type == "cuda":
+            self._record(decoder)
+
+    def _room(self, x: Tensor) -> Tensor:
+        """Memory for a part *x* of a cache, (B, H, S, D), or sums (B, H, …)."""
+        if not x.numel():  # prev_tokens, which a step does not read
+            return counted(self.rows, 0)
+        length = () if self.of_sums else (self.sizes.length,)
+        return x.new_zeros(self.sizes.rows, x.size(1), *length, *x.shape[2 + len(length) :])
+
+    def _record(self, decoder: Layer) -> None:
+        """Compute the step once, to initialise libraries, and then record it."""
+        with torch.cuda.device(self.sizes.device):
+            current, other = torch.cuda.current_stream(), torch.cuda.Stream()
+            other.wait_stream(current)
+            with torch.cuda.stream(other):
+                self._compute(decoder)
+            current.wait_stream(other)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.output = self._compute(decoder)
+        self.graph = graph
+
+    def replay(self, decoder: Layer) -> None:
+        """Replay the step; on a CPU, which has no recordings, compute it."""
+        if self.graph is None:
+            self.output = self._compute(decoder)
+        else:
+            self.graph.replay()
+
+    def _compute(self, decoder: Layer) -> Tuple[Tensor, Optional[Tensor]]:
+        """States (R, 1, C) of the new tokens, and weights (R, 1, S') or None."""
+        for x in self._parts():
+            x.copy_(x.index_select(0, self.order))
+        new = keys = self.column.unsqueeze(0)  # (1, 1)
+        hidden = None
+        if not self.of_sums:
+            keys = torch.arange(self.sizes.length, device=self.sizes.device).unsqueeze(0)
+            hidden = keys > new
+        bound = self.sizes.length
+        places, padding = Places(new, keys, bound), Padding(hidden)
+        # the state has the keys and values of the source
+        source = (self.source_bias, self.source_bias) if self.sources else (None, None)
+        x = decoder.embed_new(self.tokens, 0, None, padding, Assigned(new, bound, places))
+        batch = Batch(x, keys.size(1), padding, causal=True, assigned=places)
+        x, attn, _ = decoder.apply_layers(batch, source, self.state, self.sizes.weights)
+        for kernel, parts in self.caches:
+            cache: Any = kernel.get_incremental_state(self.state, STATE)
+            for name, old in parts.items():
+                if old.numel() and cache[name] is not old:  # sums
+                    old.copy_(cache[name])
+            kernel.set_incremental_state(self.state, STATE, parts)
+        return x, attn
+
+    def _parts(self) -> List[Tensor]:
+        return [x for _, parts in self.caches for x in parts.values() if x.numel()]
+
+    def take(self, caches: Caches) -> None:
+        """Copy the caches of a batch.
+
+        The room after their tokens has to be 0, because some encodings sum over all keys.
+        """
+        for x in self._parts():
+            x.zero_()
+        for (_, parts), (_, kept) in zip(self.caches, caches):
+            for name, x in kept.items():
+                if x.numel():
+                    parts[name][tuple(slice(size) for size in x.shape)].copy_(x)
+
+    def take_sources(self, state: CacheState, bias: Optional[Tensor]) -> None:
+        """Copy keys and values of the source from *state*, and its padding; there is a source.
+
+        Args:
+            state: the incremental state of the batch.
+            bias: the padding as an additive mask, (B, 1, 1, S'), or None.
+        """
+        for attention, parts in self.sources:
+            for name, x in attention._get_input_buffer(state).items():
+                parts[name][: x.size(0), :, : x.size(2)].copy_(x)
+                length = x.size(2)
+        self.source_bias.fill_(float("-inf"))[..., :length] = 0.0
+        if bias is not None:
+            self.source_bias[: bias.size(0), ..., : bias.size(3)].copy_(bias)

@@ -1,0 +1,158 @@
+"""The Funnel encoder: stages that halve the number of tokens, and layers that restore it.
+
+Funnel-Transformer, Dai, Lai, Yang, Le, arXiv 2006.03236, section 2.2 and 2.3.  Between stages,
+every pair of neighbours in h is replaced by its mean, except for [CLS].  The first layer of a stage
+has pooled queries, but keys and values that are not pooled:
+
+    h' = pool(h),    h ← LayerNorm(h' + Attention(Q = h', K = V = h))
+
+To predict tokens, each token of the last stage, which stands for s = 2^(stages - 1) tokens, is
+repeated s times and added to the output of the first stage; further layers follow.
+
+A pooled token has the position of its first token.  [CLS] is as far before the first pooled token
+as the second is after it, so that the positions of each stage are evenly spaced.  Means and keys
+leave out padding; a pooled token is padding if all its tokens are.
+"""
+
+from typing import Any, Optional, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor, nn
+
+from fairseq_posenc.attention import Batch
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import Places
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.models.roberta import SentenceEncoder
+from fairseq_posenc.packs.long_sequences.funnel_flags import parse_stages
+from fairseq_posenc.stacks.encoder import Encoded, Requested
+
+
+def pool(x: Tensor, mask: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
+    """[CLS], and means of two tokens each.
+
+    >>> pool(torch.tensor([[[9.0], [1.0], [3.0], [5.0]]]), None)[0].flatten()
+    tensor([9., 2., 5.])
+
+    Args:
+        x: (B, S, C), starting with [CLS].
+        mask: (B, S), True at padding, or None.
+
+    Returns:
+        (B, 1 + ⌈(S - 1)/2⌉, C), and its padding, or None.
+    """
+    batch, length, channels = x.shape
+    count = length // 2  # pairs; the last may be a single token
+    odd = 2 * count - (length - 1)
+    sizes = (batch, count, 2)
+    hidden = x.new_zeros(batch, length, dtype=torch.bool) if mask is None else mask
+    hidden = torch.cat((hidden[:, 1:], hidden.new_ones(batch, odd)), dim=1).view(sizes)
+    rest = torch.cat((x[:, 1:], x.new_zeros(batch, odd, channels)), dim=1)
+    real = (~hidden).unsqueeze(-1).to(x)
+    pairs = rest.view(*sizes, channels) * real
+    means = pairs.sum(dim=2) / real.sum(dim=2).clamp(min=1)
+    pooled = torch.cat((x[:, :1], means), dim=1)
+    return pooled, None if mask is None else torch.cat((mask[:, :1], hidden.all(dim=2)), dim=1)
+
+
+def pooled_batch(
+    batch: Batch, x: Tensor, apart: int, keys: Tensor, keys_apart: int, mask: Optional[Tensor]
+) -> Batch:
+    """The batch of a stage.
+
+    Pooled tokens have the position of the first token that they hold, and [CLS] is as far before
+    the first of them as they are from each other.
+
+    Args:
+        batch: the batch before pooling.
+        x: pooled tokens, the queries, (B, T, C).
+        apart: distance between neighbouring queries, in tokens.
+        keys: input for keys and values, (B, S, C).
+        keys_apart: distance between neighbouring keys, in tokens.
+        mask: padding of the keys, (B, S), or None.
+    """
+    positions = [
+        torch.arange(-1, n - 1, device=x.device).mul(distance).add(1).unsqueeze(0)
+        for n, distance in ((x.size(1), apart), (keys.size(1), keys_apart))
+    ]
+    length = keys.size(1)
+    places = Places(positions[0], positions[1], length * keys_apart + apart)
+    padding = batch.padding._replace(mask=mask)
+    return Batch(x, length, padding, projected=length, assigned=places)
+
+
+def upsample(x: Tensor, times: int, length: int) -> Tensor:
+    """Repeat every token of *x* (B, S, C) but [CLS]: (B, *length*, C)."""
+    rest = x[:, 1:].repeat_interleave(times, dim=1)
+    return torch.cat((x[:, :1], rest[:, : length - 1]), dim=1)
+
+
+def _refuse_padding_left(mask: Tensor) -> None:
+    if (mask[:, 0] & ~mask.all(dim=1)).any():
+        raise UsageError(
+            "--funnel-stages: a text is padded on the left, where [CLS] must be; give a task that "
+            "pads on the right"
+        )
+
+
+@register_replacement(
+    "funnel_stages",
+    of=SentenceEncoder,
+    no_matrix="layers of pooled tokens have matrices of several sizes; give a model whose layers "
+    "all see the same tokens",
+)
+class FunnelEncoder(SentenceEncoder):
+    """Encoder of a masked language model whose stages pool the tokens.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration, with ``funnel_stages``; its layers
+            are those of the stages and the decoder.
+        embed_tokens: token embedding (V, E).
+    """
+
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.stages = parse_stages(cfg.funnel_stages)
+
+    def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
+        """Apply the stages, the layers after them and the last norm.
+
+        Args:
+            batch: the batch, with the input of the first layer, (B, T, C), that starts with [CLS]
+                and is padded on the right.
+            requested: with ``by_token`` the length is restored, else the output is that of the last
+                stage.  States differ in length.
+
+        Raises:
+            UsageError: a text is padded on the left.
+        """
+        x, length, mask = batch.like, batch.length, batch.padding.mask
+        if batch.padding.left and mask is not None and not torch.jit.is_tracing():
+            _refuse_padding_left(mask)
+        prepare = self.positions.prepare
+        unpooled = prepared = prepare(batch)
+        states, layers = [x], iter(self.layers)
+        for stage, count in enumerate(self.stages):
+            keys: Optional[Tensor] = None
+            if stage > 0:
+                keys, before, (x, mask) = x, mask, pool(x, mask)
+                unit = 2 ** (stage - 1)
+                pooling = prepare(pooled_batch(batch, x, 2 * unit, keys, unit, before))
+                prepared = prepare(pooled_batch(batch, x, 2 * unit, x, 2 * unit, mask))
+            for index in range(count):
+                layer: Any = next(layers)
+                if keys is not None and index == 0:
+                    x = layer(x, keys=keys, **pooling[layer.self_attn.kind])
+                else:
+                    x = layer(x, **prepared[layer.self_attn.kind])
+                states.append(x)
+        if requested.by_token:
+            first, times = states[self.stages[0]], 2 ** (len(self.stages) - 1)
+            x = first + upsample(x, times, length)
+            for layer in layers:
+                x = layer(x, **unpooled[layer.self_attn.kind])
+                states.append(x)
+        x = x if self.layer_norm is None else self.layer_norm(x)
+        return Encoded(x, states if requested.states else [], [])

@@ -1,0 +1,92 @@
+"""Segment-level recurrence: states of earlier segments as further keys and values.
+
+Transformer-XL, Dai et al., arXiv 1901.02860, section 3.2.  A text is read in segments of T tokens.
+The self-attention of layer n attends to the inputs h of its segment and to the inputs m of up to N
+earlier tokens, which get no gradient (SG):
+
+    q = h W_q,   k, v = [SG(m) ∘ h] W_k, [SG(m) ∘ h] W_v
+
+A forward pass takes the memory as an argument, and returns the memory of the next segment.
+"""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.cache import IncrementalState
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.models.language_model import LanguageModelDecoder
+from fairseq_posenc.stacks.decoder import EncoderOut
+
+#: The inputs of every layer for M earlier tokens, (B, M, C) each; empty at the first segment.
+Memory = List[Tensor]
+
+
+def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
+    """The memory of the next segment: the last tokens of *memory* and *inputs*, without gradient.
+
+    >>> first = moved_on([], [torch.arange(3.0).view(1, 3, 1)], length=4)
+    >>> moved_on(first, [torch.arange(3.0, 5).view(1, 2, 1)], length=4)[0].flatten()
+    tensor([1., 2., 3., 4.])
+
+    Args:
+        memory: the memory of this segment.
+        inputs: the inputs of the layers for this segment, (B, T, C) each.
+        length: N, the most tokens to keep.
+    """
+    if length == 0:
+        return []
+    last = [x[:, -length:].detach() for x in inputs]
+    if not memory:
+        return [x.clone() for x in last]  # a view would keep the rest in memory
+    kept = max(0, min(memory[0].size(1), length - inputs[0].size(1)))
+    # a memory from a checkpoint is on the CPU
+    return [torch.cat((m[:, m.size(1) - kept :].to(x), x), dim=1) for m, x in zip(memory, last)]
+
+
+@register_replacement("memory_length", of=LanguageModelDecoder)
+class MemoryDecoder(LanguageModelDecoder):
+    """Decoder that takes a memory and returns the memory of the next segment.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration, with ``memory_length``.
+        embed_tokens: token embedding (V, E).
+    """
+
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.memory_length = int(cfg.memory_length)
+
+    def extract_features_scriptable(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut = None,
+        incremental_state: IncrementalState = None,
+        *further: Any,
+        memory: Optional[Memory] = None,
+        **named: Any,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """As in the base class.
+
+        Args:
+            memory: inputs of the layers for earlier tokens, in training and scoring by segments;
+                empty at the first segment.
+
+        Raises:
+            ValueError: there are both a memory and a cache.
+
+        Returns:
+            as in the base class; with *memory* also ``"memory"``, for the next segment.
+        """
+        if memory is not None and incremental_state is not None:
+            raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
+        arguments = (prev_output_tokens, encoder_out, incremental_state, *further)
+        named = {**named, "earlier": memory or ()}
+        x, extra = super().extract_features_scriptable(*arguments, **named)
+        if memory is not None:
+            inputs = [state.transpose(0, 1) for state in extra["inner_states"][:-1]]
+            extra["memory"] = moved_on(memory, inputs, self.memory_length)
+        return x, extra

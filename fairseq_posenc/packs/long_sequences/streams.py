@@ -1,0 +1,249 @@
+"""A text cut into parallel streams; every batch reads the next segment of each.
+
+Transformer-XL, Dai et al., arXiv 1901.02860, section 3.2.
+"""
+
+import logging
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import numpy as np
+import torch
+import torch.distributed
+from fairseq.data import FairseqDataset
+from fairseq.data.iterators import EpochBatchIterator
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.packs.long_sequences.memory import Memory
+
+logger = logging.getLogger(__name__)
+
+
+class Corpus(FairseqDataset):
+    """A text as one sequence of tokens, read on demand.
+
+    Args:
+        lines: fairseq's data set of lines, each with its end of sentence.
+        start: the token before the first one, an end of sentence.
+        padding: index of the padding.
+        segment_length: T, in tokens.
+    """
+
+    def __init__(self, lines: Any, start: int, padding: int, segment_length: int) -> None:
+        self.lines, self.start, self.padding = lines, start, padding
+        self.segment_length = segment_length
+        self.ends = np.cumsum(np.asarray(lines.sizes, dtype=np.int64))
+        self.sizes = np.asarray(lines.sizes)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of the text."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.lines[index]
+
+    def with_context(self, start: int, end: int) -> Tensor:
+        """The tokens from *start* to *end*, exclusive, and the one before them.
+
+        Returns:
+            (end - start + 1), int64.
+        """
+        parts = [torch.tensor([self.start])] if start == 0 else []
+        begin = max(start - 1, 0)
+        first, last = np.searchsorted(self.ends, (begin, end - 1), side="right")
+        if end > begin:
+            text = torch.cat([self.lines[i] for i in range(first, last + 1)]).long()
+            offset = begin - (int(self.ends[first - 1]) if first else 0)
+            parts.append(text[offset : offset + end - begin])
+        return torch.cat(parts)
+
+
+class Streams(FairseqDataset):
+    """The segments of several streams, which differ in length by at most one token.
+
+    Item i is segment ``i // count`` of stream ``i % count``; each token of the text is predicted
+    once.
+
+    Args:
+        count: number of streams, of all workers together.
+
+    Raises:
+        UsageError: there are fewer tokens than streams.
+    """
+
+    def __init__(self, corpus: Corpus, count: int) -> None:
+        if corpus.tokens < count:
+            raise UsageError(
+                f"--batch-size: {count} streams are more than the {corpus.tokens} tokens of the "
+                "text; give a smaller one (or --batch-size-valid, or a smaller --max-tokens)"
+            )
+        self.corpus, self.count, self.length = corpus, count, corpus.segment_length
+        self.bounds = [corpus.tokens * i // count for i in range(count + 1)]
+        self.longest = -(-corpus.tokens // count)
+        self.segments = -(-self.longest // self.length)
+        self.sizes = np.full(len(self), self.length)
+
+    def batches(self, rows: int) -> List[List[int]]:
+        """Indices of the items of each batch: the same segment of *rows* streams."""
+        return [list(range(i, i + rows)) for i in range(0, len(self), rows)]
+
+    def __len__(self) -> int:
+        return self.segments * self.count
+
+    def __getitem__(self, index: int) -> Dict[str, Any]:
+        segment, stream = divmod(index, self.count)
+        end = self.bounds[stream + 1]
+        first = min(self.bounds[stream] + segment * self.length, end)
+        text = self.corpus.with_context(first, min(first + self.length, end))
+        return {"id": index, "segment": segment, "source": text[:-1], "target": text[1:]}
+
+    def collater(self, samples: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+        """A batch (B, T), padded on the right where a stream has ended.
+
+        It is as wide as the segment of the longest stream, so that the batches of all workers have
+        one shape.
+        """
+        if not samples:
+            return {}
+        segment = samples[0]["segment"]
+        width = min(self.length, self.longest - segment * self.length)
+
+        def padded(key: str) -> Tensor:
+            rows = torch.full((len(samples), width), self.corpus.padding, dtype=torch.int64)
+            for row, sample in zip(rows, samples):
+                row[: len(sample[key])] = sample[key]
+            return rows
+
+        lengths = torch.tensor([len(sample["source"]) for sample in samples])
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "segment": segment,
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+            "net_input": {"src_tokens": padded("source"), "src_lengths": lengths},
+            "target": padded("target"),
+        }
+
+    def num_tokens(self, index: int) -> int:
+        """Number of tokens of an item, at most."""
+        return self.length
+
+    def size(self, index: int) -> int:
+        """Number of tokens of an item, at most."""
+        return self.length
+
+
+class Carried:
+    """The memory carried from batch to batch, of training or of validation.
+
+    After an overflow, ``--amp`` reads the batches of an update again, with the same memories.
+    """
+
+    def __init__(self) -> None:
+        self.following = 0
+        self.memory: Memory = []
+        self._memories: Dict[int, Memory] = {}  # by segment, since the last update
+        self._updated = False
+
+    def before(self, segment: int) -> Memory:
+        """The memory for *segment*, empty at the start of the streams."""
+        memory: Memory = []
+        if segment == self.following and segment > 0:
+            memory = self.memory
+        elif segment in self._memories:
+            memory = self._memories[segment]
+        elif segment > 0:
+            logger.warning("segment %d is read without memory, since it follows none", segment)
+        if self._updated and segment not in self._memories:
+            self._memories.clear()
+        self._updated = False
+        self._memories[segment] = memory
+        return memory
+
+    def after(self, segment: int, memory: Memory) -> None:
+        """Keep the *memory* that follows *segment*."""
+        self.following, self.memory = segment + 1, memory
+
+    def updated(self) -> None:
+        """Called after every update, and after every batch of validation."""
+        self._updated = True
+
+
+class StreamIterator(EpochBatchIterator):
+    """Batches in order; the state within an epoch includes the memory of all workers.
+
+    Args:
+        carried: the memory of training.
+        streams: B of all workers together.
+    """
+
+    def __init__(self, carried: Carried, streams: int, **kwargs: Any) -> None:
+        super().__init__(disable_shuffling=True, **kwargs)
+        self.carried, self.streams = carried, streams
+        self._gathered: Optional[Memory] = None
+
+    def gather(self) -> None:
+        """Collect the memory of all workers; all call this before one of them saves."""
+        if self.num_shards == 1 or self.end_of_epoch():
+            return
+        self._gathered = [self._of_all(layer) for layer in self.carried.memory]
+
+    def _of_all(self, layer: Tensor) -> Tensor:
+        """*layer* (B, M, C) of all workers, concatenated on the CPU."""
+        parts: List[Tensor] = []
+        for worker in range(self.num_shards):  # one at a time, to save memory
+            part = layer.clone()
+            torch.distributed.broadcast(part, src=worker)
+            if self.shard_id == 0:
+                parts.append(part.cpu())
+        return torch.cat(parts) if parts else layer
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The state of fairseq's iterator and, within an epoch, the memory."""
+        state = super().state_dict()
+        if state["iterations_in_epoch"]:
+            memory = self.carried.memory if self._gathered is None else self._gathered
+            # clone: storages may be larger than their tensors
+            state["memory"] = [layer.detach().cpu().clone() for layer in memory]
+            state["streams"] = self.streams
+        self._gathered = None
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Continue where *state_dict* was saved.
+
+        Raises:
+            UsageError: it was saved with another number of streams, or by another task.
+        """
+        segment = state_dict.get("iterations_in_epoch", 0)
+        if segment:
+            streams = state_dict.get("streams")
+            if streams != self.streams:
+                was = "another task" if streams is None else f"{streams} streams"
+                raise UsageError(
+                    f"--batch-size: the checkpoint was saved by {was} within an epoch, and this "
+                    f"run has {self.streams} streams (--batch-size times the number of workers); "
+                    "give the same, or --reset-dataloader to start at the beginning of the text"
+                )
+            rows = self.streams // self.num_shards
+            first = self.shard_id * rows
+            self.carried.after(
+                segment - 1, [layer[first : first + rows] for layer in state_dict["memory"]]
+            )
+        super().load_state_dict(state_dict)
+
+
+def gather_memories(save_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the workers collect their memories before one of them saves."""
+
+    def wrapper(cfg: Options, trainer: Any, epoch_itr: Any, *args: object, **kwargs: object) -> Any:
+        if isinstance(epoch_itr, StreamIterator) and not cfg.no_save:
+            epoch_itr.gather()
+        return save_checkpoint(cfg, trainer, epoch_itr, *args, **kwargs)
+
+    return wrapper

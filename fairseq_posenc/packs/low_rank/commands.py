@@ -1,0 +1,25 @@
+"""``fairseq-posenc merge-lora``."""
+
+import argparse
+
+from fairseq_posenc.cli.command import argument, command, load_plug_in, place, user_dir
+
+
+@command(
+    "merge-lora",
+    "merge trained low-rank matrices with the model that they adapt",
+    place("CHECKPOINT", "a checkpoint trained with --lora-rank"),
+    argument("output", metavar="FILE", help="the checkpoint to write"),
+    argument("--lora-base", metavar="FILE", help="its base, if that is no longer where it was"),
+    argument("--data", metavar="DIR", help="its data, if they are no longer where they were"),
+    user_dir(),
+)
+def merge_lora(args: argparse.Namespace) -> None:
+    """Write a checkpoint without low-rank matrices that computes the same."""
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.packs.low_rank.merging import merge_file
+
+    merge_file(args.checkpoint, args.output, args.lora_base, args.data)
+
+
+COMMANDS = (merge_lora,)

@@ -1,0 +1,24 @@
+"""Importing this registers the flags, what they change in a model, and what checkpoints lack."""
+
+from fairseq.trainer import Trainer
+
+from fairseq_posenc.checkpoints.partial import PARTIAL
+from fairseq_posenc.checkpoints.resuming import FIXED
+from fairseq_posenc.configuration.features import register_feature
+from fairseq_posenc.extensions import register_extension
+from fairseq_posenc.models.changes import CHANGES
+from fairseq_posenc.models.model_flags import FOLLOWING
+from fairseq_posenc.packs.low_rank.first_validation import validating_first
+from fairseq_posenc.packs.low_rank.matrices import DIGEST, LowRankFlags
+from fairseq_posenc.packs.low_rank.models import add_low_rank, check_low_rank
+from fairseq_posenc.packs.low_rank.trained_parts import TrainingFlags, check_parts, train_parts
+
+register_feature(TrainingFlags, check=check_parts)
+register_feature(LowRankFlags, check=check_low_rank)
+CHANGES.extend((train_parts, add_low_rank))
+register_extension(Trainer, "begin_epoch", validating_first)
+PARTIAL[DIGEST] = (
+    "holds low-rank matrices alone; write the whole model first, by fairseq-posenc merge-lora"
+)
+FIXED.append(("--train-only", "model", "train_only", "reset_optimizer"))
+FOLLOWING.extend(("train_only", "validate_at_start"))

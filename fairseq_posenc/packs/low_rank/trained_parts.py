@@ -1,0 +1,100 @@
+"""Models of which a part is trained, and the flag of validation before the first update.
+
+A model that is given another position encoding has most of its parameters already.  Training the
+attention alone keeps them, as in arXiv 2408.11382, which gives trained translation models other
+encodings.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Callable, Dict, Optional
+
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.warm_start import POSITION_STATE
+from fairseq_posenc.configuration.features import Completed
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.layers.parameters import in_attention
+
+_POSITIONS = re.compile(rf"\.{POSITION_STATE}\.")
+_IN_LAYER = re.compile(r"\.layers\.\d+\.(.*)")
+
+
+def _of_encoding(name: str) -> bool:
+    return _POSITIONS.search(name) is not None
+
+
+def _of_attention(name: str) -> bool:
+    layer = _IN_LAYER.search(name)
+    return _of_encoding(name) or (layer is not None and in_attention(layer.group(1)))
+
+
+#: Tests of a parameter's name in a model, by the value of the flag: is the parameter trained?
+PARTS: Dict[str, Callable[[str], bool]] = {
+    "all": lambda name: True,
+    "attention": _of_attention,
+    "encoding": _of_encoding,
+}
+
+
+@dataclass
+class TrainingFlags:
+    """Flags of a training that starts from a model with another position encoding."""
+
+    train_only: Optional[str] = setting(
+        "all",
+        "parts of the model that are trained, {choices}: attention is every attention with its "
+        "layer norm and the position encoding; heads for fine-tuning are trained in any case",
+        role="training",
+        choices=PARTS,
+    )
+    validate_at_start: Optional[bool] = setting(
+        False,
+        "also validate before the first update, to see what another position encoding costs",
+        role="training",
+    )
+
+
+def _part(cfg: Options) -> str:
+    return str(option(cfg, "train_only") or "all")
+
+
+def check_parts(completed: Completed) -> None:
+    """Refuse ``--train-only`` where another flag says what is trained."""
+    cfg = completed.cfg
+    part, rank = _part(cfg), option(cfg, "lora_rank")
+    if part != "all" and rank:
+        raise UsageError(
+            f"--train-only {part}: --lora-rank {rank} says what is trained: its matrices, and what "
+            "the base lacks; drop one of the two"
+        )
+    if part == "attention" and option(cfg, "layer") == "gated":
+        raise UsageError(
+            f"--train-only {part}: a gated attention unit is attention and feed-forward in one; "
+            "give all"
+        )
+
+
+def train_parts(model: nn.Module, cfg: Options) -> None:
+    """Exempt from training what ``--train-only`` leaves out of a model that was just built.
+
+    Parameters that are added later, such as those of a classification head, are trained.
+
+    Args:
+        cfg: the configuration of the model, complete.
+
+    Raises:
+        UsageError: nothing would be trained.
+    """
+    part = _part(cfg)
+    if part == "all":
+        return
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and PARTS[part](name))
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UsageError(
+            f"--train-only {part}: --position-encoding {option(cfg, 'position_encoding')} has no "
+            "parameters to train; give attention, or all"
+        )

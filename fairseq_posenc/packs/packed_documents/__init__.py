@@ -1,0 +1,1 @@
+"""``--document-mask``: each document of a packed sample is computed alone."""

@@ -1,0 +1,196 @@
+"""Heads of pre-training beside that of masked tokens: the relation of two texts, and spans.
+
+BERT, Devlin et al., arXiv 1810.04805, section 3.1; ALBERT, Lan et al., arXiv 1909.11942, section
+3.1; SpanBERT, Joshi et al. 2020, arXiv 1907.10529, section 3.2.
+"""
+
+from typing import Any, ClassVar, Dict, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from torch import Tensor, nn
+
+from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
+from fairseq_posenc.layers.state_heads import PRETRAINING, StateHead, register_head
+from fairseq_posenc.training.criterions.logs import Sums
+
+_CLASSIFIERS, _RELATION = "classification_heads", "sentence_relation"
+#: size and number of the embeddings of positions within a span (section 4.2); tokens beyond the
+#: last share it
+POSITION_SIZE, POSITIONS = 200, 64
+
+
+class ObjectiveHead(StateHead):
+    """A head with a loss, for ``--criterion masked_lm_pairs``."""
+
+    #: how the names of its entries in the log begin
+    name: ClassVar[str]
+    #: the flag of the task that asks for it
+    flag: ClassVar[str]
+
+    def inputs(self, sample: Dict[str, Any], masked: Tensor) -> Dict[str, Any]:
+        """What :meth:`read` takes beside the states.
+
+        Args:
+            sample: a batch of B samples.
+            masked: (B, T), True at the tokens to predict.
+        """
+        return {}
+
+    def loss(
+        self, output: Tensor, sample: Dict[str, Any], masked: Tensor
+    ) -> Tuple[Tensor, Dict[str, Tensor]]:
+        """What it adds to the loss summed over masked tokens, and sums for the log.
+
+        Args:
+            output: what :meth:`read` returned.
+            sample: a batch of B samples.
+            masked: (B, T), True at the tokens to predict.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def log(cls, sums: Sums) -> None:
+        """Log the means."""
+        raise NotImplementedError
+
+
+class RelationHead(ObjectiveHead):
+    """A classifier of pairs: are the texts as in the corpus?  It reads [CLS]."""
+
+    module = f"{_CLASSIFIERS}.{_RELATION}"
+
+    def add(self, model: Any) -> None:
+        """Add the classifier."""
+        model.register_classification_head(_RELATION, num_classes=2)
+
+    def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
+        """Logits (B, 2): 0 for a pair as in the text, 1 for any other."""
+        return model.classification_heads[_RELATION](states[-1][:, :1])
+
+    def loss(
+        self, output: Tensor, sample: Dict[str, Any], masked: Tensor
+    ) -> Tuple[Tensor, Dict[str, Tensor]]:
+        """The mean loss of the pairs, times the number of masked tokens."""
+        targets = sample["relation"]
+        total = F.cross_entropy(output.float(), targets, reduction="sum")
+        right = output.argmax(dim=-1).eq(targets).sum()
+        entries = {f"{self.name}_loss": total.detach(), f"{self.name}_ncorrect": right}
+        return masked.sum() * (total / len(targets)), entries
+
+    @classmethod
+    def log(cls, sums: Sums) -> None:
+        """Log the loss in bits, and the accuracy in percent."""
+        sums.log_bits(f"{cls.name}_loss", sums["nsentences"])
+        sums.log_percentage(f"{cls.name}_accuracy", f"{cls.name}_ncorrect", sums["nsentences"])
+
+
+@register_head("nsp", paper="Devlin et al., arXiv 1810.04805", summary="is it the next text?")
+class NextSentenceHead(RelationHead):
+    """Whether the second text of a pair follows the first, or is of another document."""
+
+    name, flag = "nsp", "--pairs nsp"
+
+
+@register_head("sop", paper="Lan et al., arXiv 1909.11942", summary="are they in order?")
+class SentenceOrderHead(RelationHead):
+    """Whether the texts of a pair are in order."""
+
+    name, flag = "sop", "--pairs sop"
+
+
+@register_head("sbo", paper="Joshi et al. 2020, arXiv 1907.10529", summary="tokens of spans")
+class SpanBoundaryHead(ObjectiveHead):
+    """Predicts the tokens of spans from the two next to the span."""
+
+    name, flag = "sbo", "--span-boundary-objective"
+    module = "span_boundary_head"
+
+    def add(self, model: Any) -> None:
+        """Add the layers, with BERT's initialisation."""
+        head = SpanBoundaryLayers(model.args.encoder_embed_dim, model.args.encoder_input_dim)
+        apply_norms_and_biases(head, model.args)
+        initialise(head.apply(init_bert_params), model.args)
+        model.add_module(self.module, head)
+
+    def inputs(self, sample: Dict[str, Any], masked: Tensor) -> Dict[str, Any]:
+        """The tokens of spans, which are those to predict."""
+        return {"spans": masked}
+
+    def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
+        """Logits (N, V) of the N tokens of spans."""
+        embedding = model.encoder.sentence_encoder.embed_tokens.weight
+        return model.span_boundary_head(states[-1], inputs["spans"], embedding)
+
+    def loss(
+        self, output: Tensor, sample: Dict[str, Any], masked: Tensor
+    ) -> Tuple[Tensor, Dict[str, Tensor]]:
+        """The loss summed over the tokens."""
+        total = F.cross_entropy(output.float(), sample["target"][masked], reduction="sum")
+        return total, {"sbo_loss": total.detach()}
+
+    @classmethod
+    def log(cls, sums: Sums) -> None:
+        """Log the loss in bits."""
+        sums.log_bits("sbo_loss", sums["sample_size"])
+
+
+#: In the order in which a task adds them.
+OBJECTIVES = (SpanBoundaryHead, NextSentenceHead, SentenceOrderHead)
+PRETRAINING.update({head.module: head.flag.split()[0] for head in OBJECTIVES})
+
+
+class SpanBoundaryLayers(nn.Module):
+    """Predicts the tokens of spans from the tokens before and after the span.
+
+    Two layers with GELU and layer norm read the features x_{s-1} and x_{e+1} of these two tokens,
+    and an embedding of the position within the span, i - s + 1; the products of their output with
+    the token embeddings are the logits.
+
+    Args:
+        embed_dim: C.
+        size: E, the size of a token embedding.
+    """
+
+    def __init__(self, embed_dim: int, size: int) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(POSITIONS, POSITION_SIZE)
+        self.layers = nn.Sequential(
+            nn.Linear(2 * embed_dim + POSITION_SIZE, embed_dim),
+            nn.GELU(),
+            nn.LayerNorm(embed_dim),
+            nn.Linear(embed_dim, size),
+            nn.GELU(),
+            nn.LayerNorm(size),
+        )
+
+    def forward(self, features: Tensor, spans: Tensor, embedding: Tensor) -> Tensor:
+        """Logits (N, V) of the N tokens of spans, in the order of ``features[spans]``.
+
+        Args:
+            features: (B, T, C).
+            spans: (B, T), True for tokens of spans, which lie between two tokens that are in none.
+            embedding: the embedding of the tokens, (V, E).
+        """
+        row, column = spans.nonzero(as_tuple=True)
+        before, after = (index[row, column] for index in boundaries(spans))
+        position = (column - before - 1).clamp(max=POSITIONS - 1)
+        inputs = features[row, before], features[row, after], self.positions(position)
+        return F.linear(self.layers(torch.cat(inputs, dim=-1)), embedding)
+
+
+def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
+    """The last token before each token, and the first after it, that is in no span.
+
+    Args:
+        spans: (B, T), True for tokens of spans.
+
+    Returns:
+        two numbers of tokens (B, T); undefined where there is no such token.
+    """
+    length = spans.size(1)
+    numbers = torch.arange(length, device=spans.device)
+    before = numbers.masked_fill(spans, 0).cummax(dim=1)[0]
+    after = numbers.masked_fill(spans, length - 1).flip(1).cummin(dim=1)[0].flip(1)
+    return before, after

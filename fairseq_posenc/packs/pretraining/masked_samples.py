@@ -1,0 +1,297 @@
+"""Samples with masks, dynamic or static (RoBERTa section 4.1), and the flags of masks."""
+
+import dataclasses
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Collection, Dict, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset, MaskTokensDataset, data_utils
+from fairseq.data.encoders import build_bpe
+from fairseq.data.encoders.utils import get_whole_word_mask
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks.masked_lm import MaskedLMConfig
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.settings import check_settings, refuse_unless_off
+from fairseq_posenc.packs.pretraining.masking import (
+    GeometricSpans,
+    UnitMasks,
+    Words,
+    marked_words,
+    read_phrases,
+    single_tokens,
+    single_units,
+)
+
+logger = logging.getLogger(__name__)
+
+TOKENS, WORDS, SPANS, PHRASES = "tokens", "words", "spans", "phrases"
+#: fairseq's flags of masking.
+_MASKING = (
+    "seed",
+    "mask_prob",
+    "leave_unmasked_prob",
+    "random_token_prob",
+    "freq_weighted_replacement",
+)
+#: fairseq's flags that only masks of single tokens have, with the values that switch them off.
+_OF_TOKENS = {"mask_multiple_length": 1, "mask_stdev": 0.0, "mask_whole_words": False}
+
+
+@dataclass
+class MaskingConfig(MaskedLMConfig):
+    """Flags of masking, in addition to those of ``masked_lm``."""
+
+    static_masks: int = field(
+        default=0,
+        metadata={
+            "help": "number of different masks of a sample, which epochs take in turn (BERT: 10); "
+            "0 for dynamic masking, a new one in every epoch",
+            "at_least": 0,
+        },
+    )
+    masking: ChoiceEnum((TOKENS, WORDS, SPANS, PHRASES)) = field(  # type: ignore[valid-type]
+        default=TOKENS,
+        metadata={
+            "help": "what is masked together: tokens, each alone; words, all pieces of a word; "
+            "spans, up to ten words as in SpanBERT; phrases, those of --phrases, and words"
+        },
+    )
+    phrases: Optional[str] = field(
+        default=None,
+        metadata={"help": "text file with a phrase in each line, in the dictionary's symbols"},
+    )
+    span_boundary_objective: bool = field(
+        default=False,
+        metadata={
+            "help": "also predict the tokens of a span from the two next to it (SpanBERT); needs "
+            "--masking spans"
+        },
+    )
+
+
+def check_masking(cfg: MaskingConfig) -> None:
+    """Check the flags of masking.
+
+    Raises:
+        UsageError: one is out of range, or contradicts another.
+    """
+    check_settings(cfg, dataclasses.fields(MaskingConfig))
+    if cfg.masking != TOKENS:
+        refuse_unless_off(cfg, _OF_TOKENS, f"has no effect with --masking {cfg.masking}")
+    if (cfg.masking == PHRASES) != bool(cfg.phrases):
+        raise UsageError(
+            f"--phrases {cfg.phrases}: has no effect with --masking {cfg.masking}; drop it"
+            if cfg.phrases
+            else "--masking phrases: needs --phrases FILE, with a phrase in each line"
+        )
+    if cfg.span_boundary_objective and cfg.masking != SPANS:
+        raise UsageError(
+            f"--span-boundary-objective: needs spans, not --masking {cfg.masking}; give "
+            "--masking spans"
+        )
+    if cfg.masking != TOKENS:
+        _check_shares(cfg)
+
+
+def _check_shares(cfg: MaskingConfig) -> None:
+    if not 0 < cfg.mask_prob < 1:
+        raise UsageError(f"--mask-prob {cfg.mask_prob}: must be between 0 and 1, such as 0.15")
+    shares = {name: getattr(cfg, name) for name in ("leave_unmasked_prob", "random_token_prob")}
+    if min(shares.values()) < 0 or sum(shares.values()) > 1:
+        given = " ".join(f"{flag_of(name)} {value}" for name, value in shares.items())
+        raise UsageError(f"{given}: must be at least 0 each and at most 1 together")
+
+
+class TokenMasks:
+    """Masks single tokens, by fairseq's ``MaskTokensDataset``.
+
+    Each token has the same probability to be masked, whether or not others are spared.
+
+    Args:
+        samples: one-dimensional.
+        masking: arguments of ``MaskTokensDataset``.
+        spared: tokens that are never masked.
+    """
+
+    def __init__(
+        self, samples: FairseqDataset, masking: Dict[str, Any], spared: Sequence[int]
+    ) -> None:
+        self.samples, self.padding, self.spared = samples, masking["pad_idx"], np.array(spared)
+        # not by apply_mask, whose caches return samples of the epoch before
+        self.source = MaskTokensDataset(samples, **masking, return_masked_tokens=False)
+        self.target = MaskTokensDataset(samples, **masking, return_masked_tokens=True)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the masks of an epoch."""
+        self.source.set_epoch(epoch)
+        self.target.set_epoch(epoch)
+
+    def __getitem__(self, index: int) -> Tuple[Tensor, Tensor]:
+        """The masked sample (T,), and the tokens to predict (T,), padding elsewhere."""
+        tokens = self.samples[index]
+        kept = torch.from_numpy(np.isin(tokens.numpy(), self.spared))
+        source = torch.where(kept, tokens, self.source[index])
+        return source, self.target[index].masked_fill(kept, self.padding)
+
+
+class MaskedSamples(FairseqDataset):
+    """Samples of running text or pairs, with masks.
+
+    Masks depend on the seed, the epoch and the number of the sample alone.
+
+    Args:
+        samples: one-dimensional; with ``relations`` (N,) if they are pairs.
+        padding: the token that fills up batches.
+        static: number of different masks of a sample, which epochs take in turn; 0 for a new one in
+            each.
+        shards: epochs in which fairseq reads the data once.
+    """
+
+    def __init__(
+        self,
+        samples: FairseqDataset,
+        masks: Union[TokenMasks, UnitMasks],
+        padding: int,
+        seed: int,
+        static: int,
+        shards: int,
+    ) -> None:
+        super().__init__()
+        self.samples, self.masks, self.static, self.shards = samples, masks, static, shards
+        self.padding, self.seed = padding, seed
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """False, so that processes that load data learn of the epoch, with which masks change."""
+        return False
+
+    def set_epoch(self, epoch: int, **unused: object) -> None:
+        """Choose the masks of an epoch, and with pairs the texts."""
+        if self.static:
+            epoch = (epoch - 1) // self.shards % self.static + 1
+        self.masks.set_epoch(epoch)
+
+    def __getitem__(self, index: int) -> Dict[str, Any]:
+        source, target = self.masks[index]
+        sample = {"id": index, "source": source, "target": target}
+        if hasattr(self.samples, "relations"):
+            sample["relation"] = int(self.samples.relations[index])
+        return sample
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
+        """A batch as of fairseq's ``masked_lm``, with ``relation`` (B,) if there are pairs."""
+        if not samples:
+            return {}
+        lengths = torch.tensor([len(sample["source"]) for sample in samples])
+        tokens, target = (
+            data_utils.collate_tokens([sample[key] for sample in samples], self.padding)
+            for key in ("source", "target")
+        )
+        batch = {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "net_input": {"src_tokens": tokens, "src_lengths": lengths},
+            "target": target,
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+        }
+        if "relation" in samples[0]:
+            batch["relation"] = torch.tensor([sample["relation"] for sample in samples])
+        return batch
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Tokens of each sample (N,)."""
+        sizes: np.ndarray = self.samples.sizes
+        return sizes
+
+    def num_tokens(self, index: int) -> int:
+        """Tokens of a sample."""
+        return int(self.sizes[index])
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Tokens of samples."""
+        return self.sizes[indices]
+
+    def size(self, index: int) -> int:
+        """Tokens of a sample."""
+        return self.num_tokens(index)
+
+    def ordered_indices(self) -> np.ndarray:
+        """Samples by length, those of equal length at random by the seed."""
+        with data_utils.numpy_seed(self.seed):
+            shuffled = np.random.permutation(len(self))
+        return np.lexsort([shuffled, self.sizes])
+
+    @property
+    def supports_prefetch(self) -> bool:
+        """Whether the samples have to be fetched in advance."""
+        return getattr(self.samples, "supports_prefetch", False)
+
+    def prefetch(self, indices: Collection[int]) -> None:
+        """Fetch samples."""
+        self.samples.prefetch(indices)
+
+
+def masks_of(
+    cfg: MaskingConfig,
+    samples: FairseqDataset,
+    dictionary: Dictionary,
+    mask_idx: int,
+    bpe: Optional[Any],
+    special: Sequence[int],
+) -> Union[TokenMasks, UnitMasks]:
+    """The masks of samples.
+
+    Args:
+        cfg: the flags, checked.
+        samples: one-dimensional.
+        mask_idx: the token that stands for masked ones.
+        bpe: settings of ``--bpe``, or None.
+        special: tokens that are never masked; neither are ``<s>`` and ``</s>`` in units.
+
+    Raises:
+        UsageError: the words or phrases cannot be found.
+    """
+    if cfg.masking == TOKENS:
+        masking = {name: getattr(cfg, name) for name in (*_MASKING, *_OF_TOKENS)}
+        stock_words = _stock_words(bpe, dictionary) if cfg.mask_whole_words else None
+        masking.update(mask_whole_words=stock_words, mask_idx=mask_idx)
+        masking.update(vocab=dictionary, pad_idx=dictionary.pad())
+        return TokenMasks(samples, masking, special)
+    words = _words(str(cfg.masking), dictionary, bpe)
+    phrases = read_phrases(cfg.phrases, dictionary) if cfg.phrases else None
+    choice = GeometricSpans() if cfg.masking == SPANS else single_units
+    special = [*special, dictionary.bos(), dictionary.pad(), dictionary.eos()]
+    return UnitMasks(samples, dictionary, words, phrases, choice, mask_idx, cfg, special)
+
+
+def _stock_words(bpe: Optional[Any], dictionary: Dictionary) -> Any:
+    if bpe is None:
+        raise UsageError(
+            "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2; or "
+            "give --masking words, which knows the marks of subwords in the dictionary"
+        )
+    return get_whole_word_mask(bpe, dictionary)
+
+
+def _words(masking: str, dictionary: Dictionary, bpe: Optional[Any]) -> Words:
+    """The words that the dictionary marks, or else those that ``--bpe`` knows."""
+    words = marked_words(dictionary)
+    if words is None and hasattr(build_bpe(bpe), "is_beginning_of_word"):
+        begins = get_whole_word_mask(bpe, dictionary).bool().numpy()
+        words = Words(begins, single_tokens(dictionary).goes_on)
+    if words is None and masking == WORDS:
+        raise UsageError(
+            "--masking words: no symbols of the dictionary mark words (by \u2581, \u0120, ## or "
+            "@@); give --bpe if it knows them, such as gpt2, or --masking tokens"
+        )
+    if words is None:
+        logger.info("--masking %s: every token is a word", masking)
+    return words or single_tokens(dictionary)

@@ -1,0 +1,247 @@
+"""Pairs of texts that follow each other in a document, or do not.
+
+Next sentence prediction: BERT, Devlin et al., arXiv 1810.04805, section 3.1, in the two formats of
+RoBERTa, Liu et al., arXiv 1907.11692, section 4.2.  Sentence order prediction: ALBERT, Lan et al.,
+arXiv 1909.11942, section 3.1.
+"""
+
+import logging
+from typing import Collection, Optional, Tuple
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset, TokenBlockDataset
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+NEXT, ORDER = "nsp", "sop"
+SEGMENT, SENTENCE = "segment", "sentence"
+_DRAWS = 20  # attempts to draw a line that fits
+
+
+class Documents:
+    """The lines of a text that are not blank, and the documents that blank lines divide them into.
+
+    >>> text = Documents([3, 1, 1, 2, 5, 1])
+    >>> text.numbers.tolist(), text.bounds.tolist(), text.before.tolist()
+    ([0, 3, 4], [0, 1, 3], [0, 2, 3, 7])
+
+    Args:
+        sizes: tokens of every line, ``</s>`` included; that of a blank line is 1.
+
+    Attributes:
+        numbers: (L,) number of each line in the text.
+        document: (L,) its document.
+        bounds: (D + 1,) first line of each document, and L.
+        before: (L + 1,) tokens before each line, without ``</s>``.
+    """
+
+    def __init__(self, sizes: Collection[int]) -> None:
+        self.lengths = np.asarray(sizes, dtype=np.int64) - 1
+        self.numbers = np.flatnonzero(self.lengths > 0)
+        begins = np.diff(self.numbers, prepend=-2) > 1
+        self.document = np.cumsum(begins) - 1
+        self.bounds = np.append(np.flatnonzero(begins), len(self.numbers))
+        self.before = np.append(0, np.cumsum(self.lengths[self.numbers]))
+
+    def tokens(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """Number of tokens from lines *first* up to lines *last*, exclusive."""
+        return self.before[last] - self.before[first]
+
+    def draw_elsewhere(
+        self, draw: np.random.Generator, begin: np.ndarray, end: np.ndarray
+    ) -> np.ndarray:
+        """Random lines (N,), none of which is from *begin* (N,) up to *end* (N,), exclusive."""
+        first = draw.integers(0, len(self.numbers) - (end - begin))
+        return first + np.where(first >= begin, end - begin, 0)
+
+    def nearest(self, first: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """The lines (N,) that come about so many *tokens* after the start of lines *first*."""
+        wanted = self.before[first] + tokens
+        above = np.searchsorted(self.before, wanted).clip(max=len(self.numbers))
+        below = above - 1
+        return np.where(wanted - self.before[below] < self.before[above] - wanted, below, above)
+
+    def blocks(self, unit: str, longest: int) -> Tuple[np.ndarray, np.ndarray]:
+        """What pairs are made of: lines that follow each other in a document, at least two.
+
+        Args:
+            unit: ``segment``, as many whole lines as fit; or ``sentence``, every two neighbours.
+            longest: tokens that fit.
+
+        Returns:
+            first and last line of each block, exclusive.
+        """
+        if unit == SENTENCE:
+            first = np.flatnonzero(self.document[:-1] == self.document[1:])
+            return first, first + 2
+        if not (np.diff(self.bounds) > 1).any():
+            return self.bounds[:0], self.bounds[:0]
+        cut = TokenBlockDataset(
+            self.lengths,
+            self.lengths,
+            longest,
+            pad=0,
+            eos=0,
+            break_mode="complete_doc",
+            document_sep_len=0,
+        )
+        first, last = np.searchsorted(self.before, np.asarray(cut.slice_indices)).T
+        several = last - first > 1
+        return first[several], last[several]
+
+
+class TextPairs(FairseqDataset):
+    """Pairs ``[CLS] a </s> b </s>``, of which half are not as in the text.
+
+    Each block of lines gives one pair an epoch: it is divided after a random line.  With ``nsp``,
+    half of the pairs then get lines of another document as their second text, as many as fit; with
+    ``sop``, half are swapped.  Divisions, choices and texts are drawn anew for every epoch and
+    depend on the seed and the epoch alone.  If two lines are too long, the longer one is cut, the
+    first text at its beginning and the second at its end.
+
+    Args:
+        lines: the text by number, with ``</s>`` after every line.
+        sizes: tokens of every line.
+        relation: ``nsp`` or ``sop``.
+        unit: ``segment`` or ``sentence``.
+        longest: tokens of the longest pair, special ones included.
+        dictionary: with the special tokens.
+        separator: token to add between the texts, or None.
+        name: the name of the text, in messages.
+
+    Attributes:
+        sizes: (N,) tokens of each pair.
+        relations: (N,) 0 for a pair as in the text, 1 for any other.
+
+    Raises:
+        UsageError: the text has no such pairs, or too few tokens fit.
+    """
+
+    def __init__(
+        self,
+        lines: FairseqDataset,
+        sizes: Collection[int],
+        relation: str,
+        unit: str,
+        longest: int,
+        dictionary: Dictionary,
+        separator: Optional[int],
+        seed: int,
+        name: str,
+    ) -> None:
+        super().__init__()
+        self.lines, self.relation, self.unit, self.seed = lines, relation, unit, seed
+        self.begin = torch.tensor([dictionary.bos()])
+        self.end = torch.tensor([dictionary.eos()])
+        between = [dictionary.eos()] if separator is None else [dictionary.eos(), separator]
+        self.between = torch.tensor(between)
+        special = 2 + len(between)
+        self.room = longest - special
+        if self.room < 2:
+            raise UsageError(
+                f"--tokens-per-sample {longest}: a pair of two tokens and {special} special ones "
+                f"does not fit; give at least {special + 2}"
+            )
+        self.text = Documents(sizes)
+        self.first, self.last = self.text.blocks(unit, self.room)
+        self._check(name)
+        self.epoch = 0
+        self.set_epoch(1)
+
+    def _check(self, name: str) -> None:
+        documents, lines = len(self.text.bounds) - 1, len(self.text.numbers)
+        given = f"--pairs {self.relation}"
+        if self.relation == NEXT and documents < 2:
+            raise UsageError(
+                f"{given}: {name} has {documents} document, and random texts come from another; "
+                f"divide documents by blank lines, or give --pairs {ORDER}"
+            )
+        if not len(self.first):
+            fit = f" that fit into {self.room} tokens" if self.unit == SEGMENT else ""
+            raise UsageError(
+                f"{given}: no document of {name} has two lines in a row{fit}; give one sentence "
+                "per line, and blank lines between documents only"
+            )
+        single = int(np.sum(np.diff(self.text.bounds) == 1))
+        logger.info(
+            "%s: %d pairs of %ss from %d lines in %d documents, %d of which have one line and "
+            "begin no pair",
+            *(name, len(self.first), self.unit, lines, documents, single),
+        )
+
+    def set_epoch(self, epoch: int, **unused: object) -> None:
+        """Draw the pairs of an epoch."""
+        if epoch == self.epoch:
+            return
+        self.epoch = epoch
+        draw, text, count = np.random.default_rng([self.seed, epoch]), self.text, len(self.first)
+        division = self.first + 1 + draw.integers(0, self.last - self.first - 1)
+        a, b = (self.first, division), (division, self.last)
+        other = draw.random(count) < 0.5
+        if self.relation == NEXT:
+            c = self._elsewhere(draw, division)
+            b = (np.where(other, c[0], b[0]), np.where(other, c[1], b[1]))
+        else:
+            swapped = [(np.where(other, y, x), np.where(other, x, y)) for x, y in zip(a, b)]
+            a, b = zip(*swapped)
+        tokens_a, tokens_b = text.tokens(*a), text.tokens(*b)
+        self.tokens_a = np.minimum(tokens_a, np.maximum(self.room - tokens_b, self.room // 2))
+        self.tokens_b = np.minimum(tokens_b, self.room - self.tokens_a)
+        self.a, self.b = a, b
+        self.relations = other.astype(np.int64)
+        self.sizes = self.tokens_a + self.tokens_b + 2 + len(self.between)
+
+    def _elsewhere(
+        self, draw: np.random.Generator, division: np.ndarray
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """Lines of another document for every block.
+
+        They are about as long as what they replace, or where a block is full as long as fits, and
+        are not cut if that can be avoided: the length of a pair should not tell what it is.
+        """
+        text, document = self.text, self.text.document[self.first]
+        bounds = text.bounds[document], text.bounds[document + 1]
+        first = text.draw_elsewhere(draw, *bounds)
+        if self.unit == SENTENCE:
+            return first, first + 1
+        room = self.room - text.tokens(self.first, division)
+        for _ in range(_DRAWS):
+            misfits = np.flatnonzero(text.tokens(first, first + 1) > room)
+            first[misfits] = text.draw_elsewhere(draw, *(bound[misfits] for bound in bounds))
+        replaced = text.tokens(division, self.last)
+        last = np.where(
+            self.last == bounds[1],
+            text.nearest(first, np.minimum(replaced, room)),
+            np.searchsorted(text.before, text.before[first] + room, side="right") - 1,
+        )
+        return first, np.clip(last, first + 1, text.bounds[text.document[first] + 1])
+
+    def _read(self, first: int, last: int) -> Tensor:
+        numbers = self.text.numbers[first:last]
+        return torch.cat([self.lines[number][:-1] for number in numbers])
+
+    def __getitem__(self, index: int) -> Tensor:
+        a, b = (self._read(side[0][index], side[1][index]) for side in (self.a, self.b))
+        a, b = a[len(a) - self.tokens_a[index] :], b[: self.tokens_b[index]]
+        return torch.cat([self.begin, a, self.between, b, self.end])
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def supports_prefetch(self) -> bool:
+        """Whether the lines have to be fetched in advance."""
+        return getattr(self.lines, "supports_prefetch", False)
+
+    def prefetch(self, indices: Collection[int]) -> None:
+        """Fetch the lines of pairs."""
+        wanted = [
+            self.text.numbers[side[0][index] : side[1][index]]
+            for index in indices
+            for side in (self.a, self.b)
+        ]
+        self.lines.prefetch(np.unique(np.concatenate(wanted)))

@@ -1,0 +1,195 @@
+"""The Funnel encoder: pooling, positions of pooled tokens, padding, and transformers' outputs.
+
+Dai, Lai, Yang, Le, arXiv 2006.03236.
+"""
+
+import pytest
+import torch
+from golden import load
+from support.commands import shape
+from support.dense_attention import attended
+from support.helpers import PAD
+from support.masked_language_models import SMALL, Vocabulary, build, texts
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.packs.long_sequences.funnel import pool, upsample
+from fairseq_posenc.stacks.encoder import Requested
+
+SHAPE = [*SMALL[2:], "--funnel-stages", "2,1,2", "--funnel-decoder-layers", "1"]
+SHAPE += ["--activation-fn", "tanh"]  # in float64, unlike gelu
+NAMES = ["rotary", "t5", "alibi", "kerple", "transformer_xl", "none", "learned", "rotary+t5"]
+
+
+def tiny(encoding, *flags):
+    torch.manual_seed(0)
+    flags = ["--position-encoding", encoding, *SHAPE, *flags]
+    return build("posenc_masked_lm", *flags, length=40).double()
+
+
+def by_hand(encoder, tokens):
+    """The states of all tokens, and those of the last stage."""
+    hidden = tokens.eq(PAD)
+    x = encoder.begin(tokens)[0].like
+    at, layers, start = torch.arange(tokens.size(1)), list(encoder.layers), 0
+
+    def apply(layer, x, keys, at, key_at, hidden):
+        x = layer.self_attn_layer_norm(x + attended(encoder, layer, x, keys, at, key_at, hidden))
+        inner = layer.fc2(layer.fc1(x).tanh())
+        return layer.final_layer_norm(x + inner)
+
+    first, begin = None, (at, hidden)
+    for stage, count in enumerate(encoder.stages):
+        keys, key_at, key_hidden = x, at, hidden
+        if stage:
+            groups = [[0]] + [[i, i + 1][: x.size(1) - i] for i in range(1, x.size(1), 2)]
+            rows = []
+            for b in range(len(x)):
+                real = [[i for i in group if not hidden[b, i]] for group in groups]
+                means = [x[b, g].mean(0) if g else torch.zeros_like(x[b, 0]) for g in real]
+                rows.append(torch.stack(means))
+            x = torch.stack(rows)
+            hidden = torch.stack([hidden[:, group].all(dim=1) for group in groups], dim=1)
+            at = torch.tensor([1 - 2**stage] + [int(at[group[0]]) for group in groups[1:]])
+        for index, layer in enumerate(layers[start : start + count]):
+            if index:
+                keys, key_at, key_hidden = x, at, hidden
+            elif not stage:
+                keys, key_at, key_hidden = x, at, hidden
+            x = apply(layer, x, keys, at, key_at, key_hidden)
+        start += count
+        first = x if first is None else first
+    last, times = x, 2 ** (len(encoder.stages) - 1)
+    up = [0] + [1 + i // times for i in range(tokens.size(1) - 1)]
+    x = first + last[:, up]
+    for layer in layers[start:]:
+        x = apply(layer, x, x, begin[0], begin[0], begin[1])
+    return x, last
+
+
+def padded(length=14):
+    tokens = texts(3, length)
+    tokens[1, 9:] = PAD
+    tokens[2, 2:] = PAD
+    return tokens
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_stages_are_what_the_formulas_say(name):
+    encoder, tokens = tiny(name).encoder.sentence_encoder, padded()
+    x, last = by_hand(encoder, tokens)
+    tolerance = 1e-6 if "rotary" in name or name == "transformer_xl" else 1e-9  # float32 tables
+    got = encoder(tokens)["encoder_out"][0].transpose(0, 1)
+    real = tokens.ne(PAD)
+    torch.testing.assert_close(got[real], x[real], atol=tolerance, rtol=0)
+    got = encoder.features(tokens, Requested(by_token=False)).x
+    numbers = torch.tensor([[5], [3], [2]])  # [CLS] and ⌈13/4⌉, ⌈8/4⌉, ⌈1/4⌉
+    real = torch.arange(got.size(1)) < numbers
+    torch.testing.assert_close(got[real], last[real], atol=tolerance, rtol=0)
+
+
+@torch.no_grad()
+def test_padding_changes_nothing():
+    model, tokens = tiny("transformer_xl"), padded()
+    logits = model(tokens)[0]
+    for row, length in enumerate((14, 9, 2)):
+        alone = model(tokens[row : row + 1, :length])[0]
+        torch.testing.assert_close(logits[row : row + 1, :length], alone, atol=1e-6, rtol=0)
+    tokens[1] = PAD  # a text of nothing else
+    assert torch.isfinite(model(tokens)[0]).all()
+    left = padded().flip(1)
+    with pytest.raises(UsageError, match="--funnel-stages: a text is padded on the left"):
+        model(left)
+
+
+def test_short_texts_are_pooled_to_their_cls():
+    x = torch.randn(2, 1, 3)
+    assert torch.equal(pool(x, None)[0], x)
+    assert torch.equal(upsample(x, 4, 1), x)
+    with torch.no_grad():
+        assert tiny("t5")(texts(2, 1))[0].shape[:2] == (2, 1)
+
+
+def test_gradients(name="transformer_xl"):
+    """Outputs of all tokens in float64, and the same with --checkpoint-activations."""
+    small = [*shape(3, 4, 4, 2, "encoder"), "--funnel-stages", "1,1"]
+    encoder = tiny(name, *small).encoder.sentence_encoder
+    tokens = texts(1, 4)
+    x = encoder.embed(tokens, None).detach().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x: encoder(tokens, token_embeddings=x)["encoder_out"][0], (x,), atol=1e-5
+    )
+    plain, checkpointed = tiny(name).train(), tiny(name, "--checkpoint-activations").train()
+    checkpointed.load_state_dict(plain.state_dict())
+    for model in (plain, checkpointed):
+        model(padded())[0].pow(2).mean().backward()
+    for a, b in zip(plain.parameters(), checkpointed.parameters()):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-12, rtol=1e-9)
+
+
+@torch.no_grad()
+def test_classifiers_of_texts_do_without_the_decoder():
+    model = tiny("rotary")
+    model.register_classification_head("text", num_classes=3)
+    model.register_token_head("token", 4)
+    model.double()
+    seen = []
+    encoder = model.encoder.sentence_encoder
+    encoder.layers[-1].register_forward_hook(lambda *_: seen.append(1))
+    found, _ = model(padded(), classification_head_name="text")
+    assert found.shape == (3, 3) and not seen
+    cls = encoder.features(padded(), Requested(by_token=False)).x[:, :1]
+    assert torch.equal(found, model.classification_heads["text"](cls))
+    assert model(padded(), classification_head_name="token")[0].shape == (3, 14, 4) and seen
+
+
+def halves(weight):
+    """Columns (…, C) for sines and cosines in turn, of those for all sines before all cosines."""
+    return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)
+
+
+def from_transformers(state, blocks, layers):
+    """Its parameters by our names."""
+    found = {"embed_tokens.weight": state["embeddings.word_embeddings.weight"]}
+    for end in ("weight", "bias"):
+        found[f"layernorm_embedding.{end}"] = state[f"embeddings.layer_norm.{end}"]
+    places = [f"encoder.blocks.{b}.{i}." for b, n in enumerate(blocks) for i in range(n)]
+    places += [f"decoder.layers.{i}." for i in range(layers)]
+    names = {"q_head": "q_proj", "k_head": "k_proj", "v_head": "v_proj", "post_proj": "out_proj"}
+    others = {"attention.layer_norm": "self_attn_layer_norm", "ffn.layer_norm": "final_layer_norm"}
+    others.update({"ffn.linear_1": "fc1", "ffn.linear_2": "fc2"})
+    others.update({f"attention.{old}": f"self_attn.{new}" for old, new in names.items()})
+    for index, place in enumerate(places):
+        for old, new in others.items():
+            for end in ("weight", "bias"):
+                value = state.get(f"{place}{old}.{end}")
+                value = torch.zeros(16) if value is None else value  # queries have no bias
+                found[f"layers.{index}.{new}.{end}"] = value
+        terms = f"layers.{index}.self_attn.position_terms.transformer_xl."
+        kernel = state[f"{place}attention.r_kernel"].flatten(1).t()
+        found[f"{terms}proj.weight"] = halves(kernel)
+        found[f"{terms}u"] = state[f"{place}attention.r_w_bias"].unsqueeze(1)
+        found[f"{terms}v"] = state[f"{place}attention.r_r_bias"].unsqueeze(1)
+    return found
+
+
+@torch.no_grad()
+def test_states_of_all_stages_are_those_of_transformers():
+    reference = load("funnel")
+    stages = ",".join(map(str, reference["config"]["block_sizes"]))
+    flags = ["--position-encoding", "transformer_xl", "--activation-fn", "relu", "--dropout", "0"]
+    flags += [*shape(5, 16, 24, 2, "encoder"), "--attention-dropout", "0"]
+    flags += ["--funnel-stages", stages, "--funnel-decoder-layers", "1"]
+    model = build("posenc_masked_lm", *flags, vocabulary=Vocabulary([""] * 11))
+    encoder = model.encoder.sentence_encoder
+    state = from_transformers(reference["state_dict"], [1, 2, 1], 1)
+    missing, unexpected = encoder.load_state_dict(state, strict=False)
+    assert not unexpected and all(name == "version" for name in missing)
+    encoder.padding_idx = -1  # its texts have no padding
+    found = encoder(reference["inputs"]["tokens"], return_all_hiddens=True)
+    outputs = reference["outputs"]
+    for number in range(5):
+        got = found["encoder_states"][number].transpose(0, 1)
+        torch.testing.assert_close(got, outputs[f"state{number}"], atol=2e-5, rtol=1e-5)
+    got = found["encoder_out"][0].transpose(0, 1)
+    torch.testing.assert_close(got, outputs["last"], atol=2e-5, rtol=1e-5)

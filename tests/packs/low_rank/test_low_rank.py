@@ -1,0 +1,151 @@
+"""Low-rank adaptation: frozen bases, checkpoints of the trained part alone, merging."""
+
+import pytest
+import torch
+from support.helpers import TINY, build, encoding_of_sides, padded_batch, sentences
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.packs.low_rank.matrices import DIGEST, LowRankLinear
+from fairseq_posenc.packs.low_rank.merging import merge_file
+
+LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A checkpoint of random weights, and its model."""
+    torch.manual_seed(1)
+    model = build("posenc_transformer", *encoding_of_sides("rotary"), *TINY).eval()
+    path = tmp_path_factory.mktemp("base") / "base.pt"
+    torch.save({"model": model.state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
+    return model, path
+
+
+def adapted(path, encoding="rotary", *flags):
+    flags = (*encoding_of_sides(encoding), *TINY, *LORA, "--lora-base", str(path), *flags)
+    return build("posenc_transformer", *flags).eval()
+
+
+def train(model):
+    source, target = padded_batch()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+    for _ in range(2):  # B is zero at first, and with it the gradient of A
+        optimizer.zero_grad()
+        model(source, None, target)[0].log_softmax(-1)[..., 5].mean().neg().backward()
+        optimizer.step()
+
+
+def test_an_adapted_model_begins_as_its_base_and_trains_the_matrices_alone(base):
+    stock, path = base
+    model = adapted(path)
+    source, target = padded_batch()
+    want = stock(source, None, target)[0]
+    torch.testing.assert_close(model(source, None, target)[0], want)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    matrices = {f".{side}.lora_{m}" for side in ("q_proj", "v_proj") for m in "AB"}
+    assert len(trained) == 2 * 3 * 4 and all(n[n.index("attn") + 4 :] in matrices for n in trained)
+    train(model)
+    assert not torch.allclose(model(source, None, target)[0], want)
+    assert set(model.state_dict()) == trained | {DIGEST}
+    for name, value in stock.state_dict().items():
+        torch.testing.assert_close(torch.nn.Module.state_dict(model)[name], value)
+
+
+def test_projections_of_one_attention_are_named_by_the_attention(base):
+    model = adapted(base[1], "rotary", "--lora-layers", "self_attn.q_proj,encoder_attn.v_proj")
+    adapters = {name for name, m in model.named_modules() if isinstance(m, LowRankLinear)}
+    assert {name.split(".", 3)[-1] for name in adapters if name.startswith("decoder")} == {
+        "self_attn.q_proj",
+        "encoder_attn.v_proj",
+    }
+    assert {name.split(".", 3)[-1] for name in adapters if name.startswith("encoder")} == {
+        "self_attn.q_proj"
+    }
+
+
+def test_the_formula_by_hand():
+    torch.manual_seed(2)
+    frozen = torch.nn.Linear(6, 5)
+    layer = LowRankLinear(frozen, rank=2, alpha=8.0).double()
+    torch.nn.init.normal_(layer.lora_B)
+    x = torch.randn(3, 6).double()
+    weight = layer.weight + 4 * layer.lora_B @ layer.lora_A
+    torch.testing.assert_close(layer(x), x @ weight.t() + layer.bias)
+    torch.testing.assert_close(layer.merged(), weight)
+
+
+def test_a_saved_state_is_completed_by_the_same_base_only(base, tmp_path):
+    _, path = base
+    model = adapted(path)
+    train(model)
+    source, target = padded_batch()
+    want = model(source, None, target)[0]
+    again = adapted(path)
+    again.load_state_dict(model.state_dict(), strict=True)
+    torch.testing.assert_close(again(source, None, target)[0], want)
+    other = torch.load(path)
+    other["model"] = {name: value + 1e-3 for name, value in other["model"].items()}
+    torch.save(other, tmp_path / "other.pt")
+    with pytest.raises(UsageError, match="other.pt: the checkpoint was trained with another base"):
+        adapted(tmp_path / "other.pt").load_state_dict(model.state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_state_in_half_precision_is_one_of_the_same_base(base, dtype):
+    _, path = base
+    state = adapted(path).to(dtype).state_dict()
+    adapted(path).load_state_dict(state, strict=True)
+    adapted(path).to(dtype).load_state_dict(state, strict=True)
+
+
+def test_what_the_base_lacks_is_trained_and_saved(base):
+    """An encoding that is swapped in has parameters of its own."""
+    model = adapted(base[1], "t5")
+    tables = {name for name in model.state_dict() if "position_bias" in name}
+    assert tables and all(dict(model.named_parameters())[name].requires_grad for name in tables)
+
+
+def test_cached_decoding_survives_adaption(base):
+    from support.helpers import decode_in_steps
+
+    model = adapted(base[1])
+    train(model)
+    source, target = sentences(3, 7), sentences(3, 6, seed=1)
+    with torch.no_grad():
+        want, _ = model(source, None, target)
+        got = decode_in_steps(model, source, target, [1, 2, 1, 2])
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--lora-base", ""], "--lora-base"),
+        (["--lora-base", "absent.pt"], "--lora-base absent.pt: no such file"),
+        (["--lora-layers", "q_proj,query"], "no projection is named 'query'; there are fc1, fc2"),
+        (["--encoder-embed-dim", "16"], "its parameters are not those of this model"),
+        (["--share-layers", "all"], "--lora-rank 2: does not go with --share-layers all"),
+    ],
+)
+def test_mistakes_are_one_line(base, flags, words):
+    with pytest.raises(UsageError, match=words):
+        adapted(base[1], "rotary", *flags)
+    with pytest.raises(UsageError, match="--lora-rank 2: also give --lora-base"):
+        build("posenc_transformer", *encoding_of_sides("rotary"), *TINY, *LORA)
+
+
+def test_only_adapted_checkpoints_are_merged(base, tmp_path):
+    with pytest.raises(UsageError, match="base.pt: has no low-rank matrices"):
+        merge_file(str(base[1]), str(tmp_path / "out.pt"), None, None)
+
+
+@pytest.mark.parametrize("layers", ["q_proj", "k_proj", "q_proj,k_proj"])
+def test_a_projection_with_two_names_has_one_adapter(layers, tmp_path):
+    """Reformer's queries and keys are one projection."""
+    flags = ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"]
+    plain = build("posenc_transformer", *encoding_of_sides("rotary"), *TINY, *flags)
+    path = tmp_path / "base.pt"
+    torch.save({"model": plain.state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
+    model = adapted(path, "rotary", *flags, "--lora-layers", layers)
+    layer = model.encoder.layers[0].self_attn
+    assert layer.q_proj is layer.k_proj and isinstance(layer.q_proj, LowRankLinear)

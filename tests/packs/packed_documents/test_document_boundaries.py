@@ -1,0 +1,117 @@
+"""--document-mask: where documents end, how they are grouped, and what is refused."""
+
+import itertools
+import logging
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.tasks import FairseqTask
+from support.causal_language_models import tiny as language_model
+from support.helpers import PAD, VOCABULARY
+from support.masked_language_models import masked_batch
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.inherit import inherited_flags
+from fairseq_posenc.configuration.features import Completed
+from fairseq_posenc.configuration.fields import defaults_of
+from fairseq_posenc.models.masked_lm import MASKED_LM, MODEL
+from fairseq_posenc.packs.packed_documents import documents as taking_apart
+from fairseq_posenc.packs.packed_documents.documents import group_sizes
+from fairseq_posenc.packs.packed_documents.flags import check_documents
+from fairseq_posenc.stacks.first_batches import PATIENCE
+from tests.packs.packed_documents.packed_samples import (
+    EOS,
+    MASK,
+    documents,
+    masked_model,
+    packed,
+)
+
+
+@torch.no_grad()
+def test_documents_may_end_at_empty_lines():
+    flags = ["--position-separators", "</s></s> w50"]
+    model, plain = language_model("learned", MASK, *flags), language_model("learned")
+    plain.load_state_dict(model.state_dict())
+    tokens = torch.tensor([[EOS, 9, EOS, 8, 7, EOS, EOS, 6, EOS, 5, 54, 4]])
+    assert VOCABULARY[54] == "w50"
+    got = model(tokens)[0][0]
+    for start, end in ((0, 6), (6, 10), (10, 12)):
+        alone = plain(tokens[:, start:end])[0][0]
+        torch.testing.assert_close(got[start:end], alone, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make, ends", [(language_model, [0, 5, 6, 9]), (masked_model, [0, 6, 7, 10])]
+)
+def test_empty_lines_are_found_in_both_kinds_of_stacks(make, ends):
+    model = make("rotary", MASK, "--position-separators", "</s></s>")
+    stack = model.decoder if make is language_model else model.encoder.sentence_encoder
+    tokens = torch.tensor([[9, EOS, 8, 7, EOS, EOS, EOS, 6, EOS, EOS, 5, EOS, 4, PAD]])
+    assert stack.documents.begins(tokens)[0].nonzero().flatten().tolist() == ends
+
+
+def test_masks_and_random_tokens_change_no_document():
+    """A masked </s> ends a document all the same, and a random one does not."""
+    tokens = packed(VOCABULARY.bos())
+    asked = tokens.eq(EOS)
+    asked[0, 2] = True
+    sample = masked_batch(tokens, asked)
+    sample["net_input"]["src_tokens"][0, 2] = EOS
+    model = masked_model("rotary", MASK)
+    FairseqTask.valid_step(None, sample, model, lambda model, sample: (0, 0, {}))
+    documents_in = model.encoder.sentence_encoder.documents
+    starts = documents_in.begins(sample["net_input"]["original"])
+    expected = sorted((row, start) for row, start, _ in documents(tokens, causal=False))
+    assert starts.nonzero().tolist() == [list(each) for each in expected]
+
+
+def test_group_sizes_cost_the_least_of_all_divisions():
+    draw = np.random.default_rng(1)
+    for _ in range(40):
+        lengths = np.sort(draw.integers(1, 40, draw.integers(1, 9)))[::-1]
+        cost = int(draw.integers(1, 60))
+
+        def total(sizes, lengths=lengths, cost=cost):
+            starts = np.cumsum([0, *sizes[:-1]])
+            return sum(cost + int(lengths[start]) * size for start, size in zip(starts, sizes))
+
+        others = itertools.product([False, True], repeat=len(lengths) - 1)
+        divisions = (
+            np.diff([0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)])
+            for cuts in others
+        )
+        sizes = group_sizes(lengths, cost)
+        assert sum(sizes) == len(lengths)
+        assert total(sizes) == min(total(each.tolist()) for each in divisions)
+
+
+def test_training_without_a_boundary_says_so_once(caplog):
+    model = language_model("rotary", MASK).train()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2 * PATIENCE):
+            model(packed()[:, 7:9])
+    found = [record.message for record in caplog.records if MASK in record.message]
+    assert len(found) == 1 and "--position-separators" in found[0]
+
+
+def test_fine_tuning_does_not_inherit_the_flag():
+    family = MASKED_LM.dataclass
+    assert "document_mask" not in inherited_flags(family, Namespace(**defaults_of(family)))
+
+
+@pytest.mark.parametrize("task", ["sentence_prediction", "sentence_ranking"])
+def test_fine_tuning_refuses_the_flag(task):
+    with pytest.raises(UsageError, match=f"{MASK}: the samples of --task {task} are not packed"):
+        settings = Namespace(task=task)
+        cfg = Namespace(document_mask=True)
+        check_documents(Completed(cfg, MODEL, [], settings, fresh=True, patterns={}))
+
+
+def test_fully_sharded_layers_are_refused(monkeypatch):
+    """Processes would apply a layer as often as they have groups, and wait for each other."""
+    monkeypatch.setattr(taking_apart, "FullyShardedDataParallel", torch.nn.Module)
+    with pytest.raises(UsageError, match=f"{MASK}: cannot be combined with --ddp-backend fully_sh"):
+        language_model.__wrapped__("rotary", MASK)

@@ -1,0 +1,123 @@
+"""DeBERTa's enhanced mask decoder: formulas, where it is used, and what rules it out.
+
+He, Liu, Gao, Chen, arXiv 2006.03654, section 3.2.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.dense_attention import attended
+from support.helpers import ENCODER_ENCODINGS, PAD
+from support.masked_language_models import SMALL, build, texts
+
+from fairseq_posenc.basics.errors import UsageError
+
+
+def tiny(encoding, *flags, layers=2, **settings):
+    torch.manual_seed(0)
+    flags = ["--position-encoding", encoding, *SMALL, *flags]
+    flags += ["--mask-decoder-layers", str(layers)]
+    return build("posenc_masked_lm", *flags, **settings).double()
+
+
+def padded(length=9):
+    tokens = texts(3, length)
+    tokens[1, 6:] = PAD
+    tokens[2, 2:] = PAD
+    return tokens
+
+
+def applied(layer, x, keys, hidden):
+    """Softmax attention without positions, post-norm, and the feed-forward layers."""
+    places = torch.arange(x.size(1))
+    x = layer.self_attn_layer_norm(x + attended(None, layer, x, keys, places, places, hidden))
+    return layer.final_layer_norm(x + layer.fc2(F.relu(layer.fc1(x))))
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@torch.no_grad()
+def test_the_decoder_is_what_the_formula_says(times):
+    model, tokens = tiny("none", "--activation-fn", "relu", layers=times), padded()
+    encoder, hidden = model.encoder.sentence_encoder, tokens.eq(PAD)
+    x = encoder.begin(tokens)[0].like
+    below = applied(encoder.layers[0], x, x, hidden)
+    x = below + encoder.embed_mask_positions.weight[: tokens.size(1)]
+    for _ in range(times):
+        x = applied(encoder.layers[1], x, below, hidden)
+    expected = model.encoder.lm_head(x)
+    got, extra = model(tokens, return_all_hiddens=True)
+    torch.testing.assert_close(got[~hidden], expected[~hidden], atol=1e-9, rtol=0)
+    assert len(extra["inner_states"]) == 2 + times
+
+
+@pytest.mark.parametrize("norm", [[], ["--encoder-normalize-before"]], ids=["post", "pre"])
+@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+@torch.no_grad()
+def test_without_positions_and_once_it_is_bert(encoding, norm):
+    """The decoder with P = 0 and n = 1 is the last layer."""
+    model, tokens = tiny(encoding, *norm, layers=1), padded()
+    model.encoder.sentence_encoder.embed_mask_positions.weight.zero_()
+    real = tokens.ne(PAD)
+    features = model(tokens, features_only=True)[0]
+    expected = model.encoder.output_layer(features)[real]
+    torch.testing.assert_close(model(tokens)[0][real], expected, atol=1e-9, rtol=0)
+
+
+@torch.no_grad()
+def test_fine_tuning_has_the_layers_alone():
+    model, tokens = tiny("rotary"), padded()
+    model.register_classification_head("sentence", num_classes=2)
+    model.double()
+    features = model(tokens, features_only=True)[0]
+    classes = model(tokens, features_only=True, classification_head_name="sentence")[0]
+    logits = model(tokens)[0]
+    model.encoder.sentence_encoder.embed_mask_positions.weight.add_(1.0)
+    assert torch.equal(model(tokens, features_only=True)[0], features)
+    again = model(tokens, features_only=True, classification_head_name="sentence")[0]
+    assert torch.equal(again, classes)
+    assert not torch.allclose(model(tokens)[0], logits)
+
+
+@torch.no_grad()
+def test_heads_of_pre_training_read_the_decoder():
+    model, tokens = tiny("rotary"), padded()
+    model.add_head("nsp")
+    model.double()
+    logits, extra = model(tokens, heads={"nsp": {}})
+    real = tokens.ne(PAD)
+    torch.testing.assert_close(logits[real], model(tokens)[0][real])
+    relation = extra["nsp"]
+    model.encoder.sentence_encoder.embed_mask_positions.weight.add_(
+        torch.randn_like(model.encoder.sentence_encoder.embed_mask_positions.weight)
+    )
+    assert not torch.allclose(model(tokens, heads={"nsp": {}})[1]["nsp"], relation)
+
+
+@torch.no_grad()
+def test_positions_are_absolute_and_padding_changes_nothing():
+    model, tokens = tiny("t5"), padded()
+    logits = model(tokens)[0]
+    for row, length in enumerate((9, 6, 2)):
+        alone = model(tokens[row : row + 1, :length])[0]
+        torch.testing.assert_close(logits[row : row + 1, :length], alone, atol=1e-9, rtol=0)
+    left = torch.cat((torch.full((1, 3), PAD), tokens[:1]), dim=1)
+    torch.testing.assert_close(model(left)[0][:, 3:], logits[:1], atol=1e-9, rtol=0)
+    unordered = tiny("none")
+    reversed_tokens = tokens[:1].flip(1)
+    there = unordered(tokens[:1])[0].flip(1)
+    assert not torch.allclose(unordered(reversed_tokens)[0], there)
+    features = unordered(tokens[:1], features_only=True)[0].flip(1)
+    torch.testing.assert_close(unordered(reversed_tokens, features_only=True)[0], features)
+
+
+def test_all_parameters_are_trained():
+    model = tiny("deberta")
+    model(padded())[0].square().mean().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_texts_beyond_the_table_are_refused():
+    model = tiny("rotary", "--num-positions", "8")
+    with pytest.raises(UsageError, match="a text has 9 tokens, .* a table of 8 positions"):
+        model(padded())
+    model(padded(), features_only=True)

@@ -1,0 +1,41 @@
+"""The attention of a layer by dense formulas, with the positions of queries and keys in full."""
+
+import torch
+
+
+def rotated(x, positions):
+    """x (B, H, T, D) with each pair of channels turned by its position (T) times a frequency."""
+    size = x.size(-1)
+    theta = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    angle = positions.double().unsqueeze(1) * theta
+    a, b = x[..., ::2], x[..., 1::2]
+    turned = (a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos())
+    return torch.stack(turned, dim=-1).flatten(-2)
+
+
+def attended(encoder, layer, x, keys, at, key_at, hidden):
+    """The attention of a layer by dense formulas, given the positions of queries and keys."""
+    attention = layer.self_attn
+    batch, heads = x.size(0), attention.num_heads
+    q, k, v = (
+        f(y).view(batch, y.size(1), heads, -1).transpose(1, 2)
+        for f, y in zip((attention.q_proj, attention.k_proj, attention.v_proj), (x, keys, keys))
+    )
+    names, extra = attention.encoding.name.split("+"), 0.0
+    scale, distance = q.size(-1) ** -0.5, key_at - at.unsqueeze(1)  # (T, S)
+    for name in names:
+        if name == "transformer_xl":
+            term = attention.position_terms["transformer_xl"]
+            sinusoids = encoder.position_vectors["transformer_xl"]
+            r = term.proj(sinusoids(distance.flatten()).double()).view(*distance.shape, heads, -1)
+            extra = extra + torch.einsum("bhtd,tshd->bhts", q + term.v, r) * scale
+            extra = extra + torch.einsum("hd,bhsd->bhs", term.u.squeeze(1), k).unsqueeze(2) * scale
+        elif name in ("t5", "alibi", "kerple"):
+            found = encoder.position_bias[name].by_distance(distance.flatten())
+            extra = extra + found.view(1, heads, *distance.shape)
+    if "rotary" in names:
+        q, k = rotated(q, at), rotated(k, key_at)
+    logits = q @ k.transpose(-2, -1) * scale + extra
+    logits = logits.masked_fill(hidden[:, None, None], float("-inf"))
+    out = (logits.softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
+    return attention.out_proj(out)
