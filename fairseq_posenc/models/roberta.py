@@ -140,9 +140,10 @@ class MaskedLMEncoder(RobertaEncoder):
         self, args: Options, dictionary: Dictionary, embed_tokens: Optional[nn.Embedding] = None
     ) -> None:
         super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's own shares no embedding
-        # RoBERTa has no such flag, and its default is a learned table
-        encodings = all_encodings(args.position_encoding)
-        args.encoder_learned_pos = any(each.input == "learned" for each in encodings)
+        # RoBERTa has no such flags, and its default is a learned table
+        tables = {each.input for each in all_encodings(args.position_encoding)} - {None}
+        args.encoder_learned_pos = "learned" in tables
+        args.no_token_positional_embeddings = not tables
         base_architecture(args)
         self.args = args
         size, symbols = args.encoder_input_dim, len(dictionary)

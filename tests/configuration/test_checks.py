@@ -2,6 +2,7 @@
 
 import random
 import sys
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 from fairseq import models
-from support.helpers import TINY, TranslationTask, encoding_of_sides, model_settings, parse
+from omegaconf import OmegaConf
+from support.commands import shape
+from support.helpers import (
+    TINY,
+    VOCABULARY,
+    TranslationTask,
+    encoding_of_sides,
+    model_settings,
+    parse,
+)
 
 import fairseq_posenc
 from fairseq_posenc.basics.errors import UsageError
@@ -77,3 +87,23 @@ def test_what_a_program_changes_after_the_command_line_is_checked():
     task.cfg, cfg.model.encoder_embed_dim = cfg.task, 100
     with pytest.raises(UsageError, match="head size"):
         models.build_model(cfg.model, task)
+
+
+@pytest.mark.parametrize("encoding", ["rotary", "learned", "sinusoidal", "learned+rotary"])
+@pytest.mark.parametrize("family", ["posenc_masked_lm", "posenc_transformer", "posenc_lm"])
+def test_a_model_records_the_same_settings_wherever_they_were_completed(family, encoding):
+    """On the command line, or where the model is built, as under hydra."""
+    small = {"posenc_masked_lm": "encoder", "posenc_lm": "decoder"}.get(family)
+    sides, records = [small] if small else ["encoder", "decoder"], []
+    words = [word for side in sides for word in shape(1, 8, 8, 2, side)]
+    task = {"encoder": "masked_lm", "decoder": "language_modeling"}.get(small, "translation")
+    for completed in (True, False):
+        cfg = model_settings(family, "--position-encoding", encoding, *words, task=task)
+        if not completed:
+            FAMILIES[family].completed = {}
+        settings = Namespace(_name=task, tokens_per_sample=64, args=None)
+        holder = Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
+        holder.args = settings
+        models.build_model(cfg, holder if small else TranslationTask())
+        records.append(OmegaConf.to_container(cfg))
+    assert records[0] == records[1]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import SHARED
 from support.conversion import convert, load, refuses
+from support.parts import places_of
 from support.tupe_checkpoints import ARGS, FLAGS, SPECIAL, WORDS, released, write
 
 from fairseq_posenc.basics.errors import UsageError
@@ -73,8 +74,7 @@ def compare(expected, source, out):
     convert("import", "tupe", source, out, "--verify")
     model, dictionary = load(out)
     assert dictionary.symbols == expected["meta"]["symbols"]
-    positions = torch.arange(12)[None]
-    bias = model.encoder.sentence_encoder.position_bias(positions, positions)[0]
+    bias = model.encoder.sentence_encoder.position_bias(places_of(12))[0]
     torch.testing.assert_close(bias, expected["outputs"]["bias"], atol=1e-5, rtol=0)
     for batch in ("full", "padded"):
         tokens = expected["inputs"][f"tokens_{batch}"]
