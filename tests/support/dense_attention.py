@@ -30,6 +30,21 @@ def attended(encoder, layer, x, keys, at, key_at, hidden):
             r = term.proj(sinusoids(distance.flatten()).double()).view(*distance.shape, heads, -1)
             extra = extra + torch.einsum("bhtd,tshd->bhts", q + term.v, r) * scale
             extra = extra + torch.einsum("hd,bhsd->bhs", term.u.squeeze(1), k).unsqueeze(2) * scale
+        elif name == "shaw":
+            term = attention.position_terms["shaw"]
+            most = term.max_distance
+            rows = term.key_table(distance.clamp(-most, most) + most)  # (T, S, D)
+            extra = extra + torch.einsum("bhtd,tsd->bhts", q, rows) * scale
+        elif name == "deberta":
+            term, most = attention.position_terms["deberta"], 512
+            table = encoder.position_vectors["deberta"].table
+            far = distance.clamp(-most + 1, most)
+            shape = (*distance.shape, heads, -1)
+            for_q = term.k_proj(table(most - far)).view(shape)  # δ(i,j), as the query sees it
+            for_k = term.q_proj(table(far.clamp(max=most - 1) + most)).view(shape)  # δ(j,i)
+            scale = scale / 3**0.5
+            extra = extra + torch.einsum("bhtd,tshd->bhts", q, for_q) * scale
+            extra = extra + torch.einsum("bhsd,tshd->bhts", k, for_k) * scale
         elif name in ("t5", "alibi", "kerple"):
             found = encoder.position_bias[name].by_distance(distance.flatten())
             extra = extra + found.view(1, heads, *distance.shape)

@@ -18,6 +18,7 @@ from fairseq_posenc.stacks.encoder import Requested
 SHAPE = [*SMALL[2:], "--funnel-stages", "2,1,2", "--funnel-decoder-layers", "1"]
 SHAPE += ["--activation-fn", "tanh"]  # in float64, unlike gelu
 NAMES = ["rotary", "t5", "alibi", "kerple", "transformer_xl", "none", "learned", "rotary+t5"]
+NAMES += ["shaw", "deberta"]
 
 
 def tiny(encoding, *flags):

@@ -11,8 +11,9 @@ from support.helpers import (
     through_a_cache,
     tiny,
 )
-from support.parts import attended_alone, kept, kernel_of
+from support.parts import attended_alone, kept, kernel_of, prepared_by
 
+from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.checkpoints.averaging import IDENTICAL
 from fairseq_posenc.packs.long_sequences.reformer import _without_itself
 
@@ -147,6 +148,15 @@ def test_a_first_step_with_a_cache_takes_the_memory_of_the_full_forward():
         for state in (None, {})
     )
     assert cached == pytest.approx(full, rel=0.05)  # all pairs take five times as much
+
+
+def test_no_mask_of_all_pairs_is_prepared():
+    layer, length = layer_of("none"), 40
+    padding = torch.zeros(2, length, dtype=torch.bool)
+    padding[0, :3] = True
+    batch = Batch(torch.zeros(2, length, H * D), length, Padding(padding, left=True), causal=True)
+    sizes = [part.numel() for part in prepared_by(layer, batch).values() if torch.is_tensor(part)]
+    assert max(sizes) == 2 * length
 
 
 @either_way
