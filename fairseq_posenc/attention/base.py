@@ -65,9 +65,9 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     traceable: ClassVar[bool] = False
     #: Why the kernel cannot hide later keys, or None if it can.
     bidirectional_only: ClassVar[Optional[str]] = None
-    #: How a decoding step can use tensors of constant shapes: ``keys``, if the cache
-    #: has the keys and values of all tokens so far, and *padding_mask* or *bias* can hide the room
-    #: after them; ``sums``, if the cache has a constant size; empty if it cannot.
+    #: How a decoding step can use tensors of constant shapes: ``keys``, if the cache has the keys
+    #: and values of all tokens so far, and *padding_mask* or *bias* can hide the room after them;
+    #: ``sums``, if the cache has a constant size; empty if it cannot.
     static_cache: ClassVar[str] = ""
     #: True if the length of the first text of a pair matters.
     reads_first_text = False

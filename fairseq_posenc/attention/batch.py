@@ -9,7 +9,7 @@ from fairseq_posenc.encodings.places import Places
 
 
 class Padding(NamedTuple):
-    """Which tokens of a batch are padding."""
+    """Says which tokens of a batch are padding."""
 
     mask: Optional[Tensor] = None  # (B, S), True at padding; None if no real token sees any padding
     left: bool = False  # whether a sequence begins with padding

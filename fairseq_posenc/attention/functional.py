@@ -127,6 +127,22 @@ def tables(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
     return prepared
 
 
+def new_tokens(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
+    """What a kernel without a mask of all pairs needs to know of the new tokens.
+
+    Args:
+        kernel: a self-attention.
+        batch: the batch.
+        places: positions of its queries and keys.
+
+    Returns:
+        the :func:`tables`; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None.
+    """
+    mask = batch.padding.mask
+    mask = None if mask is None else mask[:, -batch.like.size(1) :]
+    return {**tables(kernel, batch, places), "causal": batch.causal, "padding_mask": mask}
+
+
 def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
     """Masks and content-free logits of a kernel with a logit for every query and key.
 

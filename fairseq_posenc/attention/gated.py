@@ -146,8 +146,8 @@ class GatedAttention(PairwiseKernel):
         v = heads.v
         if self.normaliser in SOFTMAX:
             q, scale, bias, _ = self.logits(x, heads, prepared, incremental_state)
-            rate, hidden = dropout_rate(self.dropout_module), prepared["causal"]
-            out = attend(q, heads.k, v, scale, bias, hidden, rate, prepared["empty_rows"])
+            rate, causal = dropout_rate(self.dropout_module), prepared["causal"]
+            out = attend(q, heads.k, v, scale, bias, causal, rate, prepared["empty_rows"])
         else:
             scaled = self.normaliser == "scaled_squared_relu"
             factor = cast(Counts, prepared["factor"])

@@ -121,9 +121,8 @@ class PairwiseKernel(AttentionKernel):
         new = {"prev_key": heads.k, "prev_value": heads.v}
         if self.position_terms is not None:
             new.update(self.position_terms.key_states(x))
-            if (
-                self.encoding.transform is not None
-            ):  # content-dependent terms read plain keys, which are cached, too
+            # content-dependent terms read plain keys, which are cached, too
+            if self.encoding.transform is not None:
                 new["prev_content_key"] = heads.plain_k
         if incremental_state is not None:
             new = append_to_cache(self, new, incremental_state)

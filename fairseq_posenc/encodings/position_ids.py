@@ -130,8 +130,6 @@ def check_position_ids(
     Raises:
         UsageError: naming the flag.
     """
-    if options.position_ids is None:
-        return
     flag, encodings = f"{FLAG} {options.position_ids}", list(encodings)
     refuse_uncounted(flag, name, encodings)
     if options.untie_cls:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
-from fairseq_posenc.attention.functional import dropout_rate, no_autocast, tables
+from fairseq_posenc.attention.functional import dropout_rate, new_tokens, no_autocast
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import (
@@ -157,9 +157,9 @@ class LinearAttention(MultiheadKernel):
 
         And ``positions`` of the new tokens, (1|B, T), for feature maps that depend on them.
         """
-        mask = batch.padding.mask
-        prepared = {**tables(self, batch, places), "causal": batch.causal}
-        prepared["hidden"] = None if mask is None else mask[:, -batch.like.size(1) :, None, None]
+        prepared = new_tokens(self, batch, places)
+        mask = prepared.pop("padding_mask")
+        prepared["hidden"] = None if mask is None else mask[:, :, None, None]
         if self.map_class.takes_positions:
             prepared["positions"] = places.queries
         return prepared

@@ -131,14 +131,12 @@ class FlexAttention(MultiheadAttention):
         if not (whole and self.serves(batch.like)):
             return super().prepare(batch, places)
         distances = torch.arange(1 - batch.length, batch.length, device=device)
-        prepared: Dict[str, Any] = {
+        return {
             **tables(self, batch, places),
             "logits": encoding.by_distance(distances),
             "blocks": visible_blocks(batch.length, batch.causal, mask, device),
+            **self.terms(batch, places),
         }
-        if self.scales_by_length:
-            prepared["factor"] = self.length_factor(self.visible_keys(batch))
-        return prepared
 
     def forward(
         self,

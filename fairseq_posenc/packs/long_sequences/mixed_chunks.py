@@ -23,8 +23,8 @@ from fairseq_posenc.attention.functional import (
     additive_mask,
     drop,
     dropout_rate,
+    new_tokens,
     no_autocast,
-    tables,
 )
 from fairseq_posenc.attention.gated import GatedAttention, length_factor
 from fairseq_posenc.attention.normalisers import squared_relu
@@ -132,9 +132,7 @@ class MixedChunkAttention(GatedAttention):
 
         There is no mask of all pairs, and the numbers of keys follow from chunks.
         """
-        mask = batch.padding.mask
-        mask = None if mask is None else mask[:, -batch.like.size(1) :]
-        return {**tables(self, batch, places), "causal": batch.causal, "padding_mask": mask}
+        return new_tokens(self, batch, places)
 
     def forward(
         self,

@@ -18,8 +18,8 @@ from fairseq_posenc.attention.functional import (
     aligned,
     attend,
     dropout_rate,
+    new_tokens,
     no_autocast,
-    tables,
 )
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
@@ -122,9 +122,7 @@ class ReformerAttention(MultiheadKernel):
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``table``; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None."""
-        mask = batch.padding.mask
-        mask = None if mask is None else mask[:, -batch.like.size(1) :]
-        return {**tables(self, batch, places), "causal": batch.causal, "padding_mask": mask}
+        return new_tokens(self, batch, places)
 
     def forward(
         self,
