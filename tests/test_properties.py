@@ -1,17 +1,20 @@
 """What must hold for every position encoding, whatever it is.
 
-Parametrised over the registry, compositions, and encodings of a user's own, so an encoding is
-tested the moment it is registered.
+Parametrised over the registry, compositions, other layers and kernels, encodings of a user's own,
+and the rows of every ``properties.txt``: an encoding is tested the moment it is registered, and a
+feature by a row.
 """
 
 import copy
 import functools
+import shlex
 
 import pytest
 import torch
 from support.formulas import CONTENT
 from support.helpers import (
     EVERY_ENCODING,
+    LAYERS,
     OTHER_LAYERS,
     PAD,
     assert_causal,
@@ -22,6 +25,7 @@ from support.helpers import (
     skip_without_cpu_kernels,
     tiny,
 )
+from support.lists import rows_of
 from support.own_extensions import files, registries_as_before
 
 from fairseq_posenc.attention import Batch, Padding
@@ -29,6 +33,8 @@ from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
 from fairseq_posenc.stacks import positions
+
+pytestmark = pytest.mark.properties
 
 OWN = {}
 with registries_as_before():  # the encodings of docs/adding.md without flags
@@ -38,7 +44,12 @@ with registries_as_before():  # the encodings of docs/adding.md without flags
 
 NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
 NAMES += ["alibi+tupe+shaw+rotary", "shaw_values:tupe+shaw+transformer_xl"]
+FEATURES = []
+for _name, _flags, _encodings in rows_of("properties.txt"):
+    LAYERS[_name] = shlex.split(_flags)
+    FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
 every_encoding = pytest.mark.parametrize("name", NAMES)
+with_features = pytest.mark.parametrize("name", [*NAMES, *FEATURES])
 B, T = 3, 9
 
 
@@ -52,30 +63,24 @@ def no_grad(test):
     return torch.no_grad()(test)
 
 
-@every_encoding
-@pytest.mark.parametrize("steps", [[1] * T, [4] + [1] * 5, [1, 3, 5], [T]])
-@no_grad
-def test_cached_decoding_equals_the_full_forward(name, steps):
-    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
-    full, _ = model(source, None, target)
-    torch.testing.assert_close(
-        decode_in_steps(model, source, target, steps), full, atol=1e-5, rtol=0
-    )
+def model_and_texts(name):
+    return tiny(name), sentences(B, 7), sentences(B, T, seed=1)
 
 
-@every_encoding
+@with_features
+@pytest.mark.parametrize("steps, padded", [([1] * T, False), ([4] + [1] * 5, True)])
 @no_grad
-def test_cached_decoding_of_a_left_padded_prefix(name):
-    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
-    target[0, :3] = PAD
-    source[1, :2] = PAD
+def test_cached_decoding_equals_the_full_forward(name, steps, padded):
+    """By single tokens, and after a prefix with padding on its left."""
+    model, source, target = model_and_texts(name)
+    if padded:
+        target[0, :3] = source[1, :2] = PAD
     full, _ = model(source, None, target)
-    got = decode_in_steps(model, source, target, [4] + [1] * 5)
-    real = target.ne(PAD)
+    got, real = decode_in_steps(model, source, target, steps), target.ne(PAD)
     torch.testing.assert_close(got[real], full[real], atol=1e-5, rtol=0)
 
 
-@every_encoding
+@with_features
 @no_grad
 def test_cached_decoding_survives_beam_reordering(name):
     """Hypotheses are swapped and copied between steps, as beam search does it."""
@@ -99,7 +104,7 @@ def test_cached_decoding_survives_beam_reordering(name):
         model.decoder.reorder_incremental_state_scripting(state, order)
 
 
-@every_encoding
+@with_features
 @no_grad
 def test_padding_on_either_side_changes_nothing(name):
     """Source and target, padded left or right, give what they give alone."""
@@ -119,8 +124,8 @@ def test_padding_on_either_side_changes_nothing(name):
 
 @every_encoding
 @no_grad
-def test_later_target_tokens_and_padding_sources_are_invisible(name):
-    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+def test_later_target_tokens_are_invisible(name):
+    model, source, target = model_and_texts(name)
     other = sentences(B, T, seed=9)
     assert_causal(lambda target: model(source, None, target)[0], target, other, [5])
 
@@ -139,7 +144,7 @@ def test_order_matters_to_the_encoder_unless_there_is_no_encoding(name):
 @pytest.mark.parametrize("name", [*NAMES, *(f"rotary+{name}" for name in CONTENT)])
 @no_grad
 def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
-    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    model, source, target = model_and_texts(name)
     before, _ = model(source, None, target)
     encoding = model.encoder.encoding
     assert encoding.relative == all(e.relative for e in parse_encodings(name.rpartition(":")[2]))
@@ -165,12 +170,11 @@ def test_tables_of_relative_encodings_have_one_row_for_a_padded_batch(name):
             assert table.size(0) == 1
 
 
-@every_encoding
+@with_features
 def test_checkpointed_activations_give_the_same_gradients(name):
-    plain = tiny(name)
+    plain, source, target = model_and_texts(name)
     checkpointed = tiny(name, "--checkpoint-activations")
     checkpointed.load_state_dict(plain.state_dict())
-    source, target = sentences(B, 7), sentences(B, T, seed=1)
     source[0, :2] = PAD
     for model in (plain, checkpointed):
         model.train()
@@ -182,22 +186,15 @@ def test_checkpointed_activations_give_the_same_gradients(name):
 
 @every_encoding
 @no_grad
-def test_saving_and_loading_changes_no_bit(name, tmp_path):
-    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
-    torch.save(model.state_dict(), tmp_path / "model.pt")
-    other = tiny(name)
-    safely = {"weights_only": True} if TORCH_VERSION >= (1, 13) else {}
-    other.load_state_dict(torch.load(tmp_path / "model.pt", **safely))
-    assert torch.equal(model(source, None, target)[0], other(source, None, target)[0])
-
-
-@every_encoding
-@no_grad
-def test_a_copy_is_independent_of_its_original(name):
+def test_what_is_saved_and_loaded_or_copied_is_the_same_and_independent(name, tmp_path):
     """--store-ema and averaging rely on deep copies."""
-    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
-    twin = copy.deepcopy(model)
-    before = twin(source, None, target)[0]
+    model, source, target = model_and_texts(name)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    loaded, twin = tiny(name), copy.deepcopy(model)
+    safely = {"weights_only": True} if TORCH_VERSION >= (1, 13) else {}
+    loaded.load_state_dict(torch.load(tmp_path / "model.pt", **safely))
+    before = model(source, None, target)[0]
+    assert torch.equal(loaded(source, None, target)[0], before)
     for parameter in model.parameters():
         parameter.add_(1.0)
     assert torch.equal(twin(source, None, target)[0], before)
@@ -222,7 +219,21 @@ def _long_text(name, length):
     return side, read, read(side)
 
 
-def check_half_precision(name, length, dtype, tolerance):
+#: rounding puts a token into another bucket; test_reformer.py compares those of the same buckets
+HASHED = tuple(name for name in NAMES if name.startswith("reformer:"))
+#: sums are tested at 1,024 tokens, their terms alone at 4,096, and DAPE's hidden units there slowly
+LONG = [(name, 1024 if "+" in name else 4096) for name in NAMES if name not in HASHED]
+LONG += [(f"{layer}:shaw", 4096) for layer in ("shaw_values", "shaw_per_head")]
+HALF = [("dape", 1024, torch.float16, 0.02)]
+for _name, _length in LONG:
+    slow = [pytest.mark.slow] if _name == "dape" else []
+    HALF.append(pytest.param(_name, _length, torch.float16, 0.02, marks=slow))
+    HALF.append(pytest.param(_name, _length, torch.bfloat16, 0.12, marks=pytest.mark.slow))
+
+
+@pytest.mark.parametrize("name, length, dtype, tolerance", HALF)
+@no_grad
+def test_half_precision_stays_near_float32(name, length, dtype, tolerance):
     """Worst difference of the normalised output (values of about 1) from that in float32."""
     skip_without_cpu_kernels(dtype)
     side, read, exact = _long_text(name, length)
@@ -231,35 +242,12 @@ def check_half_precision(name, length, dtype, tolerance):
     assert (halved.float() - exact).abs().max() < tolerance
 
 
-half_precision = pytest.mark.parametrize(
-    "dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)]
-)
-#: rounding puts a token into another bucket; test_reformer.py compares those of the same buckets
-HASHED = tuple(name for name in NAMES if name.startswith("reformer:"))
-ALONE = [name for name in NAMES if "+" not in name and name not in HASHED]
-ALONE += ["shaw_values:shaw", "shaw_per_head:shaw"]
-
-
-@half_precision
-@pytest.mark.parametrize("name", ALONE)
-@no_grad
-def test_half_precision_stays_near_float32_at_length_4096(name, dtype, tolerance):
-    check_half_precision(name, 4096, dtype, tolerance)
-
-
-@half_precision
-@pytest.mark.parametrize("name", [name for name in NAMES if "+" in name])
-@no_grad
-def test_half_precision_of_sums_stays_near_float32(name, dtype, tolerance):
-    """Sums of encodings, each of which is tested alone at four times this length."""
-    check_half_precision(name, 1024, dtype, tolerance)
-
-
 @every_encoding
 @pytest.mark.skipif(TORCH_VERSION < (2, 0), reason="CPU autocast is incomplete before PyTorch 2.0")
 def test_mixed_precision_trains(name):
     """--amp: parameters in float32, arithmetic in half precision where PyTorch thinks it safe."""
-    model, source, target = tiny(name).train(), sentences(B, 7), sentences(B, T, seed=1)
+    model, source, target = model_and_texts(name)
+    model.train()
     source[0, :2] = PAD
     exact, _ = model(source, None, target)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -272,20 +260,13 @@ def test_mixed_precision_trains(name):
 @every_encoding
 @no_grad
 def test_sentences_of_nothing_but_padding_stay_finite(name):
-    model, source, target = tiny(name), sentences(2, 5), sentences(2, 4, seed=1)
-    source[0] = PAD
-    target[1] = PAD
-    out, _ = model(source, None, target)
+    model, source, target = model_and_texts(name)
+    source[0] = target[1] = PAD
+    out, extra = model(source, None, target)
     assert torch.isfinite(out).all()
-
-
-@every_encoding
-@no_grad
-def test_attention_over_the_source_is_returned_in_evaluation(name):
-    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
-    attention = model(source, None, target)[1]["attn"][0]
+    attention = extra["attn"][0]  # over the source, which evaluation returns
     assert attention.shape == (B, T, 7)
-    torch.testing.assert_close(attention.sum(-1), torch.ones(B, T))
+    torch.testing.assert_close(attention[1:].sum(-1), torch.ones(B - 1, T))
 
 
 def test_dropout_of_every_kind_is_active_in_training_only():

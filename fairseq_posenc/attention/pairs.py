@@ -12,8 +12,8 @@ from fairseq_posenc.attention.functional import aligned
 from fairseq_posenc.attention.grouped import repeat_heads
 from fairseq_posenc.attention.normalisers import Counts, count_visible
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Content, Places
-from fairseq_posenc.encodings.content import ContentBiasSum
+from fairseq_posenc.encodings.base import Places
+from fairseq_posenc.encodings.content import Content, ContentBiasSum
 from fairseq_posenc.flags.options import option
 
 

@@ -2,8 +2,12 @@
 
 from fairseq_posenc.attention.kernels import refuse_any_order
 from fairseq_posenc.configuration.features import Completed, register_feature
-from fairseq_posenc.encodings.position_ids import FLAG, POSITION_RULES, check_position_ids
-from fairseq_posenc.encodings.registry import PositionFlags
+from fairseq_posenc.encodings.position_ids import (
+    FLAG,
+    POSITION_RULES,
+    PositionFlags,
+    check_position_ids,
+)
 
 
 def check_positions(completed: Completed) -> None:

@@ -1,29 +1,12 @@
 """Position encodings, one file each (the tables of fairseq together), and their registry.
 
-A new encoding in this package is one file in this folder and one line below.  An encoding of your
-own is a file in your ``--user-dir`` that uses :func:`register_encoding`.
+A new encoding in this package is one file in this folder.  An encoding of your own is a file in
+your ``--user-dir`` that uses :func:`register_encoding`.
 """
 
-from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding registers it
-    alibi,
-    bert_ad,
-    cope,
-    dape,
-    deberta,
-    documents,
-    fire,
-    fox,
-    input_tables,
-    kerple,
-    nezha,
-    rotary,
-    sandwich,
-    shaw,
-    t5,
-    transformer_xl,
-    tupe,
-    xpos,
-)
+import importlib
+import pkgutil
+
 from fairseq_posenc.encodings.base import Encoding, Places, Stack
 from fairseq_posenc.encodings.composition import (
     PositionEncoding,
@@ -62,3 +45,6 @@ __all__ = [
     "register_encoding",
     "register_positions",
 ]
+
+for _file in pkgutil.iter_modules(__path__):  # importing an encoding registers it
+    importlib.import_module(f"{__name__}.{_file.name}")

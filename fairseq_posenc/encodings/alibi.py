@@ -43,12 +43,7 @@ def _slopes_on(device: torch.device, num_heads: int) -> Tensor:
     summary="a fixed penalty on the logits, linear in the distance",
 )
 class Alibi(DistanceBias):
-    """-m_h · |i - j|, without parameters.
-
-    Args:
-        options: not read.
-        stack: number of heads.
-    """
+    """-m_h · |i - j|, without parameters."""
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """-m_h · |d|, (H, N), float32, of distances (N)."""

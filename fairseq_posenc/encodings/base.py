@@ -10,9 +10,9 @@ hook                                    examples                    computed
 :class:`QKVTransform`                   rotary, BERT-A^d            table once per forward,
                                                                     applied in every layer
 :class:`SharedBias`                     TUPE, T5 bias, ALiBi        once per forward
-:class:`ContentBias`                    Shaw, Transformer-XL,       in every layer
+:class:`.ContentBias`                   Shaw, Transformer-XL,       in every layer
                                         DeBERTa
-:class:`DistanceVectors`                Transformer-XL, DeBERTa     once per forward
+:class:`.DistanceVectors`               Transformer-XL, DeBERTa     once per forward
 ======================================  ==========================  =======================
 
 Nothing here depends on fairseq: encodings see positions, queries and keys, but no model.
@@ -25,26 +25,101 @@ from typing import Any, List, NamedTuple, Optional, Tuple, Type
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
-from fairseq_posenc.encodings.distance import toeplitz
-from fairseq_posenc.encodings.places import Places
-from fairseq_posenc.encodings.stack import Hook, Stack
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings.distance import in_graph, toeplitz
+from fairseq_posenc.encodings.places import Places as Places
 from fairseq_posenc.flags.options import Options
 
-__all__ = [
-    "Content",
-    "ContentBias",
-    "DistanceBias",
-    "DistanceVectors",
-    "Encoding",
-    "Hook",
-    "InputTable",
-    "Places",
-    "QKVTransform",
-    "Rotation",
-    "SharedBias",
-    "Stack",
-]
+
+@dataclass(frozen=True)
+class Stack:
+    """Properties of an encoder or decoder that its position encodings depend on.
+
+    >>> Stack("decoder", num_heads=8, head_dim=64, causal=True, max_positions=1024).has_cls
+    False
+
+    Args:
+        side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
+        num_heads: H.
+        head_dim: D; the number of features per head where linear attention rotates features.
+        causal: whether queries see no later keys.
+        max_positions: longest sequence the stack accepts, in tokens.
+        has_cls: whether its input starts with a [CLS] token.
+        relative_after_rotation: whether rotating q and k keeps the product a function of distance;
+            false if a feature map is applied after the rotation.
+        size_flags: the flags that set *head_dim*, for error messages.
+        channels: C, the size of the layers' input, if it is not H·D.
+    """
+
+    side: str
+    num_heads: int
+    head_dim: int
+    causal: bool
+    max_positions: int
+    has_cls: bool = False
+    relative_after_rotation: bool = True
+    size_flags: str = "the number of heads"
+    channels: Optional[int] = None
+
+    @property
+    def width(self) -> int:
+        """C, the size of the layers' input."""
+        return self.channels or self.num_heads * self.head_dim
+
+
+class Hook:
+    """Base of the classes through which an encoding acts on a model.
+
+    Args:
+        options: the model configuration, read for the flags of the encoding.
+        stack: the encoder or decoder.
+    """
+
+    #: where the class acts: input, transform, shared, content or distances
+    hook: str
+    #: True if the class accepts positions other than 0, 1, 2, …
+    takes_positions = False
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__()
+
+    @classmethod
+    def shifts_freely(cls, options: Options) -> bool:
+        """Whether a relative encoding of this class stays relative under these flags."""
+        return True
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse options for which the class cannot be constructed; nothing is constructed.
+
+        Args:
+            options: the model configuration, complete.
+            stack: the encoder or decoder.
+
+        Raises:
+            UsageError: naming the flag, its value and what would work.
+        """
+
+    def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
+        """Refuse a result of *method* that has another shape than *shape*, written in *letters*.
+
+        Raises:
+            UsageError: naming the method and both shapes.
+        """
+        if not in_graph() and result.shape != shape:
+            raise UsageError(
+                f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "
+                f"{tuple(result.shape)}; the shape of its logits is {letters}, here {shape}"
+            )
+
+
+def init_normal(*modules: Any) -> None:
+    """Draw the first weights of tables and projections as in BERT, N(0, 0.02²), and no biases."""
+    for module in modules:
+        if module is not None:
+            nn.init.normal_(module.weight, std=0.02)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
 
 
 class InputTable(Hook):
@@ -76,8 +151,7 @@ class Rotation(NamedTuple):
 class QKVTransform(Hook, nn.Module):
     """A position-dependent transform of queries, keys and optionally values.
 
-    All layers of a stack share one instance; the stack owns its parameters, if any.  Arguments are
-    those of :class:`.Hook`.
+    All layers of a stack share one instance; the stack owns its parameters, if any.
     """
 
     hook = "transform"
@@ -103,11 +177,7 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def exceeded(self, length: int) -> None:
-        """Warn, if need be, before a forward pass with positions beyond :attr:`reach`.
-
-        Args:
-            length: a number above all positions.
-        """
+        """Warn, if need be, before a forward pass with positions up to *length* - 1."""
 
     def variant(self, layer: int) -> Any:
         """A key that layers with the same table share; None if all layers do."""
@@ -125,7 +195,7 @@ class QKVTransform(Hook, nn.Module):
         """Precompute, once a forward pass, what :meth:`forward` needs in a layer.
 
         Args:
-            positions: (1|B, T).
+            positions: (1|B, T), integers.
             layer: the index of the layer; layers of one :meth:`variant` share the table.
         """
         raise NotImplementedError
@@ -142,22 +212,16 @@ class QKVTransform(Hook, nn.Module):
 
 
 class SharedBias(Hook, nn.Module):
-    """Content-free logits, shared by all layers of a stack and owned by the stack.
-
-    Arguments are those of :class:`.Hook`.
-    """
+    """Content-free logits, shared by all layers of a stack and owned by the stack."""
 
     hook = "shared"
     takes_positions = True
+    #: True if the logits are a function of the distance alone
+    distance_alone = False
 
     def forward(self, places: Places) -> Tensor:
         """Logits (1|B, 1|H, T, S) of queries and keys at *places*, added to q·k unscaled."""
         raise NotImplementedError
-
-    @property
-    def distance_alone(self) -> bool:
-        """True if the logits are a function of the distance alone."""
-        return False
 
     def cls_logits(self) -> Optional[Tensor]:
         """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them, else None."""
@@ -165,11 +229,9 @@ class SharedBias(Hook, nn.Module):
 
 
 class DistanceBias(SharedBias):
-    """Content-free logits that are a function of the distance alone.
+    """Content-free logits that are a function of the distance alone."""
 
-    Arguments are those of :class:`.Hook`.
-    """
-
+    distance_alone = True
     #: the distance, if any, from which on all distances of one sign share a logit
     constant_from: Optional[int] = None
 
@@ -182,11 +244,9 @@ class DistanceBias(SharedBias):
         raise NotImplementedError
 
     def logits_by_distance(self, distances: Tensor) -> Tensor:
-        """Call :meth:`by_distance`, and check the shape of its first result."""
+        """Call :meth:`by_distance`, and check the shape of its result."""
         logits = self.by_distance(distances)
-        if not self.checked:
-            shape = (self.num_heads, distances.size(0))
-            self.check_shape("by_distance", logits, "(H, N)", *shape)
+        self.check_shape("by_distance", logits, "(H, N)", self.num_heads, distances.size(0))
         return logits
 
     def forward(self, places: Places) -> Tensor:
@@ -209,11 +269,6 @@ class DistanceBias(SharedBias):
             rows = (distances + last).clamp(0, 2 * last)
             logits = self.logits_by_distance(every).index_select(1, rows.flatten())
         return logits.view(-1, *distances.shape).transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
-
-    @property
-    def distance_alone(self) -> bool:
-        """True."""
-        return True
 
 
 @dataclass(frozen=True)
@@ -239,7 +294,7 @@ class Encoding:
     summary: str
     acts: Type[Hook]
     flags: Optional[type] = None
-    distances: Optional[Type[DistanceVectors]] = None
+    distances: Optional[Type[Any]] = None
     logit_scale: float = 1.0
     relative: bool = True
     bounded: bool = False
@@ -279,6 +334,6 @@ class Encoding:
         return self._at("shared")
 
     @property
-    def content(self) -> Optional[Type[ContentBias]]:
-        """Class of content-dependent terms, or None."""
+    def content(self) -> Any:
+        """Class of content-dependent terms, :class:`.ContentBias`, or None."""
         return self._at("content")

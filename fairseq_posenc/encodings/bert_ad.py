@@ -15,7 +15,7 @@ from typing import Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import QKVTransform, Stack
+from fairseq_posenc.encodings.base import QKVTransform, Stack, init_normal
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 
@@ -29,12 +29,7 @@ from fairseq_posenc.flags.options import Options
     bounded=True,
 )
 class UntiedProjections(QKVTransform):
-    """q_i + LayerNorm(p_i) U^Q and k_j + LayerNorm(p_j) U^K.
-
-    Args:
-        options: not read.
-        stack: heads, head size, and the longest sequence, which is the size of the table.
-    """
+    """q_i + LayerNorm(p_i) U^Q and k_j + LayerNorm(p_j) U^K."""
 
     differs_by_head = True
 
@@ -46,10 +41,7 @@ class UntiedProjections(QKVTransform):
         self.norm = nn.LayerNorm(channels)
         self.q_proj = nn.Linear(channels, channels)
         self.k_proj = nn.Linear(channels, channels)
-        for module in (self.positions, self.q_proj, self.k_proj):
-            nn.init.normal_(module.weight, std=0.02)
-        for projection in (self.q_proj, self.k_proj):
-            nn.init.zeros_(projection.bias)
+        init_normal(self.positions, self.q_proj, self.k_proj)
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """p U^Q and p U^K for *positions* (1|B, T), as (2, 1|B, T, H, D)."""

@@ -1,24 +1,24 @@
-"""The sum of the content-free logits of a composition, with [CLS] untied on request."""
+"""The sum of the content-free logits of a composition, with [CLS] untied on request.
 
-from typing import Dict, Iterable, Optional, cast
+TUPE, Ke, He, Liu, arXiv 2006.15595.  [CLS] is not a word and its position carries no information,
+so all content-free logits v_ij that involve it can be reset (Eq. 9, with [CLS] at position 0):
+
+    reset_θ(v, i, j) = θ1    from [CLS], i = 0 (to itself, too)
+                       θ2    from others to [CLS], j = 0
+                       v_ij  otherwise
+"""
+
+from typing import Any, Dict, Optional
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import DistanceBias, Places, SharedBias, Stack
+from fairseq_posenc.encodings.base import Places, SharedBias, Stack
 from fairseq_posenc.flags.options import Options
 
 
 class SharedBiasSum(nn.ModuleDict):
     """Sum of the content-free terms of a stack, keyed by encoding name; [CLS] may be untied.
-
-    TUPE, Ke, He, Liu, arXiv 2006.15595.  Content-free logits v_ij depend on positions only, so they
-    are computed once per forward pass for all layers.  [CLS] is not a word and its position carries
-    no information, so all logits that involve it can be reset (Eq. 9, with [CLS] at position 0):
-
-        reset_θ(v, i, j) = θ1    from [CLS], i = 0 (to itself, too)
-                           θ2    from others to [CLS], j = 0
-                           v_ij  otherwise
 
     Args:
         terms: at least one.
@@ -29,6 +29,8 @@ class SharedBiasSum(nn.ModuleDict):
     def __init__(self, terms: Dict[str, SharedBias], options: Options, stack: Stack) -> None:
         super().__init__(terms)
         self.untie_cls = bool(options.untie_cls)
+        #: whether all logits are a function of the distance alone
+        self.distance_alone = all(t.distance_alone for t in terms.values()) and not self.untie_cls
         computed = [term.cls_logits() is not None for term in terms.values()]
         enough = any(computed) if options.cls_reset == "sum" else all(computed)
         free = nn.Parameter(torch.zeros(2, stack.num_heads)) if not enough else None
@@ -46,19 +48,15 @@ class SharedBiasSum(nn.ModuleDict):
             return self._sum(places)
         if places.by_index and cls_first and places.keys.size(1) > 1:
             return self._beside_cls(places)
-        return self._reset(self._sum(places), places)
-
-    @property
-    def distance_alone(self) -> bool:
-        """True if all logits are a function of the distance alone."""
-        terms = cast(Iterable[SharedBias], self.values())
-        return not self.untie_cls and all(term.distance_alone for term in terms)
+        total = self._sum(places)
+        from_cls, to_cls = self._theta().to(total.dtype).view(2, 1, -1, 1, 1)
+        total = torch.where((places.keys == 0)[:, None, None, :], to_cls, total)
+        return torch.where((places.queries == 0)[:, None, :, None], from_cls, total)
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), float32, of *distances* (N); see :attr:`distance_alone`."""
-        terms = cast(Iterable[DistanceBias], self.values())
-        logits = [term.logits_by_distance(distances).float() for term in terms]
-        return torch.stack(logits).sum(dim=0)
+        terms: Any = self.values()
+        return torch.stack([term.logits_by_distance(distances).float() for term in terms]).sum(0)
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
         """Logits (1, 1|H, T, T) at *positions* (1, T) of each term and of the sum, by name."""
@@ -68,12 +66,6 @@ class SharedBiasSum(nn.ModuleDict):
             untied = ", [CLS] untied" if self.untie_cls else ""
             logits[" + ".join(logits) + untied] = self(places)
         return logits
-
-    def _reset(self, total: Tensor, places: Places) -> Tensor:
-        """Logits (1|B, H, T, S) with those from and to position 0 replaced."""
-        from_cls, to_cls = self._theta().to(total.dtype).view(2, 1, -1, 1, 1)
-        total = torch.where((places.keys == 0)[:, None, None, :], to_cls, total)
-        return torch.where((places.queries == 0)[:, None, :, None], from_cls, total)
 
     def _sum(self, places: Places) -> Tensor:
         logits = [term(places) for term in self.values()]
@@ -95,6 +87,6 @@ class SharedBiasSum(nn.ModuleDict):
 
     def _theta(self) -> Tensor:
         """θ1 and θ2 of every head, (2, H)."""
-        of_terms = [term.cls_logits() for term in cast(Iterable[SharedBias], self.values())]
-        values = [value for value in (*of_terms, self.theta) if value is not None]
-        return torch.stack(values).sum(dim=0)
+        terms: Any = self.values()
+        values = [*(term.cls_logits() for term in terms), self.theta]
+        return torch.stack([value for value in values if value is not None]).sum(dim=0)

@@ -18,26 +18,21 @@ class PositionEncoding:
     """A composition of encodings, with at most one input table and one transform.
 
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
-    the result of :meth:`build_content_bias`.  Exports and plots read
-    :attr:`name`, :meth:`rotation`, :meth:`by_distance`, :meth:`tables`, :meth:`without_content` and
-    :meth:`parameters`.
+    the result of :meth:`build_content_bias`.
 
     Args:
         encodings: the encodings, in the order of ``--position-encoding``.
         options: the model configuration with every encoding's flags.
         stack: the encoder or decoder.
         index: index among the compositions of the stack; 0 if there is only one.
-
     """
 
     def __init__(
         self, encodings: List[Encoding], options: Options, stack: Stack, index: int = 0
     ) -> None:
         self.name = _name(encodings)
-        self.options = options
-        self.stack = stack
-        self.index = index
-        self.content = [e for e in encodings if e.content]
+        self.options, self.stack, self.index = options, stack, index
+        self.content = {e.name: e.content for e in encodings if e.content}
         self.input = next((e.input for e in encodings if e.input), None)
         transforms = [(e.name, e.transform(options, stack)) for e in encodings if e.transform]
         self.transform: Optional[QKVTransform]
@@ -66,7 +61,7 @@ class PositionEncoding:
 
     def build_content_bias(self) -> Optional[ContentBiasSum]:
         """New content-dependent terms, to be owned by one layer, or None if there are none."""
-        terms = {e.name: e.content(self.options, self.stack) for e in self.content if e.content}
+        terms = {name: of(self.options, self.stack) for name, of in self.content.items()}
         return ContentBiasSum(terms, list(self.vectors or ())) if terms else None
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -154,18 +149,36 @@ def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bo
     return free and all(encoding.is_relative(options) for encoding in encodings)
 
 
-def check_composition(encodings: List[Encoding], options: Options, stack: Stack) -> None:
-    """Refuse a composition that a stack cannot have, without constructing anything.
+def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
+    """Refuse a value of ``--position-encoding`` that a stack cannot have; nothing is constructed.
 
     Args:
-        encodings: the encodings of the composition.
-        options: the model configuration, complete.
+        options: the model configuration with every encoding's flags.
         stack: the encoder or decoder.
+        pattern: the value of ``--position-encoding`` for it.
 
     Raises:
-        UsageError: two of *encodings* use the same exclusive hook, or one of them does not support
-            *stack*.
+        UsageError: two encodings of a composition use the same exclusive hook, one of them does
+            not support *stack*, or [CLS] is to be untied and cannot be.
     """
+    for encodings in pattern.compositions.values():
+        _check_composition(encodings, options, stack)
+    if not options.untie_cls:
+        return
+    if not any(e.shared for e in pattern.encodings):
+        raise UsageError(
+            f"--untie-cls: --position-encoding {pattern.value} has no content-free logits to "
+            "reset; drop the flag, or add one that has, such as tupe, t5 or alibi"
+        )
+    if not stack.has_cls:
+        raise UsageError(
+            f"--untie-cls: the input of this {stack.side} does not start with a [CLS] token; drop "
+            "the flag, or use a masked language model (with --init-token 0 where the task has that "
+            "flag)"
+        )
+
+
+def _check_composition(encodings: List[Encoding], options: Options, stack: Stack) -> None:
     name = _name(encodings)
     for hook in ("input", "transform"):
         users = [e.name for e in encodings if getattr(e, hook) is not None]
@@ -181,42 +194,8 @@ def check_composition(encodings: List[Encoding], options: Options, stack: Stack)
                 f"{encoding.causal_only}, and this {stack.side} sees later keys; give it another "
                 f"one (in translation by --{stack.side}-position-encoding)"
             )
-    for encoding in encodings:
         for hook_class in encoding.classes:
             hook_class.check(options, stack)
-
-
-def _check_cls(pattern: Pattern, stack: Stack) -> None:
-    """Refuse ``--untie-cls`` in a stack without [CLS], or without any content-free logits."""
-    if not any(e.shared for e in pattern.encodings):
-        raise UsageError(
-            f"--untie-cls: --position-encoding {pattern.value} has no content-free logits to "
-            "reset; drop the flag, or add one that has, such as tupe, t5 or alibi"
-        )
-    if not stack.has_cls:
-        raise UsageError(
-            f"--untie-cls: the input of this {stack.side} does not start with a [CLS] token; drop "
-            "the flag, or use a masked language model (with --init-token 0 where the task has that "
-            "flag)"
-        )
-
-
-def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
-    """Refuse a value of ``--position-encoding`` that a stack cannot have; nothing is constructed.
-
-    Args:
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder.
-        pattern: the value of ``--position-encoding`` for it.
-
-    Raises:
-        UsageError: [CLS] is to be untied and no layer has content-free logits, or as for
-            :func:`check_composition`.
-    """
-    for encodings in pattern.compositions.values():
-        check_composition(encodings, options, stack)
-    if options.untie_cls:
-        _check_cls(pattern, stack)
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:

@@ -4,21 +4,17 @@ Shaw et al., arXiv 1803.02155; Transformer-XL, Dai et al., arXiv 1901.02860; DeB
 arXiv 2006.03654.  Shapes as in :mod:`fairseq_posenc.encodings.base`.
 """
 
-from typing import Any, Dict, Iterable, List, Optional, Union, cast
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.places import Places
-from fairseq_posenc.encodings.stack import Hook, Stack
+from fairseq_posenc.encodings.base import Hook, Places, Stack
 from fairseq_posenc.flags.options import Options
 
 
 class DistanceVectors(Hook, nn.Module):
-    """A vector for every distance, shared by all layers of a stack and owned by the stack.
-
-    Arguments are those of :class:`.Hook`.
-    """
+    """A vector for every distance, shared by all layers of a stack and owned by the stack."""
 
     hook = "distances"
 
@@ -70,10 +66,7 @@ class Content:
 
 
 class ContentBias(Hook, nn.Module):
-    """Content-dependent terms of one layer; every layer has separate parameters.
-
-    Arguments are those of :class:`.Hook`.
-    """
+    """Content-dependent terms of one layer; every layer has separate parameters."""
 
     hook = "content"
     #: True if the terms are products with queries, which take every factor on q·k, too
@@ -174,11 +167,13 @@ class ContentBiasSum(nn.ModuleDict):
     def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
         super().__init__(terms)
         self.with_vectors = with_vectors
-        self.needs_weights = any(term.needs_weights for term in terms.values())
+        #: the terms that change values, which need the weights of attention
+        self.of_values = [name for name, term in terms.items() if term.needs_weights]
+        self.needs_weights = bool(self.of_values)
 
     def key_states(self, x: Tensor) -> Dict[str, Tensor]:
         """The key states of all terms for input *x* (B, T, C), (B, H, T, …) each."""
-        terms = cast(Iterable[ContentBias], self.values())
+        terms: Any = self.values()
         return {name: part for term in terms for name, part in term.key_states(x).items()}
 
     def forward(
@@ -198,31 +193,29 @@ class ContentBiasSum(nn.ModuleDict):
         """
         for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):
             if name not in projected or projected[name].size(-2) != unprojected.size(0):
-                term: Any = self[name]
-                projected[name] = term.project(unprojected)
+                projected[name] = self._term(name).project(unprojected)
         logits = []
-        for name, term in self.items():
+        for name in self:
+            term = self._term(name)
             part = term(content, projected.get(name))
-            if not term.checked:
-                shape = (*content.q.shape[:3], content.k.size(2))
-                term.check_shape("forward", part, "(B, H, T, S)", *shape)
+            shape = (*content.q.shape[:3], content.k.size(2))
+            term.check_shape("forward", part, "(B, H, T, S)", *shape)
             scaled = factor is not None and term.is_product
             logits.append((part * factor).type_as(part) if scaled else part)
         return sum(logits[1:], logits[0])
 
     def relative_values(self, content: Content, weights: Tensor) -> Tensor:
         """Sum of relative values (B, H, T, D) for weights (B, H, T, S) after dropout."""
-        terms = cast(Iterable[ContentBias], self.values())
-        outputs = [term.relative_values(content, weights) for term in terms]
-        present = [value for value in outputs if value is not None]
+        outputs = [self._term(name).relative_values(content, weights) for name in self.of_values]
+        present = [output for output in outputs if output is not None]
         return sum(present[1:], present[0])
 
     def added_values(self, content: Content) -> Optional[Tensor]:
         """Sum (1|B, 1|H, S, D) of the added values, or None if a term needs weights."""
         if content.q.size(2) > 1:
             return None
-        terms = cast(Iterable[ContentBias], self.values())
-        added = [term.added_values(content) for term in terms if term.needs_weights]
-        if any(value is None for value in added):
-            return None
-        return sum(cast(List[Tensor], added[1:]), cast(Tensor, added[0]))
+        added = [self._term(name).added_values(content) for name in self.of_values]
+        return None if any(each is None for each in added) else sum(added[1:], added[0])
+
+    def _term(self, name: str) -> Any:
+        return self[name]

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings.base import Content, ContentBias, Stack
+from fairseq_posenc.encodings.base import Stack, init_normal
+from fairseq_posenc.encodings.content import Content, ContentBias
 from fairseq_posenc.encodings.distance import distances
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
@@ -47,18 +48,13 @@ class CopeFlags:
     causal_only="queries count the keys up to themselves",
 )
 class ContextualPositions(ContentBias):
-    """q_i · e[p_ij] / √D; visible later keys have position 0.
-
-    Args:
-        options: reads ``cope_max_position``.
-        stack: head size.
-    """
+    """q_i · e[p_ij] / √D; visible later keys have position 0."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.max_position = int(options.cope_max_position)
         self.table = nn.Embedding(self.max_position + 1, stack.head_dim)  # e[0] … e[p_max]
-        nn.init.normal_(self.table.weight, std=0.02)
+        init_normal(self.table)
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""

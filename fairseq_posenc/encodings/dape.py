@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.alibi import Alibi
-from fairseq_posenc.encodings.base import Content, ContentBias, SharedBias, Stack
+from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.content import Content, ContentBias
 from fairseq_posenc.encodings.fire import Fire
 from fairseq_posenc.encodings.kerple import Kerple
 from fairseq_posenc.encodings.registry import ENCODINGS, register_encoding
@@ -54,10 +55,6 @@ class Dape(ContentBias):
 
     The backward pass recomputes the hidden units, which would take W/H times the memory of the
     logits.
-
-    Args:
-        options: reads ``dape_bias``, ``dape_width`` and the flags of that bias.
-        stack: number of heads.
     """
 
     takes_positions = True

@@ -17,8 +17,9 @@ from typing import Optional, cast
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
-from fairseq_posenc.encodings.distance import align, by_pair, products, within_reach
+from fairseq_posenc.encodings.base import Stack, init_normal
+from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
+from fairseq_posenc.encodings.distance import relative_products, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -44,18 +45,13 @@ class DebertaFlags:
 
 
 class DistanceTable(DistanceVectors):
-    """P_{δ(i,j)} for every distance.
-
-    Args:
-        options: reads ``deberta_max_distance``.
-        stack: number and size of the heads.
-    """
+    """P_{δ(i,j)} for every distance."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.max_distance = int(options.deberta_max_distance)
         self.table = nn.Embedding(2 * self.max_distance, stack.num_heads * stack.head_dim)
-        nn.init.normal_(self.table.weight, std=0.02)
+        init_normal(self.table)
 
     def forward(self, distances: Tensor) -> Tensor:
         """Vectors (N, C) of distances (N), key minus query."""
@@ -72,12 +68,7 @@ class DistanceTable(DistanceVectors):
     logit_scale=3**-0.5,
 )
 class DebertaBias(ContentBias):
-    """The content-to-position and the position-to-content term.
-
-    Args:
-        options: reads ``deberta_released``.
-        stack: number and size of the heads.
-    """
+    """The content-to-position and the position-to-content term."""
 
     takes_positions = True
 
@@ -88,8 +79,7 @@ class DebertaBias(ContentBias):
         channels = stack.num_heads * stack.head_dim
         self.k_proj = nn.Linear(channels, channels, bias=False)  # W_kR
         self.q_proj = nn.Linear(channels, channels, bias=False)  # W_qR
-        for projection in (self.k_proj, self.q_proj):
-            nn.init.normal_(projection.weight, std=0.02)
+        init_normal(self.k_proj, self.q_proj)
 
     def project(self, vectors: Tensor) -> Tensor:
         """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C)."""
@@ -99,18 +89,13 @@ class DebertaBias(ContentBias):
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
-        q, k, scale = content.q, content.k, content.scale
-        length, keys = q.size(2), k.size(2)
+        q, k, scale, distances = content.q, content.k, content.scale, content.distances
         for_q, for_k = cast(Tensor, vectors)
-        distances = content.distances
-        if distances is not None:
-            to_content = by_pair(products(k * scale, for_k), -distances.transpose(-2, -1))
-            return by_pair(products(q * scale, for_q), distances) + to_content.transpose(-2, -1)
-        k_r = within_reach(for_q, length, keys)  # (H, S + T - 1, D)
-        q_r = within_reach(for_k, keys, length)  # seen from the keys, T and S swap
-        to_position = align(products(q * scale, k_r), keys)
-        if length == 1:  # a decoding step: one distance per key
-            to_content = torch.einsum("bhsd,hsd->bhs", k * scale, q_r.flip(-2)).unsqueeze(2)
-        else:
-            to_content = align(products(k * scale, q_r), length).transpose(-2, -1)
-        return to_position + to_content
+        to_position = relative_products(q * scale, for_q, k.size(2), distances)
+        if distances is None and q.size(2) == 1:  # a decoding step: one distance per key
+            r = within_reach(for_k, k.size(2), 1).flip(-2)
+            return to_position + torch.einsum("bhsd,hsd->bhs", k * scale, r).unsqueeze(2)
+        # seen from the keys
+        distances = None if distances is None else -distances.transpose(-2, -1)
+        to_content = relative_products(k * scale, for_k, q.size(2), distances)
+        return to_position + to_content.transpose(-2, -1)

@@ -3,15 +3,20 @@
 A distance is key minus query, in tokens.  It is a difference of indices, not of positions.  The two
 agree for real tokens, because padding is only at the ends and queries are the last T of S tokens;
 all sentences of a batch can therefore share one table, whatever their padding.  For other
-positions, :func:`by_pair` looks up the products.
+positions, :func:`relative_products` looks up the products of each pair.
 """
 
-from typing import Any
+from typing import Optional
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.versions import is_compiling
+
+
+def in_graph() -> bool:
+    """True while a graph is traced or, where PyTorch can, compiled."""
+    return torch.jit.is_tracing() or is_compiling()
 
 
 def distances(query_length: int, key_length: int, device: torch.device) -> Tensor:
@@ -70,8 +75,7 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
     Returns:
         (H, T, S), dense.
     """
-    # ONNX has no windows, and a compiled graph would keep the size of one
-    if torch.jit.is_tracing() or is_compiling():
+    if in_graph():  # ONNX has no windows, and a compiled graph would keep the size of one
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
     # a window of S values for every query; the last one has the smallest distances
     return values.contiguous().unfold(-1, key_length, 1).flip(-2)
@@ -85,55 +89,51 @@ def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """Select the rows of the distances that occur from those of all distances -n … n.
-
-    Args:
-        vectors: (…, 2n + 1, D).
-        query_length: T.
-        key_length: S, at most n + 1.
+    """Those of the vectors (…, 2n + 1, D) of all distances -n … n that occur, n ≥ S - 1.
 
     Returns:
-        (…, S + T - 1, D), in the order that :func:`align` expects.
+        (…, S + T - 1, D), of the distances from -(S - 1) to T - 1.
     """
     first = (vectors.size(-2) + 1) // 2 - key_length  # the last query is at the last key
     return vectors[..., first : first + key_length + query_length - 1, :]
 
 
-def products(x: Tensor, vectors: Tensor) -> Tensor:
-    """Products x·r of queries or keys with the vectors of distances, which all sentences share.
+def relative_products(
+    x: Tensor, vectors: Tensor, key_length: int, distances: Optional[Tensor]
+) -> Tensor:
+    """Products x_i·r_d of queries with the vectors of their distances d to keys, (B, H, T, S).
 
     Args:
         x: (B, H, T, D).
-        vectors: r, (H, N, D).
-
-    Returns:
-        (B, H, T, N), stored as (H, B, T, N), which avoids a copy of r for every sentence.
+        vectors: r of all distances -n … n, (H, 2n + 1, D).
+        key_length: S.
+        distances: (1|B, 1, T, S), or None if they are differences of indices.
     """
+    if distances is None:
+        vectors = within_reach(vectors, x.size(2), key_length)
     batch, heads, length, _ = x.shape
-    rows = x.transpose(0, 1).flatten(1, 2)  # (B, H, T, D) -> (H, B·T, D)
-    result = torch.matmul(rows, vectors.transpose(-2, -1))
-    return result.view(heads, batch, length, -1).transpose(0, 1)
+    # (B, H, T, D) -> (H, B·T, D), which avoids a copy of r for every sentence
+    rows = x.transpose(0, 1).flatten(1, 2)
+    products = torch.matmul(rows, vectors.transpose(-2, -1))
+    products = products.view(heads, batch, length, -1).transpose(0, 1)
+    if distances is None:
+        return _aligned(products, key_length)
+    columns = distances + products.size(-1) // 2
+    return products.gather(-1, columns.expand(batch, heads, -1, -1))
 
 
-def align(products: Tensor, key_length: int) -> Tensor:
-    """Index products by key instead of by distance.
+def _aligned(products: Tensor, key_length: int) -> Tensor:
+    """Index products by key instead of by distance: (…, T, S + T - 1) -> (…, T, S).
 
     Row t starts at distance -(S - T) - t, in column T - 1 - t: one column to the left of the row
     above.  A strided view with rows one element shorter does this without a copy (the shift in
     appendix B of Transformer-XL); on a CPU at 256 tokens it takes 0.8 of the time of gather,
     forward and backward.
-
-    Args:
-        products: (…, T, S + T - 1), by distance from -(S - 1) to T - 1.
-        key_length: S.
-
-    Returns:
-        (…, T, S).
     """
     *leading, rows, columns = products.shape
     if rows == 1:
         return products
-    if _in_graph():  # ONNX has no strides, and compilers choose others
+    if in_graph():  # ONNX has no strides, and compilers choose others
         columns_of = _columns(rows, key_length, products.device)
         return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()
@@ -143,27 +143,3 @@ def align(products: Tensor, key_length: int) -> Tensor:
         (*outer, between_rows - 1, 1),
         products.storage_offset() + rows - 1,
     )
-
-
-def by_pair(products: Tensor, distances: Tensor) -> Tensor:
-    """Index products by key instead of by distance, for any distances.
-
-    >>> by_pair(torch.tensor([[[[7, 8, 9]]]]), torch.tensor([[[[1, -1]]]]))
-    tensor([[[[9, 7]]]])
-
-    Args:
-        products: (B, H, T, 2n + 1), by distance from -n to n.
-        distances: (1|B, 1, T, S), each from -n to n.
-
-    Returns:
-        (B, H, T, S).
-    """
-    columns = distances + products.size(-1) // 2
-    return products.gather(-1, columns.expand(*products.shape[:2], -1, -1))
-
-
-def _in_graph() -> bool:
-    """True while a graph is traced or, where PyTorch can, compiled."""
-    compiler: Any = getattr(torch, "compiler", None)  # PyTorch 2.1
-    compiles = hasattr(compiler, "is_compiling") and compiler.is_compiling()
-    return torch.jit.is_tracing() or compiles

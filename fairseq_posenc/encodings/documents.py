@@ -13,7 +13,7 @@ from fairseq_posenc.encodings.position_ids import (
     after,
     among,
     first,
-    numbers_in,
+    numbers_of,
     register_positions,
     since,
 )
@@ -45,19 +45,19 @@ class DocumentPositions(PositionRule):
     """Positions that start again after each separator.
 
     In a decoder, whose input is its target shifted by one, a separator begins the next document and
-    has position 0; in an encoder it ends a document.  A symbol that is
-    written twice, ``</s></s>``, separates where it follows itself: at empty lines.
+    has position 0; in an encoder it ends a document.  A symbol written twice, ``</s></s>``,
+    separates where it follows itself: at empty lines.
     """
 
     def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:
         super().__init__(options, stack, symbols)
-        value = str(option(options, "position_separators") or "</s>")
-        halves = {symbol: symbol[: len(symbol) // 2] for symbol in value.split()}
-        twice = [s for s, half in halves.items() if s == 2 * half and s not in symbols]
-        once = [symbol for symbol in halves if symbol not in twice]
-        self.once = numbers_in(value, "position_separators", once, symbols)
-        repeated = [halves[symbol] for symbol in twice]
-        self.repeated = numbers_in(value, "position_separators", repeated, symbols)
+        name, usual = "position_separators", "</s>"
+        value = str(option(options, name) or usual).split()
+        twice = [s for s in value if s == 2 * s[: len(s) // 2] and s not in symbols]
+        once = [symbol for symbol in value if symbol not in twice]
+        self.once = numbers_of(options, name, usual, symbols, once)
+        halves = [symbol[: len(symbol) // 2] for symbol in twice]
+        self.repeated = numbers_of(options, name, usual, symbols, halves)
 
     def begins(self, tokens: Tokens) -> Tensor:
         """True at the first token of each document (B, S)."""

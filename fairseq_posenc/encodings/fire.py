@@ -63,10 +63,6 @@ class Fire(SharedBias):
 
     log c and log L are learned, which keeps both positive.  In a causal stack, visible later keys
     count as distance 0, as with the T5 bias.
-
-    Args:
-        options: reads ``fire_width`` and ``fire_length``.
-        stack: number of heads and causality.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:

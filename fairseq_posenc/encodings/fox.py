@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings.base import Content, ContentBias, Stack
+from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.content import Content, ContentBias
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 
@@ -36,10 +37,6 @@ class ForgetGates(ContentBias):
     """c_i - c_j, a function of the gates between a key and a query.
 
     Visible later keys have 0: they are not forgotten.
-
-    Args:
-        options: not read.
-        stack: number of heads and size of the layers' input.
     """
 
     is_product = False

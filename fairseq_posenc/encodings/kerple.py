@@ -49,12 +49,7 @@ class KerpleFlags:
     flags=KerpleFlags,
 )
 class Kerple(DistanceBias):
-    """-r1 · log(1 + r2 · |i - j|) or -r1 · |i - j|^r2.
-
-    Args:
-        options: reads ``kerple_kernel``.
-        stack: number of heads.
-    """
+    """-r1 · log(1 + r2 · |i - j|) or -r1 · |i - j|^r2."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)

@@ -58,12 +58,7 @@ def vectors(max_distance: int, dim: int, dtype: torch.dtype, device: torch.devic
     flags=NezhaFlags,
 )
 class NezhaSinusoids(ClippedDistances):
-    """Fixed a^K and a^V; attention has no fused kernel, except in decoding steps of one token.
-
-    Args:
-        options: reads ``nezha_max_distance``.
-        stack: head size.
-    """
+    """Fixed a^K and a^V; attention has no fused kernel, except in decoding steps of one token."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)

@@ -4,26 +4,18 @@ The position of a token depends on this and earlier tokens alone, so that cached
 search find the same positions again.
 """
 
-from typing import (
-    Any,
-    Callable,
-    ClassVar,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Type,
-    cast,
-)
+from dataclasses import dataclass
+from typing import Any, Callable, ClassVar, List, Mapping, NamedTuple, Optional, Type
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings.registry import takers_of_positions
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import ClassRegistry
+from fairseq_posenc.flags.settings import setting
 
 FLAG = "--position-ids"
 POSITION_RULES = ClassRegistry(FLAG, "positions other than 0, 1, 2 and so on")
@@ -105,19 +97,28 @@ class PositionRule:
         raise NotImplementedError
 
 
+@dataclass
+class PositionFlags:
+    """The flag that replaces positions 0, 1, 2, …."""
+
+    position_ids: Optional[str] = setting(
+        None,
+        "positions other than 0, 1, 2 and so on: {choices}",
+        role="model",
+        choices=POSITION_RULES,
+        needs={"position_encoding": takers_of_positions},
+        traceable=(None,),
+    )
+
+
 def class_of_rule(value: str) -> Type[PositionRule]:
     """The class that a value of ``--position-ids`` names."""
     chosen: Any = POSITION_RULES.find(value).thing
-    return cast(Type[PositionRule], chosen)
-
-
-def rule_of(options: Options, stack: Stack, symbols: Mapping[str, int]) -> PositionRule:
-    """The rule of ``--position-ids``; arguments as for :class:`PositionRule`."""
-    return class_of_rule(options.position_ids)(options, stack, symbols)
+    return chosen
 
 
 def check_position_ids(
-    options: Options, name: str, encodings: Iterable[Encoding], stack: Stack
+    options: Options, name: str, encodings: List[Encoding], stack: Stack
 ) -> None:
     """Refuse ``--position-ids`` with encodings that read no positions.
 
@@ -130,7 +131,7 @@ def check_position_ids(
     Raises:
         UsageError: naming the flag.
     """
-    flag, encodings = f"{FLAG} {options.position_ids}", list(encodings)
+    flag = f"{FLAG} {options.position_ids}"
     refuse_uncounted(flag, name, encodings)
     if options.untie_cls:
         raise UsageError(
@@ -140,7 +141,7 @@ def check_position_ids(
     class_of_rule(options.position_ids).check(options, stack, name, encodings)
 
 
-def refuse_uncounted(flag: str, name: str, encodings: Iterable[Encoding]) -> None:
+def refuse_uncounted(flag: str, name: str, encodings: List[Encoding]) -> None:
     """Refuse encodings that do not read assigned positions.
 
     Args:
@@ -160,7 +161,13 @@ def refuse_uncounted(flag: str, name: str, encodings: Iterable[Encoding]) -> Non
             )
 
 
-def numbers_of(options: Options, name: str, default: str, symbols: Mapping[str, int]) -> List[int]:
+def numbers_of(
+    options: Options,
+    name: str,
+    default: str,
+    symbols: Mapping[str, int],
+    chosen: Optional[List[str]] = None,
+) -> List[int]:
     """The token ids of the symbols in a setting, in order.
 
     Args:
@@ -168,25 +175,13 @@ def numbers_of(options: Options, name: str, default: str, symbols: Mapping[str, 
         name: name of the setting, whose value is symbols separated by blanks.
         default: the value to use if the setting is None.
         symbols: the dictionary.
+        chosen: these symbols alone.
 
     Raises:
         UsageError: a symbol is not in the dictionary.
     """
     value = str(option(options, name) or default)
-    return numbers_in(value, name, value.split(), symbols)
-
-
-def numbers_in(value: str, name: str, chosen: List[str], symbols: Mapping[str, int]) -> List[int]:
-    """The token ids of the *chosen* symbols.
-
-    Args:
-        value: value of the setting, for the message.
-        name: name of the setting.
-        symbols: the dictionary.
-
-    Raises:
-        UsageError: a symbol is not in the dictionary.
-    """
+    chosen = value.split() if chosen is None else chosen
     for symbol in chosen:
         if symbol not in symbols:
             raise UsageError(

@@ -11,7 +11,6 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, TypeVar, cas
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.position_ids import POSITION_RULES
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
@@ -23,7 +22,6 @@ TABLES = ("learned", "sinusoidal")
 ENCODINGS: Registry[Encoding] = Registry(
     FLAG, "encodings (joined with +, or a pattern over layers such as rotary*3,none)"
 )
-_PATTERN = "rotary*3,none"  # an example
 
 Hook = TypeVar("Hook", bound=type)
 
@@ -53,20 +51,6 @@ def takers_of_positions() -> List[str]:
     return [entry.name for entry in ENCODINGS.values() if entry.takes_positions]
 
 
-@dataclass
-class PositionFlags:
-    """The flag that replaces positions 0, 1, 2, …."""
-
-    position_ids: Optional[str] = setting(
-        None,
-        "positions other than 0, 1, 2 and so on: {choices}",
-        role="model",
-        choices=POSITION_RULES,
-        needs={"position_encoding": takers_of_positions},
-        traceable=(None,),
-    )
-
-
 def register_encoding(
     name: str, *, paper: str, summary: str, **properties: Any
 ) -> Callable[[Hook], Hook]:
@@ -83,12 +67,8 @@ def register_encoding(
     >>> parse_encodings("rotary+local")[1].shared
     <class 'fairseq_posenc.encodings.registry.Local'>
 
-    Args:
-        name: its value of ``--position-encoding``.
-        paper: authors, year and arXiv number or venue.
-        summary: one clause.
-        properties: further fields of :class:`Encoding`, such as *flags*, a dataclass declared with
-            :func:`~fairseq_posenc.flags.settings.setting`.
+    Args: the fields of :class:`Encoding`, of which *flags* is a dataclass declared with
+    :func:`~fairseq_posenc.flags.settings.setting`.
 
     Raises:
         UsageError: the name is taken or invalid, or the class adds a table that fairseq does not
@@ -114,14 +94,11 @@ def encoding_flags() -> List["dataclasses.Field[Any]"]:
 
 
 def parse_encodings(value: str, flag: str = "") -> List[Encoding]:
-    """The encodings of one composition, joined by ``+``.
+    """The registered encodings of one composition, such as ``learned+rotary``, in order.
 
     Args:
-        value: for example ``rotary`` or ``learned+rotary``.
+        value: names joined by ``+``.
         flag: the flag with the whole pattern of which *value* is a part, for error messages.
-
-    Returns:
-        the registered encodings, in order.
 
     Raises:
         UsageError: a name is unknown or repeated, or ``none`` is combined with others.
@@ -158,11 +135,8 @@ class Pattern(NamedTuple):
     @property
     def encodings(self) -> List[Encoding]:
         """The distinct encodings, in order."""
-        distinct: Dict[str, Encoding] = {}
-        for encodings in self.compositions.values():
-            for encoding in encodings:
-                distinct.setdefault(encoding.name, encoding)
-        return list(distinct.values())
+        every = [encoding for each in self.compositions.values() for encoding in each]
+        return list({encoding.name: encoding for encoding in every}.values())
 
 
 def parse(value: str, flag: str = FLAG) -> Pattern:
@@ -181,13 +155,10 @@ def parse(value: str, flag: str = FLAG) -> Pattern:
     """
     period: List[str] = []
     compositions: Dict[str, List[Encoding]] = {}
-    names: Dict[str, str] = {}
-    for item in split_pattern(value, flag, _PATTERN):
-        if item not in names:
-            encodings = parse_encodings(item, f"{flag} {value}")
-            names[item] = "+".join([encoding.name for encoding in encodings])
-            compositions[names[item]] = encodings
-        period.append(names[item])
+    for item in split_pattern(value, flag, "rotary*3,none"):
+        encodings = parse_encodings(item, f"{flag} {value}")
+        period.append("+".join([encoding.name for encoding in encodings]))
+        compositions[period[-1]] = encodings
     pattern = Pattern(value, period, compositions)
     for encoding in pattern.encodings if len(compositions) > 1 else ():
         if encoding.input is not None:

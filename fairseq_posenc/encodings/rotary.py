@@ -7,12 +7,12 @@ their product depends on the distance only (Eq. 8):
     (R_m q)·(R_n k) = q · R_{n-m} k,    R_m = diag of 2x2 rotations by m·θ_i   (Eq. 7)
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
-A 2x2 rotation is computed as a complex multiplication (Eq. 4): a pair of channels is one complex
-number, multiplied by e^{i m θ}.  Exported and compiled graphs, which have no
-operators for complex numbers, use real ones (Eq. 26): (a, b) at an angle φ becomes
-(a cos φ - b sin φ, a sin φ + b cos φ).
+A 2x2 rotation is a complex multiplication (Eq. 4): a pair of channels is one complex number, which
+is multiplied by e^{i m θ}.  Exported and compiled graphs have no operators for complex numbers and
+use real ones (Eq. 26): (a, b) at an angle φ becomes (a cos φ - b sin φ, a sin φ + b cos φ).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -24,15 +24,10 @@ from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
 from fairseq_posenc.encodings.base import QKVTransform, Rotation, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_frequencies import (
-    check_kept,
-    frequencies,
-    kept_pairs,
-    rotated_channels,
-)
-from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
     ScalingFlags,
     check_scaling,
+    frequencies,
     read_scaling,
     warn_of_length,
 )
@@ -40,6 +35,7 @@ from fairseq_posenc.flags.by_layer import numbers_by_layer
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 
+#: the channels that form a pair: (1, 2), (3, 4), …; or (i, i + d/2)
 PAIRINGS = ("interleaved", "half")
 #: Rotates d channels of each head on a GPU, by (tensors, table, pairing, d); the result is None
 #: where PyTorch's operations have to rotate.
@@ -90,19 +86,6 @@ class RotaryFlags(ScalingFlags):
     )
 
 
-def real_table(angles: Tensor, length: float) -> Tensor:
-    """*length* times the cosines and sines of *angles*.
-
-    Args:
-        angles: (…, d/2), float64.
-        length: factor on the lengths of the rotated vectors.
-
-    Returns:
-        (…, d), all cosines before all sines, float32.
-    """
-    return (torch.cat((angles.cos(), angles.sin()), dim=-1) * length).float()
-
-
 def pairs_of(x: Tensor, pairing: str) -> Tensor:
     """A view of (…, d) as pairs (…, d/2, 2).
 
@@ -111,7 +94,7 @@ def pairs_of(x: Tensor, pairing: str) -> Tensor:
 
     Args:
         x: channels next to each other in memory.
-        pairing: interleaved, (1, 2), (3, 4), …; or half, (i, i + d/2).
+        pairing: one of :data:`PAIRINGS`.
     """
     if pairing == "half":
         return x.view(*x.shape[:-1], 2, -1).transpose(-1, -2)
@@ -129,16 +112,13 @@ class Multiply(torch.autograd.Function):
     def forward(
         ctx: Optional[Layer], table: Tensor, pairing: str, *tensors: Tensor
     ) -> Tuple[Tensor, ...]:
-        """The products of the pairs of *tensors* with *table*.
+        """The products of the pairs of *tensors* with *table*, in the type of *tensors*.
 
         Args:
             ctx: the context of autograd, or None without gradients.
             table: (1|B, T, 1, d/2), complex.
             pairing: one of :data:`PAIRINGS`.
             tensors: (B, T, H, d) each, of one type.
-
-        Returns:
-            shaped like *tensors*, in their type.
         """
         if ctx is not None:
             ctx.pairing = pairing
@@ -182,12 +162,9 @@ def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tup
     """The pairs of *tensors* rotated by *table*, computed in float32 or wider.
 
     Args:
-        tensors: (B, T, H, d) each.
-        table: (1|B, T, 1, d), from :func:`real_table`.
-        pairing: interleaved, (1, 2), (3, 4), …; or half, (i, i + d/2).
-
-    Returns:
-        shaped like *tensors*, in their types.
+        tensors: (B, T, H, d) each, and so are the results.
+        table: cosines before sines, (1|B, T, 1, d).
+        pairing: one of :data:`PAIRINGS`.
     """
     cos, sin = table.chunk(2, dim=-1)
     rotated = []
@@ -200,6 +177,18 @@ def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tup
     return tuple(rotated)
 
 
+def rotated(options: Options, head_dim: int) -> Tuple[int, int]:
+    """d, the number of channels that are rotated, and the number of pairs that keep a frequency.
+
+    Args:
+        options: reads ``rotary_fraction`` and ``rotary_kept``.
+        head_dim: D.
+    """
+    dim = 2 * round(head_dim * float(options.rotary_fraction) / 2)  # whole pairs
+    # rounded down as in the code of p-RoPE; 0.7 · 10 is below 7 in floats
+    return dim, int(float(options.rotary_kept) * dim / 2 + 1e-9)
+
+
 @register_encoding(
     "rotary",
     paper="Su et al. 2021, arXiv 2104.09864",
@@ -209,10 +198,7 @@ def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tup
 class Rotary(QKVTransform):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
-    Args:
-        options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_kept``,
-            ``rotary_pairing``, ``rotary_value`` and the flags of :class:`ScalingFlags`.
-        stack: head size and, unless a flag gives it, the length in training.
+    The length in training is that of the stack, unless a flag gives it.
     """
 
     applies_to_features = True  # rotations keep norms
@@ -226,28 +212,33 @@ class Rotary(QKVTransform):
         self.rotate_values = bool(options.rotary_value)
         #: rotate in real numbers, for graphs without operators for complex ones
         self.real_valued = bool(option(options, "compile_layers", False))
-        self.dim = rotated_channels(options, stack)
-        self.kept = kept_pairs(options, self.dim)
+        self.dim, self.kept = rotated(options, stack.head_dim)
         self.scaling = read_scaling(options, stack.max_positions)
         self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
-        """Refuse odd head sizes, fractions without a pair, and scaling without effect."""
+        """Refuse odd head sizes, shares without a pair, and scaling without effect."""
         size = f"head size {stack.head_dim} of the {stack.side}"
         if stack.head_dim % 2:
             raise UsageError(
                 f"--position-encoding {cls.named}: rotates pairs of channels, and the {size} is "
                 f"odd; make it even by {stack.size_flags}"
             )
-        dim = rotated_channels(options, stack)
+        dim, kept = rotated(options, stack.head_dim)
         if dim == 0:
             raise UsageError(
                 f"--rotary-fraction {options.rotary_fraction:g}: leaves no pair of channels of "
                 f"{size}; give {2 / stack.head_dim:g} for one pair, or more"
             )
-        check_kept(options, stack)
-        check_scaling(options, dim, stack.max_positions)
+        if kept == 0:
+            least = math.ceil(20_000 / dim) / 10_000  # rounded up: a smaller one keeps none
+            raise UsageError(
+                f"--rotary-kept {options.rotary_kept:g}: keeps none of the {dim // 2} frequencies "
+                f"of {size}; the smallest that works is {least:g}, and --position-encoding none "
+                "rotates nothing"
+            )
+        check_scaling(read_scaling(options, stack.max_positions), dim)
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
@@ -292,10 +283,6 @@ class Rotary(QKVTransform):
         Angles are float64: in float32 an angle of 4,096 radians is already off by 2e-4, in half
         precision by full rotations.  The result is complex64, which ``.half()`` does not cast.
 
-        Args:
-            positions: (1|B, T), integers.
-            layer: the index of the layer, which selects the base.
-
         Returns:
             (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
             cosines before sines, (1|B, T, 1, d), float32.
@@ -304,7 +291,8 @@ class Rotary(QKVTransform):
         theta = frequencies(self.dim, base, positions.device, self.scaling, self.kept)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
         if self.real_valued or torch.jit.is_tracing():
-            return real_table(angles, self.temperature).unsqueeze(2)
+            both = torch.cat((angles.cos(), angles.sin()), dim=-1) * self.temperature
+            return both.float().unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)
         return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
 
@@ -318,18 +306,15 @@ class Rotary(QKVTransform):
         return q, k, v
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
-        """See :meth:`rotate_all`, for *x* (B, T, H, D) alone."""
+        """*x* (B, T, H, D) with its first d channels rotated."""
         return self.rotate_all((x,), table)[0]
 
     def rotate_all(self, tensors: Tuple[Tensor, ...], table: Tensor) -> Tuple[Tensor, ...]:
         """Rotate the first d channels of each head by *table*, in float32.
 
         Args:
-            tensors: queries, keys or both, (B, T, H, D) each.
+            tensors: queries, keys or both, (B, T, H, D) each, and so are the results.
             table: (1|B, T, 1, d/2 or d), from :meth:`table`.
-
-        Returns:
-            shaped like *tensors*, in their type.
         """
         if tensors[0].is_cuda and table.is_complex():
             for fused in FUSED:

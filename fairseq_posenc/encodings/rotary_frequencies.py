@@ -1,44 +1,144 @@
-"""The frequencies of rotary encodings.
+"""The frequencies of rotary encodings, and their scaling for sequences longer than in training.
 
 RoFormer Eq. 7 (arXiv 2104.09864 numbers it as 15) rotates pair i by m·θ_i at position m, with
 
     θ_i = base^{-2(i-1)/d},    i = 1 … d/2.
 
-p-RoPE, Barbero et al., arXiv 2410.06205, keeps the highest share p of the frequencies, and does not
-rotate the other pairs:
+p-RoPE (Barbero et al., arXiv 2410.06205) sets θ_i = 0 for i > p · d/2: pairs that are not rotated
+carry meaning over any distance.  Rotating a share of the channels instead would spread all
+frequencies over fewer pairs.
 
-    θ_i = 0    for i > p · d/2
+A model trained on L tokens has seen the angles m·θ_i only for positions m < L.  To process s·L
+tokens, the frequencies are lowered by a factor s that is fixed for a run (a factor that depended on
+the length would mix frequencies in the cache of a decoder):
 
-so that these carry meaning over any distance; 1-RoPE is RoPE, and 0-RoPE has no positions.  It
-differs from rotating a share of the channels, which spreads all frequencies over fewer pairs.
+    linear   θ_i / s                              position interpolation
+    ntk      (base · s^{d/(d-2)})^{-2(i-1)/d}     θ_1 is unchanged, the last one divided by s
+    yarn     γ_i · θ_i / s + (1 - γ_i) · θ_i      γ_i = 0 for pairs that rotate often in L tokens
+    llama3   likewise, with another γ_i
+    longrope θ_i / λ_i                            a factor for each pair, found by a search
+
+``linear`` is from Chen et al. 2023, arXiv 2306.15595; ``ntk`` from bloc97 2023, in Peng et al.
+2023, arXiv 2309.00071, section 3.1; ``yarn`` from Peng et al., section 3.2, with the ramp and the
+temperature of their released code; ``llama3`` from Llama 3.1, arXiv 2407.21783; ``longrope`` from
+Ding et al., arXiv 2402.13753, for all positions (the paper may leave the first n̂ unscaled), with
+the temperature of the released code.  The γ of Peng et al. is 1 - γ here.  In ``yarn`` the ramp of
+γ is linear in the number i of the pair and starts and ends at whole pairs; in ``yarn_untruncated``
+it starts and ends exactly at 32 rotations and at one; in ``llama3`` it is linear in the number of
+rotations, from 4 to 1, and there is no temperature.
 """
 
+import logging
 import math
-from functools import lru_cache
-from typing import Optional
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling
-from fairseq_posenc.encodings.stack import Stack
+from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
+
+logger = logging.getLogger(__name__)
+
+# rotations within L tokens: pairs with more keep their frequency, pairs with fewer are interpolated
+# (β and α of Peng et al. section 3.2, for Llama)
+MANY_TURNS, FEW_TURNS = 32, 1
+# the same bounds in Llama 3.1
+LLAMA3_MANY_TURNS, LLAMA3_FEW_TURNS = 4, 1
+#: rules whose temperature scales the logits
+TEMPERED = ("yarn", "yarn_untruncated", "longrope")
 
 
-def rotated_channels(options: Options, stack: Stack) -> int:
-    """d, the number of channels of each head that are rotated, in whole pairs."""
-    return 2 * round(stack.head_dim * float(options.rotary_fraction) / 2)
-
-
-def kept_pairs(options: Options, dim: int) -> int:
-    """The number of pairs that keep their frequency, p · d/2, rounded down as in the paper's code.
+class Scaling(NamedTuple):
+    """A scaling of rotary frequencies.
 
     Args:
-        options: reads ``rotary_kept``.
-        dim: d.
+        rule: a key of :data:`RULES`.
+        factor: s.
+        length: L, in tokens.
+        factors: λ_i of the d/2 pairs, for ``longrope``.
     """
-    return int(float(options.rotary_kept) * dim / 2 + 1e-9)  # 0.7 · 10 is below 7 in floats
+
+    rule: str
+    factor: float
+    length: int
+    factors: Tuple[float, ...] = ()
+
+    def frequencies(self, dim: int, base: float) -> Tensor:
+        """Frequencies of the d/2 pairs, float64, on the CPU."""
+        return RULES[self.rule](dim, base, self)
+
+    @property
+    def temperature(self) -> float:
+        """Factor on rotated queries and keys (Peng et al. section 3.4, or LongRoPE's own)."""
+        if self.rule == "longrope":
+            return math.sqrt(1.0 + math.log(self.factor) / math.log(max(self.length, 2)))
+        return 0.1 * math.log(self.factor) + 1.0 if self.rule in TEMPERED else 1.0
+
+    @property
+    def reach(self) -> int:
+        """Longest sequence that the scaling is meant for, s·L, in tokens."""
+        return int(self.factor * self.length)
+
+
+UNSCALED = Scaling("none", 1.0, 0)
+
+
+def _none(dim: int, base: float, scaling: Scaling = UNSCALED) -> Tensor:
+    return base ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+
+
+def _linear(dim: int, base: float, scaling: Scaling) -> Tensor:
+    return _none(dim, base) / scaling.factor
+
+
+def _ntk(dim: int, base: float, scaling: Scaling) -> Tensor:
+    return _none(dim, base * scaling.factor ** (dim / (dim - 2)))
+
+
+def _yarn(dim: int, base: float, scaling: Scaling, whole: bool = True) -> Tensor:
+    # indices, from 0, of the pairs with many and with few rotations in L tokens
+    first, last = (
+        dim * math.log(scaling.length / (turns * 2 * math.pi)) / (2 * math.log(base))
+        for turns in (MANY_TURNS, FEW_TURNS)
+    )
+    if whole:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    width = max(last - first, 0.001)  # as in the released code
+    ramp = (torch.arange(dim // 2, dtype=torch.float64) - first) / width
+    return _interpolated(ramp, dim, base, scaling)
+
+
+def _llama3(dim: int, base: float, scaling: Scaling) -> Tensor:
+    turns = _none(dim, base) * scaling.length / (2 * math.pi)
+    ramp = (LLAMA3_MANY_TURNS - turns) / (LLAMA3_MANY_TURNS - LLAMA3_FEW_TURNS)
+    return _interpolated(ramp, dim, base, scaling)
+
+
+def _interpolated(ramp: Tensor, dim: int, base: float, scaling: Scaling) -> Tensor:
+    """γ θ / s + (1 - γ) θ, where γ is *ramp* between 0 and 1."""
+    ramp = ramp.clamp(0, 1)
+    return _linear(dim, base, scaling) * ramp + _none(dim, base) * (1 - ramp)
+
+
+def _longrope(dim: int, base: float, scaling: Scaling) -> Tensor:
+    return _none(dim, base) / torch.tensor(scaling.factors, dtype=torch.float64)
+
+
+RULES: Dict[str, Callable[[int, float, Scaling], Tensor]] = {
+    "none": _none,
+    "linear": _linear,
+    "ntk": _ntk,
+    "yarn": _yarn,
+    "yarn_untruncated": partial(_yarn, whole=False),
+    "llama3": _llama3,
+    "longrope": _longrope,
+}
 
 
 @lru_cache(maxsize=None)  # recomputing it would dominate a decoding step
@@ -49,7 +149,7 @@ def frequencies(
     scaling: Scaling = UNSCALED,
     kept: Optional[int] = None,
 ) -> Tensor:
-    """θ_i for i = 1 … dim/2, float64, shape (dim/2,).
+    """θ_i for i = 1 … d/2, float64, (d/2,).
 
     >>> frequencies(4, 10000.0)
     tensor([1.0000, 0.0100], dtype=torch.float64)
@@ -57,7 +157,7 @@ def frequencies(
     tensor([1., 0.], dtype=torch.float64)
 
     Args:
-        dim: number of rotated channels.
+        dim: d, the number of rotated channels.
         base: 10000 in the paper.
         device: device of the result.
         scaling: lowers the frequencies for sequences longer than in training.
@@ -69,21 +169,132 @@ def frequencies(
     return theta.to(device)
 
 
-def check_kept(options: Options, stack: Stack) -> None:
-    """Refuse a ``--rotary-kept`` that leaves no pair of channels to rotate.
+def read_factors(value: str) -> str:
+    """The numbers of ``--rotary-factors``, which a checkpoint keeps in place of a file's name.
+
+    >>> read_factors("1, 1.5 4")
+    '1.0,1.5,4.0'
 
     Args:
-        options: reads ``rotary_kept`` and ``rotary_fraction``.
-        stack: head size and side.
+        value: name of a file, or numbers; separated by commas, spaces or line ends.
 
     Raises:
-        UsageError: naming the smallest share that works.
+        UsageError: the file cannot be read, or holds anything but numbers above 0.
     """
-    dim = rotated_channels(options, stack)
-    if kept_pairs(options, dim) == 0:
-        least = math.ceil(20_000 / dim) / 10_000  # rounded up: a smaller one keeps none
+    factors = _numbers(value)
+    if factors is None:
+        factors = _numbers(" ".join(read_lines(value, f"--rotary-factors {value}")))
+    wrong = [factor for factor in factors or () if not 0 < factor < math.inf]
+    if wrong or not factors:
+        what = f"{wrong[0]:g} is no factor" if wrong else "is no list of numbers"
         raise UsageError(
-            f"--rotary-kept {options.rotary_kept:g}: keeps none of the {dim // 2} frequencies of "
-            f"head size {stack.head_dim} of the {stack.side}; the smallest that works is "
-            f"{least:g}, and --position-encoding none rotates nothing"
+            f"--rotary-factors {value}: {what}; give a file with one number above 0 for each "
+            "rotated pair of channels"
         )
+    return ",".join(map(repr, factors))
+
+
+def _numbers(text: str) -> Optional[List[float]]:
+    """The numbers in *text*, or None if it holds anything else."""
+    try:
+        return [float(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        return None
+
+
+@dataclass
+class ScalingFlags:
+    """Flags of the scaling; evaluation may change them."""
+
+    rotary_scaling: Optional[str] = setting(
+        "none",
+        "scaling of the frequencies for sequences longer than in training: none, linear (position "
+        "interpolation), ntk (a larger base), yarn, yarn_untruncated (its ramp between exact "
+        "ends), llama3, longrope (a factor for each pair)",
+        role="free",
+        choices=RULES,
+        refused={
+            "dynamic": "keys are cached already rotated, so a factor that follows the length would "
+            "mix frequencies; give ntk, with the factor of the longest sequence"
+        },
+    )
+    rotary_scaling_factor: Optional[float] = setting(
+        1.0,
+        "longest sequence to process divided by the length in training, above 1",
+        role="free",
+        at_least=1,
+        at_most=1e6,
+    )
+    rotary_factors: Optional[str] = setting(
+        None,
+        "file with one factor for each rotated pair of channels, by which --rotary-scaling "
+        "longrope divides their frequencies; checkpoints keep the numbers",
+        role="free",
+        stored=read_factors,
+        needs={"rotary_scaling": ("longrope",)},
+    )
+    rotary_original_length: Optional[int] = setting(
+        None,
+        "longest sequence in training, in tokens (default: the longest that the training run "
+        "accepts, stored in the checkpoint)",
+        role="free",
+        at_least=1,
+        at_most=2**31 - 1,
+    )
+
+
+def read_scaling(options: Options, longest: int) -> Scaling:
+    """The scaling of a model.
+
+    Args:
+        options: reads the flags of :class:`ScalingFlags`.
+        longest: length in training, in tokens, unless ``rotary_original_length`` sets it.
+    """
+    rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
+    length = int(options.rotary_original_length or longest)
+    factors = _numbers(options.rotary_factors or "") if rule == "longrope" else None
+    return Scaling(rule, factor, length, tuple(factors or ()))
+
+
+def check_scaling(scaling: Scaling, dim: int) -> None:
+    """Refuse flags of scaling that contradict or require each other, with *dim* rotated channels.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    rule, factor, length, factors = scaling
+    if rule == "none" and factor != 1:
+        raise UsageError(
+            f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
+            f"one of {', '.join(name for name in RULES if name != 'none')} there"
+        )
+    if rule != "none" and factor == 1:
+        raise UsageError(
+            f"--rotary-scaling {rule}: also give --rotary-scaling-factor, the longest sequence to "
+            f"process divided by the {length} tokens of training"
+        )
+    if rule == "longrope" and len(factors) != dim // 2:
+        fault = f"has {len(factors)} factors" if factors else "is not given"
+        raise UsageError(
+            f"--rotary-factors: {fault}, and heads have {dim // 2} rotated pairs; give a file with "
+            "one factor for each pair"
+        )
+    if rule == "ntk" and dim == 2:
+        raise UsageError(
+            "--rotary-scaling ntk: one pair of rotated channels keeps its frequency under any "
+            "base; give linear, or larger heads"
+        )
+
+
+@lru_cache(maxsize=None)  # warns once per run
+def warn_of_length(scaling: Scaling) -> None:
+    """Warn of sequences that are longer than the scaling reaches."""
+    remedy = f"and longer than the {scaling.reach} that --rotary-scaling-factor "
+    remedy += f"{scaling.factor:g} covers: give a larger factor"
+    if scaling.rule == "none":
+        remedy = (
+            "without --rotary-scaling: results often get worse; give yarn, ntk or linear, and "
+            f"--rotary-scaling-factor F with F · {scaling.length} or more tokens (on a trained "
+            "model: --model-overrides \"{'rotary_scaling': 'yarn', 'rotary_scaling_factor': F}\")"
+        )
+    logger.warning(f"sequences longer than the {scaling.length} tokens of training, {remedy}")

@@ -57,12 +57,7 @@ def correlation(distances: Tensor, dim: int) -> Tensor:
     flags=SandwichFlags,
 )
 class Sandwich(DistanceBias):
-    """(p_i · p_j - d̄/2) / (8h/H), without parameters.
-
-    Args:
-        options: reads ``sandwich_dim``.
-        stack: number of heads.
-    """
+    """(p_i · p_j - d̄/2) / (8h/H), without parameters."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)

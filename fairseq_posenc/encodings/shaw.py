@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings.base import Content, ContentBias, Stack
+from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.content import Content, ContentBias
 from fairseq_posenc.encodings.distance import distances
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
@@ -51,10 +52,6 @@ class ClippedDistances(ContentBias):
     """q_i · a^K_d / √D, and optionally Σ_j w_ij a^V_d, with d = j - i clipped.
 
     A subclass provides the vectors.
-
-    Args:
-        options: the model configuration.
-        stack: the encoder or decoder.
     """
 
     takes_positions = True
@@ -144,10 +141,6 @@ class ShawBias(ClippedDistances):
 
     In a causal stack distances end at 0.  Later keys, visible under ``--full-context-alignment``,
     count as distance 0, as with the T5 bias.
-
-    Args:
-        options: reads ``shaw_max_distance``, ``shaw_values`` and ``shaw_per_head``.
-        stack: number and size of the heads, and causality.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:

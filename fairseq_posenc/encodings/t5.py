@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import DistanceBias, Stack
+from fairseq_posenc.encodings.base import DistanceBias, Stack, init_normal
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -61,8 +61,7 @@ class BucketProducts(nn.Module):
         self.table = nn.Embedding(num_buckets, channels)
         self.q_proj = nn.Linear(channels, channels, bias=False)  # F^Q
         self.k_proj = nn.Linear(channels, channels, bias=False)  # F^K
-        for module in (self.table, self.q_proj, self.k_proj):
-            nn.init.normal_(module.weight, std=0.02)
+        init_normal(self.table, self.q_proj, self.k_proj)
 
     def forward(self) -> Tensor:
         """Logits of all buckets, (num_buckets, H)."""
@@ -112,12 +111,7 @@ def relative_position_bucket(
     flags=T5Flags,
 )
 class T5Bias(DistanceBias):
-    """b_{bucket(j - i), h}, one table for all layers of the stack.
-
-    Args:
-        options: reads ``t5_num_buckets``, ``t5_max_distance`` and ``t5_products``.
-        stack: number and size of the heads, and causality.
-    """
+    """b_{bucket(j - i), h}, one table for all layers of the stack."""
 
     constant_from: int
 
@@ -128,7 +122,7 @@ class T5Bias(DistanceBias):
         self.products = BucketProducts(self.num_buckets, stack) if options.t5_products else None
         if self.products is None:
             self.table = nn.Embedding(self.num_buckets, stack.num_heads)
-            nn.init.normal_(self.table.weight, std=0.02)
+            init_normal(self.table)
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:

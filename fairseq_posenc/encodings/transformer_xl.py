@@ -14,19 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
-from fairseq_posenc.encodings.distance import align, by_pair, products, sinusoids, within_reach
+from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
+from fairseq_posenc.encodings.distance import relative_products, sinusoids
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 
 
 class Sinusoids(DistanceVectors):
-    """r for every distance, query minus key, float32, without parameters.
-
-    Args:
-        options: not read.
-        stack: number and size of the heads.
-    """
+    """r for every distance, query minus key, float32, without parameters."""
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -54,12 +50,7 @@ class Sinusoids(DistanceVectors):
     distances=Sinusoids,
 )
 class TransformerXLBias(ContentBias):
-    """(q_i + v)·(r_{i-j} W_kR) + u·k_j, over √D.
-
-    Args:
-        options: not read.
-        stack: number and size of the heads.
-    """
+    """(q_i + v)·(r_{i-j} W_kR) + u·k_j, over √D."""
 
     takes_positions = True
 
@@ -78,12 +69,7 @@ class TransformerXLBias(ContentBias):
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
-        q, k, scale = content.q, content.k, content.scale
-        r, distances = cast(Tensor, vectors), content.distances
-        if distances is None:
-            r = within_reach(r, q.size(2), k.size(2))  # (H, S + T - 1, D)
-        to_positions = products((q + self.v) * scale, r)  # (B, H, T, number of distances)
+        k, scale, r = content.k, content.scale, cast(Tensor, vectors)
         to_words = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
-        if distances is not None:
-            return by_pair(to_positions, distances) + to_words
-        return align(to_positions, k.size(2)) + to_words
+        queries = (content.q + self.v) * scale
+        return relative_products(queries, r, k.size(2), content.distances) + to_words

@@ -16,7 +16,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Places, SharedBias, Stack
+from fairseq_posenc.encodings.base import Places, SharedBias, Stack, init_normal
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
@@ -49,10 +49,6 @@ class UntiedPositions(SharedBias):
     Under ``--untie-cls``, θ = 1/√(2D) · (p_θ U^Q)·(p_θ U^K) (section 3.3): p_θ1 is an additional
     row, and p_θ2 is the row of position 0, which is otherwise unused because its correlations are
     reset.  Under ``--tupe-free`` the logits are a table of all pairs of positions (section 5).
-
-    Args:
-        options: reads ``untie_cls`` and ``tupe_free``.
-        stack: heads, head size, and the longest sequence, which is the size of the table.
     """
 
     free: Optional[nn.Parameter]
@@ -74,11 +70,7 @@ class UntiedPositions(SharedBias):
         self.norm = nn.LayerNorm(channels)
         self.q_proj = nn.Linear(channels, channels)
         self.k_proj = nn.Linear(channels, channels)
-        for module in (self.table, self.cls, self.q_proj, self.k_proj):
-            if module is not None:
-                nn.init.normal_(module.weight, std=0.02)
-        for projection in (self.q_proj, self.k_proj):
-            nn.init.zeros_(projection.bias)
+        init_normal(self.table, self.cls, self.q_proj, self.k_proj)
 
     def forward(self, places: Places) -> Tensor:
         """Logits (1|B, H, T, S)."""

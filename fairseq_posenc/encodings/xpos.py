@@ -12,18 +12,17 @@ the longest sequence, which changes no product and lets scales use the range abo
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Rotation, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags
-from fairseq_posenc.encodings.rotary_frequencies import rotated_channels
+from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags, rotated
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -52,41 +51,32 @@ class XposFlags(RotaryFlags):
 
 
 @lru_cache(maxsize=None)  # constant
-def log_decays(dim: int, gamma: float, device: Optional[torch.device] = None) -> Tensor:
-    """log ζ_i for i = 1 … dim/2, float64.
+def decays(dim: int, gamma: float, base: float, device: Optional[torch.device] = None) -> Tensor:
+    """log ζ_i / B for i = 1 … d/2, float64, with B = *base*.
 
-    >>> log_decays(4, 0.5).exp()
+    >>> decays(4, 0.5, 1.0).exp()
     tensor([0.3333, 0.6667], dtype=torch.float64)
-
-    Args:
-        dim: number of rotated channels.
-        gamma: γ.
-        device: device of the result.
     """
     steps = torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim
-    return ((steps + gamma) / (1 + gamma)).log()
+    return ((steps + gamma) / (1 + gamma)).log() / base
 
 
-def check_range(decay: float, side: str, longest: int, dtype: torch.dtype) -> None:
-    """Refuse scales beyond the range of *dtype*.
-
-    Args:
-        decay: logarithm of the steepest scale of one position, below 0.
-        side: encoder or decoder, for the message.
-        longest: number of positions.
-        dtype: float32 or float16.
+def check_range(options: Options, stack: Stack, dtype: torch.dtype) -> None:
+    """Refuse scales beyond the range of *dtype*, float32 or float16.
 
     Raises:
         UsageError: naming the lengths.
     """
-    most = int(2 * RANGE[dtype] / -decay)
+    dim, _ = rotated(options, stack.head_dim)
+    steepest = float(decays(dim, options.xpos_gamma, options.xpos_scale_base)[0])
+    longest, most = stack.max_positions, int(2 * RANGE[dtype] / -steepest)
     if longest > most:
         name = str(dtype).replace("torch.", "")
         wider = ", or a wider type such as bfloat16" if dtype == torch.float16 else ""
         raise UsageError(
-            f"--position-encoding xpos: over the {longest} positions of the {side} its scales "
-            f"leave the range of {name}, which holds {most}; give fewer positions, or a larger "
-            f"--xpos-scale-base{wider}"
+            f"--position-encoding xpos: over the {longest} positions of the {stack.side} its "
+            f"scales leave the range of {name}, which holds {most}; give fewer positions, or a "
+            f"larger --xpos-scale-base{wider}"
         )
 
 
@@ -100,10 +90,7 @@ def check_range(decay: float, side: str, longest: int, dtype: torch.dtype) -> No
 class Xpos(Rotary):
     """Rotates the leading channels of every head, and scales them by the position.
 
-    Args:
-        options: reads ``xpos_scale_base``, ``xpos_gamma`` and the flags of :class:`Rotary`, but
-            refuses those for values and for scaled frequencies.
-        stack: head size, side and the longest sequence.
+    The flags for values and for scaled frequencies are refused.
     """
 
     applies_to_features = False  # queries and keys have different scales
@@ -111,30 +98,24 @@ class Xpos(Rotary):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.scale_base, self.gamma = float(options.xpos_scale_base), float(options.xpos_gamma)
-        self.side, self.longest = stack.side, stack.max_positions
+        self.options, self.stack = options, stack
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
         """Refuse flags that contradict xPos, and scales that leave the range of float32."""
-        without = {
-            "rotary_value": "rotated values",
-            "rotary_scaling": "scaled frequencies",
-            "rotary_scaling_factor": "scaled frequencies",
+        scaling = options.rotary_scaling
+        refused = {
+            "--rotary-value": options.rotary_value and "rotated values",
+            f"--rotary-scaling {scaling}": scaling != "none" and "scaled frequencies",
         }
-        defaults = {field.name: field.metadata["default"] for field in fields(XposFlags)}
-        for name, what in without.items():
-            value = getattr(options, name)
-            if value != defaults[name]:
-                flag = flag_of(name) + ("" if value is True else f" {value}")
+        for flag, what in refused.items():
+            if what:
                 raise UsageError(
                     f"{flag}: xPos is defined without {what}; drop it, or give "
                     "--position-encoding rotary"
                 )
         super().check(options, stack)
-        dim, gamma = rotated_channels(options, stack), float(options.xpos_gamma)
-        decay = float(log_decays(dim, gamma)[0]) / float(options.xpos_scale_base)
-        check_range(decay, stack.side, stack.max_positions, torch.float32)
+        check_range(options, stack, torch.float32)
 
     def rotation(self, layer: int) -> Optional[Rotation]:
         """None: queries and keys are scaled, too."""
@@ -146,17 +127,13 @@ class Xpos(Rotary):
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
         """ζ^{n/B} e^{i n θ} for queries and ζ^{-n/B} e^{i n θ} for keys.
 
-        Args:
-            positions: (1|B, T), integers.
-            variant: the base, as in :class:`Rotary`.
-
         Returns:
             (2, 1|B, T, 1, d/2), complex64; or (2, 1|B, T, 1, d), as in :class:`Rotary`.
         """
         rotations = super().table(positions, layer)  # (1|B, T, 1, d/2)
-        decays = log_decays(self.dim, self.gamma, positions.device) / self.scale_base
-        steps = positions.to(torch.float64) - self.longest // 2
-        scales = (steps[..., None, None] * decays).exp()  # (1|B, T, 1, d/2)
+        gamma, base = self.options.xpos_gamma, self.options.xpos_scale_base
+        steps = positions.to(torch.float64) - self.stack.max_positions // 2
+        scales = (steps[..., None, None] * decays(self.dim, gamma, base, positions.device)).exp()
         if not rotations.is_complex():  # cosines and sines have the same scales
             scales = torch.cat((scales, scales), dim=-1)
         return torch.stack((rotations * scales.float(), rotations / scales.float()))
@@ -166,6 +143,5 @@ class Xpos(Rotary):
     ) -> Tuple[Tensor, Tensor, Tensor]:
         """Rotated and scaled queries and keys (B, T, H, D), and the values."""
         if q.dtype == torch.float16:
-            decay = float(log_decays(self.dim, self.gamma)[0]) / self.scale_base
-            check_range(decay, self.side, self.longest, torch.float16)
+            check_range(self.options, self.stack, torch.float16)
         return self.rotate(q, table[0]), self.rotate(k, table[1]), v

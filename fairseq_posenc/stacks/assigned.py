@@ -9,7 +9,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.base import Places
-from fairseq_posenc.encodings.position_ids import FLAG, PositionRule, Ruled, Tokens, rule_of
+from fairseq_posenc.encodings.position_ids import FLAG, PositionRule, Ruled, Tokens, class_of_rule
 from fairseq_posenc.flags.options import Options
 
 
@@ -38,7 +38,8 @@ class AssignedPositions:
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
         self.rule: Optional[PositionRule] = None
         if options.position_ids is not None:
-            self.rule = rule_of(options, stack, dictionary.indices)
+            rule = class_of_rule(options.position_ids)
+            self.rule = rule(options, stack, dictionary.indices)
         self.padding = dictionary.pad()
         self.side, self.most = stack.side, stack.max_positions
         #: the flag that assigns positions, with which messages begin

@@ -1,41 +1,250 @@
-"""Logits of encodings by loops, from their papers' formulas, and encodings outside of models."""
+"""Logits of encodings from their papers' formulas in float64, a short function each.
+
+A function has the arguments (c, b, h, t, j): a :class:`Case`, the numbers of a sentence and a head,
+the row of a query, and the number of a key; and returns a logit.
+"""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from support.parts import encoding_of, places_of
 
-from fairseq_posenc.attention.functional import additive_mask, attend_with_weights
-from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings import ENCODINGS, Places
+from fairseq_posenc.encodings.content import Content
 
 B, H, D = 2, 2, 4
-CLIPS = {"shaw_max_distance": 2, "deberta_max_distance": 3}
+#: clip distances and sizes that are smaller than the texts
+SMALL = {
+    **{"shaw_max_distance": 2, "deberta_max_distance": 3, "nezha_max_distance": 2},
+    **{"cope_max_position": 3, "fire_width": 5, "dape_width": 5, "sandwich_dim": 6},
+    **{"t5_num_buckets": 8, "t5_max_distance": 6},
+}
 # query and key lengths: training, one decoding step, several tokens at once, the first token
-LENGTHS = [(6, 6), (1, 6), (3, 6), (5, 6), (1, 1)]
-lengths = pytest.mark.parametrize("length, keys", LENGTHS)
+LENGTHS = [(6, 6), (1, 6), (3, 6), (1, 1)]
 #: the registered encodings with terms in every layer
 CONTENT = [name for name, entry in ENCODINGS.items() if entry.content]
 
 
-def bias_of(name, length, keys, causal=True, **flags):
-    """A content-free encoding in float64 with random parameters, and its logits (H, T, S)."""
-    module = encoding_of(name, heads=H, causal=causal, **flags).shared_bias[name].double()
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter)
-    return module, module(places_of(length, keys))[0].detach().numpy()
+class Parts:
+    """The modules of an encoding outside of any model, in float64, with random parameters."""
+
+    def __init__(self, name, **flags):
+        self.encoding = encoding_of(name, **{"heads": H, "head_dim": D, **SMALL, **flags})
+        self.shared, self.tables = self.encoding.shared_bias, self.encoding.vectors
+        self.terms = self.encoding.build_content_bias()
+        for module in (self.shared, self.terms, self.tables):
+            for parameter in module.parameters() if module else ():
+                torch.nn.init.normal_(parameter)
+            if module:
+                module.double()
+
+    def logits(self, q, k, scale=1.0, x=None, places=None, **more):
+        """The terms with content."""
+        places = places or places_of(q.size(2), k.size(2))
+        content = Content(x, q, k, scale, places, **more)
+        return self.terms(content, self.encoding.distance_vectors(places, q), {})
 
 
-def by_loops(formula, length, keys):
-    """formula(h, i, j) for the last *length* of *keys* queries, (H, T, S)."""
-    queries = range(keys - length, keys)
-    return np.array([[[formula(h, i, j) for j in range(keys)] for i in queries] for h in range(H)])
+class Case(Parts):
+    """Parts with queries and keys: the last *length* of *keys* tokens are queries.
+
+    Keys are at *positions* (B, S), by default 0, 1, 2 and so on, and the first *padded* of the last
+    sentence are padding.
+    """
+
+    def __init__(self, name, length, keys, positions=None, padded=0, **flags):
+        super().__init__(name, **flags)
+        self.options, self.causal = self.encoding.options, self.encoding.stack.causal
+        self.scale, self.first = 0.3, keys - length
+        self.q, self.k = random(B, H, length, D), random(B, H, keys, D)
+        self.x = random(B, keys, H * D)
+        self.padding = torch.zeros(B, keys, dtype=torch.bool)
+        self.padding[-1, :padded] = True
+        self.places, self.at = places_of(length, keys), torch.arange(keys).expand(B, -1)
+        if positions is not None:
+            self.at = positions
+            self.places = Places(positions[:, self.first :], positions, int(positions.max()) + 1)
+
+    def computed(self):
+        """The logits (B, H, T, S) of the package."""
+        total = 0.0 if self.shared is None else self.shared(self.places).double()
+        if self.terms is not None:
+            more = {"padding_mask": self.padding, "key_states": self.terms.key_states(self.x)}
+            total = total + self.logits(self.q, self.k, self.scale, self.x, self.places, **more)
+        return total.detach().expand(B, H, self.q.size(2), -1)
+
+    def by_hand(self):
+        """The logits (B, H, T, S) of the formulas."""
+        out = torch.zeros(B, H, self.q.size(2), self.k.size(2), dtype=torch.double)
+        for b, h, t, j in torch.cartesian_prod(
+            *(torch.arange(size) for size in out.shape)
+        ).tolist():
+            for name in set(self.encoding.name.split("+")) & set(LOGITS):
+                out[b, h, t, j] += float(LOGITS[name](self, b, h, t, j))
+        return out
+
+    def distance(self, b, t, j):
+        """Query minus key position."""
+        return int(self.at[b, self.first + t] - self.at[b, j])
+
+
+def clip(value, least, most):
+    return max(least, min(most, value))
 
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))
+
+
+def alibi(c, b, h, t, j):
+    return -(2 ** (-8 * (h + 1) / H)) * abs(c.distance(b, t, j))
+
+
+def kerple(c, b, h, t, j, module=None):
+    module, d = module or c.shared["kerple"], abs(c.distance(b, t, j))
+    r1, shape = module.scale[h].exp(), module.shape[h]
+    if c.options.kerple_kernel == "power":
+        return -r1 * d ** (2 * sigmoid(shape))
+    return -r1 * math.log(1 + math.exp(shape) * d)
+
+
+def fire(c, b, h, t, j, module=None):
+    module, d = module or c.shared["fire"], c.distance(b, t, j)
+    i, threshold = int(c.at[b, c.first + t]), module.log_length.exp()
+
+    def psi(x):
+        return math.log(module.log_c.exp() * x + 1)
+
+    if d < 0:  # in an encoder, i and j exchanged and the sign of the input
+        x = 0.0 if c.causal else -psi(-d) / psi(max(threshold, int(c.at[b, j])))
+    else:
+        x = psi(d) / psi(max(threshold, i))
+    hidden = (module.weight_in * x + module.bias_in).relu()
+    return module.weight_out[h] @ hidden + module.bias_out[h]
+
+
+def sandwich(c, b, h, t, j):
+    """p_i · p_j / (8h/H) up to a constant for each query, which no softmax sees."""
+    total = sum(math.cos(c.distance(b, t, j) / 10000 ** (2 * n / 6)) for n in range(1, 4))
+    return (total - 3) / (8 * (h + 1) / H)
+
+
+def bucket(distance, buckets, most, causal):
+    """T5's bucket of one distance, key minus query: exact, then logarithmic, then one."""
+    if not causal:
+        side = buckets // 2 if distance > 0 else 0
+        return side + bucket(-abs(distance), buckets // 2, most, True)
+    back, exact = max(0, -distance), buckets // 2
+    if back < exact:
+        return back
+    share = math.log(back / exact) / math.log(most / exact)
+    return min(buckets - 1, exact + int(share * (buckets - exact)))
+
+
+def t5(c, b, h, t, j):
+    row = bucket(-c.distance(b, t, j), 8, 6, c.causal)
+    if not c.options.t5_products:
+        return c.shared["t5"].table.weight[row, h]
+    parts = c.shared["t5"].products
+    r = parts.table.weight[row]
+    q, k = ((p.weight @ r).view(H, D)[h] for p in (parts.q_proj, parts.k_proj))
+    return (q @ k) / math.sqrt(2 * D)
+
+
+def untied(module, p):
+    """U^Q and U^K of TUPE's normalised rows p (N, C), by head (N, H, D)."""
+    mean, variance = p.mean(-1, keepdim=True), p.var(-1, keepdim=True, unbiased=False)
+    p = (p - mean) / (variance + 1e-5).sqrt() * module.norm.weight + module.norm.bias
+    projected = [p @ f.weight.t() + f.bias for f in (module.q_proj, module.k_proj)]
+    return [x.view(len(p), -1, module.head_dim) for x in projected]
+
+
+def tupe(c, b, h, t, j):
+    """TUPE Eq. 7, the second summand."""
+    module, i, j = c.shared["tupe"], c.at[b, c.first + t], c.at[b, j]
+    if module.free is not None:
+        return module.free[h, i, j]
+    q, k = untied(module, module.table.weight[torch.stack((i, j))])
+    return q[0, h] @ k[1, h] / math.sqrt(2 * D)
+
+
+def shaw(c, b, h, t, j):
+    """Shaw et al. Eq. 4, the second summand."""
+    return (
+        c.scale * c.q[b, h, t] @ shaw_vector(c, c.terms["shaw"].key_table, h, c.distance(b, t, j))
+    )
+
+
+def shaw_vector(c, table, h, distance):
+    row = clip(-distance, -2, 0 if c.causal else 2) + 2
+    return table.weight[row].view(-1, D)[h if c.options.shaw_per_head else 0]
+
+
+def nezha(c, b, h, t, j):
+    return c.scale * c.q[b, h, t] @ sines(clip(-c.distance(b, t, j), -2, 2), D)
+
+
+def sines(distance, dim):
+    angles = [distance / 10000 ** (2 * t / dim) for t in range(dim // 2)]
+    pairs = [(math.sin(x), math.cos(x)) for x in angles]
+    return torch.tensor(pairs, dtype=torch.double).flatten()
+
+
+def transformer_xl(c, b, h, t, j):
+    """RoFormer Eq. 34, the last three summands."""
+    term, q, k = c.terms["transformer_xl"], c.q[b, h, t], c.k[b, h, j]
+    r = (term.proj.weight @ sines(c.distance(b, t, j), H * D))[h * D : (h + 1) * D]
+    return c.scale * (q @ r + term.u[h, 0] @ k + term.v[h, 0] @ r)
+
+
+def deberta(c, b, h, t, j):
+    """DeBERTa Eq. 4, the last two summands, with δ of Eq. 3."""
+    term, table, head = (
+        c.terms["deberta"],
+        c.tables["deberta"].table.weight,
+        slice(h * D, h * D + D),
+    )
+    to_key = c.distance(b, t, j)
+    to_query = to_key if c.options.deberta_released else -to_key
+    r_k, r_q = (table[clip(d, -3, 2) + 3] for d in (to_key, to_query))
+    to_position = c.q[b, h, t] @ (term.k_proj.weight @ r_k)[head]
+    return c.scale * (to_position + c.k[b, h, j] @ (term.q_proj.weight @ r_q)[head])
+
+
+def cope(c, b, h, t, j):
+    q, i, e = c.q[b, h, t], c.first + t, c.terms["cope"].table.weight
+    gates = [sigmoid(c.scale * q @ c.k[b, h, m]) * (not c.padding[b, m]) for m in range(j, i + 1)]
+    p = min(3.0, sum(gates))
+    low = min(int(p), 2)
+    return c.scale * q @ (e[low] + (p - low) * (e[low + 1] - e[low]))
+
+
+def fox_gate(c, b, h, m):
+    return sigmoid(c.terms["fox"].weight[h] @ c.x[b, m] + c.terms["fox"].bias[h])
+
+
+def fox(c, b, h, t, j):
+    """Lin et al. 2503.02130, Eq. 5 to 7."""
+    return sum(math.log(fox_gate(c, b, h, m)) for m in range(j + 1, c.first + t + 1))
+
+
+def dape(c, b, h, t, j):
+    term, bias = c.terms["dape"], c.options.dape_bias
+    more = () if bias == "alibi" else (term.bias,)
+    static = torch.tensor([float(LOGITS[bias](c, b, g, t, j, *more)) for g in range(H)]).double()
+    products = c.scale * (c.q[b, :, t] * c.k[b, :, j]).sum(-1)
+    hidden = term.first.weight @ torch.cat((products, static)) + term.first.bias
+    hidden = torch.where(hidden > 0, hidden, 0.01 * hidden)
+    return static[h] + term.second.weight[h] @ hidden + term.second.bias[h]
+
+
+LOGITS = {
+    f.__name__: f
+    for f in (alibi, kerple, fire, sandwich, t5, tupe, shaw, nezha, transformer_xl, deberta, cope)
+}
+LOGITS.update(fox=fox, dape=dape)
+lengths = pytest.mark.parametrize("length, keys", LENGTHS)
 
 
 def rotation_matrix(m, dim, base=10000.0, pairing="interleaved"):
@@ -49,121 +258,5 @@ def rotation_matrix(m, dim, base=10000.0, pairing="interleaved"):
     return matrix
 
 
-class Parts:
-    """The modules of an encoding outside of any model, in float64, with random parameters."""
-
-    def __init__(self, name, **flags):
-        self.encoding = encoding_of(name, **{"heads": H, "head_dim": D, **CLIPS, **flags})
-        self.terms = self.encoding.build_content_bias().double()
-        self.tables = self.encoding.vectors
-        for module in (self.terms, self.tables):
-            for parameter in module.parameters() if module else ():
-                torch.nn.init.normal_(parameter)
-        if self.tables:
-            self.tables.double()
-
-    def vectors(self, q, k):
-        return self.encoding.distance_vectors(places_of(q.size(2), k.size(2)), q)
-
-    def logits(self, q, k, scale=1.0, x=None, **more):
-        content = Content(x, q, k, scale, places_of(q.size(2), k.size(2)), **more)
-        return self.terms(content, self.vectors(q, k), {})
-
-
-def clip(value, least, most):
-    return max(least, min(most, value))
-
-
-def shaw_by_hand(parts, h, i, j, q, k):
-    """Shaw et al. Eq. 4, the second summand."""
-    later = 0 if parts.encoding.stack.causal else 2
-    row = parts.terms["shaw"].key_table.weight[clip(j - i, -2, later) + 2]
-    return q @ (row[h * D : (h + 1) * D] if parts.encoding.options.shaw_per_head else row)
-
-
-def transformer_xl_by_hand(parts, h, i, j, q, k):
-    """RoFormer Eq. 34, the last three summands."""
-    own, channels = parts.terms["transformer_xl"], H * D
-    r = torch.zeros(channels, dtype=torch.double)
-    for t in range(channels // 2):
-        angle = (i - j) / 10000 ** (2 * t / channels)
-        r[2 * t], r[2 * t + 1] = math.sin(angle), math.cos(angle)
-    projected = (own.proj.weight @ r)[h * D : (h + 1) * D]
-    return q @ projected + own.u[h, 0] @ k + own.v[h, 0] @ projected
-
-
-def deberta_by_hand(parts, h, i, j, q, k):
-    """DeBERTa Eq. 4, the last two summands, with δ of Eq. 3."""
-    own, head = parts.terms["deberta"], slice(h * D, (h + 1) * D)
-
-    def delta(i, j):
-        return 0 if i - j <= -3 else 5 if i - j >= 3 else i - j + 3
-
-    table = parts.tables["deberta"].table.weight
-    to_position = q @ (own.k_proj.weight @ table[delta(i, j)])[head]
-    from_key = (i, j) if parts.encoding.options.deberta_released else (j, i)
-    return to_position + k @ (own.q_proj.weight @ table[delta(*from_key)])[head]
-
-
-BY_HAND = {
-    "shaw": shaw_by_hand,
-    "transformer_xl": transformer_xl_by_hand,
-    "deberta": deberta_by_hand,
-}
-NAMES = list(BY_HAND)
-
-
-def by_hand(parts, q, k, positions=None):
-    """Logits of all content-dependent encodings in *parts*, by loops; queries are the last.
-
-    Keys have *positions* (B, S), by default 0, 1, 2 and so on.
-    """
-    if positions is None:
-        positions = torch.arange(k.size(2)).expand(k.size(0), -1)
-    out = torch.zeros(*q.shape[:3], k.size(2), dtype=torch.double)
-    for b in range(q.size(0)):
-        for h in range(q.size(1)):
-            for t in range(q.size(2)):
-                for j in range(k.size(2)):
-                    place = k.size(2) - q.size(2) + t
-                    i, at = int(positions[b, place]), int(positions[b, j])
-                    for name in set(parts.encoding.name.split("+")) & set(BY_HAND):
-                        value = BY_HAND[name](parts, h, i, at, q[b, h, t], k[b, h, j])
-                        out[b, h, t, j] += value.detach()
-    return out
-
-
 def random(*shape):
     return torch.randn(*shape, dtype=torch.double)
-
-
-def visible(case, inputs, length, keys):
-    """The mask of a reference: causal, padded on the right, both or neither."""
-    lengths = inputs["key_lens"] if "padded" in case else torch.full((3,), keys)
-    padding = torch.arange(keys) >= lengths[:, None]
-    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # of equally many queries
-    like = inputs["q"]
-    return additive_mask(length, keys, "causal" in case, padding, like), real
-
-
-def attended(parts, inputs, mask):
-    """Output (B, T, H, D) and weights (B, H, T, S) for references laid out as (B, T, H, D)."""
-    q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
-    scale, terms = parts.encoding.scale, parts.terms.float()
-    content = Content(None, q, k, scale, places_of(q.size(2), k.size(2)))
-    logits = terms(content, parts.vectors(q, k), {})
-    more = (lambda w: terms.relative_values(content, w)) if terms.needs_weights else None
-    out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
-    return out.transpose(1, 2), weights
-
-
-def assert_attends_as(reference, case, parts, length, keys):
-    """Compare output and weights with a stored reference of fairseq2, at its real queries."""
-    inputs, outputs = reference["inputs"], reference["outputs"]
-    mask, real = visible(case, inputs, length, keys)
-    out, weights = attended(parts, inputs, mask)
-    for got, want, shown in (
-        (out, outputs[case], real),
-        (weights, outputs[case + "_weights"], real.transpose(1, 2)),
-    ):
-        torch.testing.assert_close(got * shown, want * shown, atol=1e-5, rtol=1e-5)

@@ -8,7 +8,7 @@ import math
 from typing import Any, Dict, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.encodings.rotary_scaling import (
+from fairseq_posenc.encodings.rotary_frequencies import (
     FEW_TURNS,
     LLAMA3_FEW_TURNS,
     LLAMA3_MANY_TURNS,

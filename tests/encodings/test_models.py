@@ -1,0 +1,143 @@
+"""Encodings in models: what is computed once, how much memory it takes, and what is refused."""
+
+import re
+
+import pytest
+import torch
+from support.formulas import CONTENT
+from support.helpers import PAD, causal_only, decode_in_steps, sentences, tiny
+from support.masked_language_models import count, texts
+from support.masked_language_models import tiny as masked_lm
+from support.parts import encoding_of, places_of, storage_of
+
+from fairseq_posenc.attention import Batch
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.encodings.content import Content
+from fairseq_posenc.encodings.nezha import vectors
+from fairseq_posenc.encodings.rotary import Rotary
+
+pytestmark = pytest.mark.properties
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("other", ["rotary", "xpos", "learned+bert_ad", "tupe+t5+alibi"])
+def test_all_terms_with_content_work_together(other):
+    """Cached decoding of several tokens at once and left-padded sources change nothing."""
+    model = tiny("+".join([*CONTENT, other]))
+    source, target = sentences(1, 6), sentences(1, 7, seed=1)
+    full, _ = model(source, None, target)
+    padded = torch.cat((torch.full((1, 3), PAD), source), dim=1)
+    steps = decode_in_steps(model, padded, target, [3, 1, 2, 1])
+    torch.testing.assert_close(steps, full, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["transformer_xl", "deberta"])
+def test_decoding_projects_distances_when_their_number_doubles_only(name, monkeypatch):
+    model, calls = tiny(name, "--decoder-layers", "1"), []
+    kind = ENCODINGS[name].content
+    plain = kind.project
+    source, target = sentences(2, 5), sentences(2, 20, seed=1)
+    model.encoder(source)
+    monkeypatch.setattr(kind, "project", lambda *a: calls.append(len(a[1])) or plain(*a))
+    decode_in_steps(model, source, target, [3] + [1] * 17)
+    assert calls[2:] == [5, 7, 15, 31, 63]  # after the encoder's two layers
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
+    encoding, length = encoding_of(name, 2, 16, causal_only(name), nezha_max_distance=16), 64
+    terms = encoding.build_content_bias()
+    q, k = (torch.randn(3, 2, length, 16, requires_grad=True) for _ in "qk")
+    x, sizes = torch.randn(3, length, 32), []
+
+    def note(tensor):
+        sizes.append(storage_of(tensor).nbytes() // tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        content = Content(x, q, k, 1.0, places_of(length), key_states=terms.key_states(x))
+        out = terms(content, encoding.distance_vectors(content.places, q), {})
+    assert out.shape == (3, 2, length, length)
+    assert sizes and max(sizes) <= 2 * out.numel()
+
+
+def test_layers_have_bases_by_a_pattern_and_equal_ones_share_a_table(monkeypatch):
+    calls, plain = [], Rotary.table
+
+    def table(self, at, layer=0):
+        calls.append(self.variant(layer))
+        return plain(self, at, layer)
+
+    monkeypatch.setattr(Rotary, "table", table)
+    flags = ["--rotary-base", "160000*2,10000", "--encoder-layers", "4", "--decoder-layers", "4"]
+    encoder = tiny("rotary", *flags).encoder
+    x = torch.zeros(1, 5, encoder.layers[0].embed_dim)
+    prepared = encoder.positions.prepare(Batch(x, 5))
+    assert calls == [160000.0, 10000.0]
+    tables = [prepared[layer.self_attn.kind]["table"] for layer in encoder.layers]
+    assert tables[0] is tables[1] is tables[3]
+    for table, base in zip(tables, (160000.0, 160000.0, 10000.0)):
+        want = encoding_of("rotary", 4, 8, rotary_base=base).transform.table(torch.arange(5)[None])
+        assert torch.equal(table, want)
+
+
+def test_content_free_logits_are_computed_once_and_for_no_sentence_in_particular():
+    model, shapes = masked_lm("tupe+t5", "--untie-cls"), []
+    terms = model.encoder.sentence_encoder.position_bias
+    terms.register_forward_hook(lambda *call: shapes.append(tuple(call[2].shape)))
+    tokens = texts(3)
+    tokens[1, 6:] = PAD
+    model(tokens)
+    assert shapes == [(1, 4, 9, 9)]
+
+
+def test_no_product_of_queries_and_keys_is_made_for_forget_gates(monkeypatch):
+    """The bias is one of a fused call."""
+    monkeypatch.delattr(Content, "products")
+    model = tiny("fox", "--encoder-position-encoding", "none")
+    with torch.no_grad():
+        model(sentences(2, 7), None, sentences(2, 9))
+
+
+def test_forget_gates_keep_their_bias_without_biases():
+    model = tiny("simple:fox", "--encoder-position-encoding", "none")
+    names = {n for n, _ in model.decoder.named_parameters() if "self_attn" in n and "bias" in n}
+    assert names == {f"layers.{i}.self_attn.position_terms.fox.bias" for i in range(2)}
+
+
+def test_sinusoids_made_in_inference_serve_a_training():
+    vectors.cache_clear()
+    with torch.inference_mode():
+        table = vectors(3, 4, torch.float32, torch.device("cpu"))
+    assert not table.is_inference()
+
+
+def test_xpos_refuses_float16_where_its_scales_overflow():
+    # over 64 positions, up to 2^14
+    transform = encoding_of("xpos", 2, 8, causal=True, xpos_scale_base=4.0).transform
+    table = transform.table(torch.arange(2)[None])
+    q = torch.randn(1, 2, 1, 8)
+    transform(q.bfloat16(), q.bfloat16(), q.bfloat16(), table)
+    with pytest.raises(UsageError, match="float16, which holds 44; give fewer positions"):
+        transform(q.half(), q.half(), q.half(), table)
+
+
+@pytest.mark.parametrize("name", [*filter(causal_only, ENCODINGS), "learned+xpos"])
+def test_encoders_refuse_what_is_defined_for_decoders(name):
+    with pytest.raises(UsageError, match=f"{re.escape(name)}: .*needs a causal stack"):
+        encoding_of(name)
+
+
+@pytest.mark.parametrize(
+    "name, added",
+    [
+        ("shaw", 12 * 33 * 64),
+        ("transformer_xl", 12 * (768 * 768 + 2 * 768)),
+        ("deberta", 12 * 2 * 768 * 768 + 1024 * 768),
+    ],
+)
+def test_parameters_of_the_masked_lm_presets(name, added):
+    ours, without = (count(f"{each}_masked_lm_base", 100) for each in (name, "roformer"))
+    assert ours - without == added
