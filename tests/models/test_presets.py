@@ -1,4 +1,4 @@
-"""Architectures that a user registers, from a user-dir of their own."""
+"""Architectures: the sizes of the papers, and what a user registers from a user-dir."""
 
 import pytest
 from fairseq import models
@@ -7,6 +7,7 @@ from support.own_extensions import registries_as_before
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models import FAMILIES, family_of, register_preset
+from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM, TRANSLATION
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +49,43 @@ def test_architectures_of_fairseqs_decorator_belong_to_their_family():
     assert family_of("theirs") is FAMILIES["posenc_transformer"]
     model = models.build_model(model_settings("theirs", *TINY), TranslationTask())
     assert model.encoder.encoding.name == "alibi"
+
+
+_BERT = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad shaw transformer_xl deberta performer"
+#: layers, channels, those of the feed-forward, and heads; None where units have neither
+SIZES = {
+    # Vaswani et al. 2017, Table 3: base and big; fairseq's shape for small corpora
+    (6, 512, 2048, 8): "roformer_base roformer_wmt_en_de roformer_align tupe_base t5bias_base "
+    "alibi_base shaw_base transformer_xl_base deberta_base performer_base roformer_v2_base",
+    (6, 1024, 4096, 16): "roformer_big",
+    (6, 512, 1024, 4): "roformer_iwslt_de_en",
+    # Devlin et al. 2019, section 3: BERT base and large
+    (12, 768, 3072, 12): " ".join(f"{name}_masked_lm_base" for name in _BERT.split())
+    + " roformer_masked_lm_base roformer_v2_masked_lm_base "
+    # Brown et al. 2020, Table 2.1: 125 M and, with 16 heads, 1.3 B parameters
+    + "roformer_lm_small learned_lm_small t5bias_lm_small alibi_lm_small shaw_lm_small "
+    "transformer_xl_lm_small performer_lm_enwik8 gau_lm_small",
+    (24, 1024, 4096, 16): "roformer_masked_lm_large roformer_v2_masked_lm_large",
+    (24, 2048, 8192, 16): "roformer_lm_medium",
+    (12, 768, 2048, 12): "llama_lm_small fox_lm rnope_swa_lm",  # two thirds, for SwiGLU
+    (22, 768, 1152, 12): "modernbert_masked_lm_base",  # Warner et al. 2024, Table 4
+    # GAU section 5.1: two units for each Transformer layer
+    (12, 512, 2048, 8): "gau_base",
+    (24, 768, None, None): "gau_masked_lm_base",
+}
+
+
+def test_every_preset_has_the_sizes_of_its_paper():
+    presets = {**TRANSLATION, **MASKED_LM, **LANGUAGE_MODEL}
+    want = {name: sizes for sizes, names in SIZES.items() for name in names.split()}
+    got = {}
+    for name in presets:
+        side = "decoder" if name in LANGUAGE_MODEL else "encoder"
+        numbers = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+        got[name] = tuple(presets[name].get(f"{side}_{number}") for number in numbers)
+    assert {n: sizes for n, sizes in got.items() if not n.endswith("_tiny")} == want
+    for name in TRANSLATION:
+        layers, heads = (presets[name][f"decoder_{n}"] for n in ("layers", "attention_heads"))
+        assert (layers, heads) == (6 if not name.endswith("tiny") else 2, got[name][3])
+    shaw = presets["shaw_base"]  # Shaw et al. section 4.1
+    assert (shaw["shaw_max_distance"], shaw["shaw_values"]) == (16, True)
