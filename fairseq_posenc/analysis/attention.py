@@ -107,14 +107,7 @@ def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
 
 
 def pack(path: str, model: Model, length: int, count: int) -> Tensor:
-    """The first *count* sequences of a text, or fewer if it is too short.
-
-    Args:
-        length: T.
-        count: the most sequences to return.
-
-    Returns:
-        tokens (count, T).
+    """The first *count* sequences of a text, or fewer if it is too short: tokens (count, T).
 
     Raises:
         UsageError: the text cannot be read, is too short for one, or most tokens are unknown.
@@ -199,15 +192,14 @@ def sparsity(matrix: Tensor, threshold: float) -> Tensor:
 
 def analyse(model: Model, tokens: Tensor, tolerance: float, threshold: float) -> Figures:
     """Figures of every layer, averaged over heads and over the sequences *tokens* (B, T)."""
-    ranks, shares = [], []
+    every = []
     for sequence in tokens.split(1):  # one at a time: all matrices of a layer are in memory at once
         layers = [
-            (rank_share(m, tolerance).mean(dim=(1, 2)), sparsity(m, threshold).mean(dim=(1, 2)))
+            torch.stack((rank_share(m, tolerance), sparsity(m, threshold))).mean(dim=(2, 3))
             for m in matrices(model, sequence)
         ]
-        ranks.append(torch.stack([rank for rank, _ in layers]))
-        shares.append(torch.stack([share for _, share in layers]))
-    return Figures(torch.stack(ranks).mean(dim=0), torch.stack(shares).mean(dim=0))
+        every.append(torch.stack(layers, dim=1))  # (2, layers, 3)
+    return Figures(*torch.stack(every).mean(dim=0))
 
 
 def table(figures: Figures) -> str:
@@ -224,11 +216,7 @@ def table(figures: Figures) -> str:
 
 
 def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
-    """Plot rank and sparsity by layer.
-
-    Args:
-        bound: the largest rank / length that q·k can have.
-    """
+    """Plot rank and sparsity by layer; *bound* is the largest rank / length of q·k."""
     pyplot = import_pyplot("--output")
     from matplotlib import ticker
 
@@ -256,7 +244,11 @@ def report(args: Namespace) -> None:
     Raises:
         UsageError: an argument is out of range, or a file cannot be used.
     """
-    check_arguments(args)
+    for name in ("tolerance", "threshold"):
+        check_option(args, name, {"at_least": 0, "below": 1})
+    check_option(args, "sequences", {"at_least": 1})
+    if args.output is not None:
+        check_figure(args.output, "--output")
     model = load(args.checkpoint, args.dict)
     stack = model.encoder.encoding.stack
     length = chosen_length(args.length, LENGTH, model.encoder.encoding)
@@ -277,16 +269,3 @@ def report(args: Namespace) -> None:
     print(f"{title}\n\n{table(figures)}")
     if args.output is not None:
         draw(figures, title, bound, args.output)
-
-
-def check_arguments(args: Namespace) -> None:
-    """Refuse numbers out of range, and an output that cannot be written.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    for name in ("tolerance", "threshold"):
-        check_option(args, name, {"at_least": 0, "below": 1})
-    check_option(args, "sequences", {"at_least": 1})
-    if args.output is not None:
-        check_figure(args.output, "--output")

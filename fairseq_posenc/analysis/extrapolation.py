@@ -10,7 +10,7 @@ import re
 import sys
 from argparse import Namespace
 from statistics import mean
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 import torch
 from fairseq.data import Dictionary, data_utils
@@ -37,28 +37,6 @@ from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.flags.values import read_overrides
 
 
-class EvalConfig(NamedTuple):
-    """Settings of the evaluation, the same for every run.
-
-    Args:
-        data: output folder of fairseq-preprocess.
-        subset: name of the split.
-        lengths: tokens per window, in increasing order.
-        last: tokens scored per window.
-        tokens: total number of tokens to score, or None for all.
-        max_tokens: tokens per batch.
-        cpu: do not use a GPU.
-    """
-
-    data: str
-    subset: str
-    lengths: List[int]
-    last: int
-    tokens: Optional[int]
-    max_tokens: int
-    cpu: bool
-
-
 class Run(NamedTuple):
     """One checkpoint of the command line, with its overrides."""
 
@@ -79,13 +57,6 @@ class Measurement(NamedTuple):
     def perplexity(self, length: int) -> float:
         """2 to the power of the loss at *length*."""
         return 2.0 ** self.bits[length]
-
-
-class Text(NamedTuple):
-    """A text for a language model: target i is predicted from the inputs up to i."""
-
-    inputs: Tensor  # (N,)
-    targets: Tensor  # (N,)
 
 
 def parse_run(text: str) -> Run:
@@ -136,25 +107,23 @@ def longest_context(model: FairseqLanguageModel) -> float:
     return encoding.stack.max_positions if encoding.bounded else math.inf
 
 
-def read_text(folder: str, subset: str, dictionary: Dictionary) -> Text:
-    """A split of a binarised data set, as one text.
+def read_text(args: Namespace, dictionary: Dictionary) -> Tensor:
+    """A split of a binarised data set as one text, after ``</s>`` as in fairseq, (N + 1).
 
     Raises:
         UsageError: there is no such split.
     """
-    dataset = data_utils.load_indexed_dataset(os.path.join(folder, subset), dictionary)
+    dataset = data_utils.load_indexed_dataset(os.path.join(args.data, args.subset), dictionary)
     if dataset is None or not len(dataset):
-        raise UsageError(f"--subset {subset}: not found in {folder}")
-    targets = torch.cat([dataset[index] for index in range(len(dataset))]).long()
-    # as in fairseq, </s> precedes the first token
-    return Text(torch.cat((targets.new_tensor([dictionary.eos()]), targets[:-1])), targets)
+        raise UsageError(f"--subset {args.subset}: not found in {args.data}")
+    sentences = [dataset[index] for index in range(len(dataset))]
+    return torch.cat((torch.tensor([dictionary.eos()]), *sentences)).long()
 
 
-def choose_windows(size: int, config: EvalConfig) -> Tensor:
+def choose_windows(size: int, args: Namespace) -> Tensor:
     """End positions of the windows, the same for every length, in a text of *size* tokens.
 
-    Args:
-        config: if it limits ``tokens``, the windows are spread over the text.
+    Windows are spread over the text if ``--tokens`` limits their number.
 
     Returns:
         (W,), the index after the last token of each window.
@@ -162,10 +131,10 @@ def choose_windows(size: int, config: EvalConfig) -> Tensor:
     Raises:
         UsageError: the text is too short.
     """
-    ends = torch.tensor(range(config.lengths[-1], size + 1, config.last))
+    ends = torch.tensor(range(args.lengths[-1], size + 1, args.last))
     if not len(ends):
-        raise UsageError(f"--lengths {config.lengths[-1]}: {config.subset} has only {size} tokens")
-    wanted = math.ceil(config.tokens / config.last) if config.tokens else len(ends)
+        raise UsageError(f"--lengths {args.lengths[-1]}: {args.subset} has only {size} tokens")
+    wanted = math.ceil(args.tokens / args.last) if args.tokens else len(ends)
     if wanted < len(ends):
         ends = ends[torch.linspace(0, len(ends) - 1, wanted).long()]
     return ends
@@ -173,60 +142,59 @@ def choose_windows(size: int, config: EvalConfig) -> Tensor:
 
 @torch.no_grad()
 def mean_loss(
-    model: FairseqLanguageModel, text: Text, windows: Tensor, length: int, config: EvalConfig
+    model: FairseqLanguageModel, text: Tensor, windows: Tensor, length: int, args: Namespace
 ) -> float:
     """Mean loss over the last tokens of all windows, in bits per token.
 
     Args:
+        text: (N + 1); token i + 1 is predicted from those up to i.
         windows: their end positions, (W,).
         length: tokens per window.
-        config: number of scored tokens per window, and tokens per batch, which a single window
-            may exceed.
+        args: ``--last`` and ``--max-tokens``, which a single window may exceed.
     """
     total = 0.0
     before = torch.arange(-length, 0)
-    for ends in windows.split(max(1, config.max_tokens // length)):
-        tokens = (ends.unsqueeze(1) + before).to(text.inputs.device)  # (B, L)
-        target = text.targets[tokens[:, -config.last :]]  # (B, K)
-        features = model(text.inputs[tokens], features_only=True)[0][:, -config.last :]  # (B, K, C)
+    for ends in windows.split(max(1, args.max_tokens // length)):
+        tokens = (ends.unsqueeze(1) + before).to(text.device)  # (B, L)
+        target = text[tokens[:, -args.last :] + 1]  # (B, K)
+        features = model(text[tokens], features_only=True)[0][:, -args.last :]  # (B, K, C)
         scores = model.get_normalized_probs(
             (model.output_layer(features), None), log_probs=True, sample={"target": target}
         )  # (B, K, V)
         total -= float(scores.gather(2, target.unsqueeze(2)).sum(dtype=torch.float64))
-    return total / (len(windows) * config.last) / math.log(2)
+    return total / (len(windows) * args.last) / math.log(2)
 
 
-def measure(run: Run, config: EvalConfig) -> Measurement:
+def measure(run: Run, args: Namespace) -> Measurement:
     """Measure one run at every length that its model can read.
 
     Raises:
         UsageError: there is no such length, or the run or its data cannot be read.
     """
     trained = check_run(run)
-    if not os.path.isfile(os.path.join(config.data, "dict.txt")):
+    if not os.path.isfile(os.path.join(args.data, "dict.txt")):
         raise UsageError(
-            f"{config.data}: no dict.txt there; give the output folder of fairseq-preprocess"
+            f"{args.data}: no dict.txt there; give the output folder of fairseq-preprocess"
         )
-    overrides = {**run.overrides, "data": config.data}
-    device = "cuda" if torch.cuda.is_available() and not config.cpu else "cpu"
+    overrides = {**run.overrides, "data": args.data}
+    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     remedy = "give the data folder that it was trained on, and override no sizes"
     loaded = load(run.path, overrides=overrides, device=device, remedy=remedy)
-    model, task = loaded.model, loaded.task
-    longest = longest_context(model)
-    lengths = [length for length in config.lengths if length <= longest]
+    longest = longest_context(loaded.model)
+    lengths = [length for length in args.lengths if length <= longest]
     if not lengths:
         raise UsageError(
-            f"--lengths {config.lengths[0]}: {run.name} has a table of {longest:g} positions; add "
+            f"--lengths {args.lengths[0]}: {run.name} has a table of {longest:g} positions; add "
             "a length that fits"
         )
-    if lengths != config.lengths:
+    if lengths != args.lengths:
         _log(f"{run.name}: its table ends at {longest:g} positions, and so does its curve")
-    text = read_text(config.data, config.subset, task.source_dictionary)
-    windows = choose_windows(len(text.targets), config)
-    text = Text(text.inputs.to(device), text.targets.to(device))
-    measurement = Measurement(run, trained, longest, len(windows) * config.last, {})
+    text = read_text(args, loaded.task.source_dictionary)
+    windows = choose_windows(len(text) - 1, args)
+    text = text.to(device)
+    measurement = Measurement(run, trained, longest, len(windows) * args.last, {})
     for length in lengths:
-        measurement.bits[length] = mean_loss(model, text, windows, length, config)
+        measurement.bits[length] = mean_loss(loaded.model, text, windows, length, args)
         _log(f"{run.name}: {measurement.perplexity(length):.2f} at {length} tokens, {run.path}")
     return measurement
 
@@ -340,8 +308,7 @@ def plot(args: Namespace) -> None:
     runs = [parse_run(text) for text in args.runs]
     for run in runs:
         check_run(run)
-    config = EvalConfig(**{field: option(args, field) for field in EvalConfig._fields})
-    measurements = [measure(run, config) for run in runs]
+    measurements = [measure(run, args) for run in runs]
     print("\n".join(render(measurements, args)))
     if args.csv:
         write_csv(measurements, args)

@@ -129,20 +129,15 @@ def heat_limits(low: float, high: float) -> Dict[str, float]:
 
 
 def figure_format(output: Path, flag: str) -> str:
-    """The format of a file, one of :data:`FORMATS`, by its name.
-
-    Args:
-        output: the file; PNG if its name has no suffix.
-        flag: the flag that gave *output*, for the error message.
+    """The format of a file, one of :data:`FORMATS`, by its name; PNG if that has no suffix.
 
     Raises:
-        UsageError: its name ends in that of another format.
+        UsageError: its name, the value of *flag*, ends in that of another format.
     """
     kind = output.suffix.lower().lstrip(".") or "png"
     if kind not in FORMATS:
-        raise UsageError(
-            f"{flag} {output}: unknown format; give a name in .pdf, .png or .svg".strip()
-        )
+        message = f"{flag} {output}: unknown format; give a name in .pdf, .png or .svg"
+        raise UsageError(message.strip())
     return kind
 
 
@@ -158,11 +153,7 @@ def check_figure(output: Path, flag: str) -> None:
 
 
 def save_figure(figure: "Figure", output: Path, flag: str = "--output") -> None:
-    """Write *figure* and close it.
-
-    Args:
-        output: the file; PDF or SVG if its name ends in .pdf or .svg, else PNG.
-        flag: the flag that gave *output*, for the error message.
+    """Write *figure* to *output*, the value of *flag*, and close it.
 
     Raises:
         UsageError: the file cannot be written, or its name ends in that of another format.

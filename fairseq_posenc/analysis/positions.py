@@ -24,20 +24,13 @@ FIRST = 2  # row of a table for the first position: one after fairseq's index of
 State = Dict[str, Tensor]
 
 
-class Row(NamedTuple):
-    """Heat maps of a few heads that share a colour scale."""
+class Maps(NamedTuple):
+    """Heat maps that share a colour scale: of a few heads, or of a learned table."""
 
     title: str
-    maps: Tensor  # (heads, T, T)
-    first_head: int
+    maps: Tensor  # (N, T, T)
     columns: int  # number in the widest row
-
-
-class Table(NamedTuple):
-    """A learned table of positions."""
-
-    title: str
-    similarities: Tensor  # (T, T)
+    first_head: Optional[int] = None  # from 0; None for a learned table
 
 
 class Decay(NamedTuple):
@@ -82,6 +75,11 @@ def read_model(path: str) -> Tuple[Checkpoint, Dict[str, Any]]:
     return checkpoint, settings
 
 
+def under(prefix: str, state: State) -> State:
+    """The parameters whose names begin with *prefix*, by the rest of their names."""
+    return {name[len(prefix) :]: x for name, x in state.items() if name.startswith(prefix)}
+
+
 def read_sides(path: str) -> List[Side]:
     """The stacks of a checkpoint, one entry for each of the encodings in their layers.
 
@@ -104,8 +102,8 @@ def read_sides(path: str) -> List[Side]:
     sides = []
     for stack in family.stacks(cfg):
         prefix = f"{stack.side}.sentence_encoder." if is_masked_lm else f"{stack.side}."
-        own = {k[len(prefix) :]: v.float() for k, v in state.items() if k.startswith(prefix)}
-        count = 1 + max((int(k.split(".")[1]) for k in own if k.startswith("layers.")), default=-1)
+        own = {name: x.float() for name, x in under(prefix, state).items()}
+        count = 1 + max([int(name.split(".")[0]) for name in under("layers.", own)], default=-1)
         pattern = side_encoding(cfg, stack.side)
         names = parse_pattern(pattern)
         for name, encoding in build_encodings(cfg, stack, pattern).items():
@@ -134,53 +132,41 @@ def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding
     return length
 
 
-def load(module: nn.Module, own: State, side: Side) -> None:
-    """Load the parameters *own* of a checkpoint into a module of an encoding."""
+def load(module: nn.Module, state: State, side: Side) -> None:
+    """Load parameters of a checkpoint into a module of an encoding."""
     apply_norms_and_biases(module, side.cfg)
-    module.load_state_dict(own)
+    module.load_state_dict(state)
 
 
 @torch.no_grad()
-def heat_maps(side: Side, length: int) -> List[Row]:
+def heat_maps(side: Side, length: int) -> List[Maps]:
     """Content-free logits of one stack: of each term, and of their sum if there are several."""
     for name, module in side.encoding.modules.items():
         if module is not None:
-            start = f"{name}."
-            own = {k[len(start) :]: v for k, v in side.state.items() if k.startswith(start)}
-            load(module, own, side)
+            load(module, under(f"{name}.", side.state), side)
     rows = []
-    found = side.encoding.without_content(torch.arange(length).unsqueeze(0))
-    for name, logits in found.items():
+    every = side.encoding.without_content(torch.arange(length).unsqueeze(0))
+    for name, logits in every.items():
         maps = logits[0].expand(side.stack.num_heads, -1, -1)
         rows += rows_of(f"{side.stack.side}: {name}", maps, side.stack)
     return rows
 
 
-def learned_table(side: Side, length: int) -> Optional[Table]:
-    """Cosine similarities of the vectors in a learned table, less their mean.
-
-    Args:
-        length: number of positions T.
-
-    Returns:
-        None without a table.
-    """
+def learned_table(side: Side, length: int) -> List[Maps]:
+    """Cosine similarities of the vectors in a learned table, less their mean; empty without one."""
     table = side.state.get("embed_positions.weight")
     if table is None:
-        return None
+        return []
     vectors = table[FIRST : FIRST + length]
     vectors = torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
-    return Table(f"{side.stack.side}: learned table", vectors @ vectors.t())
+    return [Maps(f"{side.stack.side}: learned table", (vectors @ vectors.t())[None], 2)]
 
 
 @torch.no_grad()
-def layer_terms(side: Side, length: int) -> List[Row]:
+def layer_terms(side: Side, length: int) -> List[Maps]:
     """Logits of the first and the last layer where queries and keys are zero.
 
     Transformer-XL's are its term v·(r W_kR); other terms with content have none.
-
-    Args:
-        length: number of positions T.
     """
     stack, encoding = side.stack, side.encoding
     terms: Any = encoding.build_content_bias()
@@ -190,12 +176,11 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     x = torch.zeros(1, length, stack.width)
     positions = torch.arange(length).unsqueeze(0)
     places = Places(positions, positions, length, by_index=True)
-    rows: List[Row] = []
+    rows: List[Maps] = []
     for layer in dict.fromkeys((side.layers[0], side.layers[-1])):
-        state = {k: v for k, v in side.state.items() if k.startswith(f"layers.{layer}.")}
+        state = under(f"layers.{layer}.", side.state).items()
         names = terms.state_dict()
-        own = {name: v for name in names for k, v in state.items() if k.endswith(f".{name}")}
-        load(terms, own, side)
+        load(terms, {n: x for n in names for k, x in state if k.endswith(f".{n}")}, side)
         states = terms.key_states(x)
         content = Content(x, zeros, zeros, encoding.scale, places, key_states=states)
         (maps,) = terms(content, encoding.distance_vectors(places, zeros), {})
@@ -205,18 +190,14 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     return rows
 
 
-def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
-    """Heat maps, a few heads to a row; a causal stack shows no later keys.
-
-    Args:
-        maps: logits (H, T, T).
-    """
+def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Maps]:
+    """Heat maps of logits (H, T, T), a few heads to a row; a causal stack shows no later keys."""
     if stack.causal:
         later = torch.ones(maps.shape[1:], dtype=torch.bool).triu(1)
         maps = maps.masked_fill(later, torch.nan)
     columns = min(len(maps), HEADS_A_ROW)
     parts = zip(range(0, len(maps), HEADS_A_ROW), maps.split(HEADS_A_ROW))
-    return [Row(title, part, first, columns) for first, part in parts]
+    return [Maps(title, part, columns, first) for first, part in parts]
 
 
 def partial_sums(frequencies: Tensor, length: int) -> Tensor:

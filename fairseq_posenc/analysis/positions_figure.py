@@ -1,10 +1,9 @@
 """Heat maps of content-free logits and learned tables, and the decay of rotary logits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional
 
 import numpy as np
-from torch import Tensor
 
 from fairseq_posenc.analysis.figures import (
     COLORS,
@@ -16,8 +15,7 @@ from fairseq_posenc.analysis.figures import (
 )
 from fairseq_posenc.analysis.positions import (
     Decay,
-    Row,
-    Table,
+    Maps,
     chosen_length,
     decay,
     heat_maps,
@@ -31,56 +29,31 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
 
 
-class NothingToDraw(UsageError):
-    """A model has no learned table, no logits from positions alone, and no rotation."""
-
-
-def draw_maps(
-    figure: "SubFigure", title: str, maps: Tensor, columns: int, label: str, **scale: Any
-) -> Any:
-    """Draw matrices side by side with one scale and a bar for it.
-
-    Args:
-        maps: (N, T, S).
-        columns: places for matrices, at least N.
-        label: what the colours stand for.
-        scale: the limits of the colours, as arguments of ``imshow``.
-
-    Returns:
-        the N axes.
-    """
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    axes = figure.subplots(1, columns, squeeze=False, sharey=True)[0]
-    for ax, values in zip(axes, maps):
-        image = ax.imshow(values.numpy(), cmap=HEAT, interpolation="nearest", **scale)
+def draw_maps(figure: "SubFigure", row: Maps) -> None:
+    """Draw matrices side by side, with one colour scale and a bar for it."""
+    figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
+    axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
+    if row.first_head is None:
+        limits, label = {"vmin": -1.0, "vmax": 1.0}, "cosine similarity, less the mean vector"
+        across, down = "position (tokens)", "position (tokens)"
+    else:
+        # from the 1st to the 99th percentile, or a single extreme logit would hide all others
+        low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's takes 2^24 values
+        limits, label = heat_limits(low, high), "logit"
+        across, down = "key position (tokens)", "query position (tokens)"
+    for number, (ax, values) in enumerate(zip(axes, row.maps), 1):
+        image = ax.imshow(values.numpy(), cmap=HEAT, interpolation="nearest", **limits)
         ax.tick_params(labelsize=7)
         ax.grid(False)
-    for ax in axes[len(maps) :]:
+        ax.set_xlabel(across, fontsize=7)
+        if row.first_head is not None:
+            ax.set_title(f"head {row.first_head + number}", fontsize=8)
+    axes[0].set_ylabel(down, fontsize=7)
+    for ax in axes[len(row.maps) :]:
         ax.set_visible(False)
     bar = figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both")
     bar.ax.tick_params(labelsize=7)
     bar.set_label(label, fontsize=7)
-    return axes[: len(maps)]
-
-
-def draw_row(figure: "SubFigure", row: Row) -> None:
-    """Draw the heat maps of a few heads."""
-    # from the 1st to the 99th percentile, or a single extreme logit would hide all others
-    low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's takes 2^24 values
-    limits = heat_limits(low, high)
-    axes = draw_maps(figure, row.title, row.maps, row.columns, "logit", **limits)
-    for head, ax in enumerate(axes, row.first_head + 1):
-        ax.set_title(f"head {head}", fontsize=8)
-        ax.set_xlabel("key position (tokens)", fontsize=7)
-    axes[0].set_ylabel("query position (tokens)", fontsize=7)
-
-
-def draw_table(figure: "SubFigure", table: Table) -> None:
-    """Draw the similarities of a learned table."""
-    label, maps = "cosine similarity, less the mean vector", table.similarities[None]
-    (ax,) = draw_maps(figure, table.title, maps, 2, label, vmin=-1, vmax=1)
-    ax.set_xlabel("position (tokens)", fontsize=7)
-    ax.set_ylabel("position (tokens)", fontsize=7)
 
 
 def draw_decay(figure: "SubFigure", curves: Decay) -> None:
@@ -108,17 +81,17 @@ def layer_colors(count: int) -> List[Any]:
     return [colormaps[HEAT](0.7 * i / max(1, count - 1)) for i in range(count)]
 
 
-def draw(parts: Sequence[Tuple[Callable[[Any, Any], None], Any]], output: Path) -> None:
+def draw(maps: List[Maps], decays: List[Decay], output: Path) -> None:
     """Draw all parts below each other in one figure."""
     pyplot = import_pyplot("OUTPUT")
-    heights = [3.4 if function is draw_decay else 3.1 for function, _ in parts]
-    columns = [row.columns for _, row in parts if hasattr(row, "columns")]
-    width = max([2.2 * count + 1 for count in columns] + [8.0])
+    heights = [3.1] * len(maps) + [3.4] * len(decays)
+    width = max([2.2 * row.columns + 1 for row in maps] + [8.0])
     figure = pyplot.figure(figsize=(width, sum(heights)), constrained_layout=True)
-    for part, (function, values) in zip(
-        figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0], parts
-    ):
-        function(part, values)
+    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, row in zip(parts, maps):
+        draw_maps(part, row)
+    for part, curves in zip(parts[len(maps) :], decays):
+        draw_decay(part, curves)
     save_figure(figure, output, flag="")
 
 
@@ -129,21 +102,18 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
         default_length: the number if *length* is None; fewer if the model has fewer.
 
     Raises:
-        UsageError: the checkpoint cannot be read, or has nothing to draw at this length.
-        NothingToDraw: the encoding has nothing to draw at any length.
+        UsageError: the checkpoint cannot be read, or has nothing to draw.
     """
-    sides = read_sides(checkpoint)
-    parts: List[Tuple[Callable[[Any, Any], None], Any]] = []
+    sides, maps, decays = read_sides(checkpoint), [], []
     for side in sides:
         drawn = chosen_length(length, default_length, side.encoding)
-        table = learned_table(side, drawn)
-        parts += [(draw_table, table)] if table else []
-        parts += [(draw_row, row) for row in (*heat_maps(side, drawn), *layer_terms(side, drawn))]
+        for of_side in (learned_table, heat_maps, layer_terms):
+            maps += of_side(side, drawn)
         curves = decay(side, drawn)
-        parts += [(draw_decay, curves)] if curves else []
-    if not parts:
-        raise NothingToDraw(
+        decays += [curves] if curves else []
+    if not maps and not decays:
+        raise UsageError(
             f"{checkpoint}: --position-encoding {sides[0].encoding.name} has no learned table, no "
             "logits from positions alone and, with softmax in its layers, no rotation to draw"
         )
-    draw(parts, output)
+    draw(maps, decays, output)

@@ -20,7 +20,7 @@ Nothing here depends on fairseq: encodings see positions, queries and keys, but 
 
 import math
 from dataclasses import dataclass
-from typing import Any, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, NamedTuple, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
@@ -299,11 +299,6 @@ class Encoding:
     relative: bool = True
     bounded: bool = False
     causal_only: Optional[str] = None
-
-    @property
-    def classes(self) -> List[Type[Hook]]:
-        """The hook and, if there are any, the distance vectors."""
-        return [self.acts, *([self.distances] if self.distances else [])]
 
     @property
     def takes_positions(self) -> bool:

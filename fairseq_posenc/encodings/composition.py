@@ -194,8 +194,9 @@ def _check_composition(encodings: List[Encoding], options: Options, stack: Stack
                 f"{encoding.causal_only}, and this {stack.side} sees later keys; give it another "
                 f"one (in translation by --{stack.side}-position-encoding)"
             )
-        for hook_class in encoding.classes:
-            hook_class.check(options, stack)
+        encoding.acts.check(options, stack)
+        if encoding.distances is not None:
+            encoding.distances.check(options, stack)
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:

@@ -74,10 +74,6 @@ class NezhaSinusoids(ClippedDistances):
                 f"odd, and sines and cosines need an even one; change it by {stack.size_flags}"
             )
 
-    def key_vectors(self, like: Tensor) -> Tensor:
+    def vectors_of(self, part: str, like: Tensor) -> Tensor:
         """a, (2K + 1, D)."""
         return vectors(self.max_distance, self.head_dim, like.dtype, like.device)
-
-    def value_vectors(self, like: Tensor) -> Tensor:
-        """a, (2K + 1, D)."""
-        return self.key_vectors(like)

@@ -47,12 +47,7 @@ class T5Flags:
 
 
 class BucketProducts(nn.Module):
-    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5; our factor).
-
-    Args:
-        num_buckets: number of vectors.
-        stack: number and size of the heads.
-    """
+    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5; our factor)."""
 
     def __init__(self, num_buckets: int, stack: Stack) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.journeys
 
 JSON_LOG = """\
 2026-01-01 10:00:00 | INFO | fairseq_cli.train | task: TranslationTask
@@ -39,17 +40,6 @@ def test_both_log_formats_give_the_same_curves(log):
     assert training.read_curves(log.splitlines(), "nll_loss").valid[20] == 7.0
 
 
-def test_two_runs_make_one_picture(tmp_path):
-    for name, log in (("a", JSON_LOG), ("b", SIMPLE_LOG)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "train.log").write_text(log)
-    output = tmp_path / "curves.png"
-    logs = [str(tmp_path / name / "train.log") for name in "ab"]
-    main(["plot", "training", "--output", str(output), *logs])
-    assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "curves.png"]
-
-
 def test_runs_of_one_name_are_averaged_where_all_have_a_value(tmp_path, monkeypatch):
     runs = [training.read_curves(log.splitlines(), "loss") for log in (SIMPLE_LOG, JSON_LOG)]
     later = {20: 8.0, 10: 9.0, 30: 7.0}
@@ -67,13 +57,15 @@ def test_runs_of_one_name_are_averaged_where_all_have_a_value(tmp_path, monkeypa
     assert drawn == [{"a": runs, "b": [runs[1]]}]
 
 
-def test_means_and_ranges_make_one_picture(tmp_path):
-    first = training.read_curves(SIMPLE_LOG.splitlines(), "loss")
-    second = training.Curves({10: 9.0}, {20: 7.0, 40: 6.0})
-    bare = training.Curves({10: 9.0, 20: 8.0}, {})
+def test_runs_of_several_names_make_one_picture(tmp_path):
+    for name, log in (("a", JSON_LOG), ("b", SIMPLE_LOG)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.log").write_text(log)
     output = tmp_path / "curves.png"
-    training.draw({"a": [first, second], "b": [bare, bare]}, "loss", output)
+    logs = [str(tmp_path / name / "train.log") for name in "aba"]
+    main(["plot", "training", "--output", str(output), "--labels", "a", "b", "a", "--", *logs])
     assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "curves.png"]
 
 
 @pytest.mark.parametrize(

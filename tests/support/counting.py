@@ -18,7 +18,6 @@ import contextlib
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 from unittest import mock
 
 import torch
@@ -34,7 +33,7 @@ from rounds import prepare_process
 from time_models import JOBS, cases, get_parser, table
 
 #: What a GPU does as one operation, by class and name: the replay of a recording, with its pack.
-REPLAYS: List[Tuple[type, str]] = []
+REPLAYS = []
 with contextlib.suppress(ImportError):
     from fairseq_posenc.packs.gpu.recorded_step import Recording
 
@@ -65,26 +64,26 @@ class Counts:
         largest: elements of the largest mask or stored matrix of attention.
     """
 
-    operations: "Counter[str]" = field(default_factory=Counter)
-    waits: "Counter[str]" = field(default_factory=Counter)
+    operations: Counter = field(default_factory=Counter)
+    waits: Counter = field(default_factory=Counter)
     copies: int = 0
-    attention: List[AttentionCall] = field(default_factory=list)
+    attention: list = field(default_factory=list)
     explicit: int = 0
     saved: int = 0
     largest: int = 0
 
     @property
-    def kernels(self) -> "Counter[str]":
+    def kernels(self):
         """The operations that start a kernel on a GPU."""
         return Counter({x: n for x, n in self.operations.items() if x not in NO_KERNEL})
 
-    def kernels_of_attention(self, capability: int) -> "Counter[str]":
+    def kernels_of_attention(self, capability):
         """The number of times a GPU would choose each kernel, or none, with the reason.
 
         Args:
             capability: compute capability of the GPU times ten, such as 70 for V100.
         """
-        found: Counter[str] = Counter()
+        found = Counter()
         for call in self.attention:
             choice = fused_kernel(call, capability)
             copied = " with a copy of the mask" if choice.copies_mask else ""
@@ -96,19 +95,13 @@ class Counts:
 class _Operations(TorchDispatchMode):
     """Counts dispatched operations until it is paused."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts):
         super().__init__()
         self.counts, self.active = counts, True
         #: sizes as tensors, and what is computed from them, by id
-        self.on_host: Dict[int, Tensor] = {}
+        self.on_host = {}
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if self.active:
             name = func.__name__.split(".")[0]
@@ -124,7 +117,7 @@ class _Operations(TorchDispatchMode):
         return result
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self):
         """Context in which nothing is counted."""
         before, self.active = self.active, False
         try:
@@ -137,9 +130,7 @@ class _Fused(torch.autograd.Function):
     """Something as a GPU counts it: one kernel, which saves inputs, output and a number per row."""
 
     @staticmethod
-    def forward(
-        ctx: Any, operations: _Operations, name: str, compute: Callable[..., Any], *tensors: Any
-    ) -> Tensor:
+    def forward(ctx, operations, name, compute, *tensors):
         """The result of *compute*, a function of *tensors*, counted as *name*."""
         ctx.operations, ctx.name, ctx.compute = operations, name, compute
         counted = operations.active
@@ -151,7 +142,7 @@ class _Fused(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Tuple[Any, ...]:
+    def backward(ctx, *gradients):
         """One kernel for all gradients."""
         *tensors, _, _ = ctx.saved_tensors
         ctx.operations.counts.operations[f"{ctx.name}_backward"] += 1
@@ -169,17 +160,11 @@ class _Fused(torch.autograd.Function):
 class _AsOnGPU(TorchFunctionMode):
     """Says of tensors that they are on a GPU, and notes waits and attention that only it sees."""
 
-    def __init__(self, operations: _Operations, capability: int) -> None:
+    def __init__(self, operations, capability):
         super().__init__()
         self.operations, self.capability = operations, capability
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Tuple[Any, ...] = (),
-        kwargs: Optional[Dict[str, Any]] = None,
-    ) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func == _IS_CUDA:
             return True
@@ -210,16 +195,16 @@ class _AsOnGPU(TorchFunctionMode):
         attend = lambda *t: func(*t, **given)  # noqa: E731
         return _Fused.apply(self.operations, "attention", attend, *tensors)
 
-    def _note(self, pairs: Optional[Tensor]) -> None:
+    def _note(self, pairs):
         """Note the size of a mask or matrix of attention."""
         counts = self.operations.counts
         counts.largest = max(counts.largest, 0 if pairs is None else pairs.numel())
 
 
-def _as_one(operations: _Operations, replay: Callable[..., None]) -> Callable[..., None]:
+def _as_one(operations, replay):
     """*replay* as a GPU does it, whose host starts a recorded step as one operation."""
 
-    def replayed(recording: Any, decoder: Any) -> None:
+    def replayed(recording, decoder):
         operations.counts.operations["graph"] += operations.active
         with operations.paused():
             replay(recording, decoder)
@@ -227,13 +212,13 @@ def _as_one(operations: _Operations, replay: Callable[..., None]) -> Callable[..
     return replayed
 
 
-def in_backward() -> bool:
+def in_backward():
     """True inside a backward pass, where PyTorch can tell (2.1)."""
     task = getattr(torch._C, "_current_graph_task_id", None)
     return task is not None and task() >= 0
 
 
-def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int = 80) -> Counts:
+def count(run, parameters, capability=80):
     """Count what *run* would make a GPU do.
 
     Args:
@@ -243,10 +228,10 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
     """
     counts = Counts()
     own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
-    seen: Set[int] = set()
-    held: List[Tensor] = []  # so that no storage is freed and its address used again
+    seen = set()
+    held = []  # so that no storage is freed and its address used again
 
-    def pack(tensor: Tensor) -> Tensor:
+    def pack(tensor):
         storage = tensor.untyped_storage()
         if in_backward():  # computed again there, and let go at once
             return tensor
@@ -270,7 +255,7 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
     return counts
 
 
-def counted(case: argparse.Namespace) -> List[Dict[str, Any]]:
+def counted(case):
     """A row for each model: of a training step, or of one generated token."""
     rows = [_row(entry, case) for entry in case.archs]
     for row in rows:
@@ -279,7 +264,7 @@ def counted(case: argparse.Namespace) -> List[Dict[str, Any]]:
     return rows
 
 
-def _row(entry: str, case: argparse.Namespace) -> Dict[str, Any]:
+def _row(entry, case):
     found, steps = [_count(entry, case, case.length)], 1
     if case.job.endswith("generation"):  # the difference between a long and a short text
         longest = max(case.length[-1], 2)
@@ -299,7 +284,7 @@ def _row(entry: str, case: argparse.Namespace) -> Dict[str, Any]:
     return dict(job=case.job, model=entry, **figures, attention=kernels)
 
 
-def _count(entry: str, case: argparse.Namespace, length: List[int]) -> Counts:
+def _count(entry, case, length):
     own = argparse.Namespace(**{**vars(case), "length": length})
     subject = JOBS[case.job](entry, case.job, own)
     subject.run()  # constants are made
@@ -316,7 +301,7 @@ COLUMNS = (
 )
 
 
-def main(argv: List[str]) -> None:
+def main(argv):
     """Count whole models on the CPU, and print the tables with the attention kernels of GPUs."""
     args = get_parser().parse_args([*argv, "--device", "cpu"])
     prepare_process(args)
