@@ -1,12 +1,14 @@
 """Positions that follow a rule: which models can have them."""
 
 from fairseq_posenc.attention.kernels import refuse_any_order
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.features import Completed, register_feature
 from fairseq_posenc.encodings.position_ids import (
     FLAG,
     POSITION_RULES,
     PositionFlags,
-    check_position_ids,
+    class_of_rule,
+    refuse_uncounted,
 )
 
 
@@ -15,10 +17,17 @@ def check_positions(completed: Completed) -> None:
     cfg = completed.cfg
     if cfg.position_ids is None:
         return
-    refuse_any_order(cfg, f"{FLAG} {cfg.position_ids}")
+    flag = f"{FLAG} {cfg.position_ids}"
+    refuse_any_order(cfg, flag)
     for stack in completed.stacks:
         for name, encodings in completed.patterns[stack.side].compositions.items():
-            check_position_ids(cfg, name, encodings, stack)
+            refuse_uncounted(flag, name, encodings)
+            if cfg.untie_cls:
+                raise UsageError(
+                    "--untie-cls: [CLS] is known by its position 0, which others have under "
+                    f"{flag}; drop one of the two"
+                )
+            class_of_rule(cfg.position_ids).check(cfg, stack, name, encodings)
 
 
 register_feature(PositionFlags, registries=[POSITION_RULES], check=check_positions)

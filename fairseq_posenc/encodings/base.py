@@ -66,6 +66,18 @@ class Stack:
         """C, the size of the layers' input."""
         return self.channels or self.num_heads * self.head_dim
 
+    def refuse_odd_heads(self, name: str) -> None:
+        """Refuse an odd D, for the encoding *name*.
+
+        Raises:
+            UsageError: naming the flags that set it.
+        """
+        if self.head_dim % 2:
+            raise UsageError(
+                f"--position-encoding {name}: works on pairs of channels, and the head size "
+                f"{self.head_dim} of the {self.side} is odd; make it even by {self.size_flags}"
+            )
+
 
 class Hook:
     """Base of the classes through which an encoding acts on a model.

@@ -86,28 +86,17 @@ class ContentBias(Hook, nn.Module):
         return "--position-encoding" if defined else None
 
     def key_states(self, x: Tensor) -> Dict[str, Tensor]:
-        """Tensors of keys, beside their projections, for :meth:`forward`; by default none.
+        """Further tensors (B, H, T, …) of keys whose input is *x* (B, T, C); by default none.
 
-        They are cached with the keys, and returned as :attr:`Content.key_states`.
-
-        Args:
-            x: input of the attention for keys, (B, T, C).
-
-        Returns:
-            tensors (B, H, T, …), by names that no other encoding has.
+        They are cached with the keys, and returned as :attr:`Content.key_states`, by names that no
+        other encoding has.
         """
         return {}
 
     def project(self, vectors: Tensor) -> Tensor:
-        """Project the encoding's distance vectors for :meth:`forward`; by default the identity.
+        """Project distance vectors (N, H·D) for :meth:`forward`, (…, N, D or H·D).
 
         The result is cached between the steps of incremental decoding.
-
-        Args:
-            vectors: (N, H·D), from :class:`DistanceVectors`.
-
-        Returns:
-            (…, N, D or H·D).
         """
         return vectors
 
@@ -130,28 +119,18 @@ class ContentBias(Hook, nn.Module):
         return {}
 
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
-        """Output added to the weighted mean of the values (Shaw et al., arXiv 1803.02155, Eq. 3).
+        """Output (B, H, T, D) added to the weighted mean of the values, or None, as by default.
 
-        Args:
-            content: as for :meth:`forward`.
-            weights: (B, H, T, S), after dropout.
-
-        Returns:
-            (B, H, T, D), or None for no such output, as by default.
+        Shaw et al., arXiv 1803.02155, Eq. 3; *weights* (B, H, T, S) are those after dropout.
         """
         return None
 
     def added_values(self, content: Content) -> Optional[Tensor]:
-        """Vectors to add to the values of a single query, in place of relative values.
+        """Vectors a (1|B, 1|H, S, D) to add to the values of a single query, T = 1.
 
         Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  This lets a decoding step use the fused
-        kernel, at the price of one vector per key.
-
-        Args:
-            content: as for :meth:`forward`, with T = 1.
-
-        Returns:
-            a, (1|B, 1|H, S, D), or None to use :meth:`relative_values`, as by default.
+        kernel, at the price of one vector per key.  None, as by default, for
+        :meth:`relative_values`.
         """
         return None
 
@@ -191,14 +170,13 @@ class ContentBiasSum(nn.ModuleDict):
             projected: cache of projected vectors by name, updated in place.
             factor: multiplies products with queries: (1|B, 1, 1|T, 1), a number, or None.
         """
+        terms: Any = self
         for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):
             if name not in projected or projected[name].size(-2) != unprojected.size(0):
-                projected[name] = self._term(name).project(unprojected)
-        logits = []
-        for name in self:
-            term = self._term(name)
+                projected[name] = terms[name].project(unprojected)
+        logits, shape = [], (*content.q.shape[:3], content.k.size(2))
+        for name, term in terms.items():
             part = term(content, projected.get(name))
-            shape = (*content.q.shape[:3], content.k.size(2))
             term.check_shape("forward", part, "(B, H, T, S)", *shape)
             scaled = factor is not None and term.is_product
             logits.append((part * factor).type_as(part) if scaled else part)
@@ -206,7 +184,8 @@ class ContentBiasSum(nn.ModuleDict):
 
     def relative_values(self, content: Content, weights: Tensor) -> Tensor:
         """Sum of relative values (B, H, T, D) for weights (B, H, T, S) after dropout."""
-        outputs = [self._term(name).relative_values(content, weights) for name in self.of_values]
+        terms: Any = self
+        outputs = [terms[name].relative_values(content, weights) for name in self.of_values]
         present = [output for output in outputs if output is not None]
         return sum(present[1:], present[0])
 
@@ -214,8 +193,6 @@ class ContentBiasSum(nn.ModuleDict):
         """Sum (1|B, 1|H, S, D) of the added values, or None if a term needs weights."""
         if content.q.size(2) > 1:
             return None
-        added = [self._term(name).added_values(content) for name in self.of_values]
+        terms: Any = self
+        added = [terms[name].added_values(content) for name in self.of_values]
         return None if any(each is None for each in added) else sum(added[1:], added[0])
-
-    def _term(self, name: str) -> Any:
-        return self[name]

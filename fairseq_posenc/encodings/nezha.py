@@ -15,7 +15,6 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.encodings.distance import sinusoids
 from fairseq_posenc.encodings.registry import register_encoding
@@ -68,11 +67,7 @@ class NezhaSinusoids(ClippedDistances):
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
         """Refuse an odd head size."""
-        if stack.head_dim % 2:
-            raise UsageError(
-                f"--position-encoding nezha: the head size {stack.head_dim} of the {stack.side} is "
-                f"odd, and sines and cosines need an even one; change it by {stack.size_flags}"
-            )
+        stack.refuse_odd_heads("nezha")
 
     def vectors_of(self, part: str, like: Tensor) -> Tensor:
         """a, (2K + 1, D)."""

@@ -43,15 +43,6 @@ class Ruled(NamedTuple):
             return Ruled(table, None if self.layers is None else table)
         return Ruled(table, change(self.layers))
 
-    def moved(self, drawn: Tensor) -> "Ruled":
-        """Replace each position p by ``drawn[:, p]``, of *drawn* (1|B, N)."""
-
-        def move(positions: Tensor) -> Tensor:
-            outer = max(len(drawn), len(positions))
-            return drawn.expand(outer, -1).gather(1, positions.expand(outer, -1))
-
-        return self.each(move)
-
 
 class PositionRule:
     """Positions that follow from the tokens of a text.
@@ -115,30 +106,6 @@ def class_of_rule(value: str) -> Type[PositionRule]:
     """The class that a value of ``--position-ids`` names."""
     chosen: Any = POSITION_RULES.find(value).thing
     return chosen
-
-
-def check_position_ids(
-    options: Options, name: str, encodings: List[Encoding], stack: Stack
-) -> None:
-    """Refuse ``--position-ids`` with encodings that read no positions.
-
-    Args:
-        options: the model configuration, complete.
-        name: value of ``--position-encoding``.
-        encodings: its encodings.
-        stack: the encoder or decoder.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    flag = f"{FLAG} {options.position_ids}"
-    refuse_uncounted(flag, name, encodings)
-    if options.untie_cls:
-        raise UsageError(
-            f"--untie-cls: [CLS] is known by its position 0, which others have under {flag}; drop "
-            "one of the two"
-        )
-    class_of_rule(options.position_ids).check(options, stack, name, encodings)
 
 
 def refuse_uncounted(flag: str, name: str, encodings: List[Encoding]) -> None:

@@ -23,7 +23,7 @@ ENCODINGS: Registry[Encoding] = Registry(
     FLAG, "encodings (joined with +, or a pattern over layers such as rotary*3,none)"
 )
 
-Hook = TypeVar("Hook", bound=type)
+Acting = TypeVar("Acting", bound=type)  # a hook
 
 
 @dataclass
@@ -53,7 +53,7 @@ def takers_of_positions() -> List[str]:
 
 def register_encoding(
     name: str, *, paper: str, summary: str, **properties: Any
-) -> Callable[[Hook], Hook]:
+) -> Callable[[Acting], Acting]:
     """Class decorator that registers a position encoding, for every model family.
 
     The class is a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
@@ -75,15 +75,15 @@ def register_encoding(
             have.
     """
 
-    def register(hook: Hook) -> Hook:
-        entry = Encoding(name, paper, summary, cast(Any, hook), **properties)
+    def register(acting: Acting) -> Acting:
+        entry = Encoding(name, paper, summary, cast(Any, acting), **properties)
         if entry.acts.hook == "input" and entry.input not in TABLES and name != "none":
             raise UsageError(
                 f"{FLAG} {name}: its table is {entry.input}, and fairseq's are "
                 f"{' and '.join(TABLES)}; vectors of your own act through another hook"
             )
         ENCODINGS.add(name, entry)
-        return hook
+        return acting
 
     return register
 

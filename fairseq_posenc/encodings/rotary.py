@@ -219,12 +219,8 @@ class Rotary(QKVTransform):
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
         """Refuse odd head sizes, shares without a pair, and scaling without effect."""
+        stack.refuse_odd_heads(cls.named)
         size = f"head size {stack.head_dim} of the {stack.side}"
-        if stack.head_dim % 2:
-            raise UsageError(
-                f"--position-encoding {cls.named}: rotates pairs of channels, and the {size} is "
-                f"odd; make it even by {stack.size_flags}"
-            )
         dim, kept = rotated(options, stack.head_dim)
         if dim == 0:
             raise UsageError(

@@ -35,21 +35,6 @@ class SandwichFlags:
     )
 
 
-def correlation(distances: Tensor, dim: int) -> Tensor:
-    """Σ_t cos(n / 10000^{2t/d̄}) - d̄/2 of every distance n, float64, (N).
-
-    >>> correlation(torch.tensor([0, 10000]), 2) + 1
-    tensor([1.0000, 0.5403], dtype=torch.float64)
-
-    Args:
-        distances: (N), in tokens.
-        dim: d̄.
-    """
-    terms = torch.arange(2, dim + 1, 2, dtype=torch.float64, device=distances.device)
-    angles = distances.double().unsqueeze(1) * 10000.0 ** (-terms / dim)  # (N, d̄/2)
-    return (angles.cos() - 1).sum(dim=1)
-
-
 @register_encoding(
     "sandwich",
     paper="Chi et al. 2023, arXiv 2212.10356",
@@ -73,6 +58,8 @@ class Sandwich(DistanceBias):
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), float32, of *distances* (N), integers, key minus query."""
+        terms = torch.arange(2, self.dim + 1, 2, dtype=torch.float64, device=distances.device)
+        angles = distances.double().unsqueeze(1) * 10000.0 ** (-terms / self.dim)  # (N, d̄/2)
+        products = (angles.cos() - 1).sum(dim=1).float()
         heads = torch.arange(1, self.num_heads + 1, device=distances.device)
-        ratios = heads * (8.0 / self.num_heads)
-        return correlation(distances, self.dim).float() / ratios.unsqueeze(1)
+        return products / (heads * (8.0 / self.num_heads)).unsqueeze(1)

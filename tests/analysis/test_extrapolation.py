@@ -53,11 +53,10 @@ def blocks(corpus, tmp_path_factory):
     return folder
 
 
-def tokens_of(data, folder):
-    """The valid text of *folder*, read without fairseq's data sets."""
+def tokens_of(data):
+    """The text for validation, read without fairseq's data sets."""
     words = Dictionary.load(str(data / "dict.txt"))
-    name = "valid" if (folder / "train").exists() else "text"
-    lines = (folder / name).read_text().splitlines()
+    lines = (data / "valid").read_text().splitlines()
     return words.eos(), [words.index(w) for line in lines for w in [*line.split(), words.eos_word]]
 
 
@@ -65,15 +64,16 @@ def tokens_of(data, folder):
     "encoding, flags, overrides",
     [("learned", [], {}), ("rotary", [], YARN), ("t5", ADAPTIVE, {})],
 )
-def test_a_plain_loop_in_float64(encoding, flags, overrides, corpus, tmp_path):
-    train_lm(corpus, tmp_path, MODEL, "--position-encoding", encoding, *flags)
-    checkpoint = tmp_path / "checkpoint_last.pt"
+def test_a_plain_loop_in_float64(encoding, flags, overrides, corpus, trained_lm, tmp_path):
+    if flags:
+        train_lm(corpus, tmp_path, MODEL, "--position-encoding", encoding, *flags)
+    checkpoint = tmp_path / "checkpoint_last.pt" if flags else trained_lm(encoding)
     lengths = [6, LENGTH, 40][: 2 if encoding == "learned" else 3]
     found = measured(checkpoint, corpus, lengths, 3, overrides=overrides)
     given = {**overrides, "data": str(corpus)}
     (model,), _, _ = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=given)
     model.double().eval()
-    eos, targets = tokens_of(corpus, corpus)
+    eos, targets = tokens_of(corpus)
     inputs = [eos, *targets[:-1]]
     ends = range(lengths[-1], len(targets) + 1, 3)
     assert found.tokens == 3 * len(ends) > 30
@@ -89,9 +89,8 @@ def test_a_plain_loop_in_float64(encoding, flags, overrides, corpus, tmp_path):
         assert found.bits[length] == pytest.approx(sum(losses) / len(losses), rel=2e-5)
 
 
-@pytest.mark.parametrize("encoding", ["learned", "rotary"])
-def test_blocks_are_what_eval_lm_scores(encoding, blocks, trained_lm):
-    checkpoint = trained_lm(encoding)
+def test_blocks_are_what_eval_lm_scores(blocks, trained_lm):
+    checkpoint = trained_lm("rotary")
     reading = measured(checkpoint, blocks, [LENGTH], LENGTH)
     assert reading.tokens == 48 and reading.trained == LENGTH
     found = perplexity(eval_lm(blocks, checkpoint))
@@ -111,11 +110,9 @@ def test_size_of_batches_and_samples_of_windows(corpus, trained_lm):
 
 def test_stock_models_end_with_their_table(corpus, tmp_path):
     stock = ["transformer_lm", "--decoder-input-dim", "16", "--decoder-output-dim", "16"]
-    train_lm(corpus, tmp_path / "sines", *stock)
-    train_lm(corpus, tmp_path / "learned", *stock, "--decoder-learned-pos")
-    for name, lengths in (("sines", [8, LENGTH, 32]), ("learned", [8, LENGTH])):
-        reading = measured(tmp_path / name / "checkpoint_last.pt", corpus, [8, LENGTH, 32], 4)
-        assert list(reading.bits) == lengths
+    train_lm(corpus, tmp_path, *stock, "--decoder-learned-pos")
+    reading = measured(tmp_path / "checkpoint_last.pt", corpus, [8, LENGTH, 32], 4)
+    assert list(reading.bits) == [8, LENGTH]
 
 
 def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path, capsys):
