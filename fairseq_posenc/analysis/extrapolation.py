@@ -21,8 +21,6 @@ from fairseq_posenc.analysis.figures import (
     check_figure,
     curve_style,
     import_pyplot,
-    length_axes,
-    parse_lengths,
     plot_runs,
     save_figure,
 )
@@ -257,6 +255,8 @@ def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
 def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
     """Plot all curves in one figure."""
     figure, axes = import_pyplot("--output").subplots(figsize=(8.5, 5), constrained_layout=True)
+    from matplotlib import ticker
+
     for number, (name, group) in enumerate(by_name(measurements).items()):
         style, color = curve_style(number), curve_style(number)["color"]
         runs = {n: perplexities(group, n) for n in args.lengths if perplexities(group, n)}
@@ -272,9 +272,15 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
         place, top = (trained, 0.99), axes.get_xaxis_transform()  # y as a share of the height
         text = axes.annotate(f" trained at {trained}", place, xycoords=top, va="top", fontsize=8)
         text.set_color("grey")
-    found = [m.perplexity(length) for m in measurements for length in m.bits]
-    wide = max(found) > WIDE * min(found)
-    length_axes(axes, args.lengths, (1, 1.5, 2, 3, 5, 7) if wide else ())
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(args.lengths)
+    every = [m.perplexity(length) for m in measurements for length in m.bits]
+    if max(every) > WIDE * min(every):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axis.set_minor_locator(ticker.NullLocator())
     axes.set(xlabel="context length (tokens)", ylabel=f"perplexity ({args.subset})")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, which fill the axes
     save_figure(figure, args.output)
@@ -286,8 +292,14 @@ def check_arguments(args: Namespace) -> None:
     Raises:
         UsageError: naming the flag.
     """
-    args.lengths = parse_lengths(args.lengths)
-    shortest = args.lengths[0]
+    try:
+        lengths = sorted({int(number) for number in args.lengths.split(",")})
+    except ValueError:
+        lengths = [0]
+    shortest = lengths[0]
+    if shortest < 1:
+        raise UsageError(f"--lengths {args.lengths}: expected numbers such as 128,256,512")
+    args.lengths = lengths
     args.last = max(shortest // 2, 1) if args.last is None else args.last
     for name in ("last", "tokens", "max_tokens"):
         check_option(args, name, {"at_least": 1})

@@ -7,7 +7,7 @@ and ordered for the largest differences in normal vision and without red, green 
 
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, replace_file
@@ -71,41 +71,6 @@ def curve_style(number: int) -> Dict[str, str]:
         "linestyle": DASHES[number % len(DASHES)],
         "marker": MARKERS[number % len(MARKERS)],
     }
-
-
-def parse_lengths(text: str) -> List[int]:
-    """Parse lengths separated by commas, as ``--lengths`` takes them, and sort them.
-
-    Raises:
-        UsageError: *text* is not such a list.
-    """
-    try:
-        lengths = sorted({int(number) for number in text.split(",")})
-    except ValueError:
-        lengths = []
-    if not lengths or lengths[0] < 1:
-        raise UsageError(f"--lengths {text}: expected numbers such as 128,256,512")
-    return lengths
-
-
-def length_axes(axes: Any, lengths: Sequence[int], steps: Sequence[float] = ()) -> None:
-    """Set up the axes of curves by length.
-
-    Args:
-        lengths: ticks across, on a scale of powers of two.
-        steps: multiples of powers of ten that get a tick; the vertical scale is logarithmic if
-            there are any.
-    """
-    from matplotlib import ticker
-
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths)
-    if steps:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=steps))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-        axis.set_minor_locator(ticker.NullLocator())
 
 
 def plot_runs(axes: Any, runs: Mapping[int, Sequence[float]], **style: Any) -> None:
