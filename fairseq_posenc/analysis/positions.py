@@ -13,8 +13,7 @@ from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.base import Places, Rotation
-from fairseq_posenc.encodings.content import Content
+from fairseq_posenc.encodings.base import Content, Places, Rotation
 from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm

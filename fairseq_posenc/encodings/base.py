@@ -10,9 +10,9 @@ hook                                    examples                    computed
 :class:`QKVTransform`                   rotary, BERT-A^d            table once per forward,
                                                                     applied in every layer
 :class:`SharedBias`                     TUPE, T5 bias, ALiBi        once per forward
-:class:`.ContentBias`                   Shaw, Transformer-XL,       in every layer
+:class:`ContentBias`                    Shaw, Transformer-XL,       in every layer
                                         DeBERTa
-:class:`.DistanceVectors`               Transformer-XL, DeBERTa     once per forward
+:class:`DistanceVectors`                Transformer-XL, DeBERTa     once per forward
 ======================================  ==========================  =======================
 
 Nothing here depends on fairseq: encodings see positions, queries and keys, but no model.
@@ -25,113 +25,15 @@ from typing import Any, NamedTuple, Optional, Tuple, Type
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.distance import in_graph, toeplitz
+from fairseq_posenc.encodings.content import Content as Content
+from fairseq_posenc.encodings.content import ContentBias as ContentBias
+from fairseq_posenc.encodings.content import DistanceVectors as DistanceVectors
+from fairseq_posenc.encodings.distance import toeplitz
 from fairseq_posenc.encodings.places import Places as Places
+from fairseq_posenc.encodings.stack import Hook
+from fairseq_posenc.encodings.stack import Stack as Stack
+from fairseq_posenc.encodings.stack import init_normal as init_normal
 from fairseq_posenc.flags.options import Options
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Properties of an encoder or decoder that its position encodings depend on.
-
-    >>> Stack("decoder", num_heads=8, head_dim=64, causal=True, max_positions=1024).has_cls
-    False
-
-    Args:
-        side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
-        num_heads: H.
-        head_dim: D; the number of features per head where linear attention rotates features.
-        causal: whether queries see no later keys.
-        max_positions: longest sequence the stack accepts, in tokens.
-        has_cls: whether its input starts with a [CLS] token.
-        relative_after_rotation: whether rotating q and k keeps the product a function of distance;
-            false if a feature map is applied after the rotation.
-        size_flags: the flags that set *head_dim*, for error messages.
-        channels: C, the size of the layers' input, if it is not H·D.
-    """
-
-    side: str
-    num_heads: int
-    head_dim: int
-    causal: bool
-    max_positions: int
-    has_cls: bool = False
-    relative_after_rotation: bool = True
-    size_flags: str = "the number of heads"
-    channels: Optional[int] = None
-
-    @property
-    def width(self) -> int:
-        """C, the size of the layers' input."""
-        return self.channels or self.num_heads * self.head_dim
-
-    def refuse_odd_heads(self, name: str) -> None:
-        """Refuse an odd D, for the encoding *name*.
-
-        Raises:
-            UsageError: naming the flags that set it.
-        """
-        if self.head_dim % 2:
-            raise UsageError(
-                f"--position-encoding {name}: works on pairs of channels, and the head size "
-                f"{self.head_dim} of the {self.side} is odd; make it even by {self.size_flags}"
-            )
-
-
-class Hook:
-    """Base of the classes through which an encoding acts on a model.
-
-    Args:
-        options: the model configuration, read for the flags of the encoding.
-        stack: the encoder or decoder.
-    """
-
-    #: where the class acts: input, transform, shared, content or distances
-    hook: str
-    #: True if the class accepts positions other than 0, 1, 2, …
-    takes_positions = False
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__()
-
-    @classmethod
-    def shifts_freely(cls, options: Options) -> bool:
-        """Whether a relative encoding of this class stays relative under these flags."""
-        return True
-
-    @classmethod
-    def check(cls, options: Options, stack: Stack) -> None:
-        """Refuse options for which the class cannot be constructed; nothing is constructed.
-
-        Args:
-            options: the model configuration, complete.
-            stack: the encoder or decoder.
-
-        Raises:
-            UsageError: naming the flag, its value and what would work.
-        """
-
-    def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
-        """Refuse a result of *method* that has another shape than *shape*, written in *letters*.
-
-        Raises:
-            UsageError: naming the method and both shapes.
-        """
-        if not in_graph() and result.shape != shape:
-            raise UsageError(
-                f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "
-                f"{tuple(result.shape)}; the shape of its logits is {letters}, here {shape}"
-            )
-
-
-def init_normal(*modules: Any) -> None:
-    """Draw the first weights of tables and projections as in BERT, N(0, 0.02²), and no biases."""
-    for module in modules:
-        if module is not None:
-            nn.init.normal_(module.weight, std=0.02)
-            if getattr(module, "bias", None) is not None:
-                nn.init.zeros_(module.bias)
 
 
 class InputTable(Hook):
@@ -306,7 +208,7 @@ class Encoding:
     summary: str
     acts: Type[Hook]
     flags: Optional[type] = None
-    distances: Optional[Type[Any]] = None
+    distances: Optional[Type[DistanceVectors]] = None
     logit_scale: float = 1.0
     relative: bool = True
     bounded: bool = False
@@ -341,6 +243,6 @@ class Encoding:
         return self._at("shared")
 
     @property
-    def content(self) -> Any:
-        """Class of content-dependent terms, :class:`.ContentBias`, or None."""
+    def content(self) -> Optional[Type[ContentBias]]:
+        """Class of content-dependent terms, or None."""
         return self._at("content")

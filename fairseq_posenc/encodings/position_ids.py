@@ -4,7 +4,6 @@ The position of a token depends on this and earlier tokens alone, so that cached
 search find the same positions again.
 """
 
-from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, List, Mapping, NamedTuple, Optional, Type
 
 import torch
@@ -12,10 +11,8 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.encodings.registry import takers_of_positions
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import ClassRegistry
-from fairseq_posenc.flags.settings import setting
 
 FLAG = "--position-ids"
 POSITION_RULES = ClassRegistry(FLAG, "positions other than 0, 1, 2 and so on")
@@ -42,6 +39,15 @@ class Ruled(NamedTuple):
         if self.layers is None or self.layers is self.table:
             return Ruled(table, None if self.layers is None else table)
         return Ruled(table, change(self.layers))
+
+    def moved(self, drawn: Tensor) -> "Ruled":
+        """Replace each position p by ``drawn[:, p]``, of *drawn* (1|B, N)."""
+
+        def move(positions: Tensor) -> Tensor:
+            outer = max(len(drawn), len(positions))
+            return drawn.expand(outer, -1).gather(1, positions.expand(outer, -1))
+
+        return self.each(move)
 
 
 class PositionRule:
@@ -88,24 +94,34 @@ class PositionRule:
         raise NotImplementedError
 
 
-@dataclass
-class PositionFlags:
-    """The flag that replaces positions 0, 1, 2, …."""
-
-    position_ids: Optional[str] = setting(
-        None,
-        "positions other than 0, 1, 2 and so on: {choices}",
-        role="model",
-        choices=POSITION_RULES,
-        needs={"position_encoding": takers_of_positions},
-        traceable=(None,),
-    )
-
-
 def class_of_rule(value: str) -> Type[PositionRule]:
     """The class that a value of ``--position-ids`` names."""
     chosen: Any = POSITION_RULES.find(value).thing
     return chosen
+
+
+def check_position_ids(
+    options: Options, name: str, encodings: List[Encoding], stack: Stack
+) -> None:
+    """Refuse ``--position-ids`` with encodings that read no positions.
+
+    Args:
+        options: the model configuration, complete.
+        name: value of ``--position-encoding``.
+        encodings: its encodings.
+        stack: the encoder or decoder.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    flag = f"{FLAG} {options.position_ids}"
+    refuse_uncounted(flag, name, encodings)
+    if options.untie_cls:
+        raise UsageError(
+            f"--untie-cls: [CLS] is known by its position 0, which others have under {flag}; drop "
+            "one of the two"
+        )
+    class_of_rule(options.position_ids).check(options, stack, name, encodings)
 
 
 def refuse_uncounted(flag: str, name: str, encodings: List[Encoding]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, TypeVar, cas
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.position_ids import POSITION_RULES
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
@@ -49,6 +50,20 @@ class ClsFlags:
 def takers_of_positions() -> List[str]:
     """The encodings that accept positions other than 0, 1, 2, …."""
     return [entry.name for entry in ENCODINGS.values() if entry.takes_positions]
+
+
+@dataclass
+class PositionFlags:
+    """The flag that replaces positions 0, 1, 2, …."""
+
+    position_ids: Optional[str] = setting(
+        None,
+        "positions other than 0, 1, 2 and so on: {choices}",
+        role="model",
+        choices=POSITION_RULES,
+        needs={"position_encoding": takers_of_positions},
+        traceable=(None,),
+    )
 
 
 def register_encoding(

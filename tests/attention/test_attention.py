@@ -12,7 +12,7 @@ from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention
-from fairseq_posenc.encodings.content import Content
+from fairseq_posenc.encodings.base import Content
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 

@@ -28,7 +28,7 @@ from support.parts import attended_alone, encoding_of, places_of
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.encodings import ENCODINGS, dape
-from fairseq_posenc.encodings.content import Content
+from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.t5 import relative_position_bucket
 
 pytestmark = pytest.mark.formulas

@@ -13,7 +13,7 @@ from support.parts import encoding_of, places_of, storage_of
 from fairseq_posenc.attention import Batch
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.encodings.content import Content
+from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.nezha import vectors
 from fairseq_posenc.encodings.rotary import Rotary
 

@@ -18,8 +18,13 @@ from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, register_encoding
-from fairseq_posenc.encodings.base import DistanceBias, InputTable, QKVTransform, SharedBias
-from fairseq_posenc.encodings.content import ContentBias
+from fairseq_posenc.encodings.base import (
+    ContentBias,
+    DistanceBias,
+    InputTable,
+    QKVTransform,
+    SharedBias,
+)
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.feed_forward import FeedForward, register_feed_forward
 from fairseq_posenc.layers.norms import NORMS, register_norm

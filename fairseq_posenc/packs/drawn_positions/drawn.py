@@ -55,10 +55,5 @@ class DrawnPositions(AssignedPositions):
         if self.keep_zero:
             drawn = torch.cat((torch.zeros_like(drawn[:, :1]), drawn[:, 1:]), dim=1)
         by_index = self.rule is None and self.sampler.keeps_distances
-
-        def moved(positions: Tensor) -> Tensor:
-            outer = max(len(drawn), len(positions))
-            return drawn.expand(outer, -1).gather(1, positions.expand(outer, -1))
-
         remedy = ", a smaller --random-positions"
-        return self.assigned(ruled.each(moved), bound, by_index, remedy)
+        return self.assigned(ruled.moved(drawn), bound, by_index, remedy)

@@ -3,13 +3,14 @@
 import pytest
 import torch
 from support.causal_language_models import tiny as language_model
-from support.helpers import PAD, VOCABULARY, sentences, tiny
+from support.helpers import PAD, VOCABULARY, sentences
+
+from tests.encodings.test_position_ids import RULES, model_of
 
 
 def test_a_shift_leaves_tokens_without_position_at_zero():
-    flags = ("--random-positions", "30", "--position-sampler", "shift", "--position-ids", "digits")
-    digits = " ".join(f"w{number}" for number in range(30))
-    model, source = tiny("learned", *flags, "--position-digits", digits), sentences(3, 9)
+    flags = ("--random-positions", "30", "--position-sampler", "shift")
+    model, source = model_of("digits", "learned", *flags), sentences(3, 9)
     rows = model.encoder.positions.assigner
     counted = torch.arange(9).unsqueeze(0)
     plain = rows.of_batch(source, counted, False).rows
@@ -22,8 +23,7 @@ def test_a_shift_leaves_tokens_without_position_at_zero():
 @pytest.mark.parametrize("name", ["learned", "rotary", "learned+transformer_xl"])
 @torch.no_grad()
 def test_language_models_continue_coupled_positions(name):
-    separators = ("--position-separators", "w1 w4 w9 w30 w31 w32 w40")
-    model = language_model(name, "--position-ids", "coupling", *separators)
+    model = language_model(name, "--position-ids", "coupling", *RULES["coupling"])
     tokens = sentences(3, 14)
     tokens[:, 0] = VOCABULARY.eos()
     tokens[1] = torch.cat((torch.full((3,), PAD), tokens[1, :11]))
