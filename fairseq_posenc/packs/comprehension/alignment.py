@@ -6,6 +6,7 @@ compared with the text character by character, in a form that does not depend on
 
 import bisect
 import difflib
+import functools
 import html
 import os
 import re
@@ -114,14 +115,9 @@ def surface_reader(words: Callable[[List[str]], str], unknown: str) -> Callable[
         words: joins tokens to words.
         unknown: the symbol that stands for any text.
     """
-    known = {unknown: ""}
-
-    def surface_of(token: str) -> str:
-        if token not in known:
-            known[token] = words([token])
-        return known[token]
-
-    return surface_of
+    return functools.lru_cache(maxsize=None)(
+        lambda token: "" if token == unknown else words([token])
+    )
 
 
 def _matching(wanted: str, found: str) -> List[Tuple[int, int, int]]:

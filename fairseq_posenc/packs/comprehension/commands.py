@@ -83,11 +83,12 @@ def prepare(args: argparse.Namespace) -> None:
     surface_of = surface_reader(preparation.words, dictionary.unk_word)
     with new_folder(args.out_dir) as folder:
         for name, reading in found.items():
-            written = write_split(folder, name, reading, preparation.source, surface_of, dictionary)
+            inexact = write_split(folder, name, reading, preparation.source, surface_of, dictionary)
             print(
-                f"{getattr(args, name)}: {written.questions} questions on {written.passages} "
-                f"passages, {sum(not q.answers for q in reading.questions)} without an answer; "
-                f"{written.inexact} answers begin or end within a token; "
+                f"{getattr(args, name)}: {len(reading.questions)} questions on "
+                f"{len(reading.passages)} passages, "
+                f"{sum(not q.answers for q in reading.questions)} without an answer; "
+                f"{inexact} answers begin or end within a token; "
                 f"{len(reading.misplaced)} not where the file says"
                 + (" (left out)" if name == "train" else "")
             )

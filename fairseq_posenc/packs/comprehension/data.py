@@ -14,7 +14,7 @@
 import json
 import os
 from collections import Counter
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, TypeVar
 
 import torch
 from fairseq.data import Dictionary, indexed_dataset
@@ -23,8 +23,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_value, read_json_object, read_lines
 from fairseq_posenc.packs.comprehension.alignment import Span, covering, token_offsets
-from fairseq_posenc.packs.comprehension.questions import Question, Reading
-from fairseq_posenc.packs.comprehension.records import field
+from fairseq_posenc.packs.comprehension.questions import Question, Reading, field
 from fairseq_posenc.packs.comprehension.scores import RULES
 
 SETTINGS = "reading.json"
@@ -68,14 +67,6 @@ class Settings(NamedTuple):
     unanswerable: bool  # whether questions may have no answer
 
 
-class Written(NamedTuple):
-    """The sizes of the data that were written."""
-
-    questions: int  # the number of questions
-    passages: int  # the number of passages
-    inexact: int  # number of answers that begin or end within a token
-
-
 def write_split(
     folder: str,
     split: str,
@@ -83,13 +74,16 @@ def write_split(
     tokens_of: Callable[[str], List[str]],
     surface_of: Callable[[str], str],
     dictionary: Dictionary,
-) -> Written:
+) -> int:
     """Prepare a file of questions.
 
     Args:
         folder: to write to, which exists.
         tokens_of: splits a text into tokens.
         surface_of: the text of a token, without marks.
+
+    Returns:
+        the number of answers that begin or end within a token.
 
     Raises:
         UsageError: a question or a passage has no token, no token stands for an answer, or the
@@ -114,8 +108,7 @@ def write_split(
     _write_tokens(base + ".question", questions, dictionary)
     _write_lines(base + ".questions.jsonl", records)
     _write_lines(base + ".passages.jsonl", passages)
-    inexact = sum(_inexact(record, passages[record.passage]) for record in records)
-    return Written(len(records), len(passages), inexact)
+    return sum(_inexact(record, passages[record.passage]) for record in records)
 
 
 def _inexact(record: Record, passage: Passage) -> bool:
@@ -127,16 +120,16 @@ def _inexact(record: Record, passage: Passage) -> bool:
 
 
 def _record(question: Question, passages: Sequence[Passage], split: str) -> Record:
-    if question.start < 0:
-        return Record(question.id, question.passage, question.answers, -1, -1)
-    end = question.start + len(question.answers[0].strip())
-    found = covering(passages[question.passage].offsets, question.start, end)
-    if found is None:
+    tokens: Optional[Span] = (-1, -1)
+    if question.start >= 0:
+        end = question.start + len(question.answers[0].strip())
+        tokens = covering(passages[question.passage].offsets, question.start, end)
+    if tokens is None:
         raise UsageError(
             f"{split}: question {question.id}: no token stands for the answer "
             f"{question.answers[0]!r}; correct it, or leave the question out"
         )
-    return Record(question.id, question.passage, question.answers, *found)
+    return Record(question.id, question.passage, question.answers, *tokens)
 
 
 def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Dictionary) -> None:

@@ -4,6 +4,7 @@ SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXi
 CMRC 2018, Cui et al., arXiv 1810.07366.
 """
 
+import difflib
 import math
 import re
 import string
@@ -62,7 +63,9 @@ def cmrc_f1(prediction: str, answer: str) -> float:
     found, wanted = _cmrc_parts(prediction), _cmrc_parts(answer)
     if not found or not wanted:
         return float(found == wanted)
-    return _f1(_longest_common(found, wanted), len(found), len(wanted))
+    matcher = difflib.SequenceMatcher(None, found, wanted, False)
+    longest = matcher.find_longest_match(0, len(found), 0, len(wanted))
+    return _f1(longest.size, len(found), len(wanted))
 
 
 def _f1(common: int, found: int, wanted: int) -> float:
@@ -76,19 +79,6 @@ def _without_signs(text: str) -> str:
 
 def _cmrc_parts(text: str) -> List[str]:
     return [p for p in _CMRC_PARTS.findall(text.lower()) if p not in CMRC_SIGNS]
-
-
-def _longest_common(one: Sequence[str], two: Sequence[str]) -> int:
-    """Length of the longest run of parts in both."""
-    best, before = 0, [0] * (len(two) + 1)
-    for part in one:
-        row = [0] * (len(two) + 1)
-        for at, other in enumerate(two, 1):
-            if part == other:
-                row[at] = before[at - 1] + 1
-                best = max(best, row[at])
-        before = row
-    return best
 
 
 class Rules(NamedTuple):

@@ -19,8 +19,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import refuse_unless_off
 from fairseq_posenc.models.language_model import LanguageModelDecoder
-from fairseq_posenc.packs.long_sequences.memory import MemoryDecoder
-from fairseq_posenc.packs.long_sequences.memory_flags import TASK
+from fairseq_posenc.packs.long_sequences.memory import TASK, MemoryDecoder
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
 from fairseq_posenc.training.criterions.masked_lm import Recorded
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 import torch
 import torch.distributed
-from fairseq.data import FairseqDataset
+from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor
 
@@ -114,10 +114,8 @@ class Streams(FairseqDataset):
         width = min(self.length, self.longest - segment * self.length)
 
         def padded(key: str) -> Tensor:
-            rows = torch.full((len(samples), width), self.corpus.padding, dtype=torch.int64)
-            for row, sample in zip(rows, samples):
-                row[: len(sample[key])] = sample[key]
-            return rows
+            rows = [sample[key] for sample in samples]
+            return data_utils.collate_tokens(rows, self.corpus.padding, pad_to_length=width)
 
         lengths = torch.tensor([len(sample["source"]) for sample in samples])
         return {
@@ -145,29 +143,26 @@ class Carried:
     """
 
     def __init__(self) -> None:
-        self.following = 0
-        self.memory: Memory = []
-        self._memories: Dict[int, Memory] = {}  # by segment, since the last update
+        self.memory: Memory = []  # the latest
+        self._before: Dict[int, Memory] = {}  # by segment, since the last update
         self._updated = False
 
     def before(self, segment: int) -> Memory:
         """The memory for *segment*, empty at the start of the streams."""
-        memory: Memory = []
-        if segment == self.following and segment > 0:
-            memory = self.memory
-        elif segment in self._memories:
-            memory = self._memories[segment]
-        elif segment > 0:
+        if segment == 0:
+            self._before = {0: []}
+        elif segment not in self._before:
             logger.warning("segment %d is read without memory, since it follows none", segment)
-        if self._updated and segment not in self._memories:
-            self._memories.clear()
+            self._before[segment] = []
+        memory = self._before[segment]
+        if self._updated and segment == max(self._before):  # the update is not repeated
+            self._before = {segment: memory}
         self._updated = False
-        self._memories[segment] = memory
         return memory
 
     def after(self, segment: int, memory: Memory) -> None:
         """Keep the *memory* that follows *segment*."""
-        self.following, self.memory = segment + 1, memory
+        self.memory = self._before[segment + 1] = memory
 
     def updated(self) -> None:
         """Called after every update, and after every batch of validation."""

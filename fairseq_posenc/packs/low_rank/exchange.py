@@ -32,7 +32,7 @@ from fairseq_posenc.exchange.huggingface.table import Architecture, Transformers
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
 from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, PARTS, LowRankFlags, LowRankLinear
+from fairseq_posenc.packs.low_rank.models import DIGEST, PARTS, LowRankFlags, LowRankLinear
 from fairseq_posenc.packs.low_rank.peft_folder import (
     LowRank,
     is_adapter,

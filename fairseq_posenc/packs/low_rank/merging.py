@@ -8,7 +8,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, refuse_own_source
 from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, PARTS, LowRankLinear
+from fairseq_posenc.packs.low_rank.models import DIGEST, PARTS, LowRankLinear
 
 
 def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) -> None:

@@ -6,9 +6,11 @@ encodings.
 """
 
 import re
+from argparse import Namespace
 from dataclasses import dataclass
-from typing import Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
+from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
@@ -98,3 +100,23 @@ def train_parts(model: nn.Module, cfg: Options) -> None:
             f"--train-only {part}: --position-encoding {option(cfg, 'position_encoding')} has no "
             "parameters to train; give attention, or all"
         )
+
+
+def validating_first(begin_epoch: Callable[..., Any]) -> Callable[..., Any]:
+    """Validate a model with ``--validate-at-start`` when the first epoch of its training begins.
+
+    The log has the result under update 0, in the form of later validations.  Training seeds its
+    random numbers at each update, so the validation does not change the training.
+    """
+
+    def wrapper(trainer: Trainer, epoch: int) -> None:
+        begin_epoch(trainer, epoch)
+        cfg = trainer.cfg
+        wanted = option(cfg.model, "validate_at_start") and not cfg.dataset.disable_validation
+        if wanted and trainer.get_num_updates() == 0:
+            from fairseq_cli.train import validate
+
+            subsets = cfg.dataset.valid_subset.split(",")
+            validate(cfg, trainer, trainer.task, Namespace(epoch=epoch), subsets)
+
+    return wrapper

@@ -20,10 +20,11 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.documents import DocumentPositions
 from fairseq_posenc.encodings.position_ids import Tokens, last
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.packs.packed_documents.flags import FLAG
 from fairseq_posenc.stacks.first_batches import FirstBatches
 
 logger = logging.getLogger(__name__)
+
+FLAG = "--document-mask"
 
 _NO_DOCUMENTS = (
     f"{FLAG}: no sample of the first %d batches has more than one document, so it changes "

@@ -12,8 +12,7 @@ from support.parts import encoding_flags, encoding_of
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, Places
 from fairseq_posenc.encodings.base import DistanceBias
-from fairseq_posenc.packs.drawn_positions.drawn import DrawnPositions
-from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS
+from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS, DrawnPositions
 from fairseq_posenc.stacks.assigned import Assigned
 
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]

@@ -10,8 +10,7 @@ from support.foreign_models import MODERN, trained
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.packs.low_rank.matrices import DIGEST
-from fairseq_posenc.packs.low_rank.models import digest_of
+from fairseq_posenc.packs.low_rank.models import DIGEST, digest_of
 
 QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"

@@ -5,8 +5,8 @@ import torch
 from support.helpers import TINY, build, encoding_of_sides, padded_batch, sentences
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, LowRankLinear
 from fairseq_posenc.packs.low_rank.merging import merge_file
+from fairseq_posenc.packs.low_rank.models import DIGEST, LowRankLinear
 
 LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
 
