@@ -125,13 +125,13 @@ def _question(
             "pass the file as a test set"
         )
     context = reading.passages[passage]
-    found = [
+    answers = [
         (some_text(answer, "text", f"{where}: answer"), field(answer, "answer_start", int, where))
         for answer in field(entry, "answers", list, where)
     ]
     wrong = [
         (answer, start)
-        for answer, start in found
+        for answer, start in answers
         if not (0 <= start < len(context) and context.startswith(answer, start))
     ]
     if wrong and misplaced == "refuse":
@@ -141,11 +141,11 @@ def _question(
             f"there is {context[max(start, 0) :][: len(answer)]!r}; correct answer_start, or "
             "leave such questions out with --leave-out-wrong"
         )
-    first, place = found[0]
+    first, place = answers[0]
     place += len(first) - len(first.lstrip())
-    if found[0] in wrong:
+    if answers[0] in wrong:
         reading.misplaced.append(key)
         if misplaced == "leave out":
             return None
         place = -1
-    return Question(key, text, passage, tuple(answer for answer, _ in found), place)
+    return Question(key, text, passage, tuple(answer for answer, _ in answers), place)

@@ -40,10 +40,10 @@ def squad_f1(prediction: str, answer: str) -> float:
     >>> squad_f1("the old cat", "a cat")
     0.6666666666666666
     """
-    found, wanted = normalised(prediction).split(), normalised(answer).split()
-    if not found or not wanted:
-        return float(found == wanted)
-    return _f1(sum((Counter(found) & Counter(wanted)).values()), len(found), len(wanted))
+    said, right = normalised(prediction).split(), normalised(answer).split()
+    if not said or not right:
+        return float(said == right)
+    return _f1(sum((Counter(said) & Counter(right)).values()), len(said), len(right))
 
 
 def cmrc_exact(prediction: str, answer: str) -> float:
@@ -60,16 +60,16 @@ def cmrc_f1(prediction: str, answer: str) -> float:
     >>> cmrc_f1("1998年5月", "5月，1998年")
     0.5
     """
-    found, wanted = _cmrc_parts(prediction), _cmrc_parts(answer)
-    if not found or not wanted:
-        return float(found == wanted)
-    matcher = difflib.SequenceMatcher(None, found, wanted, False)
-    longest = matcher.find_longest_match(0, len(found), 0, len(wanted))
-    return _f1(longest.size, len(found), len(wanted))
+    said, right = _cmrc_parts(prediction), _cmrc_parts(answer)
+    if not said or not right:
+        return float(said == right)
+    matcher = difflib.SequenceMatcher(None, said, right, False)
+    longest = matcher.find_longest_match(0, len(said), 0, len(right))
+    return _f1(longest.size, len(said), len(right))
 
 
-def _f1(common: int, found: int, wanted: int) -> float:
-    precision, recall = common / found, common / wanted
+def _f1(common: int, said: int, right: int) -> float:
+    precision, recall = common / said, common / right
     return 2 * precision * recall / (precision + recall) if common else 0.0
 
 
@@ -137,13 +137,13 @@ def percentages(each: Sequence[Scored]) -> Dict[str, float]:
     if len({entry.answerable for entry in each}) == 2:
         groups["HasAns_"] = [entry for entry in each if entry.answerable]
         groups["NoAns_"] = [entry for entry in each if not entry.answerable]
-    found: Dict[str, float] = {}
+    means: Dict[str, float] = {}
     for prefix, group in groups.items():
         for name in ("exact", "f1"):
             total = sum(getattr(entry, name) for entry in group)
-            found[prefix + name] = 100 * total / max(len(group), 1)
-        found[prefix + "total"] = len(group)
-    return found
+            means[prefix + name] = 100 * total / max(len(group), 1)
+        means[prefix + "total"] = len(group)
+    return means
 
 
 class Threshold(NamedTuple):
@@ -201,11 +201,11 @@ def scores(
         return percentages(each)
     odds = [no_answer.get(key, 0.0) for key in answers]
     kept = [e.without_answer() if odd > threshold else e for e, odd in zip(each, odds)]
-    found = percentages(kept)
+    result = percentages(kept)
     for name in ("exact", "f1"):
         best = best_threshold(each, odds, name)
-        found[f"best_{name}"], found[f"best_{name}_thresh"] = best
-    return found
+        result[f"best_{name}"], result[f"best_{name}_thresh"] = best
+    return result
 
 
 def check_values(

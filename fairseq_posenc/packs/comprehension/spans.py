@@ -175,6 +175,6 @@ def answered(
             best[answer.text] = answer
         if len(best) == n_best:
             break
-    found = list(best.values()) or [Answer("", -math.inf, 0)]
+    answers = list(best.values()) or [Answer("", -math.inf, 0)]
     null = min(candidate.null for candidate in ranked)
-    return Answered(found, null if classified else null - ranked[0].score)
+    return Answered(answers, null if classified else null - ranked[0].score)

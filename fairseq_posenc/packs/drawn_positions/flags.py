@@ -65,7 +65,7 @@ def check_drawn(completed: Completed) -> None:
     cfg = completed.cfg
     if cfg.random_positions is None:
         return
-    given = f"--random-positions {cfg.random_positions}"
+    flag = f"--random-positions {cfg.random_positions}"
     if spreads(cfg):
         _check_spread(cfg)
     elif cfg.position_ids is None and not class_of_sampler(cfg).same_rows:
@@ -73,10 +73,10 @@ def check_drawn(completed: Completed) -> None:
     for stack in completed.stacks:
         pattern = completed.patterns[stack.side]
         for name, encodings in pattern.compositions.items():
-            refuse_uncounted(given, name, encodings)
+            refuse_uncounted(flag, name, encodings)
         if cfg.random_positions > stack.max_positions:
             raise UsageError(
-                f"{given}: must be at most the {stack.max_positions} positions of the "
+                f"{flag}: must be at most the {stack.max_positions} positions of the "
                 f"{stack.side}; give a smaller number, or a model with more positions"
             )
         _check_shift(pattern, cfg, stack)

@@ -32,11 +32,7 @@ register_sampler = SAMPLERS.register
 
 
 class Sampler:
-    """Draws new positions for a training batch.
-
-    Args:
-        options: the model configuration, complete.
-    """
+    """Draws new positions for a training batch."""
 
     #: True if distances stay the same, so that there is no effect on relative encodings
     keeps_distances = False
@@ -58,7 +54,6 @@ class Sampler:
         Args:
             length: number of positions.
             rows: B.
-            device: device of the result.
 
         Returns:
             (1|B, *length*), int64.

@@ -199,14 +199,6 @@ def upsample(x: Tensor, times: int, length: int) -> Tensor:
     return torch.cat((x[:, :1], rest[:, : length - 1]), dim=1)
 
 
-def _refuse_padding_left(mask: Tensor) -> None:
-    if (mask[:, 0] & ~mask.all(dim=1)).any():
-        raise UsageError(
-            "--funnel-stages: a text is padded on the left, where [CLS] must be; give a task that "
-            "pads on the right"
-        )
-
-
 @register_replacement(
     "funnel_stages",
     of=SentenceEncoder,
@@ -240,7 +232,11 @@ class FunnelEncoder(SentenceEncoder):
         """
         x, length, mask = batch.like, batch.length, batch.padding.mask
         if batch.padding.left and mask is not None and not torch.jit.is_tracing():
-            _refuse_padding_left(mask)
+            if (mask[:, 0] & ~mask.all(dim=1)).any():
+                raise UsageError(
+                    "--funnel-stages: a text is padded on the left, where [CLS] must be; give a "
+                    "task that pads on the right"
+                )
         prepare = self.positions.prepare
         unpooled = prepared = prepare(batch)
         states, layers = [x], iter(self.layers)

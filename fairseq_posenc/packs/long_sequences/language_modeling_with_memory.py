@@ -176,11 +176,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         return out
 
     def eval_lm_dataloader(self, *args: object, **kwargs: object) -> None:
-        """Refuse ``fairseq-eval-lm``, which scores each batch without a memory.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse ``fairseq-eval-lm``, which scores each batch without a memory."""
         raise UsageError(
             f"fairseq-eval-lm: scores every batch on its own, without the memory of --task {TASK}; "
             "use fairseq-validate, which reports the perplexity with it, or --task "

@@ -128,9 +128,7 @@ def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
 class MemoryDecoder(LanguageModelDecoder):
     """Decoder that takes a memory and returns the memory of the next segment.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration, with ``memory_length``.
-        embed_tokens: token embedding (V, E).
+    Arguments are those of the base class.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:

@@ -9,18 +9,19 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 import torch
 import torch.distributed
-from fairseq.data import FairseqDataset, data_utils
+from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.packs.long_sequences.memory import Memory
+from fairseq_posenc.training.sized import SizedDataset
 
 logger = logging.getLogger(__name__)
 
 
-class Corpus(FairseqDataset):
+class Corpus(SizedDataset):
     """A text as one sequence of tokens, read on demand.
 
     Args:
@@ -41,9 +42,6 @@ class Corpus(FairseqDataset):
         """Number of tokens of the text."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def __len__(self) -> int:
-        return len(self.lines)
-
     def __getitem__(self, index: int) -> Tensor:
         return self.lines[index]
 
@@ -63,7 +61,7 @@ class Corpus(FairseqDataset):
         return torch.cat(parts)
 
 
-class Streams(FairseqDataset):
+class Streams(SizedDataset):
     """The segments of several streams, which differ in length by at most one token.
 
     Item i is segment ``i // count`` of stream ``i % count``; each token of the text is predicted
@@ -86,14 +84,11 @@ class Streams(FairseqDataset):
         self.bounds = [corpus.tokens * i // count for i in range(count + 1)]
         self.longest = -(-corpus.tokens // count)
         self.segments = -(-self.longest // self.length)
-        self.sizes = np.full(len(self), self.length)
+        self.sizes = np.full(self.segments * self.count, self.length)  # at most
 
     def batches(self, rows: int) -> List[List[int]]:
         """Indices of the items of each batch: the same segment of *rows* streams."""
         return [list(range(i, i + rows)) for i in range(0, len(self), rows)]
-
-    def __len__(self) -> int:
-        return self.segments * self.count
 
     def __getitem__(self, index: int) -> Dict[str, Any]:
         segment, stream = divmod(index, self.count)
@@ -126,14 +121,6 @@ class Streams(FairseqDataset):
             "net_input": {"src_tokens": padded("source"), "src_lengths": lengths},
             "target": padded("target"),
         }
-
-    def num_tokens(self, index: int) -> int:
-        """Number of tokens of an item, at most."""
-        return self.length
-
-    def size(self, index: int) -> int:
-        """Number of tokens of an item, at most."""
-        return self.length
 
 
 class Carried:

@@ -15,9 +15,7 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     """Write a checkpoint without low-rank matrices that computes the same as an adapted one.
 
     Args:
-        path: the checkpoint.
-        out: the file to write.
-        base: its base, if that is no longer where it was.
+        base: the base of *path*, if that is no longer where it was.
         data: its data, if they are no longer where they were.
 
     Raises:
@@ -28,8 +26,8 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     state = read_checkpoint(path)
     if DIGEST not in state["model"]:
         raise UsageError(f"{path}: has no low-rank matrices; it needs no merging")
-    given = {"lora_base": base, "data": data}
-    loaded = load(path, overrides={name: value for name, value in given.items() if value})
+    moved = {"lora_base": base, "data": data}
+    loaded = load(path, overrides={name: value for name, value in moved.items() if value})
     model: nn.Module = loaded.model
     refuse_own_source(out, path, loaded.settings["lora_base"])
     whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # with the base

@@ -127,10 +127,6 @@ def check_low_rank(completed: Completed) -> None:
 def add_low_rank(model: Layer, cfg: Options) -> None:
     """Adapt a model that was just built, in place, as ``--lora-rank`` says.
 
-    Args:
-        model: the model.
-        cfg: its configuration, complete.
-
     Raises:
         UsageError: the base is missing or another model, or no projection has one of the names.
     """
@@ -148,7 +144,7 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
         ) from error
     names = frozenset(model.state_dict()) & frozenset(base)
     chosen = [name.strip() for name in str(cfg.lora_layers).split(",")]
-    found = set()
+    adapted = set()
     for place, parent in list(model.named_modules()):
         for child in list(parent.children()):
             same = [other for other, module in parent._modules.items() if module is child]
@@ -158,8 +154,8 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
                 layer = LowRankLinear(child, rank, float(cfg.lora_alpha))
                 for each in same:  # Reformer's queries and keys are one projection
                     setattr(parent, each, layer)
-                found |= named
-    absent = [name for name in chosen if name not in found]
+                adapted |= named
+    absent = [name for name in chosen if name not in adapted]
     if absent:
         linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
         known = sorted({name.rpartition(".")[2] for name in linear})
@@ -196,10 +192,10 @@ def _read_base(path: str) -> Dict[str, Tensor]:
 
 def digest_of(state: Mapping[str, Tensor]) -> Tensor:
     """A digest of all parameters, as :data:`DIGEST` describes."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for name in sorted(state):
         x = state[name].detach().cpu().contiguous()
-        found.update(name.encode())
-        found.update(x.view(torch.uint8).numpy().tobytes() if x.dim() else str(x.item()).encode())
-    both = torch.tensor(list(found.digest()), dtype=torch.float32).view(16, 2)
+        hashed.update(name.encode())
+        hashed.update(x.view(torch.uint8).numpy().tobytes() if x.dim() else str(x.item()).encode())
+    both = torch.tensor(list(hashed.digest()), dtype=torch.float32).view(16, 2)
     return both[:, 0] * 256 + both[:, 1]

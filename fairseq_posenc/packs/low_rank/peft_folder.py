@@ -108,8 +108,8 @@ def write_adapter(
     }
     tensors = {
         f"base_model.model.{name}.lora_{part}.weight": x.contiguous()
-        for name, found in matrices.items()
-        for part, x in (("A", found.a), ("B", found.b))
+        for name, pair in matrices.items()
+        for part, x in (("A", pair.a), ("B", pair.b))
     }
     Path(folder, CONFIG).write_text(json_text(content), "utf-8")
     saved = safetensors.save(tensors, metadata={"format": "pt"})
@@ -128,14 +128,14 @@ def read_adapter(folder: str) -> Dict[str, LowRank]:
         raise UsageError(f"{folder}: has no weights; it needs {' or '.join(_WEIGHTS)}")
     parts: Dict[str, Dict[str, Tensor]] = {}
     for name, value in hf.read_weights(file).items():
-        found = _KEY.fullmatch(name)
-        if found is None or value.dim() != 2:
+        match = _KEY.fullmatch(name)
+        if match is None or value.dim() != 2:
             raise UsageError(
                 f"{file}: unexpected tensor {name}; only lora_A and lora_B of linear modules can "
                 "be read"
             )
         refuse_nonfinite(value, name, file)
-        parts.setdefault(found[1], {})[found[2]] = value
+        parts.setdefault(match[1], {})[match[2]] = value
     if not parts:
         raise UsageError(f"{file}: holds no matrices")
     return {name: _low_rank(config, file, name, both) for name, both in parts.items()}
@@ -180,10 +180,7 @@ def _of_pattern(config: Config, entry: str, name: str, usual: Any) -> Any:
 def merge(adapter: str, base: str, out: str) -> None:
     """Write the base with an adapter merged into its weights, in float32.
 
-    Args:
-        adapter: the folder of the adapter.
-        base: the folder of the base.
-        out: an existing folder.
+    All three are folders.
 
     Raises:
         UsageError: a file cannot be read, or the adapter belongs to another base.
@@ -197,13 +194,13 @@ def merge(adapter: str, base: str, out: str) -> None:
     entries = read_json_object(path, f"{path}:")
     importers = [entry.importer for entry in FORMATS.values() if entry.importer is not None]
     transposed = any(entries.get("model_type") in each.transposed for each in importers)
-    for module, found in matrices.items():
+    for module, pair in matrices.items():
         name = _weight_of(module, tensors)
         if name is None:
             raise UsageError(
                 f"{adapter}: adapts {module}, which {file} has not; give the base by --peft-base"
             )
-        product = found.product.t() if transposed else found.product
+        product = pair.product.t() if transposed else pair.product
         if product.shape != tensors[name].shape:
             sizes = " and ".join(" x ".join(map(str, x.shape)) for x in (product, tensors[name]))
             raise UsageError(
@@ -234,24 +231,18 @@ def is_adapter(folder: str) -> bool:
 def merged_folder(wanted: Wanted) -> Iterator[str]:
     """A temporary folder of the whole model that an adapter makes of its base.
 
-    Args:
-        wanted: the request, with the folder of the adapter.
-
-    Yields:
-        the folder.
-
     Raises:
         UsageError: as :func:`merge`.
     """
     source, base = wanted.path, wanted.get("peft_base")
     named = _config(source).get("base_model_name_or_path", "")
-    found = named if base is None else base
-    if not os.path.isdir(found):
+    whole = named if base is None else base
+    if not os.path.isdir(whole):
         said = f"{source}: its base {named!r}" if base is None else f"--peft-base {base}"
         raise UsageError(f"{said} is no folder here; give the folder of the base by --peft-base")
     with tempfile.TemporaryDirectory() as folder:
-        merge(source, found, folder)
+        merge(source, whole, folder)
         try:
             yield folder
         except UsageError as error:
-            raise UsageError(error.message.replace(folder, found)) from error
+            raise UsageError(error.message.replace(folder, whole)) from error

@@ -84,9 +84,6 @@ def train_parts(model: nn.Module, cfg: Options) -> None:
 
     Parameters that are added later, such as those of a classification head, are trained.
 
-    Args:
-        cfg: the configuration of the model, complete.
-
     Raises:
         UsageError: nothing would be trained.
     """

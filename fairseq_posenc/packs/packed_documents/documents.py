@@ -83,11 +83,6 @@ class DocumentSplitter:
 
     The separators of other rules for positions divide no documents.
 
-    Args:
-        options: the model configuration, complete.
-        stack: the encoder or decoder.
-        dictionary: the dictionary of its tokens.
-
     Raises:
         UsageError: the dictionary lacks a separator, or the layers are sharded.
     """

@@ -47,11 +47,7 @@ class DocumentFlags:
 
 
 def check_documents(completed: Completed) -> None:
-    """Refuse ``--document-mask`` if it contradicts the model, or if samples are not packed.
-
-    Raises:
-        UsageError: naming the flag to drop.
-    """
+    """Refuse ``--document-mask`` if it contradicts the model, or if samples are not packed."""
     cfg, settings, task = completed.cfg, completed.settings, completed.task
     if not option(cfg, "document_mask"):
         return
@@ -88,9 +84,7 @@ class DocumentDecoder(LanguageModelDecoder):
 
     The cache has only the last document of each sample, padded on the left.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        embed_tokens: token embedding (V, E).
+    Arguments are those of the base class.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -175,9 +169,7 @@ class DocumentEncoder(SentenceEncoder):
 
     It divides the original tokens: masks can hide separators, and random tokens can be separators.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        embed_tokens: token embedding (V, E).
+    Arguments are those of the base class.
     """
 
     reads_original = True

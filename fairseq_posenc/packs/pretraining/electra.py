@@ -162,7 +162,6 @@ class ElectraModel(MaskedLMModel):
     The encoder has no head that predicts tokens; the generator's is that of the model.
 
     Args:
-        args: complete flat configuration.
         encoder: the discriminator.
     """
 
@@ -252,7 +251,7 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
         Raises:
             UsageError: the model has no discriminator.
         """
-        target, given = sample["target"], sample["net_input"]["src_tokens"]
+        target, inputs = sample["target"], sample["net_input"]["src_tokens"]
         masked = target.ne(self.padding_idx)
         logits, extra = model(**sample["net_input"], masked_tokens=masked)
         if "replaced" not in (extra or {}):
@@ -261,8 +260,8 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
                 "roformer_electra_base"
             )
         generator = F.cross_entropy(logits.float(), target[masked], reduction="sum")
-        replaced = extra["tokens"].ne(torch.where(masked, target, given))
-        text, scores = given.ne(self.padding_idx), extra["replaced"].float()
+        replaced = extra["tokens"].ne(torch.where(masked, target, inputs))
+        text, scores = inputs.ne(self.padding_idx), extra["replaced"].float()
         entropy = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
         discriminator = (entropy * text).sum()
         size, tokens = masked.sum(), text.sum()

@@ -92,8 +92,8 @@ class Phrases:
         for phrase in phrases:
             self.known.setdefault(phrase[0], set()).add(tuple(phrase))
         self.lengths: Dict[int, List[int]] = {
-            first: sorted({len(phrase) for phrase in found}, reverse=True)
-            for first, found in self.known.items()
+            first: sorted({len(phrase) for phrase in group}, reverse=True)
+            for first, group in self.known.items()
         }
 
     def join(self, tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from support.toy_lm import SHAPE
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
-from fairseq_posenc.training.criterions.masked_lm import Recorded
+from tests.commands.test_distributed import train_together
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
@@ -96,12 +96,6 @@ def test_a_batch_that_was_skipped_leaves_no_memory(caplog):
     assert "segment 2 is read without memory" in caplog.text  # it followed segment 1
 
 
-def test_a_criterion_may_call_the_model_twice():
-    with_memory = Recorded(lambda x, memory: [*memory, x], memory=["before"])
-    assert [with_memory(x=x) for x in "ab"] == [["before", "a"], ["before", "b"]]
-    assert with_memory.output == ["before", "b"]
-
-
 def iterator(rows=2, workers=1, worker=0):
     streams = Streams(Corpus(TEXT, EOS, PAD, T), rows * workers)
     return StreamIterator(
@@ -182,3 +176,21 @@ def test_a_resumed_training_goes_on_with_its_memory_bit_for_bit(corpus, tmp_path
     search = ["--beam", "2", "--max-len-b", "9", "--task", "language_modeling"]
     said = succeed("interactive", corpus, *USER_DIR, *checkpoint[:3], *search, stdin="a1 a2\n")
     assert re.search(r"^H-0\t\S+\ta1 a2", said.out, re.MULTILINE)
+
+
+pytest_plugins = ["support.toy", "support.toy_lm"]
+
+
+@pytest.mark.slow
+def test_two_processes_resume_with_the_memory_of_both(corpus, tmp_path):
+    flags = ["--task", "language_modeling_with_memory", "--tokens-per-sample", "4"]
+    flags += ["--arch", "transformer_xl_lm_small", *SHAPE, "--memory-length", "6"]
+    flags += ["--batch-size", "4", "--save-interval-updates", "4", "--max-update"]
+    whole = train_together(corpus, tmp_path / "whole", *flags, "6").losses()
+    rest = tmp_path / "rest"
+    rest.mkdir()
+    shutil.copy(tmp_path / "whole" / "checkpoint_1_4.pt", rest / "checkpoint_last.pt")
+    resumed = train_together(corpus, rest, *flags, "6").losses()
+    assert {"update 5", "update 6"} <= resumed.keys() and "update 4" not in resumed
+    updates = {key: loss for key, loss in resumed.items() if key.startswith("update")}
+    assert updates.items() <= whole.items()
