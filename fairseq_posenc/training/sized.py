@@ -16,10 +16,6 @@ class SizedDataset(FairseqDataset):
         """Tokens of an example, for the size of batches."""
         return int(self.sizes[index])
 
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Tokens of examples."""
-        return self.sizes[indices]
-
     def size(self, index: int) -> int:
         """Tokens of an example, compared with the longest input."""
         return int(self.sizes[index])

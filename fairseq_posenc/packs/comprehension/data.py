@@ -14,7 +14,7 @@
 import json
 import os
 from collections import Counter
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq.data import Dictionary, indexed_dataset
@@ -197,7 +197,10 @@ def read_split(folder: str, split: str) -> Split:
         raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
     tokens = [indexed_dataset.make_dataset(part, "mmap") for part in parts]
     questions = _read_lines(parts[0] + "s.jsonl", lambda entry: Record(**entry))
-    passages = _read_lines(parts[1] + "s.jsonl", _passage)
+    passages = _read_lines(
+        parts[1] + "s.jsonl",
+        lambda entry: Passage(entry["text"], [(start, end) for start, end in entry["offsets"]]),
+    )
     lengths = (len(questions), len(passages))
     for part, lines, texts in zip(parts, lengths, map(len, tokens)):
         if lines != texts:
@@ -206,10 +209,6 @@ def read_split(folder: str, split: str) -> Split:
         if len(numbers) != len(passage.offsets):
             raise UsageError(f"{parts[1]}s.jsonl: line {number}: is of other data; {_PREPARE}")
     return Split(questions, passages, *tokens)
-
-
-def _passage(entry: Dict[str, Any]) -> Passage:
-    return Passage(entry["text"], [(start, end) for start, end in entry["offsets"]])
 
 
 def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:

@@ -29,48 +29,8 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
-def squad_exact(prediction: str, answer: str) -> float:
-    """1 if two answers are the same once normalised, else 0."""
-    return float(normalised(prediction) == normalised(answer))
-
-
-def squad_f1(prediction: str, answer: str) -> float:
-    """F1 of the words of two answers; without words on either side, 1 if neither has any.
-
-    >>> squad_f1("the old cat", "a cat")
-    0.6666666666666666
-    """
-    said, right = normalised(prediction).split(), normalised(answer).split()
-    if not said or not right:
-        return float(said == right)
-    return _f1(sum((Counter(said) & Counter(right)).values()), len(said), len(right))
-
-
-def cmrc_exact(prediction: str, answer: str) -> float:
-    """1 if two answers are the same in lower case and without signs, else 0."""
-    return float(_without_signs(prediction) == _without_signs(answer))
-
-
-def cmrc_f1(prediction: str, answer: str) -> float:
-    """F1 of the longest part that two answers have in common.
-
-    The parts are counted in Chinese characters, words of other scripts, and other signs than those
-    that CMRC leaves out.
-
-    >>> cmrc_f1("1998年5月", "5月，1998年")
-    0.5
-    """
-    said, right = _cmrc_parts(prediction), _cmrc_parts(answer)
-    if not said or not right:
-        return float(said == right)
-    matcher = difflib.SequenceMatcher(None, said, right, False)
-    longest = matcher.find_longest_match(0, len(said), 0, len(right))
-    return _f1(longest.size, len(said), len(right))
-
-
-def _f1(common: int, said: int, right: int) -> float:
-    precision, recall = common / said, common / right
-    return 2 * precision * recall / (precision + recall) if common else 0.0
+def _shared_words(one: Sequence[str], other: Sequence[str]) -> int:
+    return sum((Counter(one) & Counter(other)).values())
 
 
 def _without_signs(text: str) -> str:
@@ -78,20 +38,46 @@ def _without_signs(text: str) -> str:
 
 
 def _cmrc_parts(text: str) -> List[str]:
+    """Chinese characters, words of other scripts, and signs that CMRC does not leave out."""
     return [p for p in _CMRC_PARTS.findall(text.lower()) if p not in CMRC_SIGNS]
 
 
-class Rules(NamedTuple):
-    """The rules of a data set, each a score from 0 to 1 of a prediction and one right answer."""
+def _longest_run(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of parts in the longest run that is in both."""
+    matcher = difflib.SequenceMatcher(None, one, other, False)
+    return matcher.find_longest_match(0, len(one), 0, len(other)).size
 
-    exact: Callable[[str, str], float]  # the score of answers that are the same
-    f1: Callable[[str, str], float]  # the score of answers that overlap
+
+class Rules(NamedTuple):
+    """The rules of a data set, by which a prediction and one right answer have scores."""
+
+    form: Callable[[str], str]  # an answer in the form in which it is compared
     parts: Callable[[str], List[str]]  # what F1 counts in an answer
+    common: Callable[[Sequence[str], Sequence[str]], int]  # how many parts answers have in common
+
+    def exact(self, prediction: str, answer: str) -> float:
+        """1 if both have the same form, else 0."""
+        return float(self.form(prediction) == self.form(answer))
+
+    def f1(self, prediction: str, answer: str) -> float:
+        """F1 of the parts; without parts on either side, 1 if neither has any.
+
+        >>> RULES["squad"].f1("the old cat", "a cat")
+        0.6666666666666666
+        >>> RULES["cmrc"].f1("1998年5月", "5月，1998年")
+        0.5
+        """
+        said, right = self.parts(prediction), self.parts(answer)
+        common = self.common(said, right)
+        if not common:
+            return float(said == right)
+        precision, recall = common / len(said), common / len(right)
+        return 2 * precision * recall / (precision + recall)
 
 
 RULES: Dict[str, Rules] = {
-    "squad": Rules(squad_exact, squad_f1, lambda text: normalised(text).split()),
-    "cmrc": Rules(cmrc_exact, cmrc_f1, _cmrc_parts),
+    "squad": Rules(normalised, lambda text: normalised(text).split(), _shared_words),
+    "cmrc": Rules(_without_signs, _cmrc_parts, _longest_run),
 }
 
 

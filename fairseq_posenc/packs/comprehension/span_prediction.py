@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
 from fairseq import models
@@ -236,10 +236,10 @@ class SpanPredictionTask(MaskedLMTask):
             if ROWS in output:
                 metrics.log_custom(Rows, ROWS, output[ROWS])
                 for name in ("exact", "f1"):
-                    metrics.log_derived(name, self._scorer(name))
-
-    def _scorer(self, name: str) -> Callable[[Dict[str, Any]], float]:
-        return lambda meters: round(self.scores(meters[ROWS].rows())[name], 2)
+                    metrics.log_derived(
+                        name,
+                        lambda meters, name=name: round(self.scores(meters[ROWS].rows())[name], 2),
+                    )
 
     def max_positions(self) -> int:
         """The longest input."""

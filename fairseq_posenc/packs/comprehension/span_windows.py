@@ -75,7 +75,9 @@ class SpanWindows(SizedDataset):
         rows: List[Sequence[int]] = []
         sizes: List[int] = []
         for number, record in enumerate(split.questions):
-            length = self._question_length(number)
+            length = len(split.question_tokens[number])
+            if cfg.longest_question is not None and length > cfg.longest_question:
+                length, self.cut = cfg.longest_question, self.cut + 1
             fixed = length + 3 + (cfg.separator_token is not None)
             room = cfg.max_positions - fixed
             if room < 1:
@@ -93,13 +95,6 @@ class SpanWindows(SizedDataset):
         if not cfg.no_shuffle:
             with data_utils.numpy_seed(cfg.seed):
                 self._order = np.random.permutation(len(rows))
-
-    def _question_length(self, number: int) -> int:
-        length, most = len(self.split.question_tokens[number]), self.cfg.longest_question
-        if most is not None and length > most:
-            self.cut += 1
-            return most
-        return length
 
     def __getitem__(self, index: int) -> Dict[str, Any]:
         number, start, end, own_start, own_end = self._rows[index].tolist()

@@ -34,6 +34,8 @@ _UNCUT = {
     "past_target": False,
     "output_dictionary_size": -1,
 }
+#: Arguments of a task's batches that are those of an iterator, too.
+_OF_ITERATORS = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
 
 Stepped = Tuple[Tensor, Any, Dict[str, Any]]
 
@@ -119,21 +121,15 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
                 f"--max-tokens {max_tokens}: a batch holds less than a segment of "
                 f"--tokens-per-sample {dataset.segment_length}; give a multiple of it"
             )
-        shards = kwargs.get("num_shards", 1)
-        streams = Streams(dataset, rows * shards)
+        streams = Streams(dataset, rows * kwargs.get("num_shards", 1))
         return StreamIterator(
             self.carried["training"],
             streams.count,
             dataset=streams,
             collate_fn=streams.collater,
             batch_sampler=streams.batches(rows),
-            seed=kwargs.get("seed", 1),
-            num_shards=shards,
-            shard_id=kwargs.get("shard_id", 0),
-            num_workers=kwargs.get("num_workers", 0),
-            epoch=kwargs.get("epoch", 1),
             buffer_size=kwargs.get("data_buffer_size", 0),
-            skip_remainder_batch=kwargs.get("skip_remainder_batch", False),
+            **{name: kwargs[name] for name in _OF_ITERATORS if name in kwargs},
         )
 
     def train_step(

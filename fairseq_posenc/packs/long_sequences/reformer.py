@@ -224,7 +224,7 @@ class ReformerAttention(MultiheadKernel):
         logits = (products - times.clamp(min=1).log()).masked_fill(~visible, nothing)
         sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
         weights = (logits - sums).exp()
-        # a round in which a token sees only itself counts only if all rounds are so
+        # a round in which a token sees only itself counts only if it does so in all rounds
         sums = sums.masked_fill(~others, nothing)
         rate = dropout_rate(self.dropout_module)
         weights = F.dropout(weights, rate) if rate > 0 else weights

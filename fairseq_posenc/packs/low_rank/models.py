@@ -83,7 +83,7 @@ class LowRankLinear(nn.Linear):
     """
 
     def __init__(self, frozen: nn.Linear, rank: int, alpha: float) -> None:
-        nn.Module.__init__(self)  # no parameters of its own, nor random numbers for them
+        nn.Module.__init__(self)  # nn.Linear would draw parameters
         self.in_features, self.out_features = frozen.in_features, frozen.out_features
         self.weight, self.bias = frozen.weight, frozen.bias
         self.scale = alpha / rank

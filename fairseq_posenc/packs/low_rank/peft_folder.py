@@ -27,14 +27,14 @@ from fairseq_posenc.exchange.reader import ForeignParameters
 CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
-#: Entries of any value: they are read, or matter in training or for finding modules alone.
+#: Entries that may have any value: we read them, or they matter only in training.
 _INERT = (
     *("peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path"),
     *("revision", "inference_mode", "r", "lora_alpha", "rank_pattern", "alpha_pattern"),
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
     *("lora_dropout", "fan_in_fan_out", "megatron_core", "qalora_group_size", "runtime_config"),
 )
-#: Values of other entries that leave the formula as it is, beside those that mean no.
+#: Values of other entries that leave Eq. 3 as it is, as do values that mean no.
 _PLAIN: Mapping[str, Collection[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base
@@ -60,11 +60,6 @@ class LowRank(NamedTuple):
         """α, as a whole number where it is one."""
         alpha = self.scale * self.rank
         return int(alpha) if alpha == int(alpha) else alpha
-
-    @property
-    def product(self) -> Tensor:
-        """(α / r) B A, (C_out, C_in)."""
-        return self.scale * (self.b.float() @ self.a.float())
 
 
 def write_adapter(
@@ -200,7 +195,8 @@ def merge(adapter: str, base: str, out: str) -> None:
             raise UsageError(
                 f"{adapter}: adapts {module}, which {file} has not; give the base by --peft-base"
             )
-        product = pair.product.t() if transposed else pair.product
+        product = pair.scale * (pair.b.float() @ pair.a.float())
+        product = product.t() if transposed else product
         if product.shape != tensors[name].shape:
             sizes = " and ".join(" x ".join(map(str, x.shape)) for x in (product, tensors[name]))
             raise UsageError(

@@ -209,6 +209,10 @@ class MaskedSamples(SizedDataset):
         sizes: np.ndarray = self.samples.sizes
         return sizes
 
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Tokens of samples."""
+        return self.sizes[indices]
+
     def ordered_indices(self) -> np.ndarray:
         """Samples by length, those of equal length at random by the seed."""
         with data_utils.numpy_seed(self.seed):

@@ -190,8 +190,9 @@ class TextPairs(SizedDataset):
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Lines of another document for every block.
 
-        They are about as long as what they replace, or where a block is full as long as fits, and
-        are not cut if that can be avoided: the length of a pair should not tell what it is.
+        A text is about as long as the one that it replaces, so that the length of a pair does not
+        tell what it is.  Where a block is full, it is as long as fits.  A first line that does not
+        fit is drawn again.
         """
         text, document = self.text, self.text.document[self.first]
         bounds = text.bounds[document], text.bounds[document + 1]

@@ -6,7 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from support.commands import TRAINING, USER_DIR, run, succeed
+from fairseq.tasks import TASK_REGISTRY
+from support.commands import TRAINING, USER_DIR, succeed
 from support.toy_lm import SHAPE
 
 from fairseq_posenc.basics.errors import UsageError
@@ -64,6 +65,11 @@ def test_the_batches_of_all_workers_have_one_shape():
         assert len({tuple(batch["target"].shape) for batch in together}) == 1
         counts = [int(batch["target"].ne(PAD).sum()) for batch in together]
         assert counts == [batch["ntokens"] for batch in together]
+
+
+def test_what_knows_no_memory_is_refused():
+    with pytest.raises(UsageError, match="fairseq-eval-lm: scores every batch on its own"):
+        TASK_REGISTRY["language_modeling_with_memory"].eval_lm_dataloader(None)
 
 
 def test_more_streams_than_tokens_are_refused():
@@ -171,8 +177,6 @@ def test_a_resumed_training_goes_on_with_its_memory_bit_for_bit(corpus, tmp_path
     scored = [corpus, *USER_DIR, *checkpoint, "--batch-size", "4", "--log-format", "json"]
     found = succeed("validate", *scored, *MEMORY).entries("valid")
     assert float(found[0]["valid_loss"]) == pytest.approx(losses["valid 1"], abs=2e-3)
-    refused = run("eval_lm", *scored, *MEMORY).message()
-    assert "fairseq-eval-lm: scores every batch on its own" in refused
     search = ["--beam", "2", "--max-len-b", "9", "--task", "language_modeling"]
     said = succeed("interactive", corpus, *USER_DIR, *checkpoint[:3], *search, stdin="a1 a2\n")
     assert re.search(r"^H-0\t\S+\ta1 a2", said.out, re.MULTILINE)
