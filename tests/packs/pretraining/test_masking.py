@@ -12,7 +12,7 @@ from support.conversion import write_ids
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.tasks import bpe_flags
 from fairseq_posenc.packs.pretraining import masked_samples
-from fairseq_posenc.packs.pretraining.masked_lm_pairs import MaskedLMPairsConfig, MaskedLMPairsTask
+from fairseq_posenc.packs.pretraining.masked_lm_pairs import MaskedLMPairsConfig
 from fairseq_posenc.packs.pretraining.masking import (
     LONGEST,
     GeometricSpans,
@@ -21,7 +21,8 @@ from fairseq_posenc.packs.pretraining.masking import (
     read_phrases,
     span_lengths,
 )
-from tests.packs.pretraining.text_pairs import CLS, END, PAD, configured
+from tests.packs.pretraining import text_pairs
+from tests.packs.pretraining.text_pairs import CLS, END, PAD
 
 #: six words of up to three pieces, as each tool marks them
 MARKED = {
@@ -131,11 +132,10 @@ def data(tmp_path_factory):
 
 def task_of(data, **flags):
     flags = {"tokens_per_sample": 64, "sample_break_mode": "none", **flags}
-    return MaskedLMPairsTask.setup_task(configured(MaskedLMPairsConfig(), data, **flags))
+    return text_pairs.task_of(data, **flags)
 
 
 def samples_of(task):
-    task.load_dataset("train")
     samples = task.dataset("train")
     samples.set_epoch(1)
     for number in range(len(samples)):
