@@ -15,7 +15,7 @@ from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 Span = Tuple[int, int]
 
-#: A mark before a piece that continues a word, which some decoders keep.
+#: The mark of a piece inside a word, which some decoders keep.
 _CONTINUES = re.compile(r"^##(?=.)")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|bar|#\d{2,4});")
 _QUOTES = dict.fromkeys(map(ord, "\"'`´‘’‚‛“”„‟«»‹›′″"), "'")

@@ -136,7 +136,7 @@ class Threshold(NamedTuple):
     """A threshold of the no-answer score."""
 
     score: float  # the best score in percent
-    threshold: float  # a question whose no-answer score is above has no answer
+    threshold: float  # a question with a higher no-answer score has no answer
 
 
 def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str) -> Threshold:

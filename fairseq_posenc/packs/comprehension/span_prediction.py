@@ -112,7 +112,7 @@ class SpanPredictionTask(MaskedLMTask):
         if cfg.answerability is None:  # recorded in checkpoints, for other data
             cfg.answerability = "span" if self.settings.unanswerable else "none"
         self.answerability = str(cfg.answerability)
-        self.questions: List[Record] = []  # all splits', by their number in batches
+        self.questions: List[Record] = []  # of all splits, by their number in batches
         self.passages: List[Passage] = []  # passages of these questions
 
     @property

@@ -21,7 +21,7 @@ class Window(NamedTuple):
 
     start: int  # the first token
     end: int  # the token after its last
-    own_start: int  # the first token of which this window sees more context than any other window
+    own_start: int  # the first token with more context here than in any other window
     own_end: int  # the token after the last such token
 
 

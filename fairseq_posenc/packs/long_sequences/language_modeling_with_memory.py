@@ -34,7 +34,7 @@ _UNCUT = {
     "past_target": False,
     "output_dictionary_size": -1,
 }
-#: Arguments of a task's batches that are those of an iterator, too.
+#: Arguments of get_batch_iterator that are passed on to the iterator.
 _OF_ITERATORS = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
 
 Stepped = Tuple[Tensor, Any, Dict[str, Any]]

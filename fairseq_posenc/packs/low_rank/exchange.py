@@ -139,7 +139,8 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
     theirs = saved_settings(read_checkpoint(base, lazy=True))
     names = [architecture(each) for each in (saved, theirs)]
     kind, of_base = map(kind_of, names)
-    if kind is None or kind is not of_base or not is_ours(theirs):  # fairseq's own lack settings
+    # fairseq's own models lack settings
+    if kind is None or kind is not of_base or not is_ours(theirs):
         raise UsageError(f"{wanted.path}: is a model {names[0]}, its base a {names[1]}; {_MERGE}")
     settings, theirs = kind.complete(saved), kind.complete(theirs)
     of_matrices = {field.name for field in dataclasses.fields(LowRankFlags)}

@@ -30,7 +30,7 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     loaded = load(path, overrides={name: value for name, value in moved.items() if value})
     model: nn.Module = loaded.model
     refuse_own_source(out, path, loaded.settings["lora_base"])
-    whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # with the base
+    whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # those of the base included
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, LowRankLinear):
             whole[f"{name}.weight"] = module.merged()

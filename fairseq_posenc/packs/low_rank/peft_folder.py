@@ -39,7 +39,7 @@ _PLAIN: Mapping[str, Collection[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base
 }
-#: Ends of the names of files that belong to a base beside its weights.
+#: Endings of the files that a base has besides its weights.
 _TEXTS = (".json", ".txt", ".model")
 
 
@@ -84,7 +84,7 @@ def write_adapter(
     within = tuple(f".{end}" for end in ends)
     matched = {name for names in modules.values() for name in names if name.endswith(within)}
     named = {end: next(name for name in modules[end] if name in matrices) for end in ends}
-    if matched != set(matrices):  # the ends of names would match modules without matrices
+    if matched != set(matrices):  # these ends also match modules without matrices
         named = {name: name for name in matrices}
     ranks = {shown: matrices[name].rank for shown, name in named.items()}
     usual = max(set(ranks.values()), key=list(ranks.values()).count)

@@ -33,7 +33,7 @@ def _of_attention(name: str) -> bool:
     return _of_encoding(name) or (layer is not None and in_attention(layer.group(1)))
 
 
-#: Tests of a parameter's name in a model, by the value of the flag: is the parameter trained?
+#: By the value of the flag, whether the parameter of a name is trained.
 PARTS: Dict[str, Callable[[str], bool]] = {
     "all": lambda name: True,
     "attention": _of_attention,

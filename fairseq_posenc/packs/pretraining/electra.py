@@ -104,7 +104,8 @@ def generator_settings(cfg: Options) -> Options:
     small.encoder_embed_dim = round(cfg.encoder_embed_dim * size)
     small.encoder_ffn_embed_dim = max(1, round(cfg.encoder_ffn_embed_dim * size))
     channels, heads = small.encoder_embed_dim, small.encoder_attention_heads
-    if small.kv_heads:  # as many heads of queries share keys, or more
+    if small.kv_heads:
+        # a head of keys serves at least as many heads of queries as in the discriminator
         least = Fraction(cfg.encoder_attention_heads, cfg.kv_heads)
         shares = [n for n in range(1, heads + 1) if heads % n == 0]
         small.kv_heads = heads // min((n for n in shares if n >= least), default=heads)

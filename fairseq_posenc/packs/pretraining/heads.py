@@ -240,7 +240,7 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the losses and accuracies of one or more batches."""
-        metrics.log_derived(  # before fairseq logs that of the sum
+        metrics.log_derived(  # the first one logged counts; fairseq's is of the sum
             "ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg)
         )
         MaskedLMAccuracyCriterion.reduce_metrics(logging_outputs)

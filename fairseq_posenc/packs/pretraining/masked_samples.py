@@ -122,7 +122,7 @@ class TokenMasks:
         self, samples: FairseqDataset, masking: Dict[str, Any], spared: Sequence[int]
     ) -> None:
         self.samples, self.padding, self.spared = samples, masking["pad_idx"], np.array(spared)
-        # not by apply_mask, whose caches return samples of the epoch before
+        # apply_mask would return cached samples of the epoch before
         self.source = MaskTokensDataset(samples, **masking, return_masked_tokens=False)
         self.target = MaskTokensDataset(samples, **masking, return_masked_tokens=True)
 
