@@ -166,10 +166,6 @@ def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def words(draw, count):
-    return [draw.choice("abcdefghijkl") for _ in range(count)]
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Questions on made-up passages, some of them longer than a window, through the command."""
@@ -181,7 +177,7 @@ def prepared(tmp_path_factory):
     for split, count in (("train", 30), ("valid", 9)):
         paragraphs = []
         for number in range(count):
-            passage = words(draw, draw.randint(5, 40))
+            passage = draw.choices("abcdefghijkl", k=draw.randint(5, 40))
             place = draw.randrange(len(passage))
             answer = {"text": passage[place], "answer_start": 2 * place}
             none = {"id": f"n{number}", "question": "b ?", "is_impossible": True, "answers": []}
