@@ -22,7 +22,6 @@ from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.flags.options import SIDES, Options, by_name, option
 from fairseq_posenc.flags.settings import check_option, role_in
 from fairseq_posenc.flags.usage import near
-from fairseq_posenc.layers.compiled import check_compiled
 
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
@@ -97,8 +96,6 @@ def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) 
         for name, value in own.items():
             if value not in (None, known[name].metadata.get("default")):
                 _check_is_used(name, value, model)
-        if "compile_layers" in flat:
-            check_compiled(model)
 
 
 def _rename(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any]) -> Dict[str, Any]:

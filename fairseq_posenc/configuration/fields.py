@@ -34,7 +34,6 @@ from fairseq_posenc.flags.former import NAMES
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import help_text, role_in, setting
-from fairseq_posenc.layers.compiled import CompileFlags
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.norms import NORMS, NormFlags
@@ -171,9 +170,7 @@ def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
     """
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
     flags = list(_flags_of_features(features_of(models)))
-    flags += [
-        flag for each in (*fixed, ParameterFlags, CompileFlags) for flag in dataclasses.fields(each)
-    ]
+    flags += [flag for each in (*fixed, ParameterFlags) for flag in dataclasses.fields(each)]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()

@@ -14,7 +14,7 @@ use real ones (Eq. 26): (a, b) at an angle φ becomes (a cos φ - b sin φ, a si
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -32,14 +32,11 @@ from fairseq_posenc.encodings.rotary_frequencies import (
     warn_of_length,
 )
 from fairseq_posenc.flags.by_layer import numbers_by_layer
-from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.options import Layer, Options
 from fairseq_posenc.flags.settings import setting
 
 #: the channels that form a pair: (1, 2), (3, 4), …; or (i, i + d/2)
 PAIRINGS = ("interleaved", "half")
-#: Rotates d channels of each head on a GPU, by (tensors, table, pairing, d); the result is None
-#: where PyTorch's operations have to rotate.
-FUSED: List[Callable[[Sequence[Tensor], Tensor, str, int], Optional[Tuple[Tensor, ...]]]] = []
 
 
 @dataclass
@@ -203,6 +200,8 @@ class Rotary(QKVTransform):
 
     applies_to_features = True  # rotations keep norms
     named = "rotary"  # in messages
+    #: True if layers are compiled, whose graphs have no operators for complex numbers
+    in_graph = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -210,8 +209,6 @@ class Rotary(QKVTransform):
         self.bases = numbers_by_layer("rotary_base", options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
-        #: rotate in real numbers, for graphs without operators for complex ones
-        self.real_valued = bool(option(options, "compile_layers", False))
         self.dim, self.kept = rotated(options, stack.head_dim)
         self.scaling = read_scaling(options, stack.max_positions)
         self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
@@ -280,13 +277,13 @@ class Rotary(QKVTransform):
         precision by full rotations.  The result is complex64, which ``.half()`` does not cast.
 
         Returns:
-            (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
-            cosines before sines, (1|B, T, 1, d), float32.
+            (1|B, T, 1, d/2), complex64; or, where a graph is compiled or traced, cosines before
+            sines, (1|B, T, 1, d), float32.
         """
         base = self.bases[layer % len(self.bases)]
         theta = frequencies(self.dim, base, positions.device, self.scaling, self.kept)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
-        if self.real_valued or torch.jit.is_tracing():
+        if self.in_graph or torch.jit.is_tracing():
             both = torch.cat((angles.cos(), angles.sin()), dim=-1) * self.temperature
             return both.float().unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)
@@ -312,11 +309,6 @@ class Rotary(QKVTransform):
             tensors: queries, keys or both, (B, T, H, D) each, and so are the results.
             table: (1|B, T, 1, d/2 or d), from :meth:`table`.
         """
-        if tensors[0].is_cuda and table.is_complex():
-            for fused in FUSED:
-                results = fused(tensors, table, self.pairing, self.dim)
-                if results is not None:
-                    return results
         whole = self.dim == tensors[0].size(-1)
         heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
         if not table.is_complex():
