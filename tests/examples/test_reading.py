@@ -1,18 +1,206 @@
-"""Reading recipe: both kinds of tasks from published files to scores, settings, the table."""
+"""Reading recipe: published files to questions and scores, and the table over seeds."""
 
 import json
 
 import pytest
-from fairseq import options
 from support.commands import posenc
 from support.model_folders import packed_masked_lm
-from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, stub_arguments, succeed
+from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, succeed
 
 RECIPE = EXAMPLES / "reading"
-made_up = recipe_module("reading", "made_up")
+choices, made_up = (recipe_module("reading", name) for name in ("choices", "made_up"))
 table = recipe_module("common", "table")
 TINY = ["--cpu", "--max-positions", "16", "--log-interval", "1"]
 FAST = {"PRECISION": "", "WORKERS": "1", "EPOCHS": "2", "BATCH": "4"}
+
+# --- multiple choice
+
+RACE = {
+    "article": "A cat\nsat.",
+    "questions": ["Who sat?", "The _ sat."],
+    "options": [["cat", "dog", "cow", "man"], ["old", "new", "big", "cat"]],
+    "answers": ["A", "D"],
+    "id": "high1.txt",
+}
+C3 = [
+    [
+        ["男：你好。", "女：再见。"],
+        [{"question": "谁？", "choice": ["男", "女"], "answer": "女"}],
+        "1",
+    ],
+    [["天"], [{"question": "何？", "choice": ["地", "天", "人"], "answer": "天"}], "2"],
+]
+CHID = {
+    "content": "他#idiom#。我们#idiom#地走。",
+    "candidates": [["一心一意", "二话不说"], ["三心二意", "四面八方"]],
+    "groundTruth": ["二话不说", "三心二意"],
+    "realCount": 2,
+}
+CLUE = {"content": ["他#idiom01#。", "我#idiom02#。"], "candidates": ["一", "二", "三"]}
+ANSWERS = {"#idiom01#": 2, "#idiom02#": 0}
+COPA = {"premise": "It rained.", "choice1": "Sun.", "choice2": "Wet.", "label": 1, "idx": 0}
+QNLI = [
+    ("Who?", "A cow.", "not_entailment"),
+    ("Why?", "So.", "entailment"),
+    ("Who?", "A cat.", "entailment"),
+    *(("Why?", f"b{number}", "not_entailment") for number in (1, 2, 3, 4)),
+    *(("When?", sentence, "entailment") for sentence in ("Now.", "Then.")),
+    ("Where?", "No.", "not_entailment"),
+    ("How?", "Yes.", "entailment"),
+]
+
+
+def race(*schools, **changes):
+    return {f"{{}}/{school}/1.txt": {**RACE, **changes} for school in schools or ("high",)}
+
+
+def copa(**changes):
+    lines = [json.dumps({**COPA, "question": asked, **changes}) for asked in ("cause", "effect")]
+    return {"{}.jsonl": "\n".join(lines)}
+
+
+def qnli(*rows, header="index\tquestion\tsentence\tlabel"):
+    lines = ["\t".join(("7", *row)) for row in rows or QNLI]
+    return {"{}.tsv": "\n".join([header, *lines])}
+
+
+def put(folder, files):
+    """Write files for each split; a name that has none is that of one file."""
+    for name, content in files.items():
+        for split in ("train", "dev", "val", "test") if "{}" in name else ("",):
+            path = folder / name.format(split)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            path.write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def extracted(task, folder):
+    out = folder / "out"
+    choices.main(task, str(folder), str(out))
+    return {
+        str(path.relative_to(out)): path.read_text(encoding="utf-8").splitlines()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    "task, files, expected",
+    [
+        (
+            "race",
+            race(),
+            {
+                "input0/valid1": ["A cat sat."] * 2,
+                "input1/train": ["Who sat? cat", "The old sat."],
+                "input4/train": ["Who sat? man", "The cat sat."],
+                "label/train": ["0", "3"],
+                "label/valid2": None,
+            },
+        ),
+        ("race", race("middle", "high"), {"label/valid2": ["0", "3"], "label/valid3": ["0", "3"]}),
+        (
+            "copa",
+            copa(),
+            {
+                "input0/train": ["It rained."] * 2,
+                "label/valid": ["1", "1"],
+                "input2/train": [
+                    "What was the cause of this? Wet.",
+                    "What happened as a result? Wet.",
+                ],
+            },
+        ),
+        (
+            "qnli",  # "Why?" has a fifth sentence, three others have no or several answers
+            qnli(),
+            {
+                "input0/train": ["Who?", "Why?"],
+                "label/train": ["1", "0"],
+                "input1/train": ["A cow.", "So."],
+                "input2/train": ["A cat.", "b1"],
+                "input3/train": ["", "b2"],
+            },
+        ),
+        (
+            "c3",
+            {"{}.json": C3},
+            {
+                "input0/train": ["男：你好。 女：再见。", "天"],
+                "input3/train": ["", "何？ 人"],
+                "label/train": ["1", "1"],
+                "label/valid1": None,
+            },
+        ),
+        (
+            "chid",
+            {"{}.json": CHID},
+            {
+                "input0/train": ["他_。我们地走。", "他。我们_地走。"],
+                "input1/train": ["他一心一意。", "我们三心二意地走。"],
+                "label/train": ["1", "0"],
+            },
+        ),
+        (
+            "chid",  # of CLUE, with the answers beside it
+            {"{}.json": CLUE, "{}_answer.json": ANSWERS},
+            {"label/train": ["2", "0"], "input3/valid": ["他三。", "我三。"]},
+        ),
+    ],
+)
+def test_published_files_become_questions(task, files, expected, tmp_path):
+    found = extracted(task, put(tmp_path, files))
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_cail_is_split_by_its_text_and_each_triple_is_taken_once(tmp_path):
+    lines = [json.dumps({"A": f"a{n}", "B": "b", "C": "c", "label": "C"}) for n in range(20)]
+    (tmp_path / "one.json").write_text("\n".join(lines))
+    found = extracted("cail", tmp_path)
+    sizes = [len(found[f"label/{split}"]) for split in ("train", "valid", "valid1")]
+    assert sizes == [12, 4, 4] and found["label/train"] == ["1"] * 12
+    assert found["input1/train"] == ["b"] * 12 and found["input2/valid"] == ["c"] * 4
+    (tmp_path / "one.json").rename(tmp_path / "two.json")
+    (tmp_path / "three.json").write_text("\n".join(lines[::-1]))
+    assert extracted("cail", tmp_path) == found
+
+
+ONE_OF_C3 = [["x"], [{"question": "q", "choice": ["a", "b"]}], "1"]
+TOO_MANY = [["x"], [{"question": "q", "choice": list("abcde")}], "1"]
+
+
+@pytest.mark.parametrize(
+    "task, files, words",
+    [
+        ("race", race(options=[["a"] * 4, ["b"] * 5]), "train: high/1.txt: ValueError: has 5"),
+        ("race", race(answers=["A", "E"]), "high/1.txt: ValueError: 'E' is not in list"),
+        ("race", race(answers=["A"]), "1.txt: ValueError: has different numbers"),
+        ("race", race(article=" "), "1.txt: ValueError: a text is empty"),
+        ("race", race(article=3), "1.txt: AttributeError: 'int'"),
+        ("race", {}, "0 questions for train, 0 with answers"),
+        ("c3", {"{}.json": [TOO_MANY]}, "record 0: ValueError: has 5 choices, not 2 to 4"),
+        ("c3", {"{}.json": [ONE_OF_C3]}, "1 questions for train, 0 with answers"),
+        ("c3", {"train.json": C3[:1], "dev.json": C3}, "valid has more choices than any for"),
+        ("chid", {"{}.json": {**CHID, "content": "x"}}, "line 1: ValueError: has 0 blanks"),
+        ("chid", {"{}.json": {**CHID, "candidates": []}}, "line 1: IndexError"),
+        ("copa", copa(label="1"), "line 1: TypeError"),
+        ("copa", copa(label=2), "line 1: ValueError: the answer 2 is none of 2 choices"),
+        ("copa", {**copa(), "val.jsonl": "{}\n{"}, "val.jsonl: line 1: KeyError"),
+        ("copa", {**copa(), "val.jsonl": "{"}, "val.jsonl: line 1: is no JSON"),
+        ("qnli", qnli(("q", "s", "yes")), "'q': KeyError: 'yes'"),
+        ("qnli", qnli(header="a\tb"), "KeyError: 'question'"),
+        ("qnli", qnli(*QNLI[-1:]), "0 questions for train, 0 with answers"),
+    ],
+)
+def test_damaged_files_are_one_line(tmp_path, task, files, words):
+    with pytest.raises(SystemExit) as caught:
+        choices.main(task, str(put(tmp_path, files)), str(tmp_path / "out"))
+    message = str(caught.value)
+    assert "\n" not in message and str(tmp_path) in message and words in message
+
+
+# --- from files to scores
 
 
 @pytest.fixture(scope="module")
@@ -21,37 +209,30 @@ def model(tmp_path_factory):
     return packed_masked_lm(tmp_path_factory.mktemp("model"))
 
 
-def choice_files(folder):
-    asked = {"question": "the _ sleeps .", "choice": ["cat", "g"], "answer": "g"}
-    records = [[["the cat barks"], [asked, {**asked, "answer": "cat"}], "1"]] * 4
-    for split in ("train", "dev"):
-        (folder / f"c3-m-{split}.json").write_text(json.dumps(records))
+ASKED = {"question": "the _ sleeps .", "choice": ["cat", "g"], "answer": "g"}
+SPAN = {"id": "1", "question": "the g", "answers": [{"text": "cat", "answer_start": 4}]}
+TEXTS = {"paragraphs": [{"context": "the cat sleeps .", "qas": [SPAN]}]}
+FILES = {
+    "c3": {"c3-m-{}.json": [[["the cat barks"], [ASKED, {**ASKED, "answer": "cat"}], "1"]] * 4},
+    "squad": {"{}-v2.0.json": {"data": [TEXTS]}},
+}
 
 
-def span_files(folder):
-    answers = [{"text": "cat", "answer_start": 4}]
-    asked = [{"id": "1", "question": "the g", "answers": answers}]
-    content = {"data": [{"paragraphs": [{"context": "the cat sleeps .", "qas": asked}]}]}
-    for split in ("train", "dev"):
-        (folder / f"{split}-v2.0.json").write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize("task, write", [("c3", choice_files), ("squad", span_files)])
-def test_from_published_files_to_scores(model, tmp_path, task, write, capsys):
-    write(tmp_path)
+@pytest.mark.journeys
+@pytest.mark.parametrize("task", FILES)
+def test_from_published_files_to_scores(model, tmp_path, task, capsys):
+    put(tmp_path, FILES[task])
     given = [task, ".", model, "data"]
     succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, **FAST)
     again = succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, PATH="/usr/bin:/bin", WORKERS="1")
     assert again.stdout == "data/data-bin is there\n"
-    other = bash(RECIPE / "prepare.sh", *given, cwd=tmp_path, LONGEST="9", TRAIN="x")
-    assert other.returncode == 1 and "choose another folder" in other.stderr
     run = [task, "data/data-bin", model, "runs/seed1", *TINY]
-    trained = succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **FAST)
+    for epochs in ("2", "3"):  # it goes on
+        trained = succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **{**FAST, "EPOCHS": epochs})
     assert "position encoding rotary" in trained.stdout + trained.stderr
-    succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **{**FAST, "EPOCHS": "3"})
     table.main([str(tmp_path / "runs" / "seed1")])
     row = capsys.readouterr().out.splitlines()[-1]
-    assert len(table.epochs(tmp_path / "runs" / "seed1")) == 3  # it went on
+    assert len(table.epochs(tmp_path / "runs" / "seed1")) == 3
     if task == "c3":
         assert row.startswith(f"| {tmp_path}/runs/ | 1 | valid_accuracy ")
         return
@@ -64,43 +245,10 @@ def test_from_published_files_to_scores(model, tmp_path, task, write, capsys):
 
 def test_text_of_other_words_is_refused(model, tmp_path):
     asked = {"question": "who ?", "choice": ["he", "she"], "answer": "he"}
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.json").write_text(json.dumps([[["they left"], [asked], "1"]]))
+    put(tmp_path, {"{}.json": [[["they left"], [asked], "1"]]})
     refused = bash(RECIPE / "prepare.sh", "c3", ".", model, "data", cwd=tmp_path, WORKERS="1")
     assert refused.returncode == 1 and not (tmp_path / "data" / "data-bin").exists()
     assert refused.stderr.splitlines()[-1].startswith("data/symbols/input0/train: 100% is not in")
-
-
-PAPERS = {
-    "squad": "--lr 1.5e-5 --batch-size 48 --max-epoch 2 --weight-decay 0.01 --adam-eps 1e-6",
-    "race": "--lr 1e-5 --batch-size 16 --max-epoch 4 --weight-decay 0.1 --adam-eps 1e-6",
-    "copa": "--lr 1e-5 --batch-size 16 --max-epoch 10 --weight-decay 0.1 --adam-eps 1e-6",
-    "cmrc": "--lr 3e-5 --batch-size 32 --max-epoch 3 --weight-decay 0.01 --adam-eps 1e-8",
-    "chid": "--lr 3e-5 --batch-size 32 --max-epoch 3 --weight-decay 0.01 --adam-eps 1e-8",
-    "c3": "--lr 2e-5 --batch-size 24 --max-epoch 8 --weight-decay 0.01 --adam-eps 1e-8",
-    "cail": "--lr 2e-5 --batch-size 32 --max-epoch 3 --weight-decay 0.01 --separator-token 2",
-}
-
-
-@pytest.mark.parametrize("task", PAPERS)
-def test_hyper_parameters_are_the_papers(tmp_path, task):
-    label = tmp_path / "data" / "label"
-    label.mkdir(parents=True)
-    for split in ("train", "valid", "valid1"):
-        (label / f"{split}.label").write_text("0\n" * 101)
-    for number in range(5):
-        (tmp_path / "data" / f"input{number}").mkdir()
-    given = (task, "data", "model", "run", "--seed", 7)
-    (words,) = stub_arguments(RECIPE / "train.sh", *given, cwd=tmp_path, posenc="echo 101")
-    parsed, _ = options.get_training_parser().parse_known_args(words)
-    flags = dict(zip(words, words[1:]))
-    expected = PAPERS[task].split()
-    assert {name: flags[name] for name in expected[::2]} == dict(zip(expected[::2], expected[1::2]))
-    assert parsed.seed == 7 and parsed.fp16 and parsed.update_epoch_batch_itr
-    steps = -(-101 // int(flags["--batch-size"])) * int(flags["--max-epoch"])
-    assert flags["--total-num-update"] == str(steps)
-    if task not in ("squad", "cmrc"):
-        assert flags["--valid-subset"] == "valid,valid1" and flags["--num-classes"] == "4"
 
 
 def test_the_table_has_means_or_medians_over_seeds(tmp_path, capsys):
@@ -126,12 +274,12 @@ def test_made_up_questions_follow_their_rule(tmp_path, form):
     made_up.main(form, str(tmp_path / "text"), str(tmp_path / "out"), "50")
     made = json.loads((tmp_path / "out").read_text())
     if form == "spans":
-        for paragraph in made["data"][0]["paragraphs"]:
+        made = made["data"][0]["paragraphs"]
+        for paragraph in made:
             (asked,), context = paragraph["qas"], paragraph["context"]
             (answer,) = asked["answers"]
             assert context[answer["answer_start"] :].split()[0] == answer["text"]
             assert made_up.KINDS[asked["question"].split()[0]].fullmatch(answer["text"])
-        made = made["data"][0]["paragraphs"]
     else:
         assert all(asked["answer"] in asked["choice"] for _, (asked,), _ in made)
     assert len(made) == 50

@@ -1,0 +1,45 @@
+"""Mistakes in the commands of the recipes end with one line, and leave nothing behind."""
+
+import re
+import shutil
+
+import pytest
+from support.lists import rows_of
+from support.recipes import EXAMPLES, bash, write
+
+pytestmark = pytest.mark.refusals
+NAMES = ("news-commentary-v14.de-en.tsv.gz", "2017-01-trnmted.tgz", "contrapro.json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Small texts, archives of other content, and a folder whose settings are others."""
+    root = tmp_path_factory.mktemp("mistakes")
+    for name in ("texts", "raw", "made", "model"):
+        (root / name).mkdir()
+    for split in ("train", "valid", "test", "short"):
+        for ending in ("txt", "en", "de"):
+            lines = ["A cat.", "A dog."] + ["A cow."] * ((split, ending) == ("short", "de"))
+            write(root / "texts" / f"{split}.{ending}", lines)
+    for split in ("train", "dev"):
+        write(root / "texts" / f"{split}.tsv", ["sentence\tlabel", "a\t1", "b\t0"])
+        (root / "texts" / f"{split}.json").write_text("[]")
+    for name in NAMES:
+        write(root / "raw" / name, ["something else"])
+    write(root / "model" / "dict.txt", ["cat 1"])
+    write(root / "made" / "settings", ["made by another command"])
+    return root
+
+
+@pytest.mark.parametrize(
+    "command, pattern", rows_of("mistakes.txt"), ids=[row[0] for row in rows_of("mistakes.txt")]
+)
+def test_a_mistake_is_one_line(command, pattern, folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    words = command.split()
+    variables = dict(word.split("=") for word in words if re.match("[A-Z_]+=", word))
+    script, *given = words[len(variables) :]
+    refused = bash(EXAMPLES / script, *given, cwd=tmp_path, **{"WORKERS": "1", **variables})
+    said = refused.stderr
+    assert refused.returncode == 1 and re.search(pattern, said, re.DOTALL), said
+    assert "Traceback" not in said and not (tmp_path / "out" / "data-bin").exists()
