@@ -1,8 +1,13 @@
-"""Samples of documents, their translation sentence by sentence, and contrastive sets."""
+"""Document translation: published documents, samples, translation in turn, contrastive sets."""
 
+import gzip
+import hashlib
+import io
 import json
 import math
 import shutil
+import subprocess
+import tarfile
 
 import pytest
 from support.commands import USER_DIR
@@ -10,17 +15,153 @@ from support.model_folders import WORDS, write_model
 from support.recipes import EXAMPLES, bash, recipe_module, succeed, write
 
 FOLDER = EXAMPLES / "document_translation"
-context = recipe_module("document_translation", "context")
-contrastive = recipe_module("document_translation", "contrastive")
+context, contrastive, parallel = (
+    recipe_module("document_translation", name) for name in ("context", "contrastive", "parallel")
+)
 
-LANGUAGES = ["--source-lang", "en", "--target-lang", "de"]
-ENGLISH = ["a b", "c", "d e f", "", "g", "h i", "", ""]
-GERMAN = ["A", "C D", "D", "", "G H", "I", "", ""]
+# --- published documents
+
+CORPUS = FOLDER / "corpus.sh"
+TALK = '<doc docid="{0}">\n<url>x</url>\n<title>T</title>\nIt is {0}.\n{1}\n</doc>\n'
+SEGMENTS = '<doc docid="1">\n<seg id="1"> {} &amp; more </seg>\n</doc>\n'
+
+
+def archive(files):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def ted():
+    inner = "DeEnItNlRo-DeEnItNlRo"
+    files = {}
+    for lang in ("en", "de"):
+        files[f"{inner}/train.tags.en-de.{lang}"] = TALK.format(1, lang) + TALK.format(2, lang)
+        files[f"{inner}/IWSLT17.TED.dev2010.en-de.{lang}.xml"] = SEGMENTS.format(f"dev {lang}")
+        files[f"{inner}/IWSLT17.TED.tst2010.en-de.{lang}.xml"] = SEGMENTS.format(f"tst {lang}")
+    whole = archive({name: text.encode() for name, text in files.items()})
+    return archive({f"2017-01-trnmted/texts/DeEnItNlRo/DeEnItNlRo/{inner}.tgz": whole})
+
+
+def news():
+    lines = [f"Satz {n}.\tSentence {n}.\nMehr.\tMore.\n\n" for n in range(7)]
+    return gzip.compress("".join(lines).encode(), mtime=0)
+
+
+NEWS = [[f"{{}} {n}.\n{{}}.\n\n" for n in part] for part in (range(3), (3, 4), (5, 6))]
+TED = ["It is 1.\n{0}\n\nIt is 2.\n{0}\n\n", "dev {0} & more\n\n", "tst {0} & more\n\n"]
+CORPORA = {
+    "news-commentary": ("news-commentary-v14.de-en.tsv.gz", news),
+    "ted": ("2017-01-trnmted.tgz", ted),
+    "contrapro": ("contrapro.json", lambda: b"choices\n"),
+}
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_published_documents_become_texts(corpus, tmp_path):
+    name, make = CORPORA[corpus]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / name).write_bytes(make())
+    kind, digest = "sha256sum", hashlib.sha256(make()).hexdigest()
+    if corpus == "contrapro":  # git knows a file by its digest
+        words, kind = ["git", "hash-object", f"raw/{name}"], "git"
+        digest = subprocess.check_output(words, cwd=tmp_path, text=True).strip()
+    (tmp_path / "list").write_text(f"{corpus} de-en {kind} {digest} {name} https://localhost/\n")
+    given = {"RAW": "raw", "ARCHIVES": "list"}
+    succeed(CORPUS, corpus, "data", cwd=tmp_path, HELD_OUT="4", **given)
+    again = succeed(CORPUS, corpus, "data", cwd=tmp_path, **given)
+    assert again.stdout == "data is there\n"
+    if corpus == "contrapro":
+        assert (tmp_path / "data" / name).read_text() == "choices\n"
+        return
+    for place, split in enumerate(("train", "valid", "test")):
+        for lang, words in (("en", ("Sentence", "More")), ("de", ("Satz", "Mehr"))):
+            text = (tmp_path / "data" / f"{split}.{lang}").read_text()
+            if corpus == "ted":
+                assert text == TED[place].format(lang)
+            else:
+                assert text == "".join(NEWS[place]).replace("{}", "%s") % (words * len(NEWS[place]))
+    if corpus == "news-commentary":
+        few = bash(CORPUS, corpus, "new", cwd=tmp_path, HELD_OUT="8", **given)
+        assert few.returncode == 1 and "7 documents, not more than HELD_OUT=8" in few.stderr
+        assert not (tmp_path / "new").exists()
+
+
+ENGLISH = "One.\nTwo & two.\n\nThree.\n\n"
+GERMAN = "Eins.\nZwei & zwei.\n\nDrei.\n\n"
+TABLE = "One.\tEins.\nTwo & two.\tZwei & zwei.\n\t\n\n \t\nThree.\tDrei.\nFour.\t\n"
+TAGS = (
+    '<srcset setid="x">\n<doc docid="1">\n<title>A talk</title>\n<seg id="1"> One. </seg>\n'
+    '<seg id="2">Two &amp; two.</seg>\n</doc>\n<doc docid="2">\n<talkid>7</talkid>\nThree.\n'
+    "</doc>\n"
+)
+GERMAN_TAGS = TAGS.replace("One.", "Eins.").replace("Two &amp; two", "Zwei &amp; zwei")
+PARTS = {
+    f"d/1990/{n}.{lang}": part
+    for lang, text in (("en", ENGLISH), ("de", GERMAN))
+    for n, part in enumerate(text.split("\n\n"))
+}
+OUT = "out.en out.de"
+
+
+def converted(folder, words, files):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    words = words.split()
+    parallel.main([str(folder / w) if "." in w or "/" in w else w for w in words])
+    return [(folder / f"out.{lang}").read_text(encoding="utf-8") for lang in ("en", "de")]
+
+
+@pytest.mark.parametrize(
+    "words, files",
+    [
+        (f"tsv x.tsv {OUT}", {"x.tsv": TABLE}),
+        (f"tagged x.en x.de {OUT}", {"x.en": TAGS, "x.de": GERMAN_TAGS.replace("Three", "Drei")}),
+        (f"folder d/1990 {OUT}", PARTS),
+    ],
+)
+def test_each_format(words, files, tmp_path, capsys):
+    assert converted(tmp_path, words, files) == [ENGLISH, GERMAN]
+    left_out = "; left out 1" * ("tsv" in words)
+    assert f"2 documents, 3 sentences{left_out}" in capsys.readouterr().err
+
+
+@pytest.mark.refusals
+@pytest.mark.parametrize(
+    "words, files, message",
+    [
+        (f"tsv x.tsv {OUT}", {"x.tsv": "a b\n"}, "line 1: has no tab"),
+        (f"tsv x.tsv {OUT}", {"x.tsv": "\n\n"}, "contains no document"),
+        (f"tsv x.tsv x.de {OUT}", {}, "parallel.py tsv"),
+        (f"folder d/1 {OUT}", {}, "has no file that ends in .en"),
+        (f"folder d/1 {OUT}", {"d/1/x.en": "a\n"}, "x.de: cannot be read"),
+        (
+            f"tagged x.en x.de {OUT}",
+            {"x.en": TAGS, "x.de": TAGS.replace("Three.", "Three.\nFour.")},
+            "document 2 has 1 and 2 sentences",
+        ),
+    ],
+)
+def test_documents_that_are_refused(words, files, message, tmp_path):
+    with pytest.raises(SystemExit, match=message):
+        converted(tmp_path, words, files)
+    assert not (tmp_path / "out.en").exists()
+
+
+# --- samples
+
+SOURCE = ["a b", "c", "d e f", "", "g", "h i", "", ""]
+TARGET = ["A", "C D", "D", "", "G H", "I", "", ""]
 
 
 @pytest.fixture
 def make(tmp_path, capsys, monkeypatch):
-    def made(*flags, source=ENGLISH, target=GERMAN):
+    def made(*flags, source=SOURCE, target=TARGET):
         paths = [tmp_path / name for name in ("in.en", "in.de", "out.en", "out.de")]
         for path, lines in zip(paths, (source, target)):
             write(path, lines)
@@ -49,11 +190,8 @@ def test_several_contexts_and_whole_documents(make):
     both, _ = make("--context", "0,whole")
     assert both[0] == ["a b", "c", "d e f", "a b <brk> c <brk> d e f", "g", "h i", "g <brk> h i"]
     assert both[1][3::3] == ["A <brk> C D <brk> D", "G H <brk> I"]
-    assert make("--context", "whole", "--longest", "5")[0][0] == [
-        "a b <brk> c",
-        "d e f",
-        "g <brk> h i",
-    ]
+    cut, _ = make("--context", "whole", "--longest", "5")
+    assert cut[0] == ["a b <brk> c", "d e f", "g <brk> h i"]
 
 
 def test_what_does_not_fit_is_cut_from_the_left_on_both_sides_and_counted(make):
@@ -65,14 +203,15 @@ def test_what_does_not_fit_is_cut_from_the_left_on_both_sides_and_counted(make):
     assert "2 sentences of context did not fit, and 1 sentences were left out" in said
 
 
+@pytest.mark.refusals
 @pytest.mark.parametrize(
     "flags, change, message",
     [
         ("1", {"target": ["A", "", "D", "", "G", "I", "", ""]}, "line 2 is blank in one of them"),
-        ("1", {"source": ENGLISH[:3], "target": GERMAN[:3]}, "has no blank line"),
+        ("1", {"source": SOURCE[:3], "target": TARGET[:3]}, "has no blank line"),
         ("1", {"source": ["a <brk>", "", "b"], "target": ["A", "", "B"]}, "line 1 has <brk>"),
         ("1", {"source": ["", ""], "target": ["", ""]}, "has no sentence of at most 1022 tokens"),
-        ("1", {"source": ENGLISH[:3]}, "have different numbers of lines"),
+        ("1", {"source": SOURCE[:3]}, "have different numbers of lines"),
         ("whole --sides source", {}, "drop --sides source"),
     ],
 )
@@ -82,7 +221,7 @@ def test_what_gives_no_samples(make, flags, change, message, tmp_path):
     assert not (tmp_path / "out.en").exists()
 
 
-# ---- a model
+# --- a model
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +229,8 @@ def model(tmp_path_factory):
     """A model of documents, and what translates with it."""
     made = write_model(tmp_path_factory.mktemp("documents"), words=[*WORDS, context.SEPARATOR])
     words = [str(made / "data"), "--path", str(made / "model.pt"), *USER_DIR, "--cpu"]
-    return recipe_module("document_translation", "translate"), [*words, *LANGUAGES]
+    languages = ["--source-lang", "en", "--target-lang", "de"]
+    return recipe_module("document_translation", "translate"), [*words, *languages]
 
 
 def test_each_translation_is_what_a_search_finds_after_those_before(model):
@@ -115,13 +255,11 @@ def test_another_number_of_sentences_is_said(model, monkeypatch, written, lines,
     found = [each.split() for each in written.split("<brk>")]
     monkeypatch.setattr(translator, "search", lambda *_: list(found))
     assert list(map(" ".join, translator.in_turn([["a"], ["b"]], None, "both"))) == lines
-    assert (
-        capsys.readouterr().err
-        == f"a ...: {len(found)} sentences for 2; the last are joined or empty\n"
-    )
+    said = f"a ...: {len(found)} sentences for 2; the last are joined or empty\n"
+    assert capsys.readouterr().err == said
 
 
-# ---- contrastive sets
+# --- contrastive sets
 
 
 def entry(line, *variants, distance=1, **more):
@@ -142,19 +280,14 @@ def choices(tmp_path):
     return made
 
 
-def test_each_translation_becomes_a_document(choices, tmp_path):
-    path, outputs = (
-        choices(entry(5, "cat"), entry(1), entry(2, "the")),
-        [f"{tmp_path}/o.en", f"{tmp_path}/o.de"],
-    )
-    contrastive.write(path, str(tmp_path), *outputs)
-    english, german = ((tmp_path / name).read_text().split("\n\n") for name in ("o.en", "o.de"))
-    assert english == ["barks\nthe dog"] * 2 + ["the cat\nsleeps"] * 2 + [""]
-    assert german == [". .\nsleeps", ". .\ncat", "cat .\nthe .", "cat .\nthe", ""]
-
-
-def test_accuracies_by_group(choices, tmp_path, capsys):
+def test_each_translation_becomes_a_document_and_is_scored(choices, tmp_path, capsys):
     path = choices(entry(5, "cat"), entry(1), entry(2, "the", "a", distance=7))
+    contrastive.write(path, str(tmp_path), f"{tmp_path}/o.en", f"{tmp_path}/o.de")
+    english, german = ((tmp_path / name).read_text().split("\n\n") for name in ("o.en", "o.de"))
+    assert english == [*["barks\nthe dog"] * 2, *["the cat\nsleeps"] * 3, ""]
+    assert german[:2] == [". .\nsleeps", ". .\ncat"]
+    assert german[2:] == ["cat .\nthe .", "cat .\nthe", "cat .\na", ""]
+    capsys.readouterr()
     lines = ["-1 -1", "-3", "-2 -4", "-6", "-7"]  # the second choice is not decided
     written = [
         f"S-{n}\t{'a' if n < 2 else 'b'}\nH-{n}\t0\tx\nP-{n}\t{line}"
@@ -163,21 +296,20 @@ def test_accuracies_by_group(choices, tmp_path, capsys):
     generated = write(tmp_path / "generated", written)
     contrastive.score(path, generated, f"{tmp_path}/found.json")
     said = capsys.readouterr()
-    assert (
-        said.err == f"{path}: 2 of 3 choices have variants\n" and "| all | 50.0 | 2 |" in said.out
-    )
+    assert said.err == f"{path}: 2 of 3 choices have variants\n"
+    assert "| all | 50.0 | 2 |" in said.out
     found = json.loads((tmp_path / "found.json").read_text())
     right = {name: group["accuracy"] for name, group in found["accuracies"].items()}
     assert right == {"all": 50, "it": 50, "it:sie": 50, "distance 1": 100, "distance >3": 0}
     assert found["scores"][0] == pytest.approx([-2 * math.log(2), -3 * math.log(2)])
+    other = [*written[:-1], written[-1].replace("b", "a")]
     with pytest.raises(SystemExit, match="line 3: variants have different contexts"):
-        contrastive.score(
-            path, write(tmp_path / "other", [*written[:-1], written[-1].replace("b", "a")])
-        )
+        contrastive.score(path, write(tmp_path / "other", other))
     with pytest.raises(SystemExit, match="has other sentences than"):
         contrastive.score(path, write(tmp_path / "few", written[:3]))
 
 
+@pytest.mark.refusals
 @pytest.mark.parametrize(
     "entries, message",
     [
@@ -195,30 +327,23 @@ def test_sets_that_cannot_be_scored(choices, entries, message, tmp_path):
         contrastive.write(choices(*entries), str(tmp_path), f"{tmp_path}/o.en", f"{tmp_path}/o.de")
 
 
-# ---- the recipe
+# --- the recipe
 
 
-def test_documents_are_prepared_once(tmp_path):
+@pytest.mark.journeys
+def test_documents_are_prepared_translated_and_choices_scored(model, choices, tmp_path):
     (tmp_path / "texts").mkdir()
     for split in ("train", "valid", "test"):
         write(tmp_path / "texts" / f"{split}.en", ["It is new.", "A lamp.", ""] * 2)
         write(tmp_path / "texts" / f"{split}.de", ["Es ist neu.", "Die.", ""] * 2)
-    succeed(FOLDER / "prepare.sh", "texts", "out", cwd=tmp_path)
-    assert "<brk>" in (tmp_path / "out" / "data-bin" / "dict.en.txt").read_text()
-    again = succeed(FOLDER / "prepare.sh", "texts", "out", cwd=tmp_path)
-    assert again.stdout == "out/data-bin is there\n"
-    other = bash(FOLDER / "prepare.sh", "texts", "out", cwd=tmp_path, CONTEXT="whole")
-    assert other.returncode == 1 and "CONTEXT=whole" in other.stderr
-    assert "out has SOURCE=en" in other.stderr and "CONTEXT=0,3" in other.stderr
-
-
-def test_documents_are_translated_and_choices_scored(model, choices, tmp_path):
-    """The data of the recipe, of a model whose dictionary has few words."""
-    _, (data, _, checkpoint, *_) = model
+    for said in ("", "made/data-bin is there\n"):
+        done = succeed(FOLDER / "prepare.sh", "texts", "made", cwd=tmp_path)
+        assert done.stdout.endswith(said)
+    assert "<brk>" in (tmp_path / "made" / "data-bin" / "dict.en.txt").read_text()
+    _, (data, _, checkpoint, *_) = model  # whose dictionary has other words
     shutil.copytree(data, tmp_path / "data")
-    write(
-        tmp_path / "data" / "text.settings", ["SOURCE=en", "TARGET=de", "CONTEXT=0,1", "SIDES=both"]
-    )
+    settings = ["SOURCE=en", "TARGET=de", "CONTEXT=0,1", "SIDES=both"]
+    write(tmp_path / "data" / "text.settings", settings)
     for lang in ("en", "de"):
         write(tmp_path / "data" / f"test.{lang}", ["the cat", "barks", "", "sleeps .", ""])
     asked = {"CHOICES": choices(entry(5, "cat"), entry(2, "the cat")), "DOCUMENTS": str(tmp_path)}
