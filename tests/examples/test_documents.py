@@ -131,28 +131,6 @@ def test_each_format(words, files, tmp_path, capsys):
     assert f"2 documents, 3 sentences{left_out}" in capsys.readouterr().err
 
 
-@pytest.mark.refusals
-@pytest.mark.parametrize(
-    "words, files, message",
-    [
-        (f"tsv x.tsv {OUT}", {"x.tsv": "a b\n"}, "line 1: has no tab"),
-        (f"tsv x.tsv {OUT}", {"x.tsv": "\n\n"}, "contains no document"),
-        (f"tsv x.tsv x.de {OUT}", {}, "parallel.py tsv"),
-        (f"folder d/1 {OUT}", {}, "has no file that ends in .en"),
-        (f"folder d/1 {OUT}", {"d/1/x.en": "a\n"}, "x.de: cannot be read"),
-        (
-            f"tagged x.en x.de {OUT}",
-            {"x.en": TAGS, "x.de": TAGS.replace("Three.", "Three.\nFour.")},
-            "document 2 has 1 and 2 sentences",
-        ),
-    ],
-)
-def test_documents_that_are_refused(words, files, message, tmp_path):
-    with pytest.raises(SystemExit, match=message):
-        converted(tmp_path, words, files)
-    assert not (tmp_path / "out.en").exists()
-
-
 # --- samples
 
 SOURCE = ["a b", "c", "d e f", "", "g", "h i", "", ""]
@@ -201,24 +179,6 @@ def test_what_does_not_fit_is_cut_from_the_left_on_both_sides_and_counted(make):
     (source, _), said = make("--context", "2", "--longest", "2")
     assert source == ["a b", "c", "g", "h i"]  # as long as 3, one sentence is in no sample
     assert "2 sentences of context did not fit, and 1 sentences were left out" in said
-
-
-@pytest.mark.refusals
-@pytest.mark.parametrize(
-    "flags, change, message",
-    [
-        ("1", {"target": ["A", "", "D", "", "G", "I", "", ""]}, "line 2 is blank in one of them"),
-        ("1", {"source": SOURCE[:3], "target": TARGET[:3]}, "has no blank line"),
-        ("1", {"source": ["a <brk>", "", "b"], "target": ["A", "", "B"]}, "line 1 has <brk>"),
-        ("1", {"source": ["", ""], "target": ["", ""]}, "has no sentence of at most 1022 tokens"),
-        ("1", {"source": SOURCE[:3]}, "have different numbers of lines"),
-        ("whole --sides source", {}, "drop --sides source"),
-    ],
-)
-def test_what_gives_no_samples(make, flags, change, message, tmp_path):
-    with pytest.raises(SystemExit, match=message):
-        make("--context", *flags.split(), **change)
-    assert not (tmp_path / "out.en").exists()
 
 
 # --- a model

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
-from support.commands import run, shape, succeed
+from support.commands import shape, succeed
 from support.made_up_tasks import TASKS_DIR, answers, writing
 
 from fairseq_posenc.basics.errors import UsageError
@@ -175,27 +175,3 @@ def answered(path, data, subset):
         right.append(bool((said == line["target"])[start:].all()))
     assert 0 < len(right)
     return 100 * sum(right) / len(right)
-
-
-def test_exact_match_is_that_of_greedy_search(tmp_path):
-    """A translation model that is right at times: as often by the criterion as by generating."""
-    data, save = tmp_path / "data", tmp_path / "save"
-    words = ["--lengths", "1-4", "--test-lengths", "3", "--samples", "640"]
-    writing.main(["sort", str(data), *words, "--family", "translation"])
-    task = ["--task", "translation", *TINY["translation"], "--position-encoding", "rotary"]
-    succeed("train", data, *TASKS_DIR, *task, *TRAINING, "--max-update", "100", "--save-dir", save)
-    path = save / "checkpoint_last.pt"
-    log = ["--log-format", "json", "--cpu", "--num-workers", "0", "--batch-size", "16"]
-    tested = succeed(
-        "validate", data, *TASKS_DIR, *task[:2], "--path", path, "--valid-subset", "length3", *log
-    )
-    (value,) = re.findall(r'"length3_exact_match": "?([\d.]+)', tested.out + tested.err)
-    done = run(
-        "generate", data, *TASKS_DIR, "--path", path, "--gen-subset", "length3", "--beam", "1",
-        "--cpu", "--num-workers", "0", "--batch-size", "16", "--required-batch-size-multiple", "1",
-    )  # fmt: skip
-    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", done.out, re.MULTILINE))
-    said = {number: found[0][1] for number, found in done.hypotheses().items()}
-    right = [said[int(number)] == text for number, text in targets.items()]
-    assert 0.1 < sum(right) / len(right) < 1
-    assert float(value) == pytest.approx(100 * sum(right) / len(right), abs=0.006)

@@ -108,24 +108,6 @@ def test_a_task_of_ones_own(tmp_path):
     assert found["label/train"] == ["0.25", "1.0"] and "--regression-target" in settings
 
 
-@pytest.mark.parametrize(
-    "rows, valid, more, message",
-    [
-        (["a\tb\tyes", "c\td\tno"], ["e\tf\tmaybe"], (), "dev.tsv: line 2: the label 'maybe' is"),
-        (["a\tb\tno way"], ["a\tb\tno"], (), "the label 'no way' is no word"),
-        (["a\tb\tno"] * 2, ["a\tb\tno"], (), "train.tsv: has 1 labels; own has 2 to"),
-        (["a\tb\tno"], ["a\tb\tno"], ("--numbers", "0", "1"), "label 'no' is not a number"),
-        (["a\tb\t2"], ["a\tb\t2"], ("--numbers", "0", "1"), "the label 2 is not in 0 to 1"),
-        ([], [], (), "most lines have no one, two, same"),
-    ],
-)
-def test_wrong_labels_are_named_by_their_place(tmp_path, rows, valid, more, message):
-    header = "one\ttwo\tsame"
-    with pytest.raises(SystemExit) as caught:
-        extract(tmp_path, "own", [header, *rows], [header, *valid], *OWN, *more)
-    assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
 def test_from_files_to_scores(tmp_path):
     model = packed_masked_lm(tmp_path / "made")
     (tmp_path / "CoLA").mkdir()

@@ -1,7 +1,10 @@
 """Mistakes in the commands of the recipes end with one line, and leave nothing behind."""
 
+import codecs
 import re
+import runpy
 import shutil
+import sys
 
 import pytest
 from support.lists import rows_of
@@ -9,6 +12,9 @@ from support.recipes import EXAMPLES, bash, write
 
 pytestmark = pytest.mark.refusals
 NAMES = ("news-commentary-v14.de-en.tsv.gz", "2017-01-trnmted.tgz", "contrapro.json")
+ROWS = rows_of("mistakes.txt")
+SCRIPTS = [row for row in ROWS if ".sh " in row[0]]
+PROGRAMS = [row for row in ROWS if ".py " in row[0]]
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +37,8 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize(
-    "command, pattern", rows_of("mistakes.txt"), ids=[row[0] for row in rows_of("mistakes.txt")]
-)
-def test_a_mistake_is_one_line(command, pattern, folder, tmp_path):
+@pytest.mark.parametrize("command, pattern", SCRIPTS, ids=[row[0] for row in SCRIPTS])
+def test_mistakes_of_a_script(command, pattern, folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     words = command.split()
     variables = dict(word.split("=") for word in words if re.match("[A-Z_]+=", word))
@@ -43,3 +47,21 @@ def test_a_mistake_is_one_line(command, pattern, folder, tmp_path):
     said = refused.stderr
     assert refused.returncode == 1 and re.search(pattern, said, re.DOTALL), said
     assert "Traceback" not in said and not (tmp_path / "out" / "data-bin").exists()
+
+
+@pytest.mark.parametrize("command, pattern, files", [(c, p, f) for c, p, *f in PROGRAMS])
+def test_mistakes_of_a_program(command, pattern, files, tmp_path, monkeypatch):
+    for file in files:
+        name, _, content = file.partition(": ")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(codecs.decode(content, "unicode_escape").encode("latin-1"))
+    script, *words = command.split()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    for place in (EXAMPLES / "common", (EXAMPLES / script).parent):
+        monkeypatch.syspath_prepend(place)
+    with pytest.raises((SystemExit, ValueError)) as caught:
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+    assert re.search(pattern, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value) or "parallel.py tsv" in pattern
+    assert not (tmp_path / "out.en").exists()

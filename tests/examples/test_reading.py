@@ -50,18 +50,18 @@ QNLI = [
 ]
 
 
-def race(*schools, **changes):
-    return {f"{{}}/{school}/1.txt": {**RACE, **changes} for school in schools or ("high",)}
+def race(*schools):
+    return {f"{{}}/{school}/1.txt": RACE for school in schools}
 
 
-def copa(**changes):
-    lines = [json.dumps({**COPA, "question": asked, **changes}) for asked in ("cause", "effect")]
+def copa():
+    lines = [json.dumps({**COPA, "question": asked}) for asked in ("cause", "effect")]
     return {"{}.jsonl": "\n".join(lines)}
 
 
-def qnli(*rows, header="index\tquestion\tsentence\tlabel"):
-    lines = ["\t".join(("7", *row)) for row in rows or QNLI]
-    return {"{}.tsv": "\n".join([header, *lines])}
+def qnli():
+    lines = ["\t".join(("7", *row)) for row in QNLI]
+    return {"{}.tsv": "\n".join(["index\tquestion\tsentence\tlabel", *lines])}
 
 
 def put(folder, files):
@@ -90,7 +90,7 @@ def extracted(task, folder):
     [
         (
             "race",
-            race(),
+            race("high"),
             {
                 "input0/valid1": ["A cat sat."] * 2,
                 "input1/train": ["Who sat? cat", "The old sat."],
@@ -130,7 +130,6 @@ def extracted(task, folder):
                 "input0/train": ["男：你好。 女：再见。", "天"],
                 "input3/train": ["", "何？ 人"],
                 "label/train": ["1", "1"],
-                "label/valid1": None,
             },
         ),
         (
@@ -164,40 +163,6 @@ def test_cail_is_split_by_its_text_and_each_triple_is_taken_once(tmp_path):
     (tmp_path / "one.json").rename(tmp_path / "two.json")
     (tmp_path / "three.json").write_text("\n".join(lines[::-1]))
     assert extracted("cail", tmp_path) == found
-
-
-ONE_OF_C3 = [["x"], [{"question": "q", "choice": ["a", "b"]}], "1"]
-TOO_MANY = [["x"], [{"question": "q", "choice": list("abcde")}], "1"]
-
-
-@pytest.mark.parametrize(
-    "task, files, words",
-    [
-        ("race", race(options=[["a"] * 4, ["b"] * 5]), "train: high/1.txt: ValueError: has 5"),
-        ("race", race(answers=["A", "E"]), "high/1.txt: ValueError: 'E' is not in list"),
-        ("race", race(answers=["A"]), "1.txt: ValueError: has different numbers"),
-        ("race", race(article=" "), "1.txt: ValueError: a text is empty"),
-        ("race", race(article=3), "1.txt: AttributeError: 'int'"),
-        ("race", {}, "0 questions for train, 0 with answers"),
-        ("c3", {"{}.json": [TOO_MANY]}, "record 0: ValueError: has 5 choices, not 2 to 4"),
-        ("c3", {"{}.json": [ONE_OF_C3]}, "1 questions for train, 0 with answers"),
-        ("c3", {"train.json": C3[:1], "dev.json": C3}, "valid has more choices than any for"),
-        ("chid", {"{}.json": {**CHID, "content": "x"}}, "line 1: ValueError: has 0 blanks"),
-        ("chid", {"{}.json": {**CHID, "candidates": []}}, "line 1: IndexError"),
-        ("copa", copa(label="1"), "line 1: TypeError"),
-        ("copa", copa(label=2), "line 1: ValueError: the answer 2 is none of 2 choices"),
-        ("copa", {**copa(), "val.jsonl": "{}\n{"}, "val.jsonl: line 1: KeyError"),
-        ("copa", {**copa(), "val.jsonl": "{"}, "val.jsonl: line 1: is no JSON"),
-        ("qnli", qnli(("q", "s", "yes")), "'q': KeyError: 'yes'"),
-        ("qnli", qnli(header="a\tb"), "KeyError: 'question'"),
-        ("qnli", qnli(*QNLI[-1:]), "0 questions for train, 0 with answers"),
-    ],
-)
-def test_damaged_files_are_one_line(tmp_path, task, files, words):
-    with pytest.raises(SystemExit) as caught:
-        choices.main(task, str(put(tmp_path, files)), str(tmp_path / "out"))
-    message = str(caught.value)
-    assert "\n" not in message and str(tmp_path) in message and words in message
 
 
 # --- from files to scores

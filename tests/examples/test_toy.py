@@ -24,17 +24,6 @@ WOMAN, DOCTOR, BOOK = (NounPhrase(NOUNS[n]) for n in ("woman", "doctor", "book")
 CALL = Clause(WOMAN, VERBS["call"], accusative=DOCTOR)
 BUY = Clause(HE, VERBS["buy"], accusative=BOOK)
 BY_HAND = [
-    (Sentence(CALL), "The woman calls the doctor.", "Die Frau ruft den Arzt an."),
-    (
-        Sentence(CALL._replace(tense="past")),
-        "The woman called the doctor.",
-        "Die Frau hat den Arzt angerufen.",
-    ),
-    (
-        Sentence(CALL._replace(tense="can", negated=True)),
-        "The woman cannot call the doctor.",
-        "Die Frau kann den Arzt nicht anrufen.",
-    ),
     (
         Sentence(CALL._replace(tense="want to", negated=True)),
         "The woman does not want to call the doctor.",
@@ -82,19 +71,6 @@ BY_HAND = [
         "My young children give the teachers an old apple.",
         "Meine jungen Kinder geben den Lehrern einen alten Apfel.",
     ),
-    (
-        Sentence(
-            Clause(
-                NounPhrase(NOUNS["dog"], owner=NounPhrase(NOUNS["boy"], False, "this")),
-                VERBS["be"],
-                "past",
-                negated=True,
-                predicate=ADJECTIVES["small"],
-            )
-        ),
-        "The dog of this boy was not small.",
-        "Der Hund dieses Jungen war nicht klein.",
-    ),
 ]
 
 
@@ -122,16 +98,6 @@ def test_files_have_the_sizes_asked_for_and_share_no_sentence(tmp_path):
             assert not seen & set(lines)
             seen |= set(lines)
     assert len(list((tmp_path / "a").iterdir())) == 6
-
-
-def test_mistakes_are_one_line(tmp_path):
-    result = run_script(tmp_path / "out", "--train", "0")
-    assert (result.returncode, result.stderr) == (1, "--train 0: must be 1 or more\n")
-    assert not (tmp_path / "out").exists()
-    (tmp_path / "out").write_text("mine")
-    result = run_script(tmp_path / "out", "--train", "5", "--valid", "5", "--test", "5")
-    assert result.returncode == 1 and result.stderr.count("\n") == 1
-    assert (tmp_path / "out").read_text() == "mine"
 
 
 # --- documents

@@ -186,19 +186,6 @@ def test_training_is_resumed_averaged_and_scored(prepared, tmp_path):
     check_scores(data, run / "evaluate")
 
 
-@pytest.mark.slow
-def test_torchrun_trains_one_model_in_two_processes(prepared, tmp_path):
-    words = ["torchrun", "--nproc-per-node", "2", "--master-port", "29517", "--no-python", "bash"]
-    words += [str(WMT14 / "train.sh"), "roformer_tiny", str(prepared / "out" / "data-bin"), "run"]
-    words += ["--cpu", "--distributed-backend", "gloo", "--max-tokens", "400", "--max-update", "5"]
-    done = subprocess.run(
-        words, cwd=tmp_path, env={**environment(), **SMALL}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "training on 2 devices" in done.stdout + done.stderr
-    assert (tmp_path / "run" / "checkpoint_last.pt").exists()
-
-
 @pytest.mark.parametrize("sent", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_job_is_requeued_when_its_time_is_up_but_not_when_it_is_cancelled(tmp_path, sent):
     stand_ins = {

@@ -78,11 +78,6 @@ def test_a_long_context_loses_its_beginning(model):
             zero_shot.score_continuations(model, [pair])
 
 
-def test_tokens_that_change_belong_to_the_continuation():
-    for context, whole, expected in (([1, 2], [1, 2, 3], 2), ([1, 4], [1, 2, 3], 1), ([], [1], 0)):
-        assert zero_shot.first_new(torch.tensor(context), torch.tensor(whole)) == expected
-
-
 ENTRIES = {
     "lambada": {"text": "the cat sleeps"},
     "hellaswag": {"activity_label": "cat", "ctx": "the", "endings": ["cat", "."], "label": "1"},
@@ -147,6 +142,9 @@ def test_accuracies_are_those_of_the_log_likelihoods(model, packed, tmp_path, ca
     said = json.loads(capsys.readouterr().out)
     assert said["questions"] == 3 and {plain, by_token} <= {0, 1, 2}
     assert said["accuracy"] == said["accuracy_by_token"] == pytest.approx(100 / 3)
+    answer = {"label": 1, "log_probabilities": [-3.0, -4.0], "tokens": [1, 4], "greedy": [0, 0]}
+    differs = zero_shot.summary("choices", [answer])  # by length
+    assert (differs["accuracy"], differs["accuracy_by_token"]) == (0, 100)
 
 
 def test_lambada_is_the_last_word(model, packed, tmp_path, capsys):
@@ -158,12 +156,6 @@ def test_lambada_is_the_last_word(model, packed, tmp_path, capsys):
     mean = sum(by_hand(model, "the cat", word)[0][0] for word in (best, other)) / 2
     assert said["accuracy"] == 50
     assert said["perplexity"] == pytest.approx(math.exp(-mean), rel=1e-4)
-
-
-def test_the_two_accuracies_differ_by_length():
-    answer = {"label": 1, "log_probabilities": [-3.0, -4.0], "tokens": [1, 4], "greedy": [0, 0]}
-    found = zero_shot.summary("choices", [answer])
-    assert (found["accuracy"], found["accuracy_by_token"]) == (0, 100)
 
 
 @pytest.mark.parametrize(
