@@ -15,8 +15,8 @@ from support.model_folders import WORDS, write_model
 from support.recipes import EXAMPLES, bash, recipe_module, succeed, write
 
 FOLDER = EXAMPLES / "document_translation"
-context, contrastive, parallel = (
-    recipe_module("document_translation", name) for name in ("context", "contrastive", "parallel")
+context, contrastive = (
+    recipe_module("document_translation", name) for name in ("context", "contrastive")
 )
 
 # --- published documents
@@ -91,94 +91,21 @@ def test_published_documents_become_texts(corpus, tmp_path):
         assert not (tmp_path / "new").exists()
 
 
-ENGLISH = "One.\nTwo & two.\n\nThree.\n\n"
-GERMAN = "Eins.\nZwei & zwei.\n\nDrei.\n\n"
-TABLE = "One.\tEins.\nTwo & two.\tZwei & zwei.\n\t\n\n \t\nThree.\tDrei.\nFour.\t\n"
-TAGS = (
-    '<srcset setid="x">\n<doc docid="1">\n<title>A talk</title>\n<seg id="1"> One. </seg>\n'
-    '<seg id="2">Two &amp; two.</seg>\n</doc>\n<doc docid="2">\n<talkid>7</talkid>\nThree.\n'
-    "</doc>\n"
-)
-GERMAN_TAGS = TAGS.replace("One.", "Eins.").replace("Two &amp; two", "Zwei &amp; zwei")
-PARTS = {
-    f"d/1990/{n}.{lang}": part
-    for lang, text in (("en", ENGLISH), ("de", GERMAN))
-    for n, part in enumerate(text.split("\n\n"))
-}
-OUT = "out.en out.de"
-
-
-def converted(folder, words, files):
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content, encoding="utf-8")
-    words = words.split()
-    parallel.main([str(folder / w) if "." in w or "/" in w else w for w in words])
-    return [(folder / f"out.{lang}").read_text(encoding="utf-8") for lang in ("en", "de")]
-
-
-@pytest.mark.parametrize(
-    "words, files",
-    [
-        (f"tsv x.tsv {OUT}", {"x.tsv": TABLE}),
-        (f"tagged x.en x.de {OUT}", {"x.en": TAGS, "x.de": GERMAN_TAGS.replace("Three", "Drei")}),
-        (f"folder d/1990 {OUT}", PARTS),
-    ],
-)
-def test_each_format(words, files, tmp_path, capsys):
-    assert converted(tmp_path, words, files) == [ENGLISH, GERMAN]
-    left_out = "; left out 1" * ("tsv" in words)
-    assert f"2 documents, 3 sentences{left_out}" in capsys.readouterr().err
-
-
 # --- samples
 
-SOURCE = ["a b", "c", "d e f", "", "g", "h i", "", ""]
-TARGET = ["A", "C D", "D", "", "G H", "I", "", ""]
 
-
-@pytest.fixture
-def make(tmp_path, capsys, monkeypatch):
-    def made(*flags, source=SOURCE, target=TARGET):
-        paths = [tmp_path / name for name in ("in.en", "in.de", "out.en", "out.de")]
-        for path, lines in zip(paths, (source, target)):
-            write(path, lines)
-        monkeypatch.setattr("sys.argv", ["context.py", *flags, *map(str, paths)])
+def test_what_does_not_fit_is_counted(tmp_path, capsys, monkeypatch):
+    texts = "a b\nc\nd e f\n\ng\nh i\n\n\n", "A\nC D\nD\n\nG H\nI\n\n\n"
+    paths = [tmp_path / name for name in ("en", "de", "out.en", "out.de")]
+    for path, text in zip(paths, texts):
+        path.write_text(text)
+    for longest, counts in (("9", (0, 0)), ("6", (1, 0)), ("2", (2, 1))):
+        words = ["context.py", "--context", "2", "--longest", longest, *map(str, paths)]
+        monkeypatch.setattr("sys.argv", words)
         context.main()
+        told = "{} sentences of context did not fit, and {} sentences were left out"
         said = capsys.readouterr().err
-        return [path.read_text(encoding="utf-8").splitlines() for path in paths[2:]], said
-
-    return made
-
-
-def test_samples_have_the_sentences_before_on_the_sides_that_are_asked_for(make):
-    (source, target), said = make("--context", "1")
-    assert source == ["a b", "a b <brk> c", "c <brk> d e f", "g", "g <brk> h i"]
-    assert target == ["A", "A <brk> C D", "C D <brk> D", "G H", "G H <brk> I"]
-    assert "2 documents, 5 sentences, 5 samples; 0 sentences of context" in said
-    alone, _ = make("--context", "0")
-    for side, changed in (("source", 0), ("target", 1)):
-        both, _ = make("--context", "1", "--sides", side)
-        assert both[changed] == (source, target)[changed]
-        assert both[1 - changed] == alone[1 - changed]
-    assert make("--context", "1", "--last")[0] == [source[2::2], target[2::2]]
-
-
-def test_several_contexts_and_whole_documents(make):
-    both, _ = make("--context", "0,whole")
-    assert both[0] == ["a b", "c", "d e f", "a b <brk> c <brk> d e f", "g", "h i", "g <brk> h i"]
-    assert both[1][3::3] == ["A <brk> C D <brk> D", "G H <brk> I"]
-    cut, _ = make("--context", "whole", "--longest", "5")
-    assert cut[0] == ["a b <brk> c", "d e f", "g <brk> h i"]
-
-
-def test_what_does_not_fit_is_cut_from_the_left_on_both_sides_and_counted(make):
-    (source, target), said = make("--context", "2", "--longest", "6")
-    assert source[2] == "c <brk> d e f" and target[2] == "C D <brk> D"
-    assert "1 sentences of context did not fit, and 0 sentences were left out" in said
-    (source, _), said = make("--context", "2", "--longest", "2")
-    assert source == ["a b", "c", "g", "h i"]  # as long as 3, one sentence is in no sample
-    assert "2 sentences of context did not fit, and 1 sentences were left out" in said
+        assert "2 documents, 5 sentences" in said and told.format(*counts) in said
 
 
 # --- a model

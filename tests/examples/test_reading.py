@@ -13,56 +13,6 @@ table = recipe_module("common", "table")
 TINY = ["--cpu", "--max-positions", "16", "--log-interval", "1"]
 FAST = {"PRECISION": "", "WORKERS": "1", "EPOCHS": "2", "BATCH": "4"}
 
-# --- multiple choice
-
-RACE = {
-    "article": "A cat\nsat.",
-    "questions": ["Who sat?", "The _ sat."],
-    "options": [["cat", "dog", "cow", "man"], ["old", "new", "big", "cat"]],
-    "answers": ["A", "D"],
-    "id": "high1.txt",
-}
-C3 = [
-    [
-        ["男：你好。", "女：再见。"],
-        [{"question": "谁？", "choice": ["男", "女"], "answer": "女"}],
-        "1",
-    ],
-    [["天"], [{"question": "何？", "choice": ["地", "天", "人"], "answer": "天"}], "2"],
-]
-CHID = {
-    "content": "他#idiom#。我们#idiom#地走。",
-    "candidates": [["一心一意", "二话不说"], ["三心二意", "四面八方"]],
-    "groundTruth": ["二话不说", "三心二意"],
-    "realCount": 2,
-}
-CLUE = {"content": ["他#idiom01#。", "我#idiom02#。"], "candidates": ["一", "二", "三"]}
-ANSWERS = {"#idiom01#": 2, "#idiom02#": 0}
-COPA = {"premise": "It rained.", "choice1": "Sun.", "choice2": "Wet.", "label": 1, "idx": 0}
-QNLI = [
-    ("Who?", "A cow.", "not_entailment"),
-    ("Why?", "So.", "entailment"),
-    ("Who?", "A cat.", "entailment"),
-    *(("Why?", f"b{number}", "not_entailment") for number in (1, 2, 3, 4)),
-    *(("When?", sentence, "entailment") for sentence in ("Now.", "Then.")),
-    ("Where?", "No.", "not_entailment"),
-    ("How?", "Yes.", "entailment"),
-]
-
-
-def race(*schools):
-    return {f"{{}}/{school}/1.txt": RACE for school in schools}
-
-
-def copa():
-    lines = [json.dumps({**COPA, "question": asked}) for asked in ("cause", "effect")]
-    return {"{}.jsonl": "\n".join(lines)}
-
-
-def qnli():
-    lines = ["\t".join(("7", *row)) for row in QNLI]
-    return {"{}.tsv": "\n".join(["index\tquestion\tsentence\tlabel", *lines])}
-
 
 def put(folder, files):
     """Write files for each split; a name that has none is that of one file."""
@@ -78,79 +28,7 @@ def put(folder, files):
 def extracted(task, folder):
     out = folder / "out"
     choices.main(task, str(folder), str(out))
-    return {
-        str(path.relative_to(out)): path.read_text(encoding="utf-8").splitlines()
-        for path in out.rglob("*")
-        if path.is_file()
-    }
-
-
-@pytest.mark.parametrize(
-    "task, files, expected",
-    [
-        (
-            "race",
-            race("high"),
-            {
-                "input0/valid1": ["A cat sat."] * 2,
-                "input1/train": ["Who sat? cat", "The old sat."],
-                "input4/train": ["Who sat? man", "The cat sat."],
-                "label/train": ["0", "3"],
-                "label/valid2": None,
-            },
-        ),
-        ("race", race("middle", "high"), {"label/valid2": ["0", "3"], "label/valid3": ["0", "3"]}),
-        (
-            "copa",
-            copa(),
-            {
-                "input0/train": ["It rained."] * 2,
-                "label/valid": ["1", "1"],
-                "input2/train": [
-                    "What was the cause of this? Wet.",
-                    "What happened as a result? Wet.",
-                ],
-            },
-        ),
-        (
-            "qnli",  # "Why?" has a fifth sentence, three others have no or several answers
-            qnli(),
-            {
-                "input0/train": ["Who?", "Why?"],
-                "label/train": ["1", "0"],
-                "input1/train": ["A cow.", "So."],
-                "input2/train": ["A cat.", "b1"],
-                "input3/train": ["", "b2"],
-            },
-        ),
-        (
-            "c3",
-            {"{}.json": C3},
-            {
-                "input0/train": ["男：你好。 女：再见。", "天"],
-                "input3/train": ["", "何？ 人"],
-                "label/train": ["1", "1"],
-            },
-        ),
-        (
-            "chid",
-            {"{}.json": CHID},
-            {
-                "input0/train": ["他_。我们地走。", "他。我们_地走。"],
-                "input1/train": ["他一心一意。", "我们三心二意地走。"],
-                "label/train": ["1", "0"],
-            },
-        ),
-        (
-            "chid",  # of CLUE, with the answers beside it
-            {"{}.json": CLUE, "{}_answer.json": ANSWERS},
-            {"label/train": ["2", "0"], "input3/valid": ["他三。", "我三。"]},
-        ),
-    ],
-)
-def test_published_files_become_questions(task, files, expected, tmp_path):
-    found = extracted(task, put(tmp_path, files))
-    assert {name: found.get(name) for name in expected} == expected
+    return {f"{p.parent.name}/{p.name}": p.read_text().splitlines() for p in out.glob("*/*")}
 
 
 def test_cail_is_split_by_its_text_and_each_triple_is_taken_once(tmp_path):

@@ -5,7 +5,15 @@ import re
 
 import pytest
 from fairseq import options
-from support.recipes import EXAMPLES, WMT14, flags_of, recipe_module, stub_arguments, write
+from support.recipes import (
+    EXAMPLES,
+    WMT14,
+    check_flags,
+    flags_of,
+    recipe_module,
+    stub_arguments,
+    write,
+)
 
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
@@ -19,9 +27,7 @@ def parsed(words):
 
 
 def check(words, expected):
-    """The flags of a command have the values of *expected*, also where they are ``absent``."""
-    flags, wanted = flags_of(words), flags_of(expected.split())
-    assert {name: flags.get(name, "absent") for name in wanted} == wanted
+    check_flags(flags_of(words), expected)
 
 
 #: Samples an update on 8 GPUs, updates, warm-up, learning rate, Adam's beta 2, clip norm.

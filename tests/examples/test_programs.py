@@ -1,4 +1,4 @@
-"""Mistakes in the commands of the recipes end with one line, and leave nothing behind."""
+"""What the programs of the recipes make of published files, and mistakes, which are one line."""
 
 import codecs
 import re
@@ -49,19 +49,46 @@ def test_mistakes_of_a_script(command, pattern, folder, tmp_path):
     assert "Traceback" not in said and not (tmp_path / "out" / "data-bin").exists()
 
 
-@pytest.mark.parametrize("command, pattern, files", [(c, p, f) for c, p, *f in PROGRAMS])
-def test_mistakes_of_a_program(command, pattern, files, tmp_path, monkeypatch):
+def run_program(command, files, folder, monkeypatch):
+    """Write files, given as ``NAME: CONTENT``, and run a Python program of the recipes there."""
     for file in files:
         name, _, content = file.partition(": ")
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(codecs.decode(content, "unicode_escape").encode("latin-1"))
+        for split in ("train", "dev", "val", "test") if "{}" in name else ("",):
+            place = folder / name.replace("{}", split)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(read(content))
     script, *words = command.split()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", [script, *words])
     for place in (EXAMPLES / "common", (EXAMPLES / script).parent):
         monkeypatch.syspath_prepend(place)
+    runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+
+
+def read(content):
+    """The bytes of a content, with line feeds and tabs as \\n and \\t, and bytes as \\x1f."""
+    if "\\x" in content:
+        return codecs.decode(content, "unicode_escape").encode("latin-1")
+    return content.replace("\\n", "\n").replace("\\t", "\t").encode()
+
+
+@pytest.mark.parametrize("command, pattern, files", [(c, p, f) for c, p, *f in PROGRAMS])
+def test_mistakes_of_a_program(command, pattern, files, tmp_path, monkeypatch):
     with pytest.raises((SystemExit, ValueError)) as caught:
-        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        run_program(command, files, tmp_path, monkeypatch)
     assert re.search(pattern, str(caught.value)), str(caught.value)
     assert "\n" not in str(caught.value) or "parallel.py tsv" in pattern
     assert not (tmp_path / "out.en").exists()
+
+
+@pytest.mark.parametrize("command, files", [(c, f) for c, *f in rows_of("published.txt")])
+def test_published_files_become_data(command, files, tmp_path, monkeypatch):
+    run_program(command, [one for one in files if one[0] not in "=~"], tmp_path, monkeypatch)
+    for kind, name, content in (
+        re.split(" |: ", one, maxsplit=2) for one in files if one[0] in "=~"
+    ):
+        found = (tmp_path / name).read_bytes()
+        if kind == "=":
+            assert found == read(content), name
+        else:
+            assert re.search(content, found.decode()), name
