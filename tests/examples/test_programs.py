@@ -32,6 +32,8 @@ def folder(tmp_path_factory):
         (root / "texts" / f"{split}.json").write_text("[]")
     for name in NAMES:
         write(root / "raw" / name, ["something else"])
+    write(root / "raw" / "training-parallel-europarl-v7.tgz", ["something else"])
+    write(root / "raw" / "list", [f"sha256sum {'0' * 64} training-parallel-europarl-v7.tgz -"])
     write(root / "model" / "dict.txt", ["cat 1"])
     write(root / "made" / "settings", ["made by another command"])
     return root

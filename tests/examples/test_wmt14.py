@@ -5,7 +5,6 @@ import io
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import tarfile
@@ -127,18 +126,6 @@ def test_a_second_start_does_nothing(prepared):
     again = prepare(prepared, PATH="/usr/bin:/bin")  # without any tool
     assert again.returncode == 0 and again.stdout == "out/data-bin is there\n"
     assert before == sorted((path, path.stat().st_mtime_ns) for path in prepared.rglob("out/*/*"))
-
-
-def test_a_damaged_archive_is_named(prepared, tmp_path):
-    shutil.copytree(prepared / "raw", tmp_path / "raw")
-    archive = tmp_path / "raw" / "dev.tgz"
-    archive.write_bytes(archive.read_bytes()[:-9])
-    refused = prepare(tmp_path)
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == (
-        f"prepare.sh: {archive}: is not the file that {tmp_path}/raw/archives names; "
-        "remove it, or correct the list"
-    )
 
 
 def test_sgm_segments_in_order_as_plain_lines():

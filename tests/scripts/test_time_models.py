@@ -91,11 +91,9 @@ def test_words_before_an_entry_switch_something_off_while_it_runs():
     assert torch.equal(plain[0][0]["tokens"], copied[0][0]["tokens"])
 
 
-def test_memory_is_that_of_a_process_with_one_model():
+def test_memory_holds_weights_and_gradients():
     wide = "transformer --encoder-ffn-embed-dim 131072"  # 128 MiB, and its gradients as much
-    small, large = (rounds.peak_memory(subject(entry)) for entry in ("transformer", wide))
-    assert small > 50
-    assert large - small > 200
+    assert rounds.peak_memory(subject(wide)) > 50 + 200
 
 
 def test_jobs_of_different_models_are_refused(capsys):
