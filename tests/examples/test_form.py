@@ -7,6 +7,8 @@ import pytest
 from support.commands import ROOT
 from support.recipes import EXAMPLES, recipe_module
 
+pytestmark = pytest.mark.properties
+
 SCRIPTS = [*ROOT.glob("examples/*/*.sh"), *ROOT.glob("examples/*/*.sbatch")]
 TEXTS = {f"{path.parent.name}/{path.name}": path.read_text(encoding="utf-8") for path in SCRIPTS}
 del TEXTS["study/commands.sh"]  # a part of the Snakefile

@@ -16,6 +16,8 @@ from support.own_extensions import files
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import digest_of_file
 
+pytestmark = pytest.mark.formulas
+
 ANSWER, FAMILIES = registry.ANSWER, registry.FAMILIES
 GENERATED_TASKS = registry.GENERATED_TASKS
 Settings, split, write_task = splits.Settings, splits.split, writing.write_task

@@ -14,6 +14,8 @@ from support.made_up_tasks import TASKS_DIR, answers, writing
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import load
 
+pytestmark = pytest.mark.journeys
+
 AnswerCrossEntropyCriterion = answers.AnswerCrossEntropyCriterion
 DICTIONARY = Dictionary()
 A, B, BEGIN, MASK = map(DICTIONARY.add_symbol, ("a", "b", answers.ANSWER, "<mask>"))

@@ -4,6 +4,8 @@ import pytest
 from support.model_folders import packed_masked_lm
 from support.recipes import EXAMPLES, bash, recipe_module, succeed, write
 
+pytestmark = pytest.mark.journeys
+
 RECIPE = EXAMPLES / "glue"
 tasks = recipe_module("glue", "tasks")
 

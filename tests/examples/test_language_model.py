@@ -12,6 +12,8 @@ from support.recipes import EXAMPLES, recipe_module, succeed, write
 
 from fairseq_posenc.serving.subwords import BYTES
 
+pytestmark = pytest.mark.journeys
+
 headings = recipe_module("long_documents", "headings")
 characters = recipe_module("language_model", "characters")
 

@@ -17,6 +17,8 @@ from support.recipes import (
 
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
+pytestmark = pytest.mark.properties
+
 BERT = EXAMPLES / "bert_pretraining"
 tasks = recipe_module("glue", "tasks")
 BERT_FLAGS = ("tupe_r_masked_lm_base", "data", "run")

@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 from support.recipes import EXAMPLES, recipe_module
 
+pytestmark = pytest.mark.formulas
+
 grammar, lexicon = (recipe_module("toy", name) for name in ("grammar", "lexicon"))
 Clause, NounPhrase = grammar.Clause, grammar.NounPhrase
 Pronoun, Sentence = grammar.Pronoun, grammar.Sentence

@@ -14,6 +14,8 @@ from support.recipes import bash as run_script
 
 from fairseq_posenc.serving.preparation import Preparation, Text
 
+pytestmark = pytest.mark.journeys
+
 pytest.importorskip("sentencepiece", reason="the recipes need sentencepiece")
 
 RECIPE = EXAMPLES / "translation"

@@ -11,6 +11,8 @@ from support.recipes import recipe_module
 import fairseq_posenc
 from fairseq_posenc import cli
 
+pytestmark = pytest.mark.formulas
+
 zero_shot = recipe_module("language_model", "zero_shot")
 PAIRS = [("the cat", " sleeps ."), ("the", " cat"), ("", "cat ."), ("g barks", " the the cat")]
 

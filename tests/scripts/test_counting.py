@@ -20,6 +20,8 @@ from support.helpers import (
 
 from fairseq_posenc.basics.versions import HAS_SDPA
 
+pytestmark = pytest.mark.properties
+
 if not HAS_SDPA:
     pytest.skip("this PyTorch has no fused attention to count", allow_module_level=True)
 
@@ -130,7 +132,8 @@ GOALS = [
     ("t5bias_base", "", 0.9, None, 1.02),
     ("alibi_base", "", 0.9, None, 1.02),
     ("tupe_base", "", 0.9, None, 1.02),
-    ("shaw_base", "", 0.95, 0.6, None),
+    ("posenc_transformer", "--position-encoding shaw", 0.95, None, None),
+    ("shaw_base", "", None, 0.6, None),
     ("roformer_v2_base", "--feed-forward mlp", 1.2, None, None),
     ("gau_base", "--encoder-layers 12 --gau-key-size 16", 1.5, None, None),
     # values wider than the usual kernels take, as at base width

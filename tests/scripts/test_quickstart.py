@@ -9,6 +9,8 @@ import sys
 import pytest
 from support.shell_scripts import REPO, SCRIPTS, assert_one_line_error, needs_setup, shell
 
+pytestmark = pytest.mark.properties
+
 SHELL = sorted(
     path
     for folder in ("scripts", "examples", ".ci")

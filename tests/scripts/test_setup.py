@@ -11,6 +11,8 @@ import pytest
 from support.shell_scripts import REPO, SCRIPTS, assert_one_line_error, needs_setup, shell
 from support.waiting import is_running, until
 
+pytestmark = pytest.mark.refusals
+
 
 def executable(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,8 @@ from peers import PEERS, AttentionOrPeer
 from subjects import LanguageModelSubject
 from time_models import cases, get_parser, main
 
+pytestmark = pytest.mark.properties
+
 LAYER = ["--length", "9", "--batch", "2"]
 
 

@@ -8,6 +8,8 @@ import yaml
 
 from fairseq_posenc.encodings import ENCODINGS
 
+pytestmark = pytest.mark.properties
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 PLANS = sorted(FOLDER.glob("*.yaml"))
 #: Those that need less than others to check, and between them have every recipe.

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.formulas
+
 for package in ("pandas", "seaborn", "statsmodels", "sacrebleu"):
     pytest.importorskip(package, reason="an extra: study")
 
