@@ -9,7 +9,7 @@ import sacrebleu
 import torch
 from support import stock_runs
 from support.commands import read
-from support.recipes import EXAMPLES, environment, recipe_module, succeed, write
+from support.recipes import EXAMPLES, environment, recipe_module, stand_ins, succeed, write
 from support.recipes import bash as run_script
 
 from fairseq_posenc.serving.preparation import Preparation, Text
@@ -84,12 +84,10 @@ def test_from_texts_to_scores(texts, tmp_path, kind, size):
 
 
 def test_a_download_of_other_texts_is_refused(tmp_path):
-    curl = tmp_path / "bin" / "curl"
-    curl.parent.mkdir()
     (tmp_path / "text.gz").write_bytes(gzip.compress(b"a dog\n"))
-    curl.write_text(f"#!/bin/sh\necho $* >>{tmp_path}/calls\ncat {tmp_path}/text.gz\n")
-    curl.chmod(0o755)
-    path = os.pathsep.join([str(curl.parent), environment()["PATH"]])
+    curl = f"echo $* >>{tmp_path}/calls\ncat {tmp_path}/text.gz"
+    programs = stand_ins(tmp_path / "bin", {"curl": curl})
+    path = os.pathsep.join([programs, environment()["PATH"]])
     refused = run_script(RECIPE / "prepare.sh", "texts", "out", cwd=tmp_path, PATH=path)
     assert refused.returncode == 1 and not (tmp_path / "texts").exists()
     assert "texts.part: is not the Multi30k that we know" in refused.stderr.splitlines()[-1]

@@ -11,7 +11,7 @@ import tarfile
 
 import pytest
 import sacrebleu
-from support.recipes import WMT14, bash, environment, succeed
+from support.recipes import WMT14, bash, environment, stand_ins, succeed
 from support.waiting import until
 
 from fairseq_posenc.serving.words import words_of
@@ -70,15 +70,6 @@ def prepare(folder, **variables):
     return bash("prepare.sh", "out", cwd=folder, **{**SMALL, **raw, **variables})
 
 
-def put(folder, bodies):
-    """Write programs that stand in for others; returns their folder."""
-    (folder / "bin").mkdir()
-    for name, body in bodies.items():
-        (folder / "bin" / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
-        (folder / "bin" / name).chmod(0o755)
-    return str(folder / "bin")
-
-
 @pytest.fixture(scope="session")
 def prepared(once):
     """What prepare.sh made of a few hundred pairs, killed at its last step and started again."""
@@ -86,7 +77,7 @@ def prepared(once):
     def make(folder):
         write_archives(folder / "raw", list(sentence_pairs(340, 1)))
         killer = 'mkdir "$(dirname "$0")/../out/data-bin.part"\nkill -9 $PPID'
-        programs = put(folder, {"fairseq-preprocess": killer})
+        programs = stand_ins(folder / "bin", {"fairseq-preprocess": killer})
         path = os.pathsep.join([programs, environment()["PATH"]])
         assert prepare(folder, PATH=path).returncode == -signal.SIGKILL
         codes = (folder / "out" / "bpe.codes").stat().st_mtime_ns
@@ -175,12 +166,12 @@ def test_training_is_resumed_averaged_and_scored(prepared, tmp_path):
 
 @pytest.mark.parametrize("sent", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_job_is_requeued_when_its_time_is_up_but_not_when_it_is_cancelled(tmp_path, sent):
-    stand_ins = {
+    bodies = {
         "srun": 'echo "$@" >"$CALLS.part" && mv "$CALLS.part" "$CALLS.started"; exec sleep 60',
         "scontrol": 'echo "$@" >>"$CALLS"',
     }
     variables = {**environment(), "CALLS": str(tmp_path / "calls"), "SLURM_CPUS_PER_TASK": "8"}
-    variables["PATH"] = os.pathsep.join([put(tmp_path, stand_ins), variables["PATH"]])
+    variables["PATH"] = os.pathsep.join([stand_ins(tmp_path / "bin", bodies), variables["PATH"]])
     slurm = {"SLURM_JOB_ID": "123456", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "4"}
     words = ["bash", str(WMT14 / "train.sbatch"), "arch", "data", "run", "--lr", "1e-3"]
     job = subprocess.Popen(words, env={**variables, **slurm}, cwd=tmp_path, start_new_session=True)
