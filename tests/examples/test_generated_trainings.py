@@ -1,12 +1,131 @@
-"""Generated tasks through fairseq's commands, in every family of models."""
+"""The criterion of answers in all families of models: its loss, and what counts as right."""
 
+import math
 import re
+from types import SimpleNamespace
 
 import pytest
-from support.commands import run, shape, succeed
-from support.made_up_tasks import TASKS_DIR, writing
+import torch
+import torch.nn.functional as F
+from fairseq.data import Dictionary
+from support.commands import shape, succeed
+from support.made_up_tasks import TASKS_DIR, answers, writing
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import load
+
+pytestmark = pytest.mark.journeys
+
+AnswerCrossEntropyCriterion = answers.AnswerCrossEntropyCriterion
+DICTIONARY = Dictionary()
+A, B, BEGIN, MASK = map(DICTIONARY.add_symbol, ("a", "b", answers.ANSWER, "<mask>"))
+END, PAD = DICTIONARY.eos(), DICTIONARY.pad()
+
+
+def criterion(mode="eos", dictionary=DICTIONARY, **more):
+    of_task = {"sample_break_mode": mode} if mode else {"source_lang": "input"}
+    cfg = SimpleNamespace(data="folder", **of_task)
+    task = SimpleNamespace(target_dictionary=dictionary, cfg=cfg, **more)
+    return AnswerCrossEntropyCriterion(None, task)
+
+
+class Said:
+    """A model that says given logits."""
+
+    training = False
+
+    def __init__(self, logits):
+        self.logits, self.seen = logits, {}
+
+    def __call__(self, **inputs):
+        self.seen = inputs
+        masked = inputs.get("masked_tokens")
+        return (self.logits if masked is None else self.logits[masked]), None
+
+    @staticmethod
+    def get_normalized_probs(output, log_probs):
+        return F.log_softmax(output[0], dim=-1)
+
+
+def logits_of(said):
+    """Logits (B, T, V) with noise, by which the symbols *said* (B, T) are the most probable."""
+    torch.manual_seed(1)
+    noise = torch.rand(*said.shape, len(DICTIONARY), dtype=torch.float64)
+    return noise + 3 * F.one_hot(said, len(DICTIONARY))
+
+
+def sample(targets, **inputs):
+    return {"target": targets, "ntokens": targets.numel(), "net_input": inputs}
+
+
+def check(found, logits, asked, right, exact):
+    loss, size, output = found
+    expected = sum(-F.log_softmax(logits[row, place], -1)[symbol] for row, place, symbol in asked)
+    assert size == len(asked) and float(loss) == pytest.approx(float(expected), rel=1e-6)
+    assert (int(output["ncorrect"]), int(output["nexact"])) == (right, exact)
+
+
+TEXTS = torch.tensor([[A, B, BEGIN, B, A, END], [A, BEGIN, A, END, PAD, PAD]])
+
+
+def test_a_language_model_answers_after_the_symbol():
+    said = TEXTS.clone()
+    said[0, 4] = B  # one token of the first answer is wrong
+    said[:, 0] = B  # the question does not count
+    logits = logits_of(said)
+    found = criterion()(Said(logits), sample(TEXTS, src_tokens=TEXTS))
+    asked = [(0, 3, B), (0, 4, A), (0, 5, END), (1, 2, A), (1, 3, END)]
+    check(found, logits, asked, right=4, exact=1)
+
+
+def test_a_translation_is_all_answer():
+    targets = torch.tensor([[B, A, END], [A, END, PAD]])
+    said = targets.clone()
+    said[1, 1] = B  # it does not end
+    logits = logits_of(said)
+    given = sample(targets, src_tokens=TEXTS, prev_output_tokens=targets)
+    found = criterion(mode=None)(Said(logits), given)
+    asked = [(0, 0, B), (0, 1, A), (0, 2, END), (1, 0, A), (1, 1, END)]
+    check(found, logits, asked, right=4, exact=1)
+
+
+def test_a_masked_language_model_sees_nothing_of_the_answer():
+    hidden = torch.full_like(TEXTS, PAD)
+    hidden[0, 0], hidden[0, 3] = A, B  # what fairseq selected, and replaced by B or the mask
+    given = TEXTS.clone()
+    given[0, 0], given[0, 3] = MASK, B
+    logits = logits_of(TEXTS)
+    model = Said(logits)
+    found = criterion(mask_idx=MASK)(model, sample(hidden, src_tokens=given))
+    check(found, logits, [(0, 3, B), (0, 4, A), (1, 2, A)], right=3, exact=2)
+    expected = [[A, B, BEGIN, MASK, MASK, END], [A, BEGIN, MASK, END, PAD, PAD]]
+    assert model.seen["src_tokens"].tolist() == expected
+
+
+def test_other_data_and_several_samples_in_a_text_are_refused():
+    with pytest.raises(UsageError, match="with --sample-break-mode eos"):
+        criterion(mode="none")
+    with pytest.raises(UsageError, match="folder: its dictionary has no symbol <answer>"):
+        criterion(dictionary=Dictionary())
+    criterion(mode=None, dictionary=Dictionary())  # of a translation
+
+
+def test_logged_are_means_over_tokens_and_answers(monkeypatch):
+    logged = {}
+    monkeypatch.setattr(
+        "fairseq.logging.metrics.log_scalar",
+        lambda name, value, weight, round: logged.update({name: value}),
+    )
+    outputs = [
+        {"loss": 2.0, "sample_size": 3, "nsentences": 2, "ncorrect": 2, "nexact": 1},
+        {"loss": 1.0, "sample_size": 5, "nsentences": 2, "ncorrect": 5, "nexact": 2},
+    ]
+    AnswerCrossEntropyCriterion.reduce_metrics(outputs)
+    expected = {"loss": 3 / 8 / math.log(2), "accuracy": 700 / 8, "exact_match": 75.0}
+    assert logged == pytest.approx(expected)
+
+
+# --- by fairseq's commands
 
 BLOCKS = ["--tokens-per-sample", "32", "--sample-break-mode", "eos"]
 LANGUAGES = ["--source-lang", "input", "--target-lang", "output"]
@@ -58,27 +177,3 @@ def answered(path, data, subset):
         right.append(bool((said == line["target"])[start:].all()))
     assert 0 < len(right)
     return 100 * sum(right) / len(right)
-
-
-def test_exact_match_is_that_of_greedy_search(tmp_path):
-    """A translation model that is right at times: as often by the criterion as by generating."""
-    data, save = tmp_path / "data", tmp_path / "save"
-    words = ["--lengths", "1-4", "--test-lengths", "3", "--samples", "640"]
-    writing.main(["sort", str(data), *words, "--family", "translation"])
-    task = ["--task", "translation", *TINY["translation"], "--position-encoding", "rotary"]
-    succeed("train", data, *TASKS_DIR, *task, *TRAINING, "--max-update", "100", "--save-dir", save)
-    path = save / "checkpoint_last.pt"
-    log = ["--log-format", "json", "--cpu", "--num-workers", "0", "--batch-size", "16"]
-    tested = succeed(
-        "validate", data, *TASKS_DIR, *task[:2], "--path", path, "--valid-subset", "length3", *log
-    )
-    (value,) = re.findall(r'"length3_exact_match": "?([\d.]+)', tested.out + tested.err)
-    done = run(
-        "generate", data, *TASKS_DIR, "--path", path, "--gen-subset", "length3", "--beam", "1",
-        "--cpu", "--num-workers", "0", "--batch-size", "16", "--required-batch-size-multiple", "1",
-    )  # fmt: skip
-    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", done.out, re.MULTILINE))
-    said = {number: found[0][1] for number, found in done.hypotheses().items()}
-    right = [said[int(number)] == text for number, text in targets.items()]
-    assert 0.1 < sum(right) / len(right) < 1
-    assert float(value) == pytest.approx(100 * sum(right) / len(right), abs=0.006)

@@ -1,13 +1,99 @@
-"""Language-model recipe: the whole chain on made-up texts, resumed, and its settings."""
+"""Language-model recipe, and long documents: data without loss, trained on and trained further."""
 
+import json
+import random
 import re
 
 import pytest
-from support.commands import shape
+from fairseq.data import Dictionary, data_utils
+from support.commands import read, shape
 from support.language_models import PREPARE, TRAIN, wikitext
-from support.recipes import bash, check_flags, flags_of, stub_arguments, succeed
+from support.recipes import EXAMPLES, recipe_module, succeed, write
 
-from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
+from fairseq_posenc.serving.subwords import BYTES
+
+pytestmark = pytest.mark.journeys
+
+headings = recipe_module("long_documents", "headings")
+characters = recipe_module("language_model", "characters")
+
+NUMBERS = {symbol: byte for byte, symbol in BYTES["enwik8"].items()}
+
+
+# --- characters
+
+
+def read_back(folder, split):
+    """The bytes of a data set, and the lengths of its items."""
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    items = data_utils.load_indexed_dataset(str(folder / split), dictionary)
+    symbols = [dictionary[number] for item in items for number in item.tolist()]
+    return " ".join(symbols), [len(item) for item in items]
+
+
+def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
+    text = bytes(random.Random(2).choices(range(256), k=100_059))
+    (tmp_path / "file").write_bytes(text)
+    succeed(PREPARE, "enwik8", "file", "out", cwd=tmp_path)
+    parts = []
+    for split, size in (("train", 90_055), ("valid", 5_002), ("test", 5_002)):
+        symbols, lengths = read_back(tmp_path / "out" / "data-bin", split)
+        assert sum(lengths) == size and max(lengths) <= characters.ITEM
+        parts.append(bytes(NUMBERS[symbol] for symbol in symbols.split()))
+    assert b"".join(parts) == text and characters.BYTES == BYTES
+    again = succeed(PREPARE, "enwik8", "file", "out", cwd=tmp_path)
+    assert again.stdout == "out/data-bin is there\n"
+
+
+# --- words
+
+
+@pytest.mark.parametrize("names", ["wiki.{}.tokens", "{}.txt"])
+def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
+    folder = wikitext(tmp_path / "wikitext", names)
+    succeed(PREPARE, "wikitext", "wikitext", "out", cwd=tmp_path, WORKERS="1")
+    lines = (folder / names.format("train")).read_text().splitlines()
+    found, lengths = read_back(tmp_path / "out" / "data-bin", "train")
+    # also for an empty line: that is how the tokens of WikiText are counted
+    assert found.split() == [w for line in lines for w in [*line.split(), "</s>"]]
+    assert len(lengths) == 40
+
+
+# --- running text in subwords
+
+
+SAMPLE = ["", " = A = ", "", " an @-@ b <unk> ", " = = Part = = ", " c ", " = B = ", " d "]
+
+
+@pytest.mark.parametrize("subwords", ["byte-bpe", "sentencepiece"])
+def test_running_text_and_articles_in_subwords(subwords, tmp_path):
+    if subwords == "byte-bpe":
+        pytest.importorskip("tokenizers", reason="an extra: byte-level BPE")
+    for split in ("train", "valid"):
+        lines = ["the cat\n\n sat ", "a dog"] * 20
+        write(tmp_path / f"{split}.jsonl", [json.dumps({"text": text}) for text in lines])
+    given = {"SUBWORDS": subwords, "SIZE": "264" if subwords == "byte-bpe" else "268"}
+    succeed(PREPARE, "subwords", ".", "out", cwd=tmp_path, **given)
+    text = (tmp_path / "out" / "documents" / "train").read_text()
+    assert text == "the cat\nsat\n\na dog\n\n" * 20
+    data = tmp_path / "out" / "data-bin"
+    symbols, _ = read_back(data, "train")
+    assert symbols.count("</s>") == 100 and "<unk>" not in symbols
+    assert (
+        data / {"byte-bpe": "tokenizer/tokenizer.json"}.get(subwords, f"{subwords}.model")
+    ).exists()
+
+
+def test_articles_become_lines(tmp_path):
+    pytest.importorskip("tokenizers", reason="an extra: byte-level BPE")
+    for split in ("train", "valid"):
+        write(tmp_path / f"{split}.txt", SAMPLE * 20)
+    succeed(PREPARE, "subwords", ".", "out", cwd=tmp_path, ARTICLES="1", SIZE="264")
+    text = (tmp_path / "out" / "documents" / "train").read_text()
+    assert text == "A an-b unk Part c\nB d\n" * 20
+
+
+# --- from words to models
 
 TINY = [*shape(1, 16, 16, 2, "decoder"), "--num-workers", "0", "--lr", "0.01"]
 SMALL = ["--cpu", "--tokens-per-sample", "16", "--update-freq", "1"]
@@ -31,35 +117,61 @@ def test_words_are_prepared_trained_on_and_trained_further(tmp_path):
     assert losses[-1] < losses[0] and log.count("num_updates 6") >= 1
 
 
-def test_training_is_that_of_gpt3(tmp_path):
-    (words,) = stub_arguments(TRAIN, "rotary", "data", "run", "--lr", "1", cwd=tmp_path)
-    check_flags(
-        flags_of(words),
-        "--arch roformer_lm_small --position-encoding rotary --task language_modeling "
-        "--tokens-per-sample 2048 --sample-break-mode none --criterion cross_entropy "
-        "--max-update 55000 --warmup-updates 550 --lr 1 --min-lr 6e-5 --lr-scheduler cosine "
-        "--weight-decay 0.1 --clip-norm 1.0 --dropout 0 --keep-interval-updates-pattern 5500 "
-        "--batch-size 8 --update-freq 4 --save-dir run",
+# --- long documents
+
+
+def test_a_model_goes_on_with_longer_samples(tmp_path):
+    wikitext(tmp_path / "wikitext")
+    succeed(PREPARE, "wikitext", "wikitext", "out", cwd=tmp_path)
+    tiny = [*shape(1, 16, 16, 2, "decoder"), "--cpu", "--num-workers", "0", "--max-update", "2"]
+    train = EXAMPLES / "long_documents" / "train.sh"
+    given = {"SHORT": "8", "WINDOW": "4", "PRECISION": "", "cwd": tmp_path}
+    succeed(train, "language", "rotary", "8", "out/data-bin", "short", "none", *tiny, **given)
+    start = "short/checkpoint_last.pt"
+    words = ["language", "local", "16", "out/data-bin", "long", start, *tiny[-5:]]
+    succeed(train, *words, **given)
+    (_, short), (_, long) = (
+        read(tmp_path / name / "checkpoint_last.pt") for name in ("short", "long")
     )
-    assert 8 * 8 * 4 * 2048 == 1 << 19  # tokens of an update on 8 GPUs
+    assert (short["tokens_per_sample"], long["tokens_per_sample"]) == (8, 16)
+    assert long["local_window"] == "4" and long["decoder_embed_dim"] == 16
 
 
-def test_every_encoding_is_the_preset_of_its_name():
-    small = PRESETS["roformer_lm_small"]
-    named = {"learned": "learned", "t5": "t5bias", "alibi": "alibi", "shaw": "shaw"}
-    for encoding, name in {**named, "transformer_xl": "transformer_xl"}.items():
-        assert PRESETS[f"{name}_lm_small"] == {**small, "position_encoding": encoding}
+ARTICLE = """ = {0} =
+
+ {0} is a thing .
+ = = {0} one = =
+ a b c
+ = = = {0} two = = =
+ d e
+ = = {0} three = =
+ f
+"""
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["words", "text", "out"], "words: expected wikitext"),
-        (["wikitext", "text", "out"], "text: has no texts train and valid"),
-        (["text8", "text", "out"], "text: no such file; give the file text8"),
-    ],
-)
-def test_mistakes_are_one_line(words, message, tmp_path):
-    refused = bash(PREPARE, *words, cwd=tmp_path)
-    assert refused.returncode == 1 and message in refused.stderr.strip().split("\n")[-1]
-    assert not list(tmp_path.iterdir())
+def test_headings_are_of_the_sections_that_the_excerpt_has():
+    lines = "".join(map(ARTICLE.format, "AB")).splitlines()
+    found = list(headings.articles(lines, words=9))
+    assert [article.body for article in found] == [f"{x} is a thing . a b c d" for x in "AB"]
+    assert [article.headings for article in found] == [f"{x} one ; {x} two" for x in "AB"]
+    assert not list(headings.articles(lines, words=8))  # less than two headings
+    whole = list(headings.articles(lines, words=99))
+    assert [article.headings for article in whole] == [
+        f"{x} one ; {x} two ; {x} three" for x in "AB"
+    ]
+
+
+def test_half_of_the_examples_have_the_headings_of_another_article(tmp_path):
+    articles = [headings.Article(f"h {n}", f"text {n}") for n in range(5)]
+    rows = [line.rstrip("\n").split("\t") for line in headings.examples(articles, seed=3)]
+    assert len(rows) == 10 and len({tuple(row) for row in rows}) == 10
+    for given, body, label in rows:
+        assert (given.split()[1] == body.split()[1]) == (label == "yes")
+    assert rows == [line.rstrip("\n").split("\t") for line in headings.examples(articles, seed=3)]
+    with pytest.raises(SystemExit, match="same headings"):
+        list(headings.examples(articles[:1], 1))
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.txt").write_text("".join(map(ARTICLE.format, "ABC")))
+    headings.main(str(tmp_path), str(tmp_path / "out"))
+    lines = (tmp_path / "out" / "dev.tsv").read_text().splitlines()
+    assert len(lines) == 7 and lines[0] == "headings\tbody\tbelongs"

@@ -1,18 +1,49 @@
-"""Reading recipe: both kinds of tasks from published files to scores, settings, the table."""
+"""Reading recipe: published files to questions and scores, and the table over seeds."""
 
 import json
 
 import pytest
-from fairseq import options
 from support.commands import posenc
 from support.model_folders import packed_masked_lm
-from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, stub_arguments, succeed
+from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, succeed
 
 RECIPE = EXAMPLES / "reading"
-made_up = recipe_module("reading", "made_up")
+choices, made_up = (recipe_module("reading", name) for name in ("choices", "made_up"))
 table = recipe_module("common", "table")
 TINY = ["--cpu", "--max-positions", "16", "--log-interval", "1"]
 FAST = {"PRECISION": "", "WORKERS": "1", "EPOCHS": "2", "BATCH": "4"}
+
+
+def put(folder, files):
+    """Write files for each split; a name that has none is that of one file."""
+    for name, content in files.items():
+        for split in ("train", "dev", "val", "test") if "{}" in name else ("",):
+            path = folder / name.format(split)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            path.write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def extracted(task, folder):
+    out = folder / "out"
+    choices.main(task, str(folder), str(out))
+    return {f"{p.parent.name}/{p.name}": p.read_text().splitlines() for p in out.glob("*/*")}
+
+
+def test_cail_is_split_by_its_text_and_each_triple_is_taken_once(tmp_path):
+    lines = [json.dumps({"A": f"a{n}", "B": "b", "C": "c", "label": "C"}) for n in range(20)]
+    (tmp_path / "one.json").write_text("\n".join(lines))
+    found = extracted("cail", tmp_path)
+    sizes = [len(found[f"label/{split}"]) for split in ("train", "valid", "valid1")]
+    assert sizes == [12, 4, 4] and found["label/train"] == ["1"] * 12
+    assert found["input1/train"] == ["b"] * 12 and found["input2/valid"] == ["c"] * 4
+    (tmp_path / "one.json").rename(tmp_path / "two.json")
+    (tmp_path / "three.json").write_text("\n".join(lines[::-1]))
+    assert extracted("cail", tmp_path) == found
+
+
+# --- from files to scores
 
 
 @pytest.fixture(scope="module")
@@ -21,37 +52,30 @@ def model(tmp_path_factory):
     return packed_masked_lm(tmp_path_factory.mktemp("model"))
 
 
-def choice_files(folder):
-    asked = {"question": "the _ sleeps .", "choice": ["cat", "g"], "answer": "g"}
-    records = [[["the cat barks"], [asked, {**asked, "answer": "cat"}], "1"]] * 4
-    for split in ("train", "dev"):
-        (folder / f"c3-m-{split}.json").write_text(json.dumps(records))
+ASKED = {"question": "the _ sleeps .", "choice": ["cat", "g"], "answer": "g"}
+SPAN = {"id": "1", "question": "the g", "answers": [{"text": "cat", "answer_start": 4}]}
+TEXTS = {"paragraphs": [{"context": "the cat sleeps .", "qas": [SPAN]}]}
+FILES = {
+    "c3": {"c3-m-{}.json": [[["the cat barks"], [ASKED, {**ASKED, "answer": "cat"}], "1"]] * 4},
+    "squad": {"{}-v2.0.json": {"data": [TEXTS]}},
+}
 
 
-def span_files(folder):
-    answers = [{"text": "cat", "answer_start": 4}]
-    asked = [{"id": "1", "question": "the g", "answers": answers}]
-    content = {"data": [{"paragraphs": [{"context": "the cat sleeps .", "qas": asked}]}]}
-    for split in ("train", "dev"):
-        (folder / f"{split}-v2.0.json").write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize("task, write", [("c3", choice_files), ("squad", span_files)])
-def test_from_published_files_to_scores(model, tmp_path, task, write, capsys):
-    write(tmp_path)
+@pytest.mark.journeys
+@pytest.mark.parametrize("task", FILES)
+def test_from_published_files_to_scores(model, tmp_path, task, capsys):
+    put(tmp_path, FILES[task])
     given = [task, ".", model, "data"]
     succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, **FAST)
     again = succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, PATH="/usr/bin:/bin", WORKERS="1")
     assert again.stdout == "data/data-bin is there\n"
-    other = bash(RECIPE / "prepare.sh", *given, cwd=tmp_path, LONGEST="9", TRAIN="x")
-    assert other.returncode == 1 and "choose another folder" in other.stderr
     run = [task, "data/data-bin", model, "runs/seed1", *TINY]
-    trained = succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **FAST)
+    for epochs in ("2", "3"):  # it goes on
+        trained = succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **{**FAST, "EPOCHS": epochs})
     assert "position encoding rotary" in trained.stdout + trained.stderr
-    succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **{**FAST, "EPOCHS": "3"})
     table.main([str(tmp_path / "runs" / "seed1")])
     row = capsys.readouterr().out.splitlines()[-1]
-    assert len(table.epochs(tmp_path / "runs" / "seed1")) == 3  # it went on
+    assert len(table.epochs(tmp_path / "runs" / "seed1")) == 3
     if task == "c3":
         assert row.startswith(f"| {tmp_path}/runs/ | 1 | valid_accuracy ")
         return
@@ -64,43 +88,10 @@ def test_from_published_files_to_scores(model, tmp_path, task, write, capsys):
 
 def test_text_of_other_words_is_refused(model, tmp_path):
     asked = {"question": "who ?", "choice": ["he", "she"], "answer": "he"}
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.json").write_text(json.dumps([[["they left"], [asked], "1"]]))
+    put(tmp_path, {"{}.json": [[["they left"], [asked], "1"]]})
     refused = bash(RECIPE / "prepare.sh", "c3", ".", model, "data", cwd=tmp_path, WORKERS="1")
     assert refused.returncode == 1 and not (tmp_path / "data" / "data-bin").exists()
     assert refused.stderr.splitlines()[-1].startswith("data/symbols/input0/train: 100% is not in")
-
-
-PAPERS = {
-    "squad": "--lr 1.5e-5 --batch-size 48 --max-epoch 2 --weight-decay 0.01 --adam-eps 1e-6",
-    "race": "--lr 1e-5 --batch-size 16 --max-epoch 4 --weight-decay 0.1 --adam-eps 1e-6",
-    "copa": "--lr 1e-5 --batch-size 16 --max-epoch 10 --weight-decay 0.1 --adam-eps 1e-6",
-    "cmrc": "--lr 3e-5 --batch-size 32 --max-epoch 3 --weight-decay 0.01 --adam-eps 1e-8",
-    "chid": "--lr 3e-5 --batch-size 32 --max-epoch 3 --weight-decay 0.01 --adam-eps 1e-8",
-    "c3": "--lr 2e-5 --batch-size 24 --max-epoch 8 --weight-decay 0.01 --adam-eps 1e-8",
-    "cail": "--lr 2e-5 --batch-size 32 --max-epoch 3 --weight-decay 0.01 --separator-token 2",
-}
-
-
-@pytest.mark.parametrize("task", PAPERS)
-def test_hyper_parameters_are_the_papers(tmp_path, task):
-    label = tmp_path / "data" / "label"
-    label.mkdir(parents=True)
-    for split in ("train", "valid", "valid1"):
-        (label / f"{split}.label").write_text("0\n" * 101)
-    for number in range(5):
-        (tmp_path / "data" / f"input{number}").mkdir()
-    given = (task, "data", "model", "run", "--seed", 7)
-    (words,) = stub_arguments(RECIPE / "train.sh", *given, cwd=tmp_path, posenc="echo 101")
-    parsed, _ = options.get_training_parser().parse_known_args(words)
-    flags = dict(zip(words, words[1:]))
-    expected = PAPERS[task].split()
-    assert {name: flags[name] for name in expected[::2]} == dict(zip(expected[::2], expected[1::2]))
-    assert parsed.seed == 7 and parsed.fp16 and parsed.update_epoch_batch_itr
-    steps = -(-101 // int(flags["--batch-size"])) * int(flags["--max-epoch"])
-    assert flags["--total-num-update"] == str(steps)
-    if task not in ("squad", "cmrc"):
-        assert flags["--valid-subset"] == "valid,valid1" and flags["--num-classes"] == "4"
 
 
 def test_the_table_has_means_or_medians_over_seeds(tmp_path, capsys):
@@ -126,12 +117,12 @@ def test_made_up_questions_follow_their_rule(tmp_path, form):
     made_up.main(form, str(tmp_path / "text"), str(tmp_path / "out"), "50")
     made = json.loads((tmp_path / "out").read_text())
     if form == "spans":
-        for paragraph in made["data"][0]["paragraphs"]:
+        made = made["data"][0]["paragraphs"]
+        for paragraph in made:
             (asked,), context = paragraph["qas"], paragraph["context"]
             (answer,) = asked["answers"]
             assert context[answer["answer_start"] :].split()[0] == answer["text"]
             assert made_up.KINDS[asked["question"].split()[0]].fullmatch(answer["text"])
-        made = made["data"][0]["paragraphs"]
     else:
         assert all(asked["answer"] in asked["choice"] for _, (asked,), _ in made)
     assert len(made) == 50

@@ -9,6 +9,8 @@ import pytest
 from support.commands import ROOT
 from support.recipes import EXAMPLES, run_page
 
+pytestmark = pytest.mark.journeys
+
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: results that do not depend on the machine, and are on the page as well
 PRINTED = ("|word_order|", "merged: perplexity ", "model.onnx: 2.16 MB, 50 of 50 ", "tags:")

@@ -1,14 +1,20 @@
-"""The translation recipe: from texts to scores with both kinds of subwords, and its refusals."""
+"""The translation recipe, from texts to scores; and another encoding for a trained model."""
 
 import gzip
 import os
+import re
 
 import pytest
 import sacrebleu
-from support.recipes import EXAMPLES, environment, recipe_module, succeed, write
+import torch
+from support import stock_runs
+from support.commands import read
+from support.recipes import EXAMPLES, environment, recipe_module, stand_ins, succeed, write
 from support.recipes import bash as run_script
 
 from fairseq_posenc.serving.preparation import Preparation, Text
+
+pytestmark = pytest.mark.journeys
 
 pytest.importorskip("sentencepiece", reason="the recipes need sentencepiece")
 
@@ -77,39 +83,40 @@ def test_from_texts_to_scores(texts, tmp_path, kind, size):
     assert hypotheses == [serving.restore(line.split()) for line in subwords]
 
 
-def test_other_texts_or_settings_are_refused_in_a_folder_that_has_some(texts, tmp_path):
-    write(tmp_path / "settings", ["de-ne SUBWORDS=subword-nmt SIZE=6000 RATIO=9 texts 1 2"])
-    for name in ("texts 1 2, and now de-ne", "SIZE=7"):
-        refused = bash("prepare.sh", texts, ".", cwd=tmp_path, SIZE=name.partition("SIZE=")[2])
-        assert refused.returncode == 1 and refused.stderr.startswith("prepare.sh: . has de-ne ")
-        assert name in refused.stderr and refused.stderr.count("\n") == 1
-    assert not (tmp_path / "data-bin").exists()
-
-
-@pytest.mark.parametrize(
-    "variables, message",
-    [
-        ({"TRAIN": "short"}, "short.de has 1 lines, {texts}/short.ne has 2"),
-        ({"TARGET": "xx"}, "train.xx: No such file or directory"),
-        ({"SUBWORDS": "none"}, "prepare.sh: SUBWORDS=none: expected subword-nmt or sentencepiece"),
-    ],
-)
-def test_mistakes_are_one_line(texts, tmp_path, variables, message):
-    for lang, count in (("de", 1), ("ne", 2)):
-        write(texts / f"short.{lang}", ["a"] * count)
-    refused = bash("prepare.sh", texts, "out", cwd=tmp_path, **variables)
-    assert refused.returncode == 1 and refused.stderr.count("\n") == 1
-    assert message.format(texts=texts) in refused.stderr
-
-
 def test_a_download_of_other_texts_is_refused(tmp_path):
-    curl = tmp_path / "bin" / "curl"
-    curl.parent.mkdir()
     (tmp_path / "text.gz").write_bytes(gzip.compress(b"a dog\n"))
-    curl.write_text(f"#!/bin/sh\necho $* >>{tmp_path}/calls\ncat {tmp_path}/text.gz\n")
-    curl.chmod(0o755)
-    path = os.pathsep.join([str(curl.parent), environment()["PATH"]])
+    curl = f"echo $* >>{tmp_path}/calls\ncat {tmp_path}/text.gz"
+    programs = stand_ins(tmp_path / "bin", {"curl": curl})
+    path = os.pathsep.join([programs, environment()["PATH"]])
     refused = run_script(RECIPE / "prepare.sh", "texts", "out", cwd=tmp_path, PATH=path)
     assert refused.returncode == 1 and not (tmp_path / "texts").exists()
     assert "texts.part: is not the Multi30k that we know" in refused.stderr.splitlines()[-1]
     assert (tmp_path / "calls").read_text().count("raw.githubusercontent.com/multi30k/") == 6
+
+
+# --- another encoding
+
+folder, trained = stock_runs.folder, stock_runs.trained
+
+SWAP = EXAMPLES / "swap_encoding" / "run.sh"
+SMALL = ["--validate-interval-updates", "2", "--max-tokens", "200", "--cpu", "--num-workers", "0"]
+
+
+@pytest.mark.parametrize("part", ["attention", "lora"])
+def test_fairseqs_transformer_becomes_a_roformer(part, folder, trained, tmp_path):
+    given = {"PART": part, "UPDATES": "4"}
+    words = ["rotary", trained, folder / "data", "out", *SMALL]
+    result = succeed(SWAP, *words, cwd=tmp_path, **given)
+    rows = re.findall(r"^(model|\d+)\t([\d.]+)\t(\S*)$", result.stdout, re.MULTILINE)
+    assert [row[0] for row in rows] == ["model", "0", "2", "4"]
+    original = float(rows[0][1])
+    for _, loss, more in rows[1:]:
+        assert float(loss) - original == pytest.approx(float(more), abs=2e-3)
+    assert "won back" in result.stdout
+    before, (after, settings) = read(trained)[0], read(tmp_path / "out" / "checkpoint_last.pt")
+    assert settings["position_encoding"] == "rotary"
+    if part == "attention":
+        kept = {name for name in before if "attn" not in name and name in after}
+        assert kept and all(torch.equal(before[name], after[name]) for name in kept)
+    else:
+        assert {name for name in after if ".lora_" not in name} == {"low_rank_base"}

@@ -11,6 +11,8 @@ from support.recipes import recipe_module
 import fairseq_posenc
 from fairseq_posenc import cli
 
+pytestmark = pytest.mark.formulas
+
 zero_shot = recipe_module("language_model", "zero_shot")
 PAIRS = [("the cat", " sleeps ."), ("the", " cat"), ("", "cat ."), ("g barks", " the the cat")]
 
@@ -68,6 +70,8 @@ def test_continuations_are_scored_as_in_one_forward(model):
 
 
 def test_a_long_context_loses_its_beginning(model):
+    for context, whole, expected in (([1, 2], [1, 2, 3], 2), ([1, 4], [1, 2, 3], 1), ([], [1], 0)):
+        assert zero_shot.first_new(torch.tensor(context), torch.tensor(whole)) == expected
     long = "cat sleeps " * 20
     (cut,) = zero_shot.score_continuations(model, [(long + "the", " cat")])
     kept = " ".join((long + "the").split()[-22:])
@@ -78,24 +82,30 @@ def test_a_long_context_loses_its_beginning(model):
             zero_shot.score_continuations(model, [pair])
 
 
-def test_tokens_that_change_belong_to_the_continuation():
-    for context, whole, expected in (([1, 2], [1, 2, 3], 2), ([1, 4], [1, 2, 3], 1), ([], [1], 0)):
-        assert zero_shot.first_new(torch.tensor(context), torch.tensor(whole)) == expected
-
-
+#: A line of each task, and its question: context, choices, the right one.
 ENTRIES = {
-    "lambada": {"text": "the cat sleeps"},
-    "hellaswag": {"activity_label": "cat", "ctx": "the", "endings": ["cat", "."], "label": "1"},
-    "arc": {
-        "question": {
-            "stem": "the",
-            "choices": [{"text": "cat", "label": "A"}, {"text": "the cat", "label": "B"}],
-        },
-        "answerKey": "B",
-    },
-    "piqa": {"goal": "the", "sol1": "cat", "sol2": "barks .", "label": 0},
-    "choices": {"context": "the", "choices": ["cat", "sleeps .", "."], "label": 2},
+    "lambada": ('{"text": "the cat sleeps"}', ("the cat", [" sleeps"], 0)),
+    "hellaswag": (
+        '{"activity_label": "cat", "ctx": "the", "endings": ["cat", "."], "label": "1"}',
+        ("cat: the", [" cat", " ."], 1),
+    ),
+    "arc": (
+        '{"question": {"stem": "the", "choices": [{"text": "cat", "label": "A"}, '
+        '{"text": "the cat", "label": "B"}]}, "answerKey": "B"}',
+        ("Question: the Answer:", [" cat", " the cat"], 1),
+    ),
+    "piqa": (
+        '{"goal": "the", "sol1": "cat", "sol2": "barks .", "label": 0}',
+        ("Question: the Answer:", [" cat", " barks ."], 0),
+    ),
+    "choices": (
+        '{"context": "the", "choices": ["cat", "sleeps .", "."], "label": 2}',
+        ("the", [" cat", " sleeps .", " ."], 2),
+    ),
 }
+
+
+HELLASWAG = ENTRIES["hellaswag"][0]
 
 
 def written(folder, *entries):
@@ -104,21 +114,15 @@ def written(folder, *entries):
     return path
 
 
-def test_published_files_become_questions(tmp_path):
-    found = {}
-    for task, entry in ENTRIES.items():
-        (found[task],) = zero_shot.questions(task, str(written(tmp_path, entry)))
-    assert {task: question[1:] for task, question in found.items()} == {
-        "lambada": ("the cat", [" sleeps"], 0),
-        "hellaswag": ("cat: the", [" cat", " ."], 1),
-        "arc": ("Question: the Answer:", [" cat", " the cat"], 1),
-        "piqa": ("Question: the Answer:", [" cat", " barks ."], 0),
-        "choices": ("the", [" cat", " sleeps .", " ."], 2),
-    }
+@pytest.mark.parametrize("task", ENTRIES)
+def test_published_files_become_questions(task, tmp_path):
+    line, expected = ENTRIES[task]
+    (found,) = zero_shot.questions(task, str(written(tmp_path, json.loads(line))))
+    assert found[1:] == expected
 
 
 def test_labels_of_piqa_stand_in_a_file_beside(tmp_path):
-    entry = {name: text for name, text in ENTRIES["piqa"].items() if name != "label"}
+    entry = {"goal": "the", "sol1": "cat", "sol2": "barks ."}
     path = written(tmp_path, entry, entry)
     (tmp_path / "file-labels.lst").write_text("1\n0\n")
     assert [question.label for question in zero_shot.questions("piqa", str(path))] == [1, 0]
@@ -147,6 +151,9 @@ def test_accuracies_are_those_of_the_log_likelihoods(model, packed, tmp_path, ca
     said = json.loads(capsys.readouterr().out)
     assert said["questions"] == 3 and {plain, by_token} <= {0, 1, 2}
     assert said["accuracy"] == said["accuracy_by_token"] == pytest.approx(100 / 3)
+    answer = {"label": 1, "log_probabilities": [-3.0, -4.0], "tokens": [1, 4], "greedy": [0, 0]}
+    differs = zero_shot.summary("choices", [answer])  # by length
+    assert (differs["accuracy"], differs["accuracy_by_token"]) == (0, 100)
 
 
 def test_lambada_is_the_last_word(model, packed, tmp_path, capsys):
@@ -160,30 +167,24 @@ def test_lambada_is_the_last_word(model, packed, tmp_path, capsys):
     assert said["perplexity"] == pytest.approx(math.exp(-mean), rel=1e-4)
 
 
-def test_the_two_accuracies_differ_by_length():
-    answer = {"label": 1, "log_probabilities": [-3.0, -4.0], "tokens": [1, 4], "greedy": [0, 0]}
-    found = zero_shot.summary("choices", [answer])
-    assert (found["accuracy"], found["accuracy_by_token"]) == (0, 100)
-
-
+@pytest.mark.refusals
 @pytest.mark.parametrize(
-    "task, entry, message",
+    "task, line, message",
     [
         ("lambada", "{", "is no JSON"),
-        ("lambada", {"text": "word"}, "a single word"),
-        ("lambada", {"body": "a b"}, "has no text"),
-        ("hellaswag", {**ENTRIES["hellaswag"], "label": 2}, "expected a number from 0 to 1"),
-        ("hellaswag", {**ENTRIES["hellaswag"], "label": ""}, "expected a number from 0 to 1"),
-        ("hellaswag", {**ENTRIES["hellaswag"], "endings": ["a"]}, "at least two choices"),
-        ("choices", {**ENTRIES["choices"], "choices": ["a", " "]}, "not empty"),
-        ("arc", {**ENTRIES["arc"], "answerKey": "E"}, "answerKey 'E' is none of A, B"),
-        ("piqa", {"goal": "a", "sol1": "b", "sol2": "c"}, "label None: expected a number"),
-        ("arc", {**ENTRIES["arc"], "question": "the"}, "has no choices that is a list"),
+        ("lambada", '{"text": "word"}', "a single word"),
+        ("lambada", '{"body": "a b"}', "has no text"),
+        ("hellaswag", HELLASWAG.replace('"1"', "2"), "a number from 0 to 1"),
+        ("hellaswag", HELLASWAG.replace('"1"', '""'), "a number from 0 to 1"),
+        ("hellaswag", HELLASWAG.replace('"cat", "."', '"a"'), "at least two choices"),
+        ("choices", '{"context": "a", "choices": ["b", " "], "label": 0}', "not empty"),
+        ("piqa", '{"goal": "a", "sol1": "b", "sol2": "c"}', "label None: expected a number"),
+        ("arc", ENTRIES["arc"][0].replace('Key": "B', 'Key": "E'), "answerKey 'E' is none of A, B"),
+        ("arc", '{"question": "a", "answerKey": "A"}', "has no choices that is a list"),
     ],
 )
-def test_mistakes_are_one_line_with_file_and_line(task, entry, message, tmp_path):
+def test_mistakes_are_one_line_with_file_and_line(task, line, message, tmp_path):
     path = tmp_path / "file.jsonl"
-    line = entry if isinstance(entry, str) else json.dumps(entry)
-    path.write_text(json.dumps(ENTRIES[task]) + "\n" * 2 + line + "\n")
+    path.write_text(f"{ENTRIES[task][0]}\n\n{line}\n")
     found = error_of(zero_shot.questions(task, str(path)))
     assert "file.jsonl: line 3: " in found and message in found, found

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.formulas
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 
 
@@ -14,7 +16,8 @@ def collect(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.chdir(tmp_path)
     found = importlib.import_module("collect")
-    monkeypatch.setattr(found, "_output", lambda *words: ["/plug-in"] if "path" in words else [])
+    logs = importlib.import_module("logs")
+    monkeypatch.setattr(logs, "_output", lambda *words: ["/plug-in"] if "path" in words else [])
     return found
 
 

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from support import waiting
 
+pytestmark = pytest.mark.journeys
+
 SNAKEFILE = Path(__file__).resolve().parents[2] / "examples" / "study" / "Snakefile"
 STAND_IN = """#!{python}
 import hashlib, json, os, sys, time

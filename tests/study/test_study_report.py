@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.formulas
+
 for package in ("pandas", "seaborn", "statsmodels", "sacrebleu"):
     pytest.importorskip(package, reason="an extra: study")
 
@@ -42,9 +44,20 @@ def written(modules, tmp_path_factory):
     return folder / "report"
 
 
-def test_the_archive_makes_the_committed_table(written):
+def test_the_archive_makes_the_committed_tables(written):
+    committed = RESULTS / "document_mask"
     made = (written / "results.csv").read_text(encoding="utf-8")
-    assert made == (RESULTS / "document_mask" / "results.csv").read_text(encoding="utf-8")
+    assert made == (committed / "results.csv").read_text(encoding="utf-8")
+    found, known = (
+        list(csv.reader((folder / "differences.csv").read_text().splitlines()))
+        for folder in (written, committed)
+    )
+    assert len(found) == len(known) == 1 + 2 * 15  # measures, and pairs of six systems
+    for row, expected in zip(found, known):
+        assert row[:3] == expected[:3]
+        if row[0] != "measure":
+            numbers = [[float(cell or 0) for cell in one[3:9]] for one in (row, expected)]
+            assert numbers[0] == pytest.approx(numbers[1], rel=1e-4)
 
 
 def test_means_and_letters_are_those_of_the_committed_report(written):
@@ -56,7 +69,8 @@ def test_means_and_letters_are_those_of_the_committed_report(written):
     text = (written / "report.md").read_text(encoding="utf-8")
     assert rows(text) == rows(committed)
     figures = {path.name for path in (written / "figures").iterdir()}
-    assert {"score-perplexity.svg", "score-loss.svg"} <= figures
+    assert {"score-perplexity.svg", "learning.svg"} == figures
+    assert len(text.split()) <= 1500
     assert all(f"](figures/{name})" in text for name in figures)
     assert r"\toprule" in (written / "results.tex").read_text(encoding="utf-8")
 
@@ -113,23 +127,18 @@ def frame(values):
     return pd.DataFrame(rows, columns=["system", "seed", "score"])
 
 
-def test_scores_without_noise_differ_for_sure_or_not_at_all(modules):
-    found = modules["seeds"].compare(frame({"a": [1, 2], "b": [3, 4], "c-d": [1, 2]}), "higher")
+def test_differences_without_noise_or_without_a_common_seed(modules):
+    compare = modules["seeds"].compare
+    found = compare(frame({"a": [1, 2], "b": [3, 4], "c-d": [1, 2]}), "higher")
     assert found.differences["b", "a"].mean == pytest.approx(2)
     assert found.differences["b", "a"][2:4] == (0.0, 0.0)
     assert found.differences["a", "c-d"][:4] == (0.0, (0.0, 0.0), 1.0, 1.0)
     assert found.letters == {"b": "a", "a": "b", "c-d": "b"}
-
-
-def test_systems_without_a_common_seed_are_not_tested(modules):
     scores = {"a": [1, 2, 4, None], "b": [2, 4, 5, None], "c": [None, None, None, 9]}
-    found = modules["seeds"].compare(frame(scores), "higher")
+    found = compare(frame(scores), "higher")
     assert found.differences["c", "a"][1:4] == (None, None, None)
     assert found.differences["b", "a"].p == pytest.approx(found.differences["b", "a"].alone)
-
-
-def test_one_seed_allows_no_test(modules):
-    found = modules["seeds"].compare(frame({"a": [1], "b": [2]}), "lower")
+    found = compare(frame({"a": [1], "b": [2]}), "lower")  # one seed allows no test
     assert found.letters == {} and found.differences["a", "b"].p is None
 
 

@@ -77,23 +77,26 @@ def check_flags(flags, expected):
     assert {name: flags.get(name, "absent") for name in wanted} == wanted
 
 
+def stand_ins(folder, bodies):
+    """Write programs that stand in for others, by their names; returns their folder."""
+    folder.mkdir(exist_ok=True)
+    for name, body in bodies.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
 def stub_arguments(script, *arguments, cwd, posenc=f"echo {USER_DIR[1]}", **variables):
     """The arguments of each fairseq-train that a script runs, by a stand-in for it.
 
     Args:
         posenc: what the stand-in for fairseq-posenc does.
     """
-    stubs, calls = cwd / "stubs", cwd / "calls"
-    stubs.mkdir(exist_ok=True)
+    calls = cwd / "calls"
     calls.write_text("")
-    bodies = {
-        "fairseq-train": 'printf "%s\\n" "$@" . >>"$CALLS"',
-        "fairseq-posenc": posenc,
-    }
-    for name, body in bodies.items():
-        (stubs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (stubs / name).chmod(0o755)
-    path = f"{stubs}:/usr/bin:/bin"
+    train = 'printf "%s\\n" "$@" . >>"$CALLS"'
+    programs = stand_ins(cwd / "stubs", {"fairseq-train": train, "fairseq-posenc": posenc})
+    path = f"{programs}:/usr/bin:/bin"
     succeed(script, *arguments, cwd=cwd, PATH=path, CALLS=str(calls), **variables)
     return [call.split("\n") for call in calls.read_text().split("\n.\n")[:-1]]
 

@@ -19,7 +19,6 @@ from statsmodels.stats.weightstats import DescrStatsW
 
 LEVEL = 0.05  # the error rate of the tests; intervals have the rest as confidence
 POWER = 0.8  # the part of studies that find a difference with the number of seeds that is told
-RESAMPLES = 10_000
 Interval = Tuple[float, float]
 Pair = Tuple[str, str]
 _COLUMNS = ("Conf. Int. Low", "Conf. Int. Upp.", "P>|t|", "pvalue-holm")  # of statsmodels
@@ -209,25 +208,3 @@ def _letter(number: int) -> str:
     alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     turn, place = divmod(number, len(alphabet))
     return alphabet[place] + (str(turn) if turn else "")
-
-
-def interquartile(runs: Sequence[Sequence[float]]) -> Tuple[float, Interval]:
-    """The interquartile mean over tasks and seeds, with its stratified bootstrap interval.
-
-    Agarwal et al. 2021, arXiv 2108.13264: each resample draws, for each task alone, as many seeds
-    as there are, with replacement.  The same scores give the same interval.
-
-    Args:
-        runs: for each seed, a score for each task.
-
-    Returns:
-        the mean, and the ends of the interval: NaN with one seed.
-    """
-    scores = np.asarray(runs, dtype=float)  # (seeds, tasks)
-    value = float(stats.trim_mean(scores.ravel(), 0.25))
-    if len(scores) < 2:
-        return value, (math.nan, math.nan)
-    drawn = np.random.default_rng(0).integers(0, len(scores), (RESAMPLES, *scores.shape))
-    samples = np.take_along_axis(scores[None], drawn, axis=1).reshape(RESAMPLES, -1)
-    low, high = np.percentile(stats.trim_mean(samples, 0.25, axis=1), [2.5, 97.5])
-    return value, (float(low), float(high))

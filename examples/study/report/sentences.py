@@ -14,7 +14,6 @@ from sacrebleu.significance import PairedTest
 from seeds import LEVEL
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
-from writing import plural
 
 RESAMPLES = 1000  # of the bootstrap, and of approximate randomisation
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # with sacreBLEU's names
@@ -83,8 +82,7 @@ def compare_accuracies(first: Sequence[str], second: Sequence[str], labels: Sequ
 def in_words(outcomes: Sequence[int]) -> str:
     """In how many seeds a system was significantly better (1) or worse (-1) than the baseline."""
     told = [("better", outcomes.count(1)), ("worse", outcomes.count(-1))]
-    said = ", ".join(f"{word} in {count}" for word, count in told if count)
-    return f"{said} of {len(outcomes)}" if said else f"in none of {plural(len(outcomes), 'seed')}"
+    return ", ".join(f"{word} {count}/{len(outcomes)}" for word, count in told if count) or "none"
 
 
 def sentence_tests(study: Study, measure: Measure) -> Tuple[Dict[str, Dict[str, str]], List[str]]:

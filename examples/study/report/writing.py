@@ -40,14 +40,14 @@ def spread(values: Sequence[float]) -> str:
 
 def ends(low: float, high: float, like: float) -> str:
     """The ends of an interval, with the decimals of *like*."""
-    return "–" if math.isnan(low) else f"{number(low, like)} to {number(high, like)}"
+    return f"({number(low, like)}{' to ' if low < 0 else '–'}{number(high, like)})"
 
 
 def p_value(p: Optional[float]) -> str:
     """A p-value of a table."""
     if p is None:
         return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def names(items: Sequence[Any]) -> str:

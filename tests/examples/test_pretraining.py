@@ -1,0 +1,149 @@
+"""Pre-training recipes, English and Chinese: made-up corpora to checkpoints."""
+
+import re
+from argparse import Namespace
+
+import pytest
+from fairseq import options, tasks
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.utils import import_user_module
+from support.pretraining import BERT, CHINESE, ENGLISH, MARKED, UNITS
+from support.recipes import recipe_module, succeed, write
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.serving.subwords import KINDS
+
+pytest_plugins = ["support.pretraining"]
+pytestmark = pytest.mark.journeys
+fold = recipe_module("common", "fold").fold
+
+
+def test_the_data_hold_every_document(prepared, tmp_path):
+    data = prepared / "out" / "data-bin"
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    lines = data_utils.load_indexed_dataset(str(data / "train"), dictionary)
+    lengths = [len(line) for line in lines]
+    assert lengths.count(1) == 19  # a lone </s> between 20 documents
+    assert max(lengths) <= 31  # 30 tokens and </s>
+    texts = [dictionary.string(line).replace("@@ ", "") for line in lines]
+    original = (prepared / "text" / "train.txt").read_text(encoding="utf-8").lower()
+    assert len(" ".join(texts).split(".")) == len(original.split("."))
+    assert any("isn &apos;t" in text for text in texts)
+    given = (prepared / "text", prepared / "out")
+    again = succeed(BERT / "prepare.sh", *given, cwd=tmp_path, **ENGLISH)
+    assert again.stdout == f"{prepared}/out/data-bin is there\n"
+
+
+def test_documents_of_wikitext_begin_at_headings_and_keep_capitals(tmp_path):
+    pytest.importorskip("tokenizers")
+    text = " = One = \n\n = = Part = = \n A role @-@ playing game , <unk> Ω .\n = Two = \n b\n"
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(text * (3 if split == "train" else 1))
+    form = {"WIKITEXT": "1", "LOWERCASE": "", "SUBWORDS": "byte-bpe", "SIZE": "258"}
+    succeed(BERT / "prepare.sh", ".", "out", cwd=tmp_path, WORKERS="1", **form)
+    documents = (tmp_path / "out" / "documents" / "test").read_text()
+    assert documents == "One\nPart\nA role-playing game , unk Ω .\n\nTwo\nb\n"
+    data = tmp_path / "out" / "data-bin"
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    assert len(dictionary) == 4 + 258 and (data / "tokenizer" / "tokenizer.json").exists()
+    first = data_utils.load_indexed_dataset(str(data / "test"), dictionary)[2]
+    assert "Î ©" in dictionary.string(first) and dictionary.unk() not in first
+
+
+def test_long_lines_are_broken_at_sentences_and_else_at_words():
+    words = "a b . c@@ d e f@@ g@@ h".split()
+    assert [" ".join(piece) for piece in fold(words, 4)] == ["a b .", "c@@ d e", "f@@ g@@ h"]
+    assert list(fold(["▁a", "b", "▁c"], 2, "▁")) == [["▁a", "b"], ["▁c"]]
+    assert list(fold(["a@@"] * 3, 2)) == [["a@@", "a@@"], ["a@@"]]
+
+
+def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
+    names = {path.name for path in pretrained.glob("*.pt")}
+    updates = {int(n) for n in re.findall(r"checkpoint_\d+_(\d+)\.pt", " ".join(names))}
+    assert set(range(2, 21, 2)) <= updates and len(updates) <= 11
+    assert {"checkpoint_last.pt", "checkpoint_best.pt"} < names
+    assert "num_updates=20, lr=0" in (pretrained / "train.log").read_text()  # linear decay
+
+
+# --- Chinese: marked symbols, whole-word masks
+
+
+def test_documents_of_varied_length_are_lines_that_fit(chinese):
+    symbols = Dictionary.load(str(chinese / "512" / "data-bin" / "dict.txt")).symbols
+    assert {"中", "##国", "天", "##天", "。"} < set(symbols)
+    assert not any(re.search("[A-Z]", symbol) for symbol in symbols if symbol[0] != "<")
+    fixed, varied = (
+        data_utils.load_indexed_dataset(str(chinese / name / "data-bin" / "train"))
+        for name in ("512", "diff")
+    )
+    assert len(fixed) == 30 and max(fixed.sizes) > 511
+    assert len(varied) > 30 and max(varied.sizes) <= 511
+    # the same symbols; a cut adds an end of line and nothing else
+    assert varied.sizes.sum() - len(varied) == fixed.sizes.sum() - len(fixed)
+
+
+@pytest.mark.parametrize(
+    "level, expected",
+    [
+        ("piece", "中 ##国 i ##phon ##e 3 ##. ##5 ##%"),
+        ("word", "中国 i ##p ##h ##o ##n ##e 3 ##. ##5 ##%"),
+        ("character", "中 ##国 i ##p ##h ##o ##n ##e 3 ##. ##5 ##%"),
+    ],
+)
+def test_words_become_symbols(tmp_path, level, expected):
+    common = "abcdefghijklmnopqrstuvwxyz0123456789.%"
+    lines = ["中国 中国 中国 iphones iphones hone hone", " ".join([common, *common]), "  "]
+    write(tmp_path / "train.txt", lines * 3)
+    write(tmp_path / "valid.txt", ["中国 iPhone 3.5%"])
+    symbols = {"piece": 99, "word": 90, "character": 99}[level]
+    variables = {"LEVEL": level, "OPERATIONS": "4", "SYMBOLS": str(symbols)}
+    succeed(CHINESE / "prepare.sh", ".", "out", cwd=tmp_path, **{**MARKED, **variables})
+    assert (tmp_path / "out" / "symbols" / "valid").read_text() == expected + "\n"
+    kind, file = ("pieces", "bpe.codes") if level == "piece" else ("words", "words.txt")
+    subwords = KINDS[f"marked-{kind}"](str(tmp_path / "out" / "data-bin" / file))
+    assert subwords.split("中国 iphone 3.5%") == expected.split()  # as model folders do
+
+
+def masked_lm(data, *flags):
+    import_user_module(Namespace(user_dir=str(CHINESE / "whole_words")))
+    parser = options.get_training_parser()
+    names = "--task masked_lm --arch gau_masked_lm_tiny --criterion masked_lm --mask-whole-words"
+    arguments = [str(data), *names.split(), *flags]
+    config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+    return tasks.setup_task(config.task)
+
+
+@pytest.mark.parametrize("mode", ["none", "eos"])
+def test_masks_cover_whole_words(chinese, mode):
+    data = chinese / ("512" if mode == "none" else "diff") / "data-bin"
+    assert (data / "sample-break-mode").read_text() == mode + "\n"
+    blocks = f"--bpe marked_pieces --tokens-per-sample 512 --sample-break-mode {mode}"
+    task = masked_lm(data, *blocks.split())
+    task.load_dataset("valid")
+    dictionary, dataset = task.source_dictionary, task.datasets["valid"]
+    longest = masked = total = 0
+    for index in range(len(dataset)):
+        item = dataset[index]
+        source, target = item["net_input.src_tokens"], item["target"]
+        hidden = target != dictionary.pad()
+        original = source.clone()
+        original[hidden] = target[hidden]
+        for place in range(1, len(source)):
+            if dictionary[original[place]].startswith("##"):
+                assert hidden[place] == hidden[place - 1]
+                longest += int(hidden[place])
+        assert (source[~hidden] == original[~hidden]).all()
+        masked, total = masked + int(hidden.sum()), total + len(source)
+    assert longest > 0 and 0.05 < masked / total < 0.3
+    with pytest.raises(UsageError, match="--mask-whole-words: needs --bpe"):
+        masked_lm(data).load_dataset("valid")
+
+
+def test_training_on_whole_words_goes_through_the_real_command(chinese, tmp_path):
+    given = ("gau_masked_lm_tiny", chinese / "512" / "data-bin", "run", *UNITS)
+    short = ("--tokens-per-sample", "64", "--batch-size", "2", "--update-freq", "2")
+    succeed(CHINESE / "train.sh", *given, *short, cwd=tmp_path, UPDATES="10", PRECISION="")
+    log = (tmp_path / "run" / "train.log").read_text()
+    assert "num_updates: 10 >= max_update: 10" in log and "'_name': 'marked_pieces'}" in log
+    assert re.search(r"valid on 'valid' subset \| .*\| accuracy [0-9.]+ \|", log)
