@@ -52,8 +52,6 @@ def registries():
         for registry in (
             import_module("fairseq_posenc.encodings").ENCODINGS,
             import_module("fairseq_posenc.attention.base").ATTENTIONS,
-            import_module("fairseq_posenc.layers.norms").NORMS,
-            import_module("fairseq_posenc.layers.feed_forward").FEED_FORWARDS,
             *(registry for feature in features for registry in feature.registries),
         )
     }
@@ -126,8 +124,6 @@ def commands():
 TABLES = {
     "encodings": lambda: names("--position-encoding"),
     "attentions": lambda: names("--attention"),
-    "norms": lambda: names("--norm"),
-    "feed_forwards": lambda: names("--feed-forward"),
     "rules": lambda: names("--position-ids"),
     "presets": presets,
     "flags": flags,
