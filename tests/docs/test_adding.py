@@ -63,29 +63,30 @@ def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(own, gaussian, tmp_p
     assert (done.status, done.err) == (0, "") and "largest difference from fairseq" in done.out
 
 
-def test_a_linear_kernel_in_a_preset_of_ones_own(own, toy, tmp_path):
+def test_a_linear_kernel_and_a_rule_for_positions_in_a_preset(own, toy, tmp_path):
     """A flag wins over the preset."""
     kernel = ["--attention", "relu_power", "--relu-power", "3", "--linear-rotary", "inputs"]
     sizes = [flag for flag in SMALL if "dropout" not in flag]
     flags = ["--arch", "gaussian_small", *sizes, *kernel, "--position-encoding", "rotary"]
+    flags += ["--position-ids", "clauses"]
     succeed("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags)
     assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
     settings = saved_settings(load_file(tmp_path / "checkpoint_last.pt"))
     assert (settings["_name"], settings["position_encoding"]) == ("gaussian_small", "rotary")
-    assert settings["dropout"] == 0.2
+    assert (settings["dropout"], settings["position_ids"]) == (0.2, "clauses")
     flags[flags.index("--relu-power") + 1] = "0"
     message = run("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags).message()
     assert "--relu-power 0: must be at least 1 and at most 8" in message
 
 
 def test_other_parts_go_through_every_command(own, toy, tmp_path):
-    """A kernel, a norm, a feed-forward form, a rule for positions and a stack, all in one model.
+    """A kernel, a norm, a feed-forward form and a stack, all in one model.
 
     Resumed is uninterrupted; the average translates; fine-tuning begins with it.
     """
     parts = ["--attention", "cosine", "--norm", "scale", "--feed-forward", "squared_glu"]
-    places = ["--position-encoding", "rotary+t5", "--position-ids", "clauses"]
-    flags = [*parts, *places, "--loops", "2", "--update-epoch-batch-itr", "True"]
+    parts += ["--position-encoding", "rotary+t5", "--loops", "2"]
+    flags = [*parts, "--update-epoch-batch-itr", "True"]
     whole, halves, tuned = (tmp_path / name for name in ("whole", "halves", "tuned"))
     train(own, toy.separate, whole, *flags, "--max-epoch", "2")
     train(own, toy.separate, halves, *flags)
@@ -103,8 +104,7 @@ def test_other_parts_go_through_every_command(own, toy, tmp_path):
     start = ["--finetune-from-model", output, "--lr", "0"]
     train(own, toy.separate, tuned, *flags, *start)
     tuned = load_file(tuned / "checkpoint_last.pt")
-    settings = saved_settings(tuned)
-    assert (settings["attention"], settings["position_ids"]) == ("cosine", "clauses")
+    assert saved_settings(tuned)["attention"] == "cosine"
     mean = load_file(output)["model"]
     assert all(torch.equal(mean[name], tuned["model"][name]) for name in mean)
     dropped = ("--loops", "2", "--encoder-layerdrop", "0.2")
