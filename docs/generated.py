@@ -63,7 +63,7 @@ def names(flag):
     for name, entry in registries()[flag].items():
         thing = getattr(entry, "acts", None) or getattr(entry, "thing", None)
         module = getattr(thing, "__module__", "")
-        link = f"[`{name}`](api/{module.replace('.', '/')}/index.md)" if module else f"`{name}`"
+        link = f"[`{name}`](api/{module.replace('.', '/')}.md)" if module else f"`{name}`"
         rows.append([link, entry.summary.replace("|", "\\|"), entry.paper])
     return ["name", "what it is", "paper"], rows
 
