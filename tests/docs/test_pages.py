@@ -98,9 +98,9 @@ def test_the_site_has_tables_of_what_is_registered():
     linked = dict(re.findall(r"\[`(\w+)`\]\(api/([\w/]+)\.md\)", "".join(made.values())))
     assert set(ENCODINGS) <= set(linked)  # the site drops links to what it has not
     assert all((ROOT / f"{path}.py").is_file() for path in linked.values()), linked
-    assert "`--bigbird-block-size` | `bigbird` |" in made["flags"]
+    assert "`--local-window` | `local` |" in made["flags"]
     assert "roformer_base" in made["presets"] and "hf-roberta" in made["formats"]
-    assert set(re.findall(r"--[a-z-]+", made["flags local"])) >= {"--local-window"}
+    assert "`--local-window`" in made["flags local"] and "`--norm`" not in made["flags local"]
 
 
 def printed_commands(page):
