@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measure again what docs/speed.md says of a GPU, in ten minutes with the installation, on a machine
+# Measure again what docs/gpu.md says of a GPU, in ten minutes with the installation, on a machine
 # with Python 3.12 and PyTorch 2.11 with CUDA that needs no network; then test, if time is left.
 #
 #   gpu_tables.sh [--minutes 10] [--cpu] OUT [TABLE ...]     (all, the most valuable first)

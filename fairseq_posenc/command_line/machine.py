@@ -54,9 +54,9 @@ def _check_processes(args: Namespace) -> None:
     if size > 1 and launched == 1 and not joined and "SLURM_JOB_NODELIST" not in os.environ:
         raise UsageError(
             f"--distributed-world-size {size}: fairseq starts processes for GPUs alone; on a CPU, "
-            f"start them by torchrun --nproc-per-node {size} (docs/scaling.md)"
+            f"start them by torchrun --nproc-per-node {size} (docs/gpu.md)"
         )
     if max(size, launched) > 1 and args.distributed_backend == "nccl":
         raise UsageError(
-            "--distributed-backend nccl: connects GPUs alone; on a CPU, give gloo (docs/scaling.md)"
+            "--distributed-backend nccl: connects GPUs alone; on a CPU, give gloo (docs/gpu.md)"
         )

@@ -1,4 +1,4 @@
-"""The bytes that two processes exchange in a training step, as docs/scaling.md counts them."""
+"""The bytes that two processes exchange in a training step, as docs/gpu.md counts them."""
 
 import pytest
 import torch.distributed as dist

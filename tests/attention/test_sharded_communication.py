@@ -1,4 +1,4 @@
-"""What two processes exchange under ``--ddp-backend fully_sharded``, as docs/scaling.md counts it.
+"""What two processes exchange under ``--ddp-backend fully_sharded``, as docs/gpu.md counts it.
 
 fairscale, from which fairseq has FSDP, overlaps its work by streams of a GPU.  On a CPU one thing
 happens after another, so stand-ins for streams leave out nothing but the overlap.

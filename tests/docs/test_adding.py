@@ -1,20 +1,22 @@
-"""docs/adding.md: each complete file on the page does what the page says, through the commands."""
+"""docs/adding.md: each file of the page does what the page says, and so do the lines of README."""
+
+import re
 
 import pytest
 import torch
-from support.commands import SEARCH, SMALL, TRAINING, posenc, run, succeed
+from support.commands import ROOT, SEARCH, SMALL, TRAINING, posenc, run, succeed
 from support.foreign_models import trained
 from support.helpers import decode_in_steps, sentences
 from support.masked_lm_runs import CLASSIFY, SHAPE
-from support.own_extensions import files, own_model, registries_as_before
+from support.own_extensions import FILE, files, own_model, registries_as_before
 
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.checkpoints.settings import saved_settings
 from fairseq_posenc.exchange import FORMATS
 
+(README,) = FILE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+README = README[1]  # the lines that add an encoding
 pytest_plugins = ["support.toy", "support.own_extensions", "support.masked_lm_runs"]
-ENCODING = ["--position-encoding", "gaussian", "--gaussian-width", "4"]
-KERNEL = ["--attention", "relu_power", "--relu-power", "3", "--linear-rotary", "inputs"]
 
 
 def train(own, toy, folder, *flags):
@@ -27,55 +29,66 @@ def generate(own, toy, folder, *flags):
     return run("generate", toy, *own, "--path", path, *SEARCH, *flags)
 
 
-def test_an_encoding_with_flags_trains_decodes_and_takes_overrides(own, toy, tmp_path):
-    train(own, toy.separate, tmp_path, *ENCODING)
-    plain = generate(own, toy.separate, tmp_path).hypotheses()
+@pytest.fixture(scope="module")
+def gaussian(own, toy, tmp_path_factory):
+    """The folder of a model with the encoding of a user's own."""
+    folder = tmp_path_factory.mktemp("gaussian")
+    flags = ["--position-encoding", "gaussian", "--gaussian-width", "4"]
+    train(own, toy.separate, folder, *flags)
+    return folder
+
+
+def test_an_encoding_with_flags_decodes_and_takes_overrides(own, toy, gaussian, tmp_path):
+    plain = generate(own, toy.separate, gaussian).hypotheses()
     assert len(plain) == 24
     stretched = generate(
-        own, toy.separate, tmp_path, "--model-overrides", "{'gaussian_stretch': 9.0}"
+        own, toy.separate, gaussian, "--model-overrides", "{'gaussian_stretch': 9.0}"
     )
     assert stretched.status == 0 and stretched.hypotheses() != plain
-    refused = generate(own, toy.separate, tmp_path, "--model-overrides", "{'gaussian_width': 9.0}")
+    refused = generate(own, toy.separate, gaussian, "--model-overrides", "{'gaussian_width': 9.0}")
     assert "gaussian_width=9.0" in refused.message() and "trained with 4.0" in refused.message()
-    listed, path = posenc("list", *own).out, tmp_path / "checkpoint_last.pt"
+    listed, path = posenc("list", *own).out, gaussian / "checkpoint_last.pt"
     assert "  gaussian         a penalty on the logits" in listed
     assert posenc("plot", "positions", path, tmp_path / "out.png", *own).status == 0
     average = ("average", "--inputs", path, "--output", tmp_path / "out.pt")
     assert posenc(*average, *own).status == 0
-    again = run("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, "--arch",
+    again = run("train", toy.separate, *own, "--save-dir", gaussian, *TRAINING, "--arch",
                 "posenc_transformer", *SMALL, "--position-encoding", "gaussian")  # fmt: skip
     assert "--gaussian-width 8.0" in again.message() and "another --save-dir" in again.message()
 
 
-def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(own, toy, tmp_path):
+def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(own, gaussian, tmp_path):
     pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
-    train(own, toy.separate, tmp_path, *ENCODING)
-    arguments = ("ctranslate2", tmp_path / "checkpoint_last.pt", tmp_path / "out", "--verify")
-    refused = posenc("export", *arguments)
-    assert "gaussian" in refused.message()
+    arguments = ("ctranslate2", gaussian / "checkpoint_last.pt", tmp_path / "out", "--verify")
+    assert "gaussian" in posenc("export", *arguments).message()
     done = posenc("export", *arguments, *own)
     assert (done.status, done.err) == (0, "") and "largest difference from fairseq" in done.out
 
 
-def test_a_rule_for_positions_trains_and_decodes(own, toy, tmp_path):
-    flags = ["--position-encoding", "sinusoidal+t5", "--position-ids", "clauses"]
-    train(own, toy.separate, tmp_path, *flags)
+def test_a_linear_kernel_and_a_rule_for_positions_in_a_preset(own, toy, tmp_path):
+    """A flag wins over the preset."""
+    kernel = ["--attention", "relu_power", "--relu-power", "3", "--linear-rotary", "inputs"]
+    sizes = [flag for flag in SMALL if "dropout" not in flag]
+    flags = ["--arch", "gaussian_small", *sizes, *kernel, "--position-encoding", "rotary"]
+    flags += ["--position-ids", "clauses"]
+    succeed("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags)
     assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
-    assert saved_settings(load_file(tmp_path / "checkpoint_last.pt"))["position_ids"] == "clauses"
-
-
-def test_a_kernel_with_a_flag_trains_and_decodes(own, toy, tmp_path):
-    train(own, toy.separate, tmp_path, *KERNEL, "--position-encoding", "rotary")
-    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
-    flags = [*KERNEL[:2], "--relu-power", "0", "--arch", "posenc_transformer"]
+    settings = saved_settings(load_file(tmp_path / "checkpoint_last.pt"))
+    assert (settings["_name"], settings["position_encoding"]) == ("gaussian_small", "rotary")
+    assert (settings["dropout"], settings["position_ids"]) == (0.2, "clauses")
+    flags[flags.index("--relu-power") + 1] = "0"
     message = run("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags).message()
     assert "--relu-power 0: must be at least 1 and at most 8" in message
 
 
-def test_a_kernel_a_norm_and_a_feed_forward_form_go_through_every_command(own, toy, tmp_path):
-    """Resumed is uninterrupted; the average translates; fine-tuning begins with it."""
+def test_other_parts_go_through_every_command(own, toy, tmp_path):
+    """A kernel, a norm, a feed-forward form and a stack, all in one model.
+
+    Resumed is uninterrupted; the average translates; fine-tuning begins with it.
+    """
     parts = ["--attention", "cosine", "--norm", "scale", "--feed-forward", "squared_glu"]
-    flags = [*parts, "--position-encoding", "rotary+t5", "--update-epoch-batch-itr", "True"]
+    parts += ["--position-encoding", "rotary+t5", "--loops", "2"]
+    flags = [*parts, "--update-epoch-batch-itr", "True"]
     whole, halves, tuned = (tmp_path / name for name in ("whole", "halves", "tuned"))
     train(own, toy.separate, whole, *flags, "--max-epoch", "2")
     train(own, toy.separate, halves, *flags)
@@ -87,7 +100,7 @@ def test_a_kernel_a_norm_and_a_feed_forward_form_go_through_every_command(own, t
     inputs = [whole / f"checkpoint{epoch}.pt" for epoch in (1, 2)]
     output = tmp_path / "mean" / "checkpoint_last.pt"
     output.parent.mkdir()
-    done = posenc("average", "--inputs", *inputs, "--output", output)
+    done = posenc("average", "--inputs", *inputs, "--output", output, *own)
     assert done.status == 0, done.err
     assert len(generate(own, toy.separate, output.parent).hypotheses()) == 24
     start = ["--finetune-from-model", output, "--lr", "0"]
@@ -96,14 +109,8 @@ def test_a_kernel_a_norm_and_a_feed_forward_form_go_through_every_command(own, t
     assert saved_settings(tuned)["attention"] == "cosine"
     mean = load_file(output)["model"]
     assert all(torch.equal(mean[name], tuned["model"][name]) for name in mean)
-
-
-def test_a_stack_takes_the_place_of_the_encoder(own, toy, tmp_path):
-    flags = ("--position-encoding", "rotary", "--loops", "2")
-    train(own, toy.separate, tmp_path, *flags)
-    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
+    dropped = ("--loops", "2", "--encoder-layerdrop", "0.2")
     given = (*own, "--save-dir", tmp_path / "none", *TRAINING, "--arch", "posenc_transformer")
-    dropped = (*flags, "--encoder-layerdrop", "0.2")
     message = run("train", toy.separate, *given, *dropped).message()
     assert "--loops 2: each loop would drop other layers; drop --encoder-layerdrop 0.2" in message
 
@@ -118,27 +125,11 @@ def test_a_head_of_pre_training_is_trained_and_left_out_of_fine_tuning(own, corp
     last = first / "checkpoint_last.pt"
     state = load_file(last)["model"]
     assert state["middle_head.weight"].shape == (16, 16)
-    start = [
-        "--arch",
-        "posenc_masked_lm",
-        "--finetune-from-model",
-        last,
-        *CLASSIFY,
-        "--num-classes",
-        "2",
-    ]
+    start = ["--arch", "posenc_masked_lm", "--finetune-from-model", last, *CLASSIFY]
+    start += ["--num-classes", "2"]
     done = succeed("train", corpora.pairs, *own, "--save-dir", tuned, *TRAINING, *start)
     assert "left out middle_head, which only --task masked_lm_middle needs" in done.out + done.err
     assert "middle_head.weight" not in load_file(tuned / "checkpoint_last.pt")["model"]
-
-
-def test_a_preset_is_an_architecture(own, toy, tmp_path):
-    sizes = [flag for flag in SMALL if "dropout" not in flag]
-    flags = ("--arch", "gaussian_small", *sizes)
-    succeed("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags)
-    settings = saved_settings(load_file(tmp_path / "checkpoint_last.pt"))
-    assert (settings["_name"], settings["position_encoding"]) == ("gaussian_small", "gaussian")
-    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
 
 
 def test_a_change_to_a_model_trains_a_part_and_saves_it_alone(own, toy, trained, tmp_path):
@@ -157,15 +148,24 @@ def test_a_change_to_a_model_trains_a_part_and_saves_it_alone(own, toy, trained,
 
 
 @torch.no_grad()
-def test_what_does_the_steps_may_leave_them_to_the_layers():
+@pytest.mark.parametrize(
+    "text, flags",
+    [
+        ("mine/counted_steps.py", ["--position-encoding", "rotary", "--count-steps"]),
+        ("README.md", ["--position-encoding", "logarithm"]),
+    ],
+)
+def test_cached_steps_of_the_page_and_the_readme(text, flags):
     with registries_as_before():
-        path = "mine/counted_steps.py"
-        exec(compile(files()[path], path, "exec"), {"__name__": path})
-        model = own_model("--position-encoding", "rotary", "--count-steps")
+        code = files()[text] if text != "README.md" else README
+        exec(compile(code, text, "exec"), {"__name__": text})
+        model = own_model(*flags)
         source, target = sentences(3, 7), sentences(3, 6, seed=1)
         steps = decode_in_steps(model, source, target, [1] * 6)
         torch.testing.assert_close(steps, model(source, None, target)[0], atol=1e-5, rtol=0)
-        assert model.decoder.steps.count == target.numel()
+        counted = getattr(model.decoder.steps, "count", None)
+        assert counted == (target.numel() if "--count-steps" in flags else None)
+    assert len(README.splitlines()) <= 12
 
 
 def test_a_format_of_ones_own_goes_there_and_back(own, tmp_path):
@@ -203,32 +203,22 @@ def test_a_class_of_transformers_of_ones_own_goes_there_and_back(own, tmp_path):
         done = posenc(way, "hf-opt", source, out, *own, "--verify")
         assert (done.status, done.err) == (0, "") and "OPTForCausalLM of transformers" in done.out
     before, after = (load_file(folder / "checkpoint.pt") for folder in (ours, back))
-    assert (
-        before["cfg"]["model"].items()
-        >= {
-            "dropout": 0.2,
-            "attention_dropout": 0.05,
-            "decoder_layerdrop": 0.03,
-        }.items()
-    )
+    kept = {"dropout": 0.2, "attention_dropout": 0.05, "decoder_layerdrop": 0.03}
+    assert before["cfg"]["model"].items() >= kept.items()
     assert all(torch.equal(x, after["model"][name]) for name, x in before["model"].items())
-    linear = trained(tmp_path / "linear", attention="elu")
-    done = posenc("export", "hf-opt", linear, tmp_path / "out", *own)
-    assert "posenc_masked_lm" in done.message()
 
 
 def test_a_format_of_ones_own_refuses_like_the_others(own, tmp_path):
-    out, inexpressible = tmp_path / "out", trained(tmp_path / "linear", attention="elu")
-    done = posenc("export", "plain", inexpressible, out, *own)
-    assert "--attention elu" in done.message() and "the format plain" in done.message()
-    done = posenc("export", "plain", trained(tmp_path / "ours"), out, *own, "--verify")
-    assert "--verify: nothing can run the foreign model" in done.message()
-    done = posenc("export", "plain", inexpressible, out, *own, "--indent", "x")
-    assert "--indent x: invalid literal for int()" in done.message()
-    done = posenc("export", "hf-llama", inexpressible, out, *own, "--indent", "3")
-    assert "--indent 3: is for export plain, and has no effect on hf-llama" in done.message()
+    out, linear = tmp_path / "out", trained(tmp_path / "linear", attention="elu")
+    for name, path, flags, said in (
+        ("plain", linear, own, "--attention elu.*the format plain"),
+        ("plain", trained(tmp_path / "ours"), (*own, "--verify"), "--verify: nothing can run"),
+        ("plain", linear, (*own, "--indent", "x"), r"--indent x: invalid literal for int\(\)"),
+        ("hf-llama", linear, (*own, "--indent", "3"), "--indent 3: is for export plain"),
+        ("hf-opt", linear, own, "posenc_masked_lm"),
+        ("plain", linear, (), "export plain: unknown format"),
+    ):
+        assert re.search(said, posenc("export", name, path, out, *flags).message()), said
     shown = posenc("export", "plain", "--help", *own).out
     assert "--indent N" in shown and "--head NAME" in shown and "--quantization" not in shown
-    done = posenc("export", "plain", inexpressible, out)
-    assert "export plain: unknown format" in done.message() and not out.exists()
-    assert "plain" not in FORMATS
+    assert "plain" not in FORMATS and not out.exists()

@@ -1,4 +1,4 @@
-"""README.md and "Which encoding" say what the committed runs of the studies say."""
+"""README.md and the pages of docs/ say what the committed runs of the studies say."""
 
 import csv
 import json
@@ -6,21 +6,19 @@ import re
 import tarfile
 from collections import defaultdict
 from decimal import ROUND_HALF_UP, Decimal
-from pathlib import Path
 from statistics import mean
 
 import pytest
+from support.commands import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "study" / "results"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGE = (ROOT / "docs" / "which_encoding.md").read_text(encoding="utf-8")
+CHOOSE = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
+LONGER = (ROOT / "docs" / "longer.md").read_text(encoding="utf-8")
 NAMES = {
-    "RoFormer": "rotary",
     "Transformer-XL": "transformer_xl",
     "sinusoids": "sinusoidal",
     "rotary with random positions": "rotary-random",
-    "TUPE-A with [CLS] tied": "tupe-a-tied",
 }
 # Of systems whose names differ between the page's table and the plans of the columns.
 MULTI30K = {"tupe+t5": "tupe-r", "sinusoidal": "transformer"}
@@ -32,11 +30,16 @@ FLAGS = {
 }
 
 
-def scores(study, *measures, file="results.csv"):
+def rows(file):
+    with open(file, encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def scores(study, *measures):
     """By system and seed, the mean of the measures."""
     found = defaultdict(dict)
-    with open(RESULTS / study / file, encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
+    for row in rows(RESULTS / study / "results.csv"):
+        if all(row[measure] for measure in measures):
             values = [float(row[measure]) for measure in measures]
             found[row["system"]][int(row["seed"])] = mean(values)
     return found
@@ -57,12 +60,12 @@ def rounded(values, digits):
     return str(number.quantize(Decimal(10) ** -digits, ROUND_HALF_UP))
 
 
-def language_models(rate):
-    """Perplexities by system of all runs with a learning rate."""
-    found = defaultdict(list)
-    evaluated = steps("language_model", "evaluate")
+@pytest.fixture(scope="module")
+def language_models():
+    """Perplexities by system of all runs with a learning rate of 2e-3."""
+    found, evaluated = defaultdict(list), steps("language_model", "evaluate")
     for run, record in steps("language_model", "train").items():
-        if f"--lr {rate} " in record["command"]:
+        if "--lr 2e-3 " in record["command"]:
             perplexity = evaluated[run]["result"]["scores"]["perplexity"]
             found[run.rsplit("-seed", 1)[0]].append(perplexity)
     return found
@@ -76,39 +79,46 @@ def said(row):
     return {NAMES.get(name, name.lower()): value for name, value in pairs}
 
 
-def test_translation_of_the_readme():
-    runs = scores("multi30k", "bleu")
-    means = {system: rounded(seeds.values(), 1) for system, seeds in runs.items()}
-    named = "rotary {rotary}, stock {transformer}, a learned table {learned}, no positions {none}]"
-    assert named.format(**means) in README
-    assert {system for system, value in means.items() if float(value) > 32} == {
-        *("tupe", "tupe-r", "transformer_xl")
+def table(page, head):
+    """The rows of the table whose head begins so, as lists of cells without code's marks."""
+    (lines,) = re.findall(rf"^\| {head}.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()]
+
+
+def system_of(name):
+    """A system of the study of generated tasks, by its flags."""
+    return name.strip("`").replace(" --random-positions 128", "-random")
+
+
+def test_readme_says_what_the_page_says():
+    """And the page what the studies say, as the tests below compute."""
+    page = {re.search("`([^`]*)`", name)[1]: cells for name, *cells in table(CHOOSE, "encoding")}
+    bleu = {name: rounded([float(cells[0])], 1) for name, cells in page.items() if cells[0]}
+    named = "rotary {rotary}, stock {sinusoidal}, a learned table {learned}, no positions {none}]"
+    assert named.format(**bleu) in README
+    assert {name for name in bleu if float(bleu[name]) > 32} == {
+        "tupe",
+        "tupe+t5",
+        "transformer_xl",
     }
-
-
-def test_language_models_of_the_readme():
-    row, runs = said("Language model"), language_models("2e-3")
-    assert row == {system: rounded(runs[system], 1) for system in row}
-    assert len(row) == 12 and all(len(runs[system]) == 3 for system in row)
-
-
-def test_generated_tasks_of_the_readme():
-    measures = [f"{task}_length{length}" for task in ("copy", "reverse") for length in (10, 12)]
-    row, runs = said("Generated tasks"), scores("lengths_small", *measures)
-    assert row == {system: rounded(runs[system].values(), 0) for system in row}
+    row = said("Language model")
+    assert len(row) == 12 and row == {name: page[name][2] for name in row}
+    tasks = {system_of(name): cell for name, cell, *_ in table(CHOOSE, r"\| 10 and 12 sym")}
+    row = said("Generated tasks")
+    assert row == {name: tasks[name] for name in row}
 
 
 def test_masked_language_models_of_the_readme():
-    first = defaultdict(list)
-    finished = scores("masked_lm", "loss")
-    chosen = {system: next(iter(flags)) for system, flags in rates("masked_lm").items()}
+    first, chosen = defaultdict(list), {}
+    for row in rows(RESULTS / "masked_lm" / "results.csv"):
+        chosen[row["system"]] = re.search(r"--lr (\S+)", row["flags"])[0]
     for run, record in steps("masked_lm", "train").items():
         system = run.rsplit("-seed", 1)[0]
-        if f"--lr {chosen[system]} " in record["command"]:
+        if f"{chosen[system]} " in record["command"]:
             curve = record["result"]["curve"]
             below = [point["update"] for point in curve if point.get("train_loss", 9) < 8]
             first[system].append(min(below, default=None))
-    assert all(len(first[system]) == 3 for system in finished)
+    assert all(len(first[system]) == 3 for system in chosen)
     (row,) = re.findall(r"^\| \[Masked LM\].*$", README, re.MULTILINE)
     for name, system in (("RoFormer", "rotary"), ("TUPE-R", "tupe-r")):
         assert f"{name} {min(first[system]):,} to {max(first[system]):,}," in row
@@ -118,57 +128,43 @@ def test_masked_language_models_of_the_readme():
         assert first[system] == [None, None, None]
 
 
-def rates(study):
-    """The learning rate of each system's runs."""
-    found = defaultdict(set)
-    with open(RESULTS / study / "results.csv", encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
-            found[row["system"]].add(re.search(r"--lr (\S+)", row["flags"])[1])
-    return found
-
-
-def test_the_table_of_encodings():
+def test_the_table_of_encodings(language_models):
+    read = scores("language_model", "perplexity_128"), scores("language_model", "perplexity_1024")
     columns = [
         (scores("multi30k", "bleu"), MULTI30K, 2),
         (scores("masked_lm", "loss"), MASKED_LM, 3),
-        (scores("language_model", "perplexity"), FLAGS, 1),
-        (language_models("2e-3"), FLAGS, 1),
+        (language_models, FLAGS, 1),
     ]
-    (table,) = re.findall(r"^\| encoding \| BLEU.*\n\| ---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
-    for line in table.splitlines():
-        name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+    for name, *cells, percent in table(CHOOSE, "encoding"):
         name = re.search("`([^`]*)`", name)[1]
         for cell, (runs, names, digits) in zip(cells, columns):
             values = runs[names.get(name, name)]
             values = values.values() if isinstance(values, dict) else values
-            assert not cell or re.split("[ ;]", cell)[0] == rounded(values, digits), line
+            assert not cell or re.split("[ ;]", cell)[0] == rounded(values, digits), name
+        if percent not in ("", "–"):
+            short, long = (mean(runs[FLAGS.get(name, name)].values()) for runs in read)
+            assert int(percent) == round(100 * (long / short - 1)), name
 
 
 def test_generated_tasks_of_the_page():
-    (table,) = re.findall(r"^\| \| 10 and 12 sym.*\n\| ---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
-    for line in table.splitlines()[:-1]:
-        name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
-        system = re.sub(r" --random-positions 128", "-random", name.strip("`"))
+    for name, *cells in table(CHOOSE, r"\| 10 and 12 sym")[:-1]:
         for cell, lengths in zip(cells, ([10, 12], [16], [10, 12, 16, 24, 32])):
             tasks = [f"{task}_length{length}" for task in ("copy", "reverse") for length in lengths]
-            values = scores("lengths_small", *tasks)[system].values()
-            assert cell.split(" ")[0] == rounded(values, len(lengths) // 5), line
+            values = scores("lengths_small", *tasks)[system_of(name)].values()
+            assert cell == rounded(values, len(lengths) // 5), name
 
 
-def test_scalings_of_rotary():
-    recipe = ROOT / "examples" / "language_model"
+def test_tables_of_longer_inputs():
+    lengths = (128, 256, 512, 1024)
+    read = [scores("language_model", f"perplexity_{length}") for length in lengths]
+    for name, *cells in table(LONGER, "trained at 128"):
+        assert cells == [rounded(runs[name.strip("`")].values(), 1) for runs in read], name
     runs = defaultdict(list)
-    with open(recipe / "scaling.csv", encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
-            runs[row["name"], row["length"]].append(float(row["perplexity"]))
-    text = (recipe / "README.md").read_text(encoding="utf-8")
-    rules = {"linear": "linear", "NTK": "ntk", "Llama 3": "llama3", "YaRN": "yarn"}
-    rules["YaRN untruncated"] = "yarn_untruncated"
-    for name, rule in rules.items():
-        means = [
-            rounded(runs[f"rotary, {rule}", length], 1) for length in "128 256 512 1024".split()
-        ]
-        assert f"| {name}, factor 8 | {' | '.join(means)} |" in text
+    for row in rows(ROOT / "examples" / "language_model" / "scaling.csv"):
+        runs[row["name"], int(row["length"])].append(float(row["perplexity"]))
+    for name, *cells in table(LONGER, "perplexity")[1:]:
+        rule = name.partition(",")[0].lower().replace("llama 3", "llama3").replace(" ", "_")
+        assert cells == [rounded(runs[f"rotary, {rule}", length], 1) for length in lengths], name
 
 
 COMPARISONS = {
@@ -203,8 +199,9 @@ def test_what_is_seen_of_the_papers():
         *("rotary/transformer", "shaw/transformer", "tupe/learned"),
         *("rotary/t5", "rotary/learned", "rotary/bert-a", "sinusoidal-random/sinusoidal"),
     }
-    section = PAGE.split("### What the papers say")[1]
+    assert not any(pair.endswith("/bert-a") for _, m, pair in alone if m == "sst2_accuracy")
+    section = CHOOSE.split("### What the papers say")[1]
     hints, others = len(alone) - len(seen), len(tested) - len(alone)
     assert f"The {len(tested)} comparisons" in section
-    assert re.search(rf"Seven are seen, {hints} are hints[^.]*and {others} cannot be told", section)
-    assert section.count("**seen**") == 1 + 5  # the definition, and the rows with the seven
+    assert re.search(rf"Seven are\s+seen, {hints} are hints[^.]*and {others} cannot be", section)
+    assert len(table(section, "seen")) == 5  # two rows have two of the seven

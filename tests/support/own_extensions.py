@@ -22,8 +22,10 @@ FILE = re.compile(r'^```\w+ title="([\w/.]+)"\n(.*?)^```', re.MULTILINE | re.DOT
 
 
 def files():
-    """The text of each file by its path."""
-    return dict(FILE.findall((ROOT / "docs" / "adding.md").read_text(encoding="utf-8")))
+    """The text of each file by its path: those on the page, and those that it links to."""
+    on_page = FILE.findall((ROOT / "docs" / "adding.md").read_text(encoding="utf-8"))
+    beside = (ROOT / "docs" / "mine").glob("*.py")
+    return {**dict(on_page), **{f"mine/{path.name}": path.read_text("utf-8") for path in beside}}
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,135 @@
+"""Tables of flags, presets, formats and commands, read from the registries while the site is built.
+
+In a page, such a table is a line that ends with ``<!-- table: NAME -->``.  GitHub shows the line,
+which names the command that prints the same; the site shows the table.  ``table: flags gau`` has
+the flags that begin with ``--gau``.
+"""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+LINE = re.compile(r"^.*<!-- table: ([\w -]+) -->$", re.MULTILINE)
+MADE = {}
+
+
+def on_config(config):
+    """Make all tables in another process: fairseq's import changes how this one logs."""
+    pages = Path(config.docs_dir).rglob("*.md")
+    found = sorted({name for page in pages for name in LINE.findall(page.read_text("utf-8"))})
+    command = [sys.executable, __file__, *found]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parents[1]
+    )
+    MADE.update(json.loads(done.stdout))
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Put the tables in place of their lines."""
+    to_root = "../" * page.file.src_uri.count("/")
+    made = {name: text.replace("](api/", f"]({to_root}api/") for name, text in MADE.items()}
+    return LINE.sub(lambda found: made[found[1]], markdown)
+
+
+def table(name):
+    """A table in Markdown, with links from the root of the site."""
+    import_module("fairseq_posenc").register()
+    kind, *arguments = name.split()
+    head, rows = TABLES[kind](*arguments)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def registries():
+    """The registries behind flags with names to choose from, by flag."""
+    features = import_module("fairseq_posenc.configuration.features").FEATURES
+    return {
+        registry.flag: registry
+        for registry in (
+            import_module("fairseq_posenc.encodings").ENCODINGS,
+            import_module("fairseq_posenc.attention.base").ATTENTIONS,
+            *(registry for feature in features for registry in feature.registries),
+        )
+    }
+
+
+def names(flag):
+    """What a flag's registry holds: a link to the code's documentation, what it is, its paper."""
+    rows = []
+    for name, entry in registries()[flag].items():
+        thing = getattr(entry, "acts", None) or getattr(entry, "thing", None)
+        module = getattr(thing, "__module__", "")
+        link = f"[`{name}`](api/{module.replace('.', '/')}.md)" if module else f"`{name}`"
+        rows.append([link, entry.summary.replace("|", "\\|"), entry.paper])
+    return ["name", "what it is", "paper"], rows
+
+
+def presets():
+    """The architectures, with what each is made of."""
+    describe = import_module("fairseq_posenc.cli.installation")._architecture
+    families = import_module("fairseq_posenc.models").FAMILIES
+    rows = [
+        [f"`{name}`", family.what, describe(family, name)]
+        for family in families.values()
+        for name in family.presets
+    ]
+    return ["`--arch`", "family", "encoding; layers x channels, heads; other settings"], rows
+
+
+def flags(*starts):
+    """The flags of this package that begin so, with the registry's entry that each belongs to."""
+    families = import_module("fairseq_posenc.models").FAMILIES
+    owner = {
+        field.name: entry.name
+        for registry in registries().values()
+        for entry in registry.values()
+        if entry.flags is not None
+        for field in dataclasses.fields(entry.flags)
+    }
+    found = {
+        field.name: field.metadata
+        for family in families.values()
+        for field in dataclasses.fields(family.dataclass)
+        if "traceable" in field.metadata and field.name.replace("_", "-").startswith(starts or "")
+    }
+    rows = [
+        [
+            f"`--{name.replace('_', '-')}`",
+            f"`{owner[name]}`" if name in owner else "",
+            re.sub(r"[|*_<>]", r"\\\g<0>", metadata["help"]),
+            metadata["role"],
+        ]
+        for name, metadata in sorted(found.items())
+    ]
+    return ["flag", "belongs to", "what it does", "role"], rows
+
+
+def formats():
+    """The formats of import and export."""
+    found = import_module("fairseq_posenc.exchange").FORMATS
+    rows = [[f"`{name}`", entry.summary, entry.ways] for name, entry in found.items()]
+    return ["format", "what it is", "ways"], rows
+
+
+def commands():
+    """The commands of ``fairseq-posenc``."""
+    found = import_module("fairseq_posenc.cli").commands()
+    return ["command", "what it does"], [[f"`{each.name}`", each.summary] for each in found]
+
+
+TABLES = {
+    "encodings": lambda: names("--position-encoding"),
+    "attentions": lambda: names("--attention"),
+    "rules": lambda: names("--position-ids"),
+    "presets": presets,
+    "flags": flags,
+    "formats": formats,
+    "commands": commands,
+}
+
+if __name__ == "__main__":
+    print(json.dumps({name: table(name) for name in sys.argv[1:]}))

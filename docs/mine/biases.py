@@ -1,0 +1,48 @@
+"""BitFit, Ben Zaken et al. 2022, arXiv 2106.10199: the biases of a trained model are trained."""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.partial import PARTIAL, PartlySaved
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.configuration.features import Completed, register_feature
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.models.changes import CHANGES
+
+
+@dataclass
+class BiasFlags:
+    """The flag of training biases alone."""
+
+    bias_base: Optional[str] = setting(
+        None, "checkpoint of which the biases alone are trained, and saved", role="free"
+    )
+
+
+def check_biases(completed: Completed) -> None:
+    """Refuse the flag where there are no biases, or models that are saved as a whole."""
+    path, model = option(completed.cfg, "bias_base"), FAMILIES[completed.model].class_
+    if path and (completed.cfg.no_bias or not issubclass(model, PartlySaved)):
+        raise UsageError(f"--bias-base {path}: this model has no biases to train; drop it")
+
+
+def train_biases(model: Any, cfg: Any) -> None:
+    """Take the parameters of the base, of which checkpoints then hold the biases."""
+    path = option(cfg, "bias_base")
+    if not path:
+        return
+    model.load_state_dict(read_checkpoint(path)["model"])
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith("bias"))
+    model.left_out = frozenset(name for name in model.state_dict() if not name.endswith("bias"))
+    model.register_buffer("biases_alone", torch.ones(1))
+
+
+register_feature(BiasFlags, check=check_biases)
+CHANGES.append(train_biases)
+PARTIAL["biases_alone"] = "holds biases alone; give a checkpoint of a whole model"

@@ -1,0 +1,33 @@
+"""Decoding steps are counted, and left to the layers."""
+
+from dataclasses import dataclass
+from typing import Any, Dict, Optional
+
+from fairseq_posenc.configuration.features import register_feature
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.stacks.steps import STEPS, Steps
+
+
+@dataclass
+class CountFlags:
+    """The flag of counted steps."""
+
+    count_steps: Optional[bool] = setting(False, "count the steps of decoding", role="free")
+
+
+class CountedSteps(Steps):
+    """Counts the tokens that are decoded with a cache."""
+
+    count = 0
+
+    def cached_length(self, state: Dict[str, Any]) -> None:
+        """The layers know how many tokens they have."""
+
+    def step(self, decoder: Any, tokens: Any, seen: int, *others: Any) -> None:
+        """Count the new tokens of (B, S), of which some were *seen*; the layers do the step."""
+        self.count += tokens[:, seen:].numel()
+
+
+register_feature(CountFlags, models=["posenc_transformer", "posenc_lm"])
+STEPS.append(lambda cfg, decoder: CountedSteps() if option(cfg, "count_steps", None) else None)
