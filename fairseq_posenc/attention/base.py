@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Dict, FrozenSet, Hashable, List, Optional, Tuple
 
+import torch.nn.functional as F
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import cache
 from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.functional import masks, tables
-from fairseq_posenc.attention.joint import JointProjections
+from fairseq_posenc.attention.functional import masks, product_dtype, tables
+from fairseq_posenc.attention.joint import JoinedParameters, launch_bound, weights_and_biases
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding, Places
@@ -190,7 +191,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
 
-class MultiheadKernel(JointProjections, AttentionKernel, StockMultiheadAttention):
+class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention):
     """A kernel with fairseq's projections of queries, keys, values and output, and its dropout.
 
     Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and the flags
@@ -218,3 +219,17 @@ class MultiheadKernel(JointProjections, AttentionKernel, StockMultiheadAttention
     def by_head(self, x: Tensor) -> Tensor:
         """(B, T, C) as (B, T, H, D)."""
         return x.view(*x.shape[:2], self.num_heads, self.head_dim)
+
+    def joinable(self) -> Dict[str, List[Tensor]]:
+        """The weights and biases of the projections, which have one input."""
+        return weights_and_biases((self.q_proj, self.k_proj, self.v_proj))
+
+    def projections_of(self, x: Tensor) -> Tuple[Tensor, ...]:
+        """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C)."""
+        if self.joined and launch_bound(x):
+            parts = self.joinable()
+            whole = self.current(parts)
+            if whole and product_dtype(x) is whole["weight"].dtype:
+                sizes = [len(part) for part in parts["weight"]]
+                return F.linear(x, **whole).split(sizes, dim=-1)
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x)

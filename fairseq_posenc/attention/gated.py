@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
-from fairseq_posenc.attention.joint import are_views, join, launch_bound
+from fairseq_posenc.attention.joint import JoinedParameters, launch_bound
 from fairseq_posenc.attention.normalisers import (
     DIVISORS,
     RELU,
@@ -54,7 +54,7 @@ def length_factor(options: Options, counts: Counts) -> Counts:
     return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
 
-class GatedAttention(PairwiseKernel):
+class GatedAttention(JoinedParameters, PairwiseKernel):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
     Args:
@@ -97,8 +97,6 @@ class GatedAttention(PairwiseKernel):
         offsets = bool(options.gau_offsets)
         self.q_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
         self.k_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
-        #: γ of queries and keys in one tensor, and b in another, for generation
-        self.joint: Dict[str, Tensor] = {}
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.xavier_uniform_(self.out_proj.weight)
 
@@ -199,24 +197,14 @@ class GatedAttention(PairwiseKernel):
         parts = self._parts(name)
         if parts[0] is None:
             return None
-        whole = self.joint.get(name)
-        if whole is not None and launch_bound(like) and are_views(whole, parts):
-            return whole.view(2, -1)
-        return torch.stack(parts)
+        whole = self.current({name: parts}) if launch_bound(like) else {}
+        return whole[name].view(2, -1) if whole else torch.stack(parts)
 
-    def make_generation_fast_(self, **kwargs: Any) -> None:
-        """Join γ and b; fairseq calls this once for a model that will not be trained."""
-        for name in ("scale", "offset", "linear_scale", "linear_offset"):
-            parts: Any = self._parts(name)
-            if parts[0] is not None:
-                self.joint[name] = join(parts)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "GatedAttention":
-        """Join γ and b again after ``.half()`` and the like, which give them new memory."""
-        super()._apply(*args, **kwargs)
-        if self.joint:
-            self.make_generation_fast_()
-        return self
+    def joinable(self) -> Dict[str, List[Tensor]]:
+        """γ of queries and keys, and b."""
+        names = ("scale", "offset", "linear_scale", "linear_offset")
+        parts = {name: self._parts(name) for name in names}
+        return {name: part for name, part in parts.items() if part[0] is not None}
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

@@ -163,10 +163,8 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             q, k, v = (projection(x) for projection in projections)
         elif keys is not None:
             q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
-        elif self.joint is not None and self.joint.serves(x):
-            q, k, v = self.joint(x)
         else:
-            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            q, k, v = self.projections_of(x)
         # (B, T, H·D) -> (B, T, H, D), and (B, S, G·D) -> (B, S, G, D)
         by_head = (*q.shape[:2], -1, self.head_dim)
         by_key_head = (*k.shape[:2], -1, self.head_dim)

@@ -17,7 +17,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.joint import JointProjection
+from fairseq_posenc.attention.joint import JoinedParameters
 from fairseq_posenc.encodings import rotary
 from fairseq_posenc.models import search
 
@@ -47,7 +47,7 @@ SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
     "explicit": explicit_attention,
     "no-triton": functools.partial(mock.patch.object, rotary, "FUSED", []),
     "no-joint": functools.partial(
-        mock.patch.object, JointProjection, "serves", lambda self, x: False
+        mock.patch.object, JoinedParameters, "current", lambda self, parts: {}
     ),
     # the keys and values of a source are read once for each hypothesis
     "no-sharing": functools.partial(mock.patch.object, search, "BEAM", "beam that nobody reads"),

@@ -35,7 +35,7 @@ from fairseq_posenc.attention.linear.recomputed import (
     Recomputed,
     Segment,
     attend_by_segments,
-    attend_in_order,
+    split,
 )
 from fairseq_posenc.attention.linear.step import attend_to_next
 from fairseq_posenc.attention.recomputed import concatenated
@@ -172,11 +172,7 @@ class LinearAttention(MultiheadKernel):
         **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
-        if self.joint is not None and self.joint.serves(x):
-            q, k, v = self.joint(x)
-        else:
-            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        q, k, v = self.by_head(q), self.by_head(k), self.by_head(v)
+        q, k, v = (self.by_head(each) for each in self.projections_of(x))
         with no_autocast(x.device):
             transform, table = self.encoding.transform, prepared.get("table")
             if transform is not None and not self.rotates_features:
@@ -200,20 +196,21 @@ class LinearAttention(MultiheadKernel):
         """Outputs (B, T, H, D)."""
         batch, length, heads, _ = tokens.q.shape
         again = tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling()
+        again = again and not any(True for _ in self.feature_map.parameters())
         most = RECOMPUTED_SEGMENT if again else SEGMENT
         most = SEGMENT_ON_GPU if tokens.q.is_cuda else most
         chunk = prefix_sums.CHUNK  # segments are whole chunks
         size = chunk * max(1, most // (chunk * batch * heads * self.features))
+        # a split would take a copy in the backward pass
+        segments = [tokens] if length <= size else split(tokens, length, size)
         if incremental_state is not None:
-            return self._continued(tokens.split(size), incremental_state)
+            return self._continued(segments, incremental_state)
         stabiliser = None
         if not causal:
             stabiliser = self.feature_map.stabiliser(tokens.k, tokens.hidden, size)
         if again:
-            parameters = self.feature_map.parameters()
-            return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
-        outputs = attend_by_segments(self, tokens.split(size), causal, stabiliser)
-        return concatenated(list(outputs), 1)
+            return Recomputed.apply(self, size, causal, stabiliser, *tokens)
+        return concatenated(list(attend_by_segments(self, segments, causal, stabiliser)), 1)
 
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
         """The function that rotates features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
@@ -230,9 +227,9 @@ class LinearAttention(MultiheadKernel):
         saved = self.get_incremental_state(incremental_state, STATE)
         state = KeySums(saved["prev_products"], saved["prev_sums"]) if saved else None
         parts = []
-        for part, after in attend_in_order(self, segments, state, last=False):
-            parts.append(part)
-            state = after
+        for s in segments:
+            out, state = self.advanced(s, state, False)
+            parts.append(out)
         if state is not None:
             seen = self.cached_length(incremental_state) + sum(s.q.size(1) for s in segments)
             cache = {
