@@ -17,7 +17,7 @@ from argparse import Namespace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import chosen_length, read_model
 from fairseq_posenc.attention import Batch, Padding
-from fairseq_posenc.attention.matrices import products_and_logits
+from fairseq_posenc.attention.functional import additive_mask
+from fairseq_posenc.attention.grouped import repeat_heads
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import (
@@ -168,6 +169,29 @@ def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
 
 
 @torch.no_grad()
+def products_and_logits(
+    attention: Any, x: Tensor, prepared: Dict[str, Any]
+) -> Tuple[Tensor, Tensor]:
+    """q·k, and q·k plus the logits of positions, without the factor that depends on the length.
+
+    Args:
+        attention: a kernel with a logit for every query and key.
+        x: its input, (B, T, C).
+        prepared: its prepared arguments.
+
+    Returns:
+        (B, H, T, T) each, float64.
+    """
+    heads = attention.extended(attention.project(x, prepared), x, None)
+    q, scale, bias, _ = attention.logits(x, heads, {**prepared, "factor": None})
+    if prepared["causal"]:  # then there is no bias
+        bias = additive_mask(x.size(1), x.size(1), True, None, x)
+    keys = repeat_heads(heads.k, q.size(1)).double()
+    products = torch.matmul(q.double(), keys.transpose(-2, -1))
+    logits = products * scale
+    return products, logits if bias is None else logits + bias
+
+
 def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     """The matrices q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
 

@@ -40,17 +40,12 @@ class BlockSlice(NamedTuple):
 
 
 def block_slices(rows: int, number: int, most: int) -> List[BlockSlice]:
-    """Segments of at most *most* blocks, or one: whole sequences, or blocks of one sequence.
+    """Segments of at most *most* of the N blocks of R sequences: whole sequences, or parts of one.
 
     >>> [index.shape for index in block_slices(rows=3, number=3, most=6)]
     [(2, 3), (1, 3)]
     >>> [index.shape for index in block_slices(rows=2, number=3, most=2)]
     [(1, 2), (1, 1), (1, 2), (1, 1)]
-
-    Args:
-        rows: R, the number of sequences.
-        number: N, the number of blocks of each.
-        most: the number of blocks.
     """
     most = max(most, 1)
     height, width = max(most // number, 1), min(most, number)
@@ -77,14 +72,9 @@ class Seen(NamedTuple):
     chosen: Optional[Tensor] = None
 
     def read(self, x: Tensor, index: BlockSlice) -> Tensor:
-        """The keys or values (n, S, H, D) that the n blocks at *index* see.
+        """The keys or values (n, S, H, D) that the n blocks at *index* see, of all (R, N, L, H, D).
 
-        Args:
-            x: the keys or values of all blocks, (R, N, L, H, D).
-            index: the n blocks.
-
-        Returns:
-            the first tokens, the window and the chosen blocks, in this order.
+        First tokens, the window and chosen blocks follow each other.
         """
         rows, blocks = index
         parts = [self.blocks.around(x[rows], blocks.start, blocks.stop)]  # (·, ·, K, H, D)
@@ -111,12 +101,7 @@ class Seen(NamedTuple):
 
 
 class KeyGradient:
-    """The gradient of keys or values (R, N, L, H, D), summed over all blocks that read them.
-
-    Args:
-        seen: the keys that every block reads.
-        x: the keys or values.
-    """
+    """The gradient of keys or values x (R, N, L, H, D), summed over all blocks that read them."""
 
     def __init__(self, seen: Seen, x: Tensor) -> None:
         self.seen, self.sums = seen, x.new_zeros(x.shape)
@@ -160,13 +145,9 @@ class BlockAttention(NamedTuple):
     empty_rows: bool
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """The output (R, N, L, H, D).
+        """The output (R, N, L, H, D) for queries, keys and values of that shape.
 
-        Args:
-            q: queries (R, N, L, H, D).
-            k: keys (R, N, L, H, D).
-            v: values (R, N, L, H, D).
-            bias: (R, N, 1|H, L, S) for the keys in the order of :meth:`.Seen.read`.
+        The bias (R, N, 1|H, L, S) is for the keys in the order of :meth:`.Seen.read`.
         """
         most = SEGMENT_ON_GPU if q.is_cuda else SEGMENT
         slices = block_slices(q.size(0), q.size(1), most // q[0, 0].numel())

@@ -20,7 +20,6 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
 from fairseq_posenc.attention.joint import JoinedParameters, launch_bound
@@ -35,23 +34,8 @@ from fairseq_posenc.attention.normalisers import (
 from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding, Places
+from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
-
-
-def length_factor(options: Options, counts: Counts) -> Counts:
-    """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor.
-
-    Args:
-        options: reads ``gau_normaliser``, ``gau_reference_length``, ``gau_length``,
-            ``gau_divisor`` and ``gau_key_size``.
-        counts: n, the number of keys that each query sees.
-    """
-    reference = float(options.gau_reference_length)
-    if options.gau_normaliser in SOFTMAX:
-        return log_ratio(counts, reference)
-    n = reference if options.gau_length == "reference" else counts
-    return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
 
 class GatedAttention(JoinedParameters, PairwiseKernel):
@@ -103,10 +87,8 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse content-dependent logits with a normaliser that cannot add them."""
-        if options.gau_normaliser in SOFTMAX:
-            return
         for encoding in encodings:
-            if encoding.content is not None:
+            if encoding.content is not None and options.gau_normaliser not in SOFTMAX:
                 raise UsageError(
                     f"--gau-normaliser {options.gau_normaliser}: does not support the "
                     f"content-dependent logits of --position-encoding {encoding.name}; give "
@@ -124,12 +106,17 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """See :func:`length_factor`."""
-        return length_factor(self.encoding.options, counts)
+        """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor.
 
-    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` needs."""
-        return {**super().prepare(batch, places), **self.terms(batch, places)}
+        Args:
+            counts: n, the number of keys that each query sees.
+        """
+        options = self.encoding.options
+        reference = float(options.gau_reference_length)
+        if self.normaliser in SOFTMAX:
+            return log_ratio(counts, reference)
+        n = reference if options.gau_length == "reference" else counts
+        return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
     def forward(
         self,
@@ -156,12 +143,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return self.out_proj(cast(Tensor, new.gate) * out.squeeze(1))  # (B, 1, T, e) -> (B, T, e)
 
     def project(self, x: Tensor, tables: Mapping[str, Any]) -> Heads:
-        """Queries, keys and values of the new tokens, with positions applied, and their gates.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            tables: ``table`` of the position transform, if there is one.
-        """
+        """Queries, keys, values and gates of the new tokens x (B, T, C), with positions applied."""
         u, v, z = self.split(x)
         q, k = self.queries_and_keys(z)
         plain = (q.transpose(1, 2), k.transpose(1, 2))

@@ -32,12 +32,7 @@ DIVISORS: Dict[str, Callable[[Counts, int], Counts]] = {
 
 
 def log_ratio(counts: Counts, reference: float) -> Counts:
-    """log n / log N of softmax_plus (GAU section 3.3).
-
-    Args:
-        counts: n, the number of keys that each query sees.
-        reference: N, usually the length in training, in tokens.
-    """
+    """log n / log N of softmax_plus (GAU section 3.3), n the *counts* and N the *reference*."""
     log = counts.log() if torch.is_tensor(counts) else math.log(counts)
     return log / math.log(reference)
 
@@ -58,11 +53,9 @@ def count_visible(
     3.0
 
     Args:
-        query_length: T; queries are the last T of S positions.
-        key_length: S.
+        query_length: T; queries are the last T of *key_length* S positions.
         causal: later keys are hidden.
         padding_mask: (B, S), True at hidden padding, or None.
-        device: device of the result.
         number: if all queries see equally many keys, return a number of the host.
     """
     if padding_mask is None:
@@ -104,9 +97,7 @@ def squared_relu(
         return weights
 
 
-LENGTHS = ("visible", "reference")
-NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
-SOFTMAX, RELU = NORMALISERS[:2], NORMALISERS[2:]
+SOFTMAX, RELU = ("softmax_plus", "softmax"), ("squared_relu", "scaled_squared_relu")
 _GATED: Needs = {"layer": ("gated",)}
 
 
@@ -137,7 +128,7 @@ class GatedFlags:
         "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
         "scaled_squared_relu: ReLU² over its sum",
         role="model",
-        choices=NORMALISERS,
+        choices=(*SOFTMAX, *RELU),
         needs=_GATED,
     )
     gau_divisor: Optional[str] = setting(
@@ -153,7 +144,7 @@ class GatedFlags:
         "n in --gau-divisor and between chunks: visible, the number of keys that a query may see; "
         "reference, --gau-reference-length for all queries",
         role="model",
-        choices=LENGTHS,
+        choices=("visible", "reference"),
         needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
     )
     gau_reference_length: Optional[int] = setting(

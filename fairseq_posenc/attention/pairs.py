@@ -8,7 +8,7 @@ from torch import Tensor
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import COLUMN, TERMS, IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import aligned
+from fairseq_posenc.attention.functional import aligned, masks, tables
 from fairseq_posenc.attention.grouped import repeat_heads
 from fairseq_posenc.attention.normalisers import Counts, count_visible
 from fairseq_posenc.encodings import PositionEncoding
@@ -51,9 +51,8 @@ class Logits(NamedTuple):
 class PairwiseKernel(AttentionKernel):
     """A kernel that computes a logit for every query and key.
 
-    A subclass calls :meth:`compose` in its constructor and :meth:`terms` when it prepares.  Its
-    forward pass hands its projections to :meth:`extended`, and the result to :meth:`logits`;
-    without a cache and without terms it need not.
+    A subclass calls :meth:`compose` in its constructor.  Its forward pass hands its projections to
+    :meth:`extended`, and the result to :meth:`logits`; without a cache and terms it need not.
     """
 
     #: the content-dependent terms of this layer, or None
@@ -74,22 +73,21 @@ class PairwiseKernel(AttentionKernel):
             self.encoding.layer_terms[index] = self.position_terms
 
     def length_factor(self, counts: Counts) -> Counts:
-        """The factor on products with queries that follows from the number of visible keys.
-
-        Args:
-            counts: that number for each query, (1|B, 1, 1|T, 1), float32, or one number for all.
-
-        Returns:
-            shaped like *counts*.
-        """
+        """The factor on products with queries that see *counts* keys, shaped like *counts*."""
         raise NotImplementedError
 
-    def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Prepared arguments other than tables, masks and content-free logits.
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Tables, masks and logits, and :meth:`terms`."""
+        prepared = {**tables(self, batch, places), **masks(self, batch, places)}
+        if self.position_terms is not None or self.scales_by_length:
+            prepared.update(self.terms(batch, places))
+        return prepared
 
-        Returns:
-            ``factor``, of :meth:`length_factor`, if there is one; and for content-dependent terms
-            ``places``, ``padding_mask``, (B, S) or None, and ``vectors`` of all distances.
+    def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """``factor``, of :meth:`length_factor`, if there is one.
+
+        And for content-dependent terms ``places``, ``padding_mask``, (B, S) or None, and
+        ``vectors`` of all distances.
         """
         prepared: Dict[str, Any] = {}
         if self.position_terms is not None:
@@ -111,12 +109,10 @@ class PairwiseKernel(AttentionKernel):
         return count_visible(*sizes, batch.causal, mask, batch.like.device, number)
 
     def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
-        """*heads* with all keys and values so far; adds the new ones to the cache.
+        """*heads* of new tokens with all keys and values so far; adds the new ones to the cache.
 
         Args:
-            heads: heads of the new tokens.
             x: the input that their keys are projected from, (B, T, C).
-            incremental_state: fairseq's cache, or None.
         """
         new = {"prev_key": heads.k, "prev_value": heads.v}
         if self.position_terms is not None:
@@ -142,8 +138,6 @@ class PairwiseKernel(AttentionKernel):
         Args:
             x: layer input for the new tokens, (B, T, C).
             heads: the result of :meth:`extended`.
-            prepared: the result of :meth:`prepare`.
-            incremental_state: fairseq's cache, or None.
         """
         q, scale, bias, content = heads.q, self.encoding.scale, prepared["bias"], None
         factor: Union[float, Tensor, None] = prepared.get("factor")

@@ -2,21 +2,18 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import MultiheadKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import BEAM, IncrementalState
 from fairseq_posenc.attention.functional import (
     attend,
     attend_with_weights,
     dropout_rate,
-    masks,
-    tables,
 )
 from fairseq_posenc.attention.grouped import (
     KVHeadsFlags,
@@ -27,7 +24,7 @@ from fairseq_posenc.attention.grouped import (
 )
 from fairseq_posenc.attention.normalisers import Counts, log_ratio
 from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
-from fairseq_posenc.encodings import Places, PositionEncoding
+from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -105,13 +102,6 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         """log n / log N of ``--log-length-scale`` (GAU section 3.3)."""
         return log_ratio(counts, self.length_scale)
 
-    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` needs."""
-        prepared = {**tables(self, batch, places), **masks(self, batch, places)}
-        if self.position_terms is not None or self.scales_by_length:
-            prepared.update(self.terms(batch, places))
-        return prepared
-
     def forward(
         self,
         x: Tensor,
@@ -151,11 +141,10 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         keys: Optional[Tensor] = None,
         projections: Optional[Sequence[nn.Module]] = None,
     ) -> Heads:
-        """Queries, keys and values of the new tokens, with positions applied.
+        """Queries, keys and values of the new tokens x (B, T, C), with positions applied.
 
         Args:
-            x: layer input for the new tokens, (B, T, C).
-            tables: ``table`` of the position transform, and ``key_table`` if *keys* are given.
+            tables: ``table`` of the position transform, and ``key_table`` if *keys* are passed.
             keys: layer input for keys and values, (B, S, C), by default *x*.
             projections: modules to use in place of q_proj, k_proj and v_proj.
         """
@@ -164,7 +153,8 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         elif keys is not None:
             q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
         else:
-            q, k, v = self.projections_of(x)
+            joint = self.joint_product(x) if self.joined else None
+            q, k, v = joint or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         # (B, T, H·D) -> (B, T, H, D), and (B, S, G·D) -> (B, S, G, D)
         by_head = (*q.shape[:2], -1, self.head_dim)
         by_key_head = (*k.shape[:2], -1, self.head_dim)
@@ -173,12 +163,11 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             q, k = self.q_norm(q), self.k_norm(k)
         plain = (q.transpose(1, 2), k.transpose(1, 2))
         transform = self.encoding.transform
-        if transform is not None:
-            if "key_table" not in tables:
-                q, k, v = transform(q, k, v, tables["table"])
-            else:
-                q = transform(q, q, q, tables["table"])[0]
-                _, k, v = transform(k, k, v, tables["key_table"])
+        if transform is not None and "key_table" in tables:
+            q = transform(q, q, q, tables["table"])[0]
+            _, k, v = transform(k, k, v, tables["key_table"])
+        elif transform is not None:
+            q, k, v = transform(q, k, v, tables["table"])
         # (B, T, H, D) -> (B, H, T, D), and (B, S, G, D) -> (B, G, S, D)
         return Heads(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *plain)
 
@@ -265,7 +254,6 @@ class CrossAttention(StockMultiheadAttention):
         """Keep the keys and values of the sentences that remain; hypotheses share them.
 
         Args:
-            incremental_state: fairseq's cache.
             new_order: the row, of the same sentence, that each row continues, (B', ).
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import BlockBias, Blocks, rolled
 from fairseq_posenc.attention.by_blocks import BlockAttention, Seen
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.cache import IncrementalState, Parts, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, product_dtype, tables
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.encodings.places import Places
@@ -91,7 +91,7 @@ class SparseAttention(MultiheadAttention):
             "causal": batch.causal,
             "empty_rows": padding.mask is not None or not whole,
             "global_bias": global_bias,
-            "is_global": is_global[:, None, :first, None],
+            "is_global": None if global_bias is None else is_global[:, None, :first, None],
             "starts": starts,
             "chosen": None if chosen is None else _among_all(chosen, rows),
         }
@@ -124,15 +124,15 @@ class SparseAttention(MultiheadAttention):
         """Attend from the new tokens to those of the pattern; see :class:`.AttentionKernel`."""
         heads: Tuple[Tensor, ...] = self.project(x, prepared)[:3]
         q, k, v = heads
-        starts, chosen = prepared["starts"], prepared["chosen"]
+        starts, new = prepared["starts"], {"prev_key": k, "prev_value": v}
         if self.cached_length(incremental_state):
-            k, v = self._extend(k, v, starts, chosen, incremental_state)
+            k, v = self._extend(new, prepared, incremental_state)
             rate, empty_rows = dropout_rate(self.dropout_module), prepared["empty_rows"]
             bias = prepared["bias"]
             out = attend(q, k, v, self.encoding.scale, bias, False, rate, empty_rows)
         else:
             if incremental_state is not None:
-                self._start(k, v, starts, incremental_state)
+                self._start(new, starts, incremental_state)
             global_bias, rows = prepared["global_bias"], None
             if global_bias is not None:
                 from_global = self._global_heads(x, heads, prepared)
@@ -141,7 +141,7 @@ class SparseAttention(MultiheadAttention):
                 rows = self._global_rows(from_global, global_bias)
             if starts is not None:
                 heads = tuple(rolled(each, starts, 2) for each in heads)
-            out = self._by_blocks(heads, chosen, prepared)
+            out = self._by_blocks(heads, prepared)
             if rows is not None:
                 first = rows.size(2)
                 rows = torch.where(prepared["is_global"], rows.type_as(out), out[:, :, :first])
@@ -156,31 +156,18 @@ class SparseAttention(MultiheadAttention):
         return heads
 
     def _global_rows(self, from_global: Tuple[Tensor, ...], global_bias: Tensor) -> Tensor:
-        """The output of the global queries, which see all keys, (B, H, G, D).
-
-        Args:
-            from_global: queries, keys and values, (B, H, T, D) each.
-            global_bias: (1|B, 1|H, G, S).
-        """
+        """The output of the global queries, which see all keys, (B, H, G, D)."""
         q, k, v = from_global
         rate = dropout_rate(self.dropout_module)
         # a copy, because autograd would save the queries of all tokens with a view
         q = q[:, :, : global_bias.size(2)].contiguous()
         return attend(q, k, v, self.encoding.scale, global_bias, dropout=rate)
 
-    def _by_blocks(
-        self, heads: Tuple[Tensor, ...], chosen: Optional[Tensor], prepared: Mapping[str, Any]
-    ) -> Tensor:
-        """The output of the pattern, (B, H, T, D).
-
-        Args:
-            heads: queries, keys and values, (B, H, T, D) each.
-            chosen: further blocks of each block, or None.
-            prepared: the prepared arguments.
-        """
+    def _by_blocks(self, heads: Tuple[Tensor, ...], prepared: Mapping[str, Any]) -> Tensor:
+        """The output of the pattern for *heads*, queries, keys and values, (B, H, T, D) each."""
         length, dtype = heads[0].size(2), product_dtype(heads[0])
         blocks = self._blocks(prepared["causal"], length)
-        seen = Seen(blocks, min(self.global_tokens, length), chosen)
+        seen = Seen(blocks, min(self.global_tokens, length), prepared["chosen"])
         rate, empty_rows = dropout_rate(self.dropout_module), prepared["empty_rows"]
         attention = BlockAttention(seen, self.encoding.scale, rate, empty_rows)
         # (B, H, T, D) -> (B·d, N, L, H, D)
@@ -189,19 +176,12 @@ class SparseAttention(MultiheadAttention):
 
     # --- the cache
 
-    def _start(
-        self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
-    ) -> None:
+    def _start(self, new: Parts, starts: Optional[Tensor], state: IncrementalState) -> None:
         """Begin the cache with keys and values of the first tokens, (B, H, T, D)."""
-        append_to_cache(self, {"prev_key": k, "prev_value": v}, state)
+        append_to_cache(self, new, state)
 
     def _extend(
-        self,
-        k: Tensor,
-        v: Tensor,
-        starts: Optional[Tensor],
-        chosen: Optional[Tensor],
-        state: IncrementalState,
+        self, new: Parts, prepared: Mapping[str, Any], state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
         """Add keys and values to the cache, and return those that the new queries may see."""
         raise NotImplementedError

@@ -48,8 +48,6 @@ SHARING = [
     for name in EVERY_ENCODING
     if not any(e.transform and e.transform.differs_by_head for e in parse_encodings(name))
 ]
-
-
 OF_SOME_KEYS = [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
 
 

@@ -5,7 +5,6 @@ import torch
 from support.helpers import PAD, TINY, build, decode_in_steps, parse, sentences
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import parse_pattern
 
 FOUR = ["--encoder-layers", "4", "--decoder-layers", "4"]
 
@@ -16,18 +15,6 @@ def model_of(*flags):
 
 def names(stack):
     return [layer.encoding.name for layer in stack.layers]
-
-
-@pytest.mark.parametrize(
-    "value, period",
-    [
-        ("rotary", ["rotary"]),
-        ("rotary*3,none", ["rotary", "rotary", "rotary", "none"]),
-        ("t5 + rotary * 2 , alibi", ["t5+rotary", "t5+rotary", "alibi"]),
-    ],
-)
-def test_patterns_are_read(value, period):
-    assert parse_pattern(value) == period
 
 
 def test_layers_follow_the_pattern():

@@ -63,11 +63,8 @@ KEPT = 4_194_304
 
 def transforms_of_features() -> List[str]:
     """The encodings that linear attention can apply to features."""
-    return [
-        entry.name
-        for entry in ENCODINGS.values()
-        if entry.transform is not None and entry.transform.applies_to_features
-    ]
+    transforms = {name: entry.transform for name, entry in ENCODINGS.items()}
+    return [name for name, each in transforms.items() if each and each.applies_to_features]
 
 
 @dataclass
@@ -118,11 +115,7 @@ class LinearAttention(MultiheadKernel):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse transforms that cannot be applied to features.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse transforms that cannot be applied to features."""
         for encoding in encodings if options.linear_rotary == "features" else ():
             if encoding.transform is None:
                 continue
@@ -172,7 +165,8 @@ class LinearAttention(MultiheadKernel):
         **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
-        q, k, v = (self.by_head(each) for each in self.projections_of(x))
+        heads = self.joint_product(x) or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        q, k, v = map(self.by_head, heads)
         with no_autocast(x.device):
             transform, table = self.encoding.transform, prepared.get("table")
             if transform is not None and not self.rotates_features:
@@ -215,12 +209,10 @@ class LinearAttention(MultiheadKernel):
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
         """The function that rotates features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
         rotary: Any = self.encoding.transform
-
-        def rotate(x: Tensor) -> Tensor:
-            # (B, H, T, M) -> (B, T, H, M), and back
-            return rotary.rotate(x.transpose(1, 2), table).transpose(1, 2)
-
-        return identity if table is None else rotate
+        if table is None:
+            return identity
+        # (B, H, T, M) -> (B, T, H, M), and back
+        return lambda x: rotary.rotate(x.transpose(1, 2), table).transpose(1, 2)
 
     def _continued(self, segments: List[Segment], incremental_state: IncrementalState) -> Tensor:
         """Causal outputs (B, T, H, D) of tokens after the cache; adds them to the cache."""
@@ -230,15 +222,12 @@ class LinearAttention(MultiheadKernel):
         for s in segments:
             out, state = self.advanced(s, state, False)
             parts.append(out)
-        if state is not None:
-            seen = self.cached_length(incremental_state) + sum(s.q.size(1) for s in segments)
-            cache = {
-                "prev_products": state.products,
-                "prev_sums": state.sums,
-                "prev_tokens": counted(state.sums, seen),
-            }
-            self.set_incremental_state(incremental_state, STATE, cache)
-        return concatenated(parts, 1)
+        assert state is not None
+        out = concatenated(parts, 1)
+        seen = counted(state.sums, self.cached_length(incremental_state) + out.size(1))
+        names = ("prev_products", "prev_sums", "prev_tokens")
+        self.set_incremental_state(incremental_state, STATE, dict(zip(names, (*state, seen))))
+        return out
 
     def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> KeySums:
         """The sums over the keys of *s*."""
@@ -254,10 +243,8 @@ class LinearAttention(MultiheadKernel):
     ) -> Tuple[Tensor, Optional[KeySums]]:
         """Causal outputs (B, T, H, D) after the keys of *state*, and the state after *s*."""
         if s.q.size(1) == 1 and not (last or torch.is_grad_enabled()):
-            epsilon = self.normalisation["epsilon"]
-            out, state = attend_to_next(
-                s, self.feature_map, self.encoding.transform, state, epsilon
-            )
+            epsilon, rotary = self.normalisation["epsilon"], self.encoding.transform
+            out, state = attend_to_next(s, self.feature_map, rotary, state, epsilon)
             return narrow(out, s.v.dtype), state
         settings = {**self.normalisation, "rotate": self._rotation(s.table), "last": last}
         k, v = self._keys(s, None)
