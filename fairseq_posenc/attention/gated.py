@@ -12,7 +12,8 @@ for GAU-based Model", Liu (called GAU below), sections 2.3, 3 and 4.1:
 Two units replace the attention and the feed-forward sub-layer of a Transformer layer.
 """
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple, cast
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,22 +21,114 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
 from fairseq_posenc.attention.joint import JoinedParameters, launch_bound
-from fairseq_posenc.attention.normalisers import (
-    DIVISORS,
-    RELU,
-    SOFTMAX,
-    Counts,
-    log_ratio,
-    squared_relu,
-)
-from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
+from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ratio
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import Encoding, Places
 from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import Needs, setting
+
+# square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
+DIVISORS: Dict[str, Callable[[Counts, int], Counts]] = {
+    "n*n": lambda n, s: n,
+    "n": lambda n, s: n**0.5,
+    "n*s": lambda n, s: (n * s) ** 0.5,
+    "s*s": lambda n, s: float(s),
+    # as printed in GAU Table 2, ReLU²(q·k / √s) / (n s)
+    "n*s*s": lambda n, s: n**0.5 * s,
+}
+SOFTMAX, RELU = ("softmax_plus", "softmax"), ("squared_relu", "scaled_squared_relu")
+_GATED: Needs = {"layer": ("gated",)}
+
+
+@dataclass
+class GatedFlags:
+    """Flags of the gated attention unit."""
+
+    gau_key_size: Optional[int] = setting(
+        128,
+        "s, the size of queries and keys",
+        role="model",
+        at_least=1,
+        at_most=2**16,
+        needs=_GATED,
+    )
+    gau_expansion: Optional[int] = setting(
+        2, "e as a multiple of the channels", role="model", at_least=1, at_most=64, needs=_GATED
+    )
+    gau_offsets: Optional[bool] = setting(
+        False,
+        "add learned offsets to queries and keys, beside their factors (GAU section 4.1)",
+        role="model",
+        needs=_GATED,
+    )
+    gau_normaliser: Optional[str] = setting(
+        "softmax_plus",
+        "softmax_plus: softmax of logits times log(n)/log(reference length), where n is the number "
+        "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
+        "scaled_squared_relu: ReLU² over its sum",
+        role="model",
+        choices=(*SOFTMAX, *RELU),
+        needs=_GATED,
+    )
+    gau_divisor: Optional[str] = setting(
+        "n*s",
+        "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu a divisor of "
+        "the products, to which positional logits are added",
+        role="model",
+        choices=DIVISORS,
+        needs={"gau_normaliser": RELU},
+    )
+    gau_length: Optional[str] = setting(
+        "visible",
+        "n in --gau-divisor and between chunks: visible, the number of keys that a query may see; "
+        "reference, --gau-reference-length for all queries",
+        role="model",
+        choices=("visible", "reference"),
+        needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
+    )
+    gau_reference_length: Optional[int] = setting(
+        512,
+        "reference length, usually that of training, in tokens",
+        role="model",
+        at_least=2,
+        at_most=2**31 - 1,
+        needs={"gau_normaliser": ("softmax_plus",), "gau_length": ("reference",)},
+    )
+
+
+def squared_relu(
+    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Counts, scaled: bool
+) -> Tensor:
+    """ReLU²(scale · q kᵀ + bias) in float32, normalised if *scaled* (GAU section 2.3, Table 2).
+
+    The scale is applied before the square, so nothing overflows in half precision.
+
+    Args:
+        q: queries (B, 1, T, s).
+        k: keys (B, 1, S, s).
+        bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys, or None.
+        scale: square root of 1/divisor, (1|B, 1, 1|T, 1), or one number for all queries.
+        scaled: divide every row by its sum.
+
+    Returns:
+        weights (B, 1, T, S), float32; zero at hidden keys.
+    """
+    wide = AT_LEAST_FLOAT32[q.dtype]
+    with no_autocast(q.device):  # half precision would round small squares to zero
+        logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
+        if bias is not None:
+            logits = logits + bias
+        weights = F.relu(logits).square()
+        if scaled:
+            total = weights.sum(dim=-1, keepdim=True)
+            weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
+        return weights
 
 
 class GatedAttention(JoinedParameters, PairwiseKernel):
@@ -45,7 +138,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         embed_dim: C.
         num_heads: 1.
         encoding: position encoding of a stack with one head of the key size; its options are read
-            for the flags of :class:`~fairseq_posenc.attention.normalisers.GatedFlags`.
+            for the flags of :class:`GatedFlags`.
         dropout: probability of dropping an attention weight.
         q_noise: quantisation noise.
         qn_block_size: its block size.
@@ -117,6 +210,10 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
             return log_ratio(counts, reference)
         n = reference if options.gau_length == "reference" else counts
         return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
+
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
+        return {**super().prepare(batch, places), **self.terms(batch, places)}
 
     def forward(
         self,

@@ -1,5 +1,6 @@
 """Base of kernels with a logit for every query and key: softmax and gated attention."""
 
+import math
 from typing import Any, Dict, NamedTuple, Optional, Union
 
 import torch
@@ -8,13 +9,53 @@ from torch import Tensor
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import COLUMN, TERMS, IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import aligned, masks, tables
+from fairseq_posenc.attention.functional import aligned
 from fairseq_posenc.attention.grouped import repeat_heads
-from fairseq_posenc.attention.normalisers import Counts, count_visible
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Places
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.flags.options import option
+
+#: Numbers of keys that queries see, or factors computed from them: (1|B, 1, 1|T, 1), float32, or
+#: one number for all queries.
+Counts = Union[float, Tensor]
+
+
+def log_ratio(counts: Counts, reference: float) -> Counts:
+    """log n / log N of softmax_plus (GAU section 3.3), n the *counts* and N the *reference*."""
+    log = counts.log() if torch.is_tensor(counts) else math.log(counts)
+    return log / math.log(reference)
+
+
+def count_visible(
+    query_length: int,
+    key_length: int,
+    causal: bool,
+    padding_mask: Optional[Tensor],
+    device: torch.device,
+    number: bool = False,
+) -> Counts:
+    """Number of keys visible to each query, at least 1.
+
+    >>> count_visible(2, 3, True, None, torch.device("cpu")).flatten()
+    tensor([2., 3.])
+    >>> count_visible(1, 3, True, None, torch.device("cpu"), number=True)
+    3.0
+
+    Args:
+        query_length: T; queries are the last T of *key_length* S positions.
+        causal: later keys are hidden.
+        padding_mask: (B, S), True at hidden padding, or None.
+        number: if all queries see equally many keys, return a number of the host.
+    """
+    if padding_mask is None:
+        first = key_length - query_length + 1 if causal else key_length
+        if number and first == key_length:
+            return float(key_length)
+        return torch.arange(first, key_length + 1, device=device).float().view(1, 1, -1, 1)
+    real = ~padding_mask
+    seen = real.long().cumsum(dim=1)[:, -query_length:] if causal else real.sum(dim=1, keepdim=True)
+    return seen.clamp(min=1).float()[:, None, :, None]
 
 
 class Heads(NamedTuple):
@@ -75,13 +116,6 @@ class PairwiseKernel(AttentionKernel):
     def length_factor(self, counts: Counts) -> Counts:
         """The factor on products with queries that see *counts* keys, shaped like *counts*."""
         raise NotImplementedError
-
-    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and :meth:`terms`."""
-        prepared = {**tables(self, batch, places), **masks(self, batch, places)}
-        if self.position_terms is not None or self.scales_by_length:
-            prepared.update(self.terms(batch, places))
-        return prepared
 
     def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``factor``, of :meth:`length_factor`, if there is one.

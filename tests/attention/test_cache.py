@@ -11,6 +11,8 @@ from support.parts import storage_of
 from fairseq_posenc.attention import base, cache, joint
 from fairseq_posenc.attention.cache import append_to_cache, reorder_cache
 
+pytestmark = pytest.mark.properties
+
 NAMES = ["prev_key", "prev_value", "prev_content_key"]
 
 

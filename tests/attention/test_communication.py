@@ -15,6 +15,8 @@ from support.benchmark_runs import subject
 from support.two_processes import answer_of_two, size_of
 from torch.nn.parallel import DistributedDataParallel
 
+pytestmark = pytest.mark.properties
+
 BUCKET = 1  # --bucket-cap-mb, in MiB
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
 

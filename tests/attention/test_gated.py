@@ -10,9 +10,10 @@ from support.helpers import skip_without_cpu_kernels, tiny
 from support.masked_language_models import build, count
 from support.parts import encoding_of
 
-from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
+from fairseq_posenc.attention.gated import DIVISORS, GatedAttention, squared_relu
 from fairseq_posenc.layers.norms import RMSNorm
+
+pytestmark = pytest.mark.formulas
 
 C, S, B, T = 12, 8, 2, 7  # channels, key size, batch, length
 

@@ -20,6 +20,8 @@ from fairseq_posenc.attention.functional import attend, attend_with_weights
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import parse_encodings
 
+pytestmark = pytest.mark.formulas
+
 H, D = 4, 8
 PROJECTIONS = ("attn.k_proj", "attn.v_proj", "global_k_proj", "global_v_proj")
 

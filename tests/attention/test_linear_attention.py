@@ -27,6 +27,8 @@ from support.parts import kernel_of
 
 from fairseq_posenc.basics.versions import TORCH_VERSION
 
+pytestmark = pytest.mark.formulas
+
 
 def plain_features(kernel, m, q, k, projection, seen, causal):
     """φ of query *m* and ϕ of the keys *seen*, in float64, by their formulas.

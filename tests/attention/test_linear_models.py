@@ -11,7 +11,6 @@ from support.helpers import (
     VOCABULARY,
     assert_causal,
     build,
-    decode_in_steps,
     model_settings,
     sentences,
     tiny,
@@ -24,6 +23,8 @@ from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.stacks import masked_lm_stack
 from tests.checkpoints.test_warm_start import load
+
+pytestmark = pytest.mark.properties
 
 ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "bert_ad", "rotary+t5"]
 every_kernel = pytest.mark.parametrize("attention", LINEAR)
@@ -45,27 +46,6 @@ class TestRefusals:
         inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
         out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
         assert torch.isfinite(out).all()
-
-
-class TestRotatedInputs:
-    """Not relative: the feature map is between the rotation and the product."""
-
-    @every_kernel
-    @torch.no_grad()
-    def test_padding_and_cache(self, attention):
-        model = tiny("rotary", "--attention", attention, "--linear-rotary", "inputs")
-        assert not model.encoder.encoding.relative
-        source, target = sentences(B, 7), sentences(B, T, seed=1)
-        full, _ = model(source, None, target)
-        for steps in ([1] * T, [4, 1, 4]):
-            got = decode_in_steps(model, source, target, steps)
-            torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
-        gap = torch.full((B, 3), VOCABULARY.pad())
-        for padded in (torch.cat((gap, source), 1), torch.cat((source, gap), 1)):
-            got, _ = model(padded, None, target)
-            torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
-        left, _ = model(source, None, torch.cat((gap, target), 1))
-        torch.testing.assert_close(left[:, 3:], full, atol=1e-5, rtol=0)
 
 
 class TestFamilies:

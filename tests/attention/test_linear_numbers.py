@@ -30,6 +30,8 @@ from fairseq_posenc.attention.linear.prefix_sums import KeySums, narrow
 from fairseq_posenc.attention.linear.recomputed import Recomputed
 from fairseq_posenc.basics.versions import HAS_SDPA
 
+pytestmark = pytest.mark.properties
+
 EVEN = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 4, 1)
 
 

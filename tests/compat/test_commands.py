@@ -4,6 +4,8 @@ import pytest
 from support import commands, stock_runs
 from support.stock_runs import PLUGIN, SIZES, TINY
 
+pytestmark = pytest.mark.journeys
+
 folder, trained = stock_runs.folder, stock_runs.trained
 
 # No sentence is lost

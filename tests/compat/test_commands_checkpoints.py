@@ -13,6 +13,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import reading as checkpoints
 from fairseq_posenc.checkpoints import restricted
 
+pytestmark = pytest.mark.journeys
+
 folder, trained = stock_runs.folder, stock_runs.trained
 SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 

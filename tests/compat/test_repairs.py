@@ -23,6 +23,8 @@ from fairseq_posenc import compat
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat import libraries
 
+pytestmark = pytest.mark.properties
+
 
 def test_applying_twice_changes_nothing():
     owners = [bucket_pad_length_dataset, *(owner for owner, _, _ in compat.REPAIRS)]

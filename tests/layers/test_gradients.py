@@ -7,11 +7,12 @@ from support.helpers import (
     EVERY_ENCODING,
     FEED_FORWARDS,
     PAD,
-    decode_in_steps,
     parameters_of,
     sentences,
     tiny,
 )
+
+pytestmark = pytest.mark.formulas
 
 SMALL = shape(1, 8, 8, 2)
 #: fairseq computes gelu in float32; these have an activation of their own
@@ -79,11 +80,3 @@ def test_a_part_of_a_layer_is_shared(value, attention):
         first, second = (dict(x.named_parameters()) for x in getattr(shared, side).layers)
         for key in first:
             assert (first[key] is second[key]) == (("attn" in key) == attention), key
-
-
-@torch.no_grad()
-def test_cached_decoding_equals_the_full_forward():
-    """Layers share parameters, and not their caches."""
-    model = tiny("rotary", "--share-layers", "all")
-    got = decode_in_steps(model, SOURCE, TARGET, [1] * 9)
-    torch.testing.assert_close(got, model(SOURCE, None, TARGET)[0], atol=1e-5, rtol=0)

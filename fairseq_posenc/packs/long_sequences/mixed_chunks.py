@@ -26,8 +26,7 @@ from fairseq_posenc.attention.functional import (
     new_tokens,
     no_autocast,
 )
-from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.normalisers import squared_relu
+from fairseq_posenc.attention.gated import GatedAttention, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.configuration.features import register_feature
