@@ -26,29 +26,17 @@ from tests.checkpoints.test_warm_start import load
 
 pytestmark = pytest.mark.properties
 
-ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "bert_ad", "rotary+t5"]
 every_kernel = pytest.mark.parametrize("attention", LINEAR)
 B, T = 3, 9
 
 
-class TestRefusals:
-    @every_kernel
-    @pytest.mark.parametrize("encoding", ADDING)
-    def test_encodings_that_add_logits(self, attention, encoding):
-        name = encoding.rpartition("+")[2]
-        acts = "transforms queries" if name == "bert_ad" else "adds to logits"
-        words = f"--attention {attention}: --position-encoding {name} {acts}"
-        with pytest.raises(UsageError, match=words):
-            tiny(encoding, "--attention", attention)
-
+class TestFamilies:
     @pytest.mark.parametrize("flags", [["--rotary-value"], ["--favor-features", "7"]])
-    def test_they_work_on_inputs(self, flags):
+    def test_what_rotated_features_refuse_works_on_inputs(self, flags):
         inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
         out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
         assert torch.isfinite(out).all()
 
-
-class TestFamilies:
     @every_kernel
     @torch.no_grad()
     def test_a_causal_masked_lm_sees_no_later_token(self, attention):
