@@ -1,9 +1,9 @@
 """Linear attention: linear in sequence length, with a cache of constant size.
 
-Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py, each feature
-map has a file.  Tokens are processed in segments, whose features are small enough to be reused
-in a cache of the processor.  In large batches the backward pass computes features again
-(recomputed.py).
+Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py; the feature map
+elu(x) + 1 is here, FAVOR+ in favor.py.  Tokens are processed in segments, whose features are small
+enough to be reused in a cache of the processor.  In large batches the backward pass computes
+features again (recomputed.py).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel
+from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
 from fairseq_posenc.attention.functional import dropout_rate, new_tokens, no_autocast
@@ -267,3 +267,29 @@ class LinearAttention(MultiheadKernel):
         """Give every layer different random features."""
         super().set_layer(index, first)
         self.feature_map.set_layer_index(index)
+
+
+class EluFeatures(FeatureMap):
+    """φ(x) = ϕ(x) = elu(x) + 1 (Katharopoulos et al. Eq. 7)."""
+
+    def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
+        """φ of queries (B, H, T, D)."""
+        return F.elu(q).add_(1)
+
+    def keys(
+        self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
+    ) -> Tensor:
+        """ϕ of keys (B, H, S, D)."""
+        return F.elu(k).add_(1)
+
+
+@register_attention(
+    "elu",
+    paper="Katharopoulos et al. 2020, arXiv 2006.16236",
+    summary="linear, with features elu(x) + 1",
+    flags=LinearFlags,
+)
+class EluAttention(LinearAttention):
+    """Linear attention with features elu(x) + 1; arguments as for :class:`LinearAttention`."""
+
+    map_class = EluFeatures
