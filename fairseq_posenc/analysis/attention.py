@@ -168,7 +168,6 @@ def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
     return inputs
 
 
-@torch.no_grad()
 def products_and_logits(
     attention: Any, x: Tensor, prepared: Dict[str, Any]
 ) -> Tuple[Tensor, Tensor]:
@@ -192,6 +191,7 @@ def products_and_logits(
     return products, logits if bias is None else logits + bias
 
 
+@torch.no_grad()
 def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     """The matrices q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
 
