@@ -17,7 +17,7 @@ from argparse import Namespace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -168,29 +168,6 @@ def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
     return inputs
 
 
-def products_and_logits(
-    attention: Any, x: Tensor, prepared: Dict[str, Any]
-) -> Tuple[Tensor, Tensor]:
-    """q·k, and q·k plus the logits of positions, without the factor that depends on the length.
-
-    Args:
-        attention: a kernel with a logit for every query and key.
-        x: its input, (B, T, C).
-        prepared: its prepared arguments.
-
-    Returns:
-        (B, H, T, T) each, float64.
-    """
-    heads = attention.extended(attention.project(x, prepared), x, None)
-    q, scale, bias, _ = attention.logits(x, heads, {**prepared, "factor": None})
-    if prepared["causal"]:  # then there is no bias
-        bias = additive_mask(x.size(1), x.size(1), True, None, x)
-    keys = repeat_heads(heads.k, q.size(1)).double()
-    products = torch.matmul(q.double(), keys.transpose(-2, -1))
-    logits = products * scale
-    return products, logits if bias is None else logits + bias
-
-
 @torch.no_grad()
 def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     """The matrices q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
@@ -205,7 +182,15 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
         places = None if assigned is None else assigned.places
         batch = Batch(x, length, causal=encoder.encoding.stack.causal, assigned=places)
         prepared = encoder.positions.prepare(batch)[layer.self_attn.kind]
-        products, logits = products_and_logits(layer.self_attn, x, prepared)
+        attention = layer.self_attn
+        heads = attention.extended(attention.project(x, prepared), x, None)
+        # without the factor that depends on the length
+        q, scale, bias, _ = attention.logits(x, heads, {**prepared, "factor": None})
+        if prepared["causal"]:  # then there is no bias
+            bias = additive_mask(length, length, True, None, x)
+        keys = repeat_heads(heads.k, q.size(1)).double()
+        products = torch.matmul(q.double(), keys.transpose(-2, -1))
+        logits = products * scale if bias is None else products * scale + bias
         yield torch.stack((products, logits.softmax(dim=-1), logits.relu().square()))
 
 

@@ -27,34 +27,28 @@ def log_ratio(counts: Counts, reference: float) -> Counts:
     return log / math.log(reference)
 
 
-def count_visible(
-    query_length: int,
-    key_length: int,
-    causal: bool,
-    padding_mask: Optional[Tensor],
-    device: torch.device,
-    number: bool = False,
-) -> Counts:
+def count_visible(batch: Batch, number: bool) -> Counts:
     """Number of keys visible to each query, at least 1.
 
-    >>> count_visible(2, 3, True, None, torch.device("cpu")).flatten()
+    >>> x = torch.zeros(1, 2, 4)
+    >>> count_visible(Batch(x, length=3, causal=True), number=True).flatten()
     tensor([2., 3.])
-    >>> count_visible(1, 3, True, None, torch.device("cpu"), number=True)
+    >>> count_visible(Batch(x, length=3), number=True)
     3.0
 
     Args:
-        query_length: T; queries are the last T of *key_length* S positions.
-        causal: later keys are hidden.
-        padding_mask: (B, S), True at hidden padding, or None.
+        batch: the batch.
         number: if all queries see equally many keys, return a number of the host.
     """
-    if padding_mask is None:
-        first = key_length - query_length + 1 if causal else key_length
-        if number and first == key_length:
-            return float(key_length)
-        return torch.arange(first, key_length + 1, device=device).float().view(1, 1, -1, 1)
-    real = ~padding_mask
-    seen = real.long().cumsum(dim=1)[:, -query_length:] if causal else real.sum(dim=1, keepdim=True)
+    queries, length, mask = batch.like.size(1), batch.length, batch.padding.mask
+    if mask is None:
+        first = length - queries + 1 if batch.causal else length
+        if number and first == length:
+            return float(length)
+        counts = torch.arange(first, length + 1, device=batch.like.device)
+        return counts.float().view(1, 1, -1, 1)
+    real = ~mask
+    seen = real.long().cumsum(dim=1)[:, -queries:] if batch.causal else real.sum(1, keepdim=True)
     return seen.clamp(min=1).float()[:, None, :, None]
 
 
@@ -128,19 +122,11 @@ class PairwiseKernel(AttentionKernel):
             prepared["places"], prepared["padding_mask"] = places, batch.padding.mask
             prepared["vectors"] = self.encoding.distance_vectors(places, batch.like)
         if self.scales_by_length:
-            prepared["factor"] = self.length_factor(self.visible_keys(batch))
+            # a number would have a compiled layer compiled anew, and stay in a traced graph
+            compiled = option(self.encoding.options, "compile_layers", False)
+            number = not (compiled or torch.jit.is_tracing())
+            prepared["factor"] = self.length_factor(count_visible(batch, number))
         return prepared
-
-    def visible_keys(self, batch: Batch) -> Counts:
-        """The number of keys that each query sees, a number of the host if they are equal.
-
-        Compiled and traced layers get a tensor: for a number, a layer would be compiled anew, and a
-        graph would keep the number of the example.
-        """
-        compiled = option(self.encoding.options, "compile_layers", False)
-        number = not (compiled or torch.jit.is_tracing())
-        sizes, mask = (batch.like.size(1), batch.length), batch.padding.mask
-        return count_visible(*sizes, batch.causal, mask, batch.like.device, number)
 
     def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
         """*heads* of new tokens with all keys and values so far; adds the new ones to the cache.
