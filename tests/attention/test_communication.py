@@ -1,4 +1,4 @@
-"""The bytes that two processes exchange in a training step, as docs/scaling.md counts them.
+"""The bytes that two processes exchange in a training step, as docs/gpu.md counts them.
 
 fairscale, from which fairseq has FSDP, overlaps its work by streams of a GPU.  On a CPU one thing
 happens after another, so stand-ins for streams leave out nothing but the overlap.
