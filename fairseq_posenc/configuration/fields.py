@@ -20,7 +20,7 @@ from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.base import AttentionFlags
-from fairseq_posenc.attention.normalisers import GatedFlags
+from fairseq_posenc.attention.gated import GatedFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.features import (
     FEATURES,
