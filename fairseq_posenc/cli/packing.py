@@ -92,15 +92,13 @@ def pack(args: argparse.Namespace) -> None:
     wanted = Pack(
         args.checkpoint,
         args.data,
-        text._replace(subword_file=None, target_subword_file=None),
-        text.subword_file,
+        text,
         Search(args.beam, args.lenpen),
         args.about,
         args.scores or (),
         args.ctranslate2,
         args.quantization,
         args.regression_range,
-        text.target_subword_file,
         args.trust_subwords,
     )
     report = write_folder(wanted, args.out_dir, export_packed)

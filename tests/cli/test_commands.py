@@ -199,6 +199,12 @@ def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
     assert taking == {words for words in flags if "--user-dir" in flags[words]}
 
 
+def test_every_flag_says_what_it_does():
+    for words, parser in leaves(get_parser()):
+        silent = [a.option_strings for a in parser._actions if a.option_strings and not a.help]
+        assert not silent, words
+
+
 # --- doctor
 
 
@@ -258,11 +264,11 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
     monkeypatch.setattr(doctor.sys, "version_info", (3, 12, 1))
     (finding,) = doctor.check_fairseq()
     assert finding.level == doctor.FAIL and "fairseq-fixed" in finding.fix
-    assert doctor.check_numpy()[0].level == doctor.WARN
+    assert next(doctor.check_numpy()).level == doctor.WARN
     monkeypatch.setattr(doctor.sys, "version_info", (3, 10, 1))
     assert any("pip<24.1" in finding.fix for finding in doctor.check_fairseq())
     monkeypatch.setattr(doctor.sys, "version_info", (3, 14, 0))
-    assert doctor.check_python()[0].level == doctor.FAIL
+    assert next(doctor.check_python()).level == doctor.FAIL
     fits = {"sm_70": (7, 2), "sm_120": (12, 0), "sm_90a": (9, 0), "compute_90": (12, 0)}
     misfits = {
         "sm_70": (8, 0),
@@ -274,7 +280,7 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
     assert all(doctor.runs_on(arch, *gpu) for arch, gpu in fits.items())
     assert not any(doctor.runs_on(arch, *gpu) for arch, gpu in misfits.items())
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    assert doctor.check_environment()[0].level == doctor.WARN
+    assert next(doctor.check_environment()).level == doctor.WARN
 
 
 # --- optional packages
@@ -339,20 +345,3 @@ def test_the_wheel_brings_the_command(tmp_path):
     with tarfile.open(sdist) as archive:
         kept = {name.partition("/")[2] for name in archive.getnames()}
     assert {"CHANGELOG.md", "CITATION.cff", "docs/index.md", "examples/README.md"} <= kept
-
-
-def options_of(parser):
-    """All flags of a parser and of its commands."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from options_of(inner)
-        elif action.option_strings:
-            yield parser.prog, action
-
-
-def test_every_flag_says_what_it_does():
-    silent = [
-        (name, flag.option_strings) for name, flag in options_of(get_parser()) if not flag.help
-    ]
-    assert not silent

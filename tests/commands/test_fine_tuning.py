@@ -9,6 +9,7 @@ from support.warm_starts import FRESH
 from fairseq_posenc.models.masked_lm import MODEL
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
+pytestmark = pytest.mark.journeys
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from support.commands import check_same, generate, interactive
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 
 def lines_of(finished, letter):

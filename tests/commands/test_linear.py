@@ -11,9 +11,10 @@ from support.warm_starts import FRESH
 from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.models.masked_lm import MODEL
 from tests.commands.test_distributed import train_together
-from tests.commands.test_tasks import INTO_TGT, PAIRS
+from tests.commands.test_stock import INTO_TGT, PAIRS
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
+pytestmark = pytest.mark.journeys
 
 
 def test_several_languages(toy, tmp_path):

@@ -7,6 +7,7 @@ from support.commands import NO_DROPOUT, SMALL, check_same, generate, refusal, t
 from support.warm_starts import carried_over, starting_from
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 LEARNED_TABLES = ["decoder.embed_positions.weight", "encoder.embed_positions.weight"]
 LEARNED = ["--encoder-learned-pos", "--decoder-learned-pos"]
