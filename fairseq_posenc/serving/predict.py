@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import in_blocks
 from fairseq_posenc.serving.inputs import batches_by_tokens
-from fairseq_posenc.serving.model_folder import Head, ModelFolder, refuse_without_head
+from fairseq_posenc.serving.model_folder import Head
 
 #: The texts of an example, one or two.
 Example = Tuple[str, ...]
@@ -123,27 +123,6 @@ def _line(logits: Tensor, head: Head, scores: bool) -> str:
     label = [] if head.regression else [head.labels[best]]
     shown = [values[best], *(values if scores else [])]
     return "\t".join([*label, *(f"{value:.6f}" for value in shown)])
-
-
-def check_same_heads(folders: Sequence[ModelFolder], flag: str) -> Head:
-    """The head of the first of several model folders, which all others must equal but in name.
-
-    Args:
-        folders: the model folders.
-        flag: what named the further ones, for messages.
-
-    Raises:
-        UsageError: one is no classifier, or has other labels or inputs.
-    """
-    first, *others = [refuse_without_head(folder, folder.path) for folder in folders]
-    for folder, head in zip(folders[1:], others):
-        if head._replace(name=first.name) != first:
-            raise UsageError(
-                f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
-                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
-                "inputs); give models of one task"
-            )
-    return first
 
 
 @torch.no_grad()
