@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 from fairseq.models import MODEL_REGISTRY
 from fairseq.models.roberta import RobertaHubInterface
-from support.commands import ROOT
+from support.commands import Command
 from support.model_folders import write_task_model
 from support.packed_models import SENTENCES, log_probabilities, numbers
 
@@ -25,19 +23,16 @@ def symbols_of(hub, *texts, **options):
     return [hub.task.source_dictionary[n] for n in hub.encode(*texts, **options).tolist()]
 
 
-def test_a_training_imports_nothing_that_prepares_text():
+def test_a_training_imports_nothing_that_prepares_text(tmp_path):
     code = (
         "import sys, fairseq_posenc\n"
         "start = 'fairseq_posenc.'\n"
         "print(*[m for m in sys.modules if m.startswith((start + 'serving', start + 'exchange'))])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert set(done.stdout.split()) == {
-        "fairseq_posenc.serving",
-        "fairseq_posenc.serving.pretrained",
-    }
+    (tmp_path / "imports.py").write_text(code)
+    done = Command(str(tmp_path / "imports.py"), []).finish()
+    serving = "fairseq_posenc.serving"
+    assert set(done.out.split()) == {serving, f"{serving}.pretrained"}, done.err
 
 
 @pytest.mark.parametrize(
