@@ -6,6 +6,7 @@ from support.expressed import checkpoint_of
 from support.translations import NORMS_FIRST, SHARED, write_translation
 
 pytest_plugins = ["support.conversion"]
+pytestmark = pytest.mark.journeys
 
 
 def card_of(folder):

@@ -20,6 +20,8 @@ from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.translate import Hardware
 
+pytestmark = pytest.mark.journeys
+
 WHY = "an extra: the engine of the exported models"
 MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]
 

@@ -10,6 +10,7 @@ from fairseq_posenc import cli
 from fairseq_posenc.serving.model_folder import read_model_folder
 
 pytest_plugins = ["support.packed_models"]
+pytestmark = pytest.mark.formulas
 
 
 HEAD = "sentence_classification_head"
