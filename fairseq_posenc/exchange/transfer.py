@@ -36,7 +36,7 @@ from fairseq_posenc.models.kinds import (
     TOKEN_HEADS,
     Parameters,
 )
-from fairseq_posenc.serving.exported_card import write_card
+from fairseq_posenc.serving.card import write_card
 
 HEAD = Flag(
     "head",

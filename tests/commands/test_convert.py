@@ -16,6 +16,7 @@ from fairseq_posenc.models.kinds import EMBEDDING, PAD
 from fairseq_posenc.serving.huggingface.tokenizer import ROLES
 
 pytest_plugins = ["support.conversion"]
+pytestmark = pytest.mark.journeys
 
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "40"]
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]

@@ -16,7 +16,6 @@ from fairseq_posenc.packs.comprehension.spans import Answer
 from fairseq_posenc.serving.inputs import (
     BATCH,
     batches_by_tokens,
-    check_texts,
     load,
     numbers_of,
     refuse_too_long,
@@ -25,6 +24,24 @@ from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.preparation import Preparation
 
 _WINDOWS = 32  # in a batch
+
+
+def check_texts(texts: object, function: str, size: int = 1) -> None:
+    """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
+
+    Args:
+        texts: what was given.
+        function: takes it.
+        size: the number of texts in an element; 1 for a text itself.
+    """
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
+        raise UsageError(f"{function}: takes a list of texts; write [text] for a single one")
+    for number, text in enumerate(texts):
+        parts = text if isinstance(text, (tuple, list)) else [text]
+        if not all(isinstance(part, str) for part in parts):
+            raise UsageError(f"{function}: element {number} of the list is {text!r}, and no text")
+        if (1 if isinstance(text, str) else len(parts)) != size:
+            raise UsageError(f"{function}: element {number} of the list is not {size} texts")
 
 
 class FolderModel:
