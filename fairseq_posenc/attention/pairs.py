@@ -94,7 +94,7 @@ class PairwiseKernel(AttentionKernel):
     #: True if there is a :meth:`length_factor`
     scales_by_length = False
     #: True if the layer is compiled, so that what is prepared for it must be tensors
-    in_graph = False
+    compiled = False
 
     def compose(self, encoding: PositionEncoding) -> None:
         """Take the encoding of this layer, and build its content-dependent terms."""
@@ -124,7 +124,7 @@ class PairwiseKernel(AttentionKernel):
             prepared["vectors"] = self.encoding.distance_vectors(places, batch.like)
         if self.scales_by_length:
             # a number would have a compiled layer compiled anew, and stay in a traced graph
-            number = not (self.in_graph or torch.jit.is_tracing())
+            number = not (self.compiled or torch.jit.is_tracing())
             prepared["factor"] = self.length_factor(count_visible(batch, number))
         return prepared
 
