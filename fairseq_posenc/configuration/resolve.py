@@ -69,12 +69,11 @@ def left_open(cfg: Options) -> Iterator[None]:
             setattr(cfg, name, None)
 
 
-def close(cfg: Options, family: type) -> None:
-    """Set the sizes of *family* that follow another flag, in place, unless they were given."""
-    for field in dataclasses.fields(family):
-        source = _OWN_DEFAULTS_FROM.get(field.name)
-        if source is not None and getattr(cfg, field.name) is None:
-            setattr(cfg, field.name, getattr(cfg, source))
+def close(cfg: Options, declared: Declared) -> None:
+    """Set the *declared* sizes that follow another flag, in place, unless they were given."""
+    for name, source in _OWN_DEFAULTS_FROM.items():
+        if name in declared and getattr(cfg, name) is None:
+            setattr(cfg, name, getattr(cfg, source))
 
 
 def configure(

@@ -51,8 +51,8 @@ def register_replacement(
 
 def replacements_in(options: Options) -> List[Replacement]:
     """Those whose flags are on."""
-    given = [(each, getattr(options, each.flag, None)) for each in REPLACEMENTS]
-    return [each for each, value in given if value and each.value in (None, value)]
+    values = [(each, getattr(options, each.flag, None)) for each in REPLACEMENTS]
+    return [each for each, value in values if value and each.value in (None, value)]
 
 
 def class_for(base: type, options: Options) -> Any:
@@ -60,10 +60,10 @@ def class_for(base: type, options: Options) -> Any:
 
     Where several flags are on, the classes are joined, and each calls its ``super()``.
     """
-    found = [each.thing for each in replacements_in(options) if issubclass(base, each.base)]
-    if not found:
+    things = [each.thing for each in replacements_in(options) if issubclass(base, each.base)]
+    if not things:
         return base
-    classes = (*found, base)
+    classes = (*things, base)
     return _joined(tuple(c for c in classes if sum(issubclass(d, c) for d in classes) == 1))
 
 

@@ -12,9 +12,8 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import Checkpoint, settings_in
-from fairseq_posenc.checkpoints.settings import encodings_by_side
+from fairseq_posenc.checkpoints.settings import encodings_by_side, stock_twin
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
 from fairseq_posenc.encodings import parse_pattern

@@ -90,14 +90,10 @@ def test_the_dataset_of_the_task_gives_the_logits_of_the_reference(imported):
     want = imported.logits[batch["id"]]
     torch.testing.assert_close(got.double(), want, atol=5e-5, rtol=1e-5)
     assert (flat - want).abs().max() > 0.05  # as before segments reached the model
-
-
-def test_the_hub_interface_predicts_the_logits_of_the_reference(imported):
     folder = str(imported.checkpoint.parent)
     hub = MaskedLMModel.from_pretrained(folder, "checkpoint.pt", folder, bpe=None).eval()
-    rows = torch.tensor(imported.rows)
-    got = hub.predict(HEAD, rows, return_logits=True)
-    torch.testing.assert_close(got.double(), imported.logits, atol=5e-5, rtol=1e-5)
+    predicted = hub.predict(HEAD, torch.tensor(imported.rows), return_logits=True)
+    torch.testing.assert_close(predicted.double(), imported.logits, atol=5e-5, rtol=1e-5)
 
 
 def test_commands_give_the_loss_of_the_reference(imported, tmp_path):

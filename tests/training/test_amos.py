@@ -72,15 +72,6 @@ def test_a_missing_package_is_named(monkeypatch):
         build_optimizer(settings(), [torch.nn.Parameter(torch.zeros(2, 2))])
 
 
-@pytest.mark.parametrize(
-    "flag, value",
-    [("amos_beta", 1.0), ("amos_momentum", 1.0), ("amos_c", -1.0), ("amos_eps", -1.0)],
-)
-def test_values_out_of_range_are_named(flag, value):
-    with pytest.raises(UsageError, match=f"--{flag.replace('_', '-')} {value}: "):
-        build_optimizer(settings(**{flag: value}), [torch.nn.Parameter(torch.zeros(2, 2))])
-
-
 def test_half_precision_keeps_tensors_apart():
     """What fairseq asks before it joins all parameters to one for ``--fp16``, on a GPU only."""
     optimizer = build_optimizer(settings(), [torch.nn.Parameter(torch.ones(3, 2))])

@@ -19,11 +19,7 @@ class Score(NamedTuple):
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Fraction of equal class indices.
-
-    >>> accuracy(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), positive=1)
-    0.75
-    """
+    """Fraction of equal class indices."""
     return float(np.mean(predictions == targets))
 
 
