@@ -12,9 +12,6 @@ def parse_version(text: str) -> Tuple[int, int]:
 
     >>> parse_version("2.13.0+cpu")
     (2, 13)
-
-    Raises:
-        ValueError: the text does not start with two numbers.
     """
     match = re.match(r"(\d+)\.(\d+)", text)
     if match is None:

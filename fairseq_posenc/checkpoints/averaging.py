@@ -56,9 +56,6 @@ def find_checkpoints(
 
     Returns:
         their paths, oldest (or worst) first.
-
-    Raises:
-        UsageError: there are fewer than *count*, or the folder cannot be read.
     """
     if count < 1:
         raise UsageError(f"{kind.flag} {count}: give a number from 1")

@@ -117,11 +117,7 @@ class BareTask:
 
 
 def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
-    """The model of a checkpoint that was read, in evaluation mode, for the dictionaries of *task*.
-
-    Raises:
-        UsageError: a weight is not a finite real number.
-    """
+    """The model of a checkpoint that was read, in evaluation mode; *task* has its dictionaries."""
     settings = Namespace(**model_settings(checkpoint))
     model = task.build_model(settings, from_checkpoint=True)
     model.load_state_dict(checkpoint["model"], model_cfg=settings)
@@ -179,9 +175,6 @@ def load(
         device: cpu, or another device of PyTorch.
         task: the task, in place of the one that the file describes.
         remedy: what to do where data or settings do not fit, for messages.
-
-    Raises:
-        UsageError: the file cannot be loaded, or the device cannot be used.
     """
     device = checked_device(device)
     with in_one_line(path, remedy):
@@ -192,11 +185,7 @@ def load(
 
 
 def checked_device(device: Union[str, torch.device]) -> str:
-    """The name of a device on which a model can compute.
-
-    Raises:
-        UsageError: PyTorch does not know the device, or this machine lacks it.
-    """
+    """The name of a device on which a model can compute."""
     try:
         torch.zeros(1, device=device).item()  # fails where there is no memory, as of "meta"
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:

@@ -81,9 +81,6 @@ def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) 
 
     Args:
         overrides: as for :func:`check_overrides`.
-
-    Raises:
-        UsageError: a setting is part of the trained model, misspelt, or out of range.
     """
     if not overrides:
         return
@@ -149,9 +146,6 @@ def _change_task(checkpoint: Values, overrides: Values, path: str) -> bool:
 
     Returns:
         whether it was replaced.
-
-    Raises:
-        UsageError: the model has no classification head.
     """
     cfg = checkpoint["cfg"]
     if overrides.get("task") != _TASK or option(cfg.task, "_name") != "masked_lm":

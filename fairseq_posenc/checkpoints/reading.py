@@ -98,11 +98,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
 
 
 def write_checkpoint(state: Checkpoint, path: Path) -> None:
-    """Write a checkpoint atomically, in place of one of the same name.
-
-    Raises:
-        UsageError: the folder does not exist or cannot be written to.
-    """
+    """Write a checkpoint atomically, in place of one of the same name."""
     with replace_file(path) as partial, open(partial, "wb") as file:
         torch.save(state, file)  # PyTorch would store the name in the file
 
@@ -120,18 +116,18 @@ def check_weights(
     path: str,
     weights: Mapping[str, Tensor],
     saved: Mapping[str, Tensor],
-    own: Mapping[str, Tensor],
+    ours: Mapping[str, Tensor],
 ) -> None:
-    """Refuse *weights* that are not finite, or that are saved as whole numbers and *own* are not.
+    """Refuse *weights* that are not finite, or that are saved as whole numbers and *ours* are not.
 
     Args:
         path: the file, for messages.
         weights: those of the file before they are loaded, or of the model that has loaded them.
         saved: those of the file.
-        own: those of the model.
+        ours: those of the model.
     """
     for name, value in weights.items():
-        before, after = saved.get(name, value), own.get(name, value)
+        before, after = saved.get(name, value), ours.get(name, value)
         if after.is_floating_point() and not before.is_floating_point():
             raise UsageError(
                 f"{path}: {name} holds {before.dtype} numbers, not {after.dtype}; give the "

@@ -204,9 +204,9 @@ def _is_own(path: str, cfg: Options) -> bool:
     return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
 
 
-def _check_optimizer(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
+def _check_optimizer(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
     """Refuse the optimiser's state of other parameters, which it identifies by index only."""
-    difference = position_difference(keys, own)
+    difference = position_difference(keys, ours)
     if difference is not None:
         raise UsageError(
             f"{path}: holds the optimizer's state of other parameters (first difference: "

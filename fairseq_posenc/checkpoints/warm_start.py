@@ -38,8 +38,11 @@ def in_any_layer(key: str) -> str:
     return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
 
 
-def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
-    return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
+def _positions_apart(keys: Iterable[str], others: Iterable[str], name: str) -> List[str]:
+    """The *keys* of position state in the stack *name* that *others* have in no layer."""
+    known = {in_any_layer(key) for key in others}
+    ours = [key for key in keys if key.startswith(f"{name}.") and _POSITION_STATE.search(key)]
+    return [key for key in ours if in_any_layer(key) not in known]
 
 
 def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[str]:
@@ -51,9 +54,9 @@ def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[
     return min(trained(keys) ^ trained(others), default=None)
 
 
-def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
-    """Log the parameters in *keys* that a model with parameters *own* took from *path*."""
-    taken = set(keys) & set(own)
+def log_taken(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
+    """Log the parameters in *keys* that a model with parameters *ours* took from *path*."""
+    taken = set(keys) & set(ours)
     kinds = Counter(in_any_layer(key) for key in sorted(taken))
     names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
     logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
@@ -91,18 +94,16 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     Raises:
         UsageError: there is a difference and *stack* is strict about positions.
     """
-    own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
-    wanted = {in_any_layer(key) for key in own}
-    left_out = [k for k in _position_keys(state_dict, f"{name}.") if in_any_layer(k) not in wanted]
-    present = {in_any_layer(key) for key in state_dict}
-    new = [k for k in _position_keys(own, f"{name}.") if in_any_layer(k) not in present]
+    ours = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
+    left_out = _positions_apart(state_dict, ours, name)
+    new = _positions_apart(ours, state_dict, name)
     if stack.strict_positions and left_out + new:
         odd = (left_out + new)[0]
-        given = f"--position-encoding {stack.encoding.name}"
+        flag = f"--position-encoding {stack.encoding.name}"
         if ".feature_map." in odd:
-            given = f"--attention {stack.encoding.options.attention}"
+            flag = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
-            f"{given}: the checkpoint was trained differently (first difference: {odd}, only in "
+            f"{flag}: the checkpoint was trained differently (first difference: {odd}, only in "
             f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
         )
     for key in left_out:
@@ -111,8 +112,8 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     if not stack.strict_positions:
         repeat_positions(stack, state_dict, f"{name}.embed_positions.weight")
     for key in new:
-        state_dict[key] = own[key]
-        logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))
+        state_dict[key] = ours[key]
+        logger.warning("warm start: %s %s starts untrained", key, tuple(ours[key].shape))
 
 
 def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:

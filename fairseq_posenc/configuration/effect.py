@@ -145,9 +145,6 @@ def check_given(given: Mapping[str, Any], cfg: Options, declared: Declared) -> N
     Args:
         given: the flags that were given.
         cfg: flat configuration, complete.
-
-    Raises:
-        UsageError: naming the flag and what it needs.
     """
     sizes = []
     for name, value in given.items():

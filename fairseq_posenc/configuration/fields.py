@@ -200,11 +200,7 @@ def _flags_of_features(features: Iterable[Feature]) -> Iterator["dataclasses.Fie
 
 
 def make_dataclass(name: str, fields: List[Field]) -> type:
-    """The dataclass of a family's flags.
-
-    Raises:
-        UsageError: two flags have the same name.
-    """
+    """The dataclass of a family's flags."""
     counts = Counter(field[0] for field in fields)
     for field, count in counts.items():
         if count > 1:

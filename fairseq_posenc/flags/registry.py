@@ -77,11 +77,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
             raise
 
     def find(self, name: str) -> Entry:
-        """The entry called *name*.
-
-        Raises:
-            UsageError: there is none; the message lists the registered names.
-        """
+        """The entry called *name*."""
         if name not in self:
             raise UsageError(f"{self.flag} {name}: must be {self.choices(name)}")
         return self[name]

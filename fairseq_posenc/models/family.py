@@ -156,9 +156,6 @@ class Family:
             cfg: the configuration.
             preset: the settings of the architecture.
             settings: those of the task.
-
-        Raises:
-            UsageError: flags contradict each other.
         """
         self.configure(cfg, self, preset, settings)
 
@@ -170,9 +167,6 @@ class Family:
 
         Args:
             cfg: flat configuration.
-
-        Raises:
-            UsageError: the task needs another family, or flags contradict each other.
         """
         arch = option(cfg, "_name", self.model)
         self._refuse_other_tasks(arch, task)

@@ -1,17 +1,17 @@
-"""A masked language model with its heads: of tokens, of classes, and those of pre-training.
+"""The heads of a masked language model: classifiers of texts and tokens, and those of pre-training.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 """
 
 import logging
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Optional
 
 from fairseq.models.roberta.model import RobertaModel
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_posenc.checkpoints.warm_start import State, leave_out_pretraining
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.heads import NormedHead, mean_of, refuse_tokens
+from fairseq_posenc.layers.heads import NormedHead, refuse_tokens
 from fairseq_posenc.layers.norms import apply_norms
 from fairseq_posenc.layers.state_heads import HEADS, StateHead
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class HeadedModel(RobertaModel):
-    """RoBERTa with segments, token classifiers and heads of pre-training.
+    """RoBERTa with token classifiers and heads of pre-training.
 
     Args:
         args: complete flat configuration.
@@ -102,67 +102,3 @@ class HeadedModel(RobertaModel):
                 del state_dict[key]
         for key, value in self.token_heads.state_dict().items():
             state_dict.setdefault(prefix + key, value)  # a new head, to be trained
-
-    def forward(
-        self,
-        src_tokens: Tensor,
-        segment_labels: Optional[Tensor] = None,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        classification_head_name: Optional[str] = None,
-        **inputs: Any,
-    ) -> Tuple[Tensor, Any]:
-        """Logits of the tokens, or of a classification or token head.
-
-        Args:
-            src_tokens: (B, T), starting with [CLS].
-            segment_labels: (B, T) segment of each token; default: by ``--segments``.
-            features_only: stop before the language-model head.
-            return_all_hiddens: also return the states between layers.
-            classification_head_name: apply this head instead.
-            inputs: see :meth:`MaskedLMEncoder.forward`, and :meth:`predict` for logits of tokens.
-
-        Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
-            a classification head or (B, T, N) of a token head; and a dictionary with
-            ``inner_states``, and the outputs of the ``heads`` that were asked for.
-        """
-        inputs.update(segment_labels=segment_labels, return_all_hiddens=return_all_hiddens)
-        name = classification_head_name
-        if name is not None:
-            by_mean = self.args.pooler == "mean" and name not in self.token_heads
-            by_token = by_mean or name in self.token_heads
-            x, extra = self.encoder(src_tokens, True, by_token=by_token, **inputs)
-            if by_mean:
-                x = mean_of(x, src_tokens.ne(self.encoder.dictionary.pad()))
-            return self.head(name)(x), extra
-        if features_only:
-            return self.encoder(src_tokens, True, **inputs)
-        return self.predict(src_tokens, **inputs)
-
-    def predict(
-        self,
-        src_tokens: Tensor,
-        masked_tokens: Optional[Tensor] = None,
-        heads: Optional[Mapping[str, Mapping[str, Any]]] = None,
-        **inputs: Any,
-    ) -> Tuple[Tensor, Any]:
-        """Logits of the tokens, and the outputs of *heads*.
-
-        Args:
-            src_tokens: (B, T), starting with [CLS].
-            masked_tokens: (B, T), True where logits are needed; default everywhere.
-            heads: by the name of a head that :meth:`add_head` has added, what it reads beside the
-                states.
-            inputs: see :meth:`MaskedLMEncoder.forward`.
-        """
-        if not heads:
-            return self.encoder(src_tokens, masked_tokens=masked_tokens, **inputs)
-        if any(self.state_heads[name].reads_all for name in heads):
-            inputs["return_all_hiddens"] = True
-        x, extra = self.encoder(src_tokens, True, predicting=True, **inputs)
-        states = [state.transpose(0, 1) for state in extra["inner_states"] or ()]  # (B, T, C)
-        states[-1:] = [x]
-        for name, more in heads.items():
-            extra[name] = self.state_heads[name].read(self, states, **more)
-        return self.encoder.output_layer(x, masked_tokens=masked_tokens), extra

@@ -79,11 +79,7 @@ class Kind(NamedTuple):
         }
 
     def complete(self, settings: Settings) -> Settings:
-        """Complete settings by their defaults, as when a model is built.
-
-        Raises:
-            UsageError: they contradict each other.
-        """
+        """Complete settings by their defaults, as when a model is built."""
         cfg = Namespace(**settings)
         self.family.complete(cfg, {}, None)
         return vars(cfg)
@@ -150,11 +146,7 @@ class Trained(NamedTuple):
 
 
 def read_trained(path: str, lazy: bool = False) -> Trained:
-    """Read the checkpoint of a whole model; *lazy* leaves its parameters on the disk.
-
-    Raises:
-        UsageError: it cannot be read, or only adapts a model.
-    """
+    """Read the checkpoint of a whole model; *lazy* leaves its parameters on the disk."""
     checkpoint = read_checkpoint(path, lazy)
     refuse_partial(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
@@ -173,18 +165,11 @@ _RENAMED = {
 _BACK = {ours: masked for masked, ours in _RENAMED.items()}
 #: Settings that only masked language models have.
 _MASKED_ONLY = (
-    "causal",
-    "encoder_input_dim",
-    "load_checkpoint_heads",
-    "pooler_activation_fn",
-    "pooler_dropout",
-    "untie_weights_roberta",
+    *("causal", "encoder_input_dim", "load_checkpoint_heads", "untie_weights_roberta"),
+    *("pooler_activation_fn", "pooler_dropout"),
 )
 #: Settings that give a language model BERT's shape.
 _SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
-
-#: Settings that follow from the position encoding.
-FOLLOWING = ("no_token_positional_embeddings",)
 
 
 def language_model_settings(masked: Settings) -> Settings:
@@ -212,11 +197,11 @@ def masked_settings(causal: Settings) -> Settings:
 
 def renamed(entries: Mapping[str, Entry], source: Kind, target: Kind) -> Dict[str, Entry]:
     """Entries by parameter name, renamed from the *source* kind of model to the *target* kind."""
-    return {_renamed(name, source, target): value for name, value in entries.items()}
 
+    def rename(name: str) -> str:
+        for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
+            if name.startswith(theirs):
+                return ours + name[len(theirs) :]
+        return name
 
-def _renamed(name: str, source: Kind, target: Kind) -> str:
-    for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
-        if name.startswith(theirs):
-            return ours + name[len(theirs) :]
-    return name
+    return {rename(name): value for name, value in entries.items()}

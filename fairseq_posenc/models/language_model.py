@@ -63,21 +63,21 @@ def _own_fields() -> List[Field]:
     """
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}
-    own = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
-    own += declared_fields(fields_of(LanguageModelFlags))
+    fields = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
+    fields += declared_fields(fields_of(LanguageModelFlags))
     for name, field in references.items():
         metadata = {"role": "free", **STOCK_RANGES.get(name, {})}
         reference = dataclasses.field(default=field.default, metadata=metadata)
-        own.append((name, Optional[field.type], reference))
-    return own
+        fields.append((name, Optional[field.type], reference))
+    return fields
 
 
 def _complete(cfg: Options, family: Family, preset: Preset, settings: Options) -> None:
     """Complete a flat configuration; *settings* are those of the task."""
 
     def setting(name: str) -> Any:
-        given = option(cfg, name)
-        return option(settings, name) if given is None else given
+        value = option(cfg, name)
+        return option(settings, name) if value is None else value
 
     for flag in ("self_target", "past_target"):
         if setting(flag):

@@ -34,8 +34,7 @@ from fairseq_posenc.layers.heads import ClassifierFlags
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
-from fairseq_posenc.models.headed import HeadedModel
-from fairseq_posenc.models.roberta import MaskedLMEncoder
+from fairseq_posenc.models.roberta import MaskedLMEncoder, SentenceModel
 from fairseq_posenc.models.segments import (
     SAMPLES,
     Samples,
@@ -160,7 +159,7 @@ def register_fine_tuning(task: str) -> None:
 
 
 @MASKED_LM.register
-class MaskedLMModel(PartlySaved, HeadedModel):
+class MaskedLMModel(PartlySaved, SentenceModel):
     """RoBERTa with position encodings in its attention; arguments of its base class."""
 
     family = MASKED_LM

@@ -1,4 +1,4 @@
-"""The encoder of fairseq's RoBERTa with positions and segments: from tokens to logits.
+"""fairseq's RoBERTa with positions and segments: from tokens to logits.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; ALBERT, Lan et al.,
 arXiv 1909.11942, section 3.1, for embeddings of another size than the layers.
@@ -6,7 +6,7 @@ arXiv 1909.11942, section 3.1, for embeddings of another size than the layers.
 
 import logging
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaEncoder, base_architecture
@@ -20,8 +20,9 @@ from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import PositionEncoding, Stack, all_encodings
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.replacements import class_for
-from fairseq_posenc.layers.heads import MaskedLMHead, TiedHead
+from fairseq_posenc.layers.heads import MaskedLMHead, TiedHead, mean_of
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
+from fairseq_posenc.models.headed import HeadedModel
 from fairseq_posenc.models.segments import first_text_lengths, segment_labels
 from fairseq_posenc.stacks.encoder import Encoded, Requested, TransformerEncoder
 from fairseq_posenc.stacks.first_batches import PATIENCE, FirstBatches
@@ -208,3 +209,71 @@ def _build_encoder(args: Options, dictionary: Dictionary, embed_tokens: nn.Embed
     cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
     kind = class_for(SentenceEncoder, args)
     return kind(cfg, dictionary, embed_tokens).apply(init_bert_params)
+
+
+class SentenceModel(HeadedModel):
+    """RoBERTa's forward, with segments and the heads of pre-training; arguments of its base."""
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        segment_labels: Optional[Tensor] = None,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: Optional[str] = None,
+        **inputs: Any,
+    ) -> Tuple[Tensor, Any]:
+        """Logits of the tokens, or of a classification or token head.
+
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
+            features_only: stop before the language-model head.
+            return_all_hiddens: also return the states between layers.
+            classification_head_name: apply this head instead.
+            inputs: see :meth:`MaskedLMEncoder.forward`, and :meth:`predict` for logits of tokens.
+
+        Returns:
+            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
+            a classification head or (B, T, N) of a token head; and a dictionary with
+            ``inner_states``, and the outputs of the ``heads`` that were asked for.
+        """
+        inputs.update(segment_labels=segment_labels, return_all_hiddens=return_all_hiddens)
+        name = classification_head_name
+        if name is not None:
+            by_mean = self.args.pooler == "mean" and name not in self.token_heads
+            by_token = by_mean or name in self.token_heads
+            x, extra = self.encoder(src_tokens, True, by_token=by_token, **inputs)
+            if by_mean:
+                x = mean_of(x, src_tokens.ne(self.encoder.dictionary.pad()))
+            return self.head(name)(x), extra
+        if features_only:
+            return self.encoder(src_tokens, True, **inputs)
+        return self.predict(src_tokens, **inputs)
+
+    def predict(
+        self,
+        src_tokens: Tensor,
+        masked_tokens: Optional[Tensor] = None,
+        heads: Optional[Mapping[str, Mapping[str, Any]]] = None,
+        **inputs: Any,
+    ) -> Tuple[Tensor, Any]:
+        """Logits of the tokens, and the outputs of *heads*.
+
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            masked_tokens: (B, T), True where logits are needed; default everywhere.
+            heads: by the name of a head that :meth:`add_head` has added, what it reads beside the
+                states.
+            inputs: see :meth:`MaskedLMEncoder.forward`.
+        """
+        if not heads:
+            return self.encoder(src_tokens, masked_tokens=masked_tokens, **inputs)
+        if any(self.state_heads[name].reads_all for name in heads):
+            inputs["return_all_hiddens"] = True
+        x, extra = self.encoder(src_tokens, True, predicting=True, **inputs)
+        states = [state.transpose(0, 1) for state in extra["inner_states"] or ()]  # (B, T, C)
+        states[-1:] = [x]
+        for name, more in heads.items():
+            extra[name] = self.state_heads[name].read(self, states, **more)
+        return self.encoder.output_layer(x, masked_tokens=masked_tokens), extra

@@ -44,9 +44,6 @@ class FairseqAmos(FairseqOptimizer):
 
     The learning rate is ξ in the paper, about 1/√N for N updates.  It needs no decay: use
     ``--lr-scheduler fixed`` with a warm-up.
-
-    Raises:
-        UsageError: the package is not installed, or a flag is out of range.
     """
 
     def __init__(self, cfg: AmosConfig, params: Any) -> None:
@@ -70,11 +67,7 @@ class FairseqAmos(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """Not supported, as Amos has a schedule per tensor; fairseq asks before flattening them.
-
-        Raises:
-            UsageError: always.
-        """
+        """Not supported, as Amos has a schedule per tensor; fairseq asks before flattening them."""
         raise UsageError(
             "--optimizer amos: has a schedule per tensor, and --fp16 would flatten all tensors "
             "into one; also give --fp16-no-flatten-grads (--ddp-backend fully_sharded is not "

@@ -100,22 +100,6 @@ def test_masked_tokens_alone_are_projected():
     torch.testing.assert_close(model(tokens, masked_tokens=masked)[0], model(tokens)[0][masked])
 
 
-def test_heads_of_sentences_and_of_tokens():
-    model = tiny("rotary", "--load-checkpoint-heads")
-    model.register_classification_head("topic", num_classes=3)
-    model.register_token_head("tag", 5)
-    tokens = texts()
-    topic, tag = (model(tokens, classification_head_name=name)[0] for name in ("topic", "tag"))
-    assert topic.shape == (2, 3) and tag.shape == (2, 9, 5)
-    other = tiny("rotary", "--load-checkpoint-heads")
-    other.load_state_dict(model.state_dict(), strict=True)
-    assert torch.equal(other(tokens, classification_head_name="tag")[0], tag)
-    assert torch.equal(other(tokens, classification_head_name="topic")[0], topic)
-    without = tiny("rotary")
-    without.load_state_dict(model.state_dict(), strict=True)
-    assert not without.token_heads and not without.classification_heads
-
-
 def test_stock_roberta_and_ours_compute_the_same():
     flags = [*SMALL, "--tokens-per-sample", "64"]
     cfg = parse("roberta_base", *flags, task="masked_lm").model

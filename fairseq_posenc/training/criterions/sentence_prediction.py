@@ -58,10 +58,6 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     its name; select checkpoints by it with, for example, ``--best-checkpoint-metric mcc
     --maximize-best-checkpoint-metric``.  The positive class of F1 is ``--positive-label``, by
     default ``1``, which means "paraphrase" in GLUE's MRPC and QQP.
-
-    Raises:
-        UsageError: a score does not exist or does not fit the task, or no class has the positive
-            label.
     """
 
     def __init__(self, cfg: SentencePredictionMetricsConfig, task: FairseqTask) -> None:
