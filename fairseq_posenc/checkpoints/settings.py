@@ -109,13 +109,13 @@ def settings_by_role(
     """
     saved, ours = saved_settings(checkpoint), plug_in_flags()
     complete = dict(saved)
-    declared = {name: metadata_of(name, ours) for name in {*ours, *saved}}
+    if needs_segments(saved):
+        complete["segments"] = "single"  # before there was a choice
+    declared = {name: metadata_of(name, ours) for name in {*ours, *complete}}
     if is_ours(saved):
         defaults = {name: flag.metadata["default"] for name, flag in ours.items()}
         younger = [name for name in ours if saved.get(name) is None and defaults[name] is not None]
         complete.update({name: defaults[name] for name in younger})
-        if needs_segments(complete):
-            complete["segments"] = "single"  # before there was a choice
         unused = unused_settings(Namespace(**complete), declared)
         complete.update({name: defaults[name] for name in unused if name in ours})
     elsewhere, used = _names_elsewhere(checkpoint), options or Namespace(**complete)
@@ -124,7 +124,7 @@ def settings_by_role(
         for name, value in complete.items()
         if name not in elsewhere
         and not name.startswith("_")
-        and role_in(used, declared.get(name, {})) in roles
+        and role_in(used, declared[name]) in roles
     }
 
 

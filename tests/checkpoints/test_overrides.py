@@ -94,6 +94,7 @@ def test_what_a_command_takes_from_its_own_flags_is_refused(name):
         (["tone", "sentence_classification_head"], {}, ("sentence_classification_head", 3)),
         (["tone", "topic"], {"classification_head_name": "topic"}, ("topic", 3)),
         (["tone", "topic"], {}, "has tone, topic; give one of those"),
+        ([], {}, "--task sentence_prediction: x.pt has no classification head"),
     ],
 )
 def test_an_imported_classifier_is_validated_with_the_head_that_it_has(heads, asked, expected):

@@ -7,13 +7,18 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from fairseq import models
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from omegaconf import OmegaConf
 from support.conversion import write_ids
 from support.helpers import PAD, VOCABULARY, sentences
 from support.masked_language_models import tiny
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.inherit import inherit
+from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.models.segments import segment_labels
 
@@ -188,3 +193,40 @@ def test_batches_of_other_tasks_and_labels_of_a_batch_are_left_alone(masked_pair
     task, (batch, *_) = masked_pairs[0]("eos")
     labels = batch["net_input"]["segment_labels"] = torch.ones_like(batch["target"])
     assert step_of(task, model, batch) is labels
+
+
+# --- checkpoints from before there was a choice
+
+
+@pytest.fixture
+def older():
+    """The settings of a masked language model with segments, as an older version recorded them."""
+    model = tiny("rotary", "--num-segments", "2")
+    settings = OmegaConf.to_container(model.completed_settings, enum_to_str=True)
+    return {name: value for name, value in settings.items() if name != "segments"}, model
+
+
+def test_an_older_model_keeps_its_single_segment(older, caplog):
+    settings, model = older
+    task = Namespace(_name="masked_lm", tokens_per_sample=64, sample_break_mode="eos")
+    task = Namespace(cfg=task, source_dictionary=VOCABULARY)
+    again = models.build_model(OmegaConf.create(settings), task, from_checkpoint=True).eval()
+    assert "older than --segments" in caplog.text and again.completed_settings.segments == "single"
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(pairs_of_texts())[0], model(pairs_of_texts())[0])
+    for trained, other in (("single", "pairs"), ("pairs", "single")):
+        given = settings if trained == "single" else {**settings, "segments": trained}
+        checkpoint = {"cfg": OmegaConf.create({"model": given}), "model": {}}
+        with pytest.raises(UsageError, match=f"segments='{other}': .* trained with '{trained}'"):
+            apply_overrides(checkpoint, {"segments": other}, "x.pt")
+
+
+@pytest.mark.parametrize("task, segments", [("masked_lm", None), ("sentence_prediction", "single")])
+def test_fine_tuning_begins_anew_or_goes_on_as_it_began(older, task, segments, tmp_path):
+    head = {"classification_heads.x.dense.bias": torch.zeros(1)} if segments else {}
+    model = {"encoder.sentence_encoder.embed_tokens.weight": torch.zeros(1), **head}
+    path = str(tmp_path / "older.pt")
+    torch.save({"cfg": {"model": older[0], "task": {"_name": task}}, "model": model}, path)
+    args = Namespace(task="sentence_prediction", finetune_from_model=path, save_dir="none")
+    inherit(args, MASKED_LM.dataclass, MASKED_LM.model, {})
+    assert getattr(args, "segments", None) == segments
