@@ -37,9 +37,5 @@ SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 SDPA_HAS_GROUPS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
 
-def _never() -> bool:
-    return False
-
-
 #: A function that is true while ``torch.compile`` is tracing (PyTorch 2.1).
-is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
+is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)

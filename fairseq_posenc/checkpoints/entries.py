@@ -137,14 +137,10 @@ def _declared(settings: Mapping[str, Any]) -> Dict[str, _Rule]:
         f"cfg.model.{flag}": rule
         for flag, field in flags.items()
         for kind, rule in _BY_TYPE.items()
-        if "position_encoding" in flags and flag not in STOCK_RANGES and _is_of(field.type, kind)
+        for declared in getattr(field.type, "__args__", (field.type,))[:1]  # inside Optional
+        if "position_encoding" in flags and flag not in STOCK_RANGES
+        if isinstance(declared, type) and issubclass(declared, kind)
     }
-
-
-def _is_of(declared: Any, kind: type) -> bool:
-    """True if a type, or what is optional in it, is *kind*."""
-    inner = getattr(declared, "__args__", (declared,))[0]
-    return isinstance(inner, type) and issubclass(inner, kind)
 
 
 def _check(checkpoint: Mapping[str, Any], rules: Mapping[str, _Rule], path: str) -> None:

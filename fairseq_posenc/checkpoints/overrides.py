@@ -32,7 +32,7 @@ from fairseq_posenc.layers.compiled import check_compiled
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 _TASK = "sentence_prediction"
-#: What names a model or a task; with another name, fairseq would build another one.
+#: The settings that name the model; with another name, fairseq would build another one.
 _NAMES = ("_name", "arch")
 #: Settings of a task that decide what the model reads and what its outputs mean.
 _OF_TASK = ("init_token", "separator_token", "regression_target", "pairs")
@@ -175,7 +175,7 @@ def _change_task(checkpoint: Values, overrides: Values, path: str) -> bool:
 
 
 def _check_task(checkpoint: Values, overrides: Values, path: str) -> None:
-    """Refuse a task with which the model would read or answer something else than in training."""
+    """Refuse a task that would change what the model reads, or what its answers mean."""
     trained = task_of(checkpoint)
     for name, value in _flat(overrides).items():
         before = option(trained, name)

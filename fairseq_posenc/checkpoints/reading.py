@@ -25,7 +25,7 @@ Checkpoint = Dict[str, Any]
 def load_file(
     path: Path, lazy: bool = False, stand_ins: Optional[Mapping[str, object]] = None
 ) -> Any:
-    """Load a file written by ``torch.save`` on the CPU, with an allow-list on every PyTorch.
+    """Load a file of ``torch.save`` on the CPU, with an allow-list whatever the PyTorch version.
 
     The archive's checksums are verified, which PyTorch does not do.
 

@@ -151,7 +151,8 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
         path = _start(cfg, trainer.checkpoint_suffix, ours)
         if path is None:
             return load_checkpoint(cfg, trainer, *args, **kwargs)
-        file, resumes = PathManager.get_local_path(path), _is_own(path, cfg)
+        file, folder = PathManager.get_local_path(path), os.path.abspath(os.path.dirname(path))
+        resumes = folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
         checkpoint = read_checkpoint(file, lazy=True)
         # FSDP shards parameters, so the names are others
         parameters = {} if trainer.is_fsdp else trainer.get_model().state_dict()
@@ -198,12 +199,6 @@ def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
     raise UsageError(f"{no_such_file(flag, path)}; correct it, or {instead}")
 
 
-def _is_own(path: str, cfg: Options) -> bool:
-    """True if the run resumes in its own folder without resetting the optimiser."""
-    folder = os.path.abspath(os.path.dirname(path))
-    return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
-
-
 def _check_optimizer(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
     """Refuse the optimiser's state of other parameters, which it identifies by index only."""
     difference = position_difference(keys, ours)
@@ -225,8 +220,13 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
-        if from_checkpoint:
-            _keep_single_segment(cfg)
+        if from_checkpoint and needs_segments(by_name(cfg)):
+            logger.warning(
+                "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
+                "training; if it was imported, import it again"
+            )
+            with open_config(cfg):
+                cfg.segments = "single"
         try:
             model = build_model(cfg, task, from_checkpoint)
         except (UsageError, OSError):
@@ -249,14 +249,3 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
         return model
 
     return wrapper
-
-
-def _keep_single_segment(cfg: Options) -> None:
-    """Give a checkpoint older than ``--segments`` the value it was trained with."""
-    if needs_segments(by_name(cfg)):
-        logger.warning(
-            "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
-            "training; if it was imported, import it again"
-        )
-        with open_config(cfg):
-            cfg.segments = "single"

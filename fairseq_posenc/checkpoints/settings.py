@@ -50,7 +50,7 @@ def task_settings(task: Any) -> Any:
 
 
 def heads_of(checkpoint: Mapping[str, Any]) -> Dict[str, int]:
-    """The numbers of outputs of the classification heads in a checkpoint, by their names."""
+    """The number of classes of each classification head in a checkpoint, by its name."""
     matches = (
         (_OUTPUT.search(key), value) for key, value in (checkpoint.get("model") or {}).items()
     )

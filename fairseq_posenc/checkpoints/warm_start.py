@@ -117,7 +117,7 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
 
 
 def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
-    """A weight or bias of keys or values with another number of heads.
+    """The weight or bias of a key or value projection, for another number of heads.
 
     >>> import torch
     >>> regroup(torch.tensor([1.0, 3.0, 5.0, 7.0]), head_dim=1, kv_heads=2)
@@ -191,7 +191,7 @@ def _same_widths(module: Any, state_dict: State, name: str) -> bool:
 
 
 def leave_out_pretraining(state: State, name: str, model: Any) -> None:
-    """Leave out of a checkpoint the modules that only pre-training needs, in place.
+    """Drop from a checkpoint the modules that only pre-training needs, in place.
 
     What they are trained with may have no head that predicts tokens: the model's head then stays as
     initialised, with its projection tied to the embeddings of the checkpoint.

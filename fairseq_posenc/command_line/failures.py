@@ -96,7 +96,9 @@ def _line(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
             return line.format_map(_Flags(flags, said=match[match.re.groups]))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         name = str(os.fspath(error.filename))
-        return f"{name}: {error.strerror}" + (f"; {_FOLDER}" if _is_data(name, flags) else "")
+        data = str(flags.get("data") or "").split(os.pathsep)
+        is_data = name in data or os.path.basename(name).startswith("dict.")
+        return f"{name}: {error.strerror}" + (f"; {_FOLDER}" if is_data else "")
     return None
 
 
@@ -105,11 +107,6 @@ class _Flags(Dict[str, Any]):
 
     def __missing__(self, name: str) -> str:
         return flag_of(name)
-
-
-def _is_data(path: str, flags: Mapping[str, Any]) -> bool:
-    data = str(flags.get("data") or "").split(os.pathsep)
-    return path in data or os.path.basename(path).startswith("dict.")
 
 
 def _missing_split(split: str, flags: Mapping[str, Any]) -> str:

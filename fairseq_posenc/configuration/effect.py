@@ -47,7 +47,7 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
 
 
 def unused_settings(cfg: Options, declared: Declared) -> List[str]:
-    """The settings of a trained model that have no effect on it, and not their defaults.
+    """The settings of a trained model that have no effect on it, and are not their defaults.
 
     fairseq's sizes of sub-layers are left out, since their defaults say no more than other values.
 
@@ -86,7 +86,7 @@ def lacks(unmet: Needs, cfg: Options) -> str:
 
 
 def _all_needs(name: str, declared: Declared) -> Iterator[Needs]:
-    """Everything that a flag needs: each of the mappings has to be met by one of its flags."""
+    """Everything that a flag needs: in each mapping, one flag has to have one of its values."""
     metadata = declared[name]
     registries: List[Registry[Any]] = [ENCODINGS, ATTENTIONS, NORMS, FEED_FORWARDS]
     registries += [registry for feature in FEATURES for registry in feature.registries]

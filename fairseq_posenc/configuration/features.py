@@ -1,4 +1,4 @@
-"""Features of models that are no encoding, attention, norm or layer: flags, and what they ask for.
+"""Flags of models that belong to no encoding, attention, norm or layer, and what they ask for.
 
 A pack, or a user's own ``--user-dir``, registers here what its flags do to a configuration, before
 a model is built.  What they change in the model is for others to register.

@@ -78,7 +78,7 @@ class EncodingFlags:
 
 
 def kernels_with_groups() -> List[str]:
-    """The attentions whose heads of queries can share heads of keys."""
+    """The attentions in which several query heads can share a key head."""
     return [name for name, entry in ATTENTIONS.items() if hasattr(entry.flags, "kv_heads")]
 
 

@@ -50,7 +50,7 @@ def replacements_in(options: Options) -> List[Replacement]:
 
 
 def class_for(base: type, options: Options) -> Any:
-    """What the flags put in place of *base*, or *base* itself.
+    """The class that the flags put in place of *base*, or *base* itself.
 
     Where several flags are on, the classes are joined, and each calls its ``super()``.
     """

@@ -135,7 +135,7 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     """
     for field in fields:
         metadata, value = field.metadata, getattr(options, field.name, None)
-        follows = False  # a range that another flag gives, which a default can be outside of
+        follows = False  # whether another flag is a bound, which the default may violate
         for key in _COMPARE:
             follows = follows or isinstance(metadata.get(key), str)
         if value is not None and (follows or value != metadata.get("default")):

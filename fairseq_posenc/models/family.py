@@ -118,7 +118,7 @@ class Family:
             store.store(name=self.model, group="model", node=node, provider="fairseq")
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the flags without defaults, so that flags not given can be recognised."""
+        """Add the flags without their defaults, to tell which of them were given."""
         gen_parser_from_dataclass(parser, self.dataclass(), delete_default=True)
 
     def _architecture(self, name: str, preset: Preset) -> Callable[[Any], None]:

@@ -1,4 +1,4 @@
-"""The flags with which a trained model goes on, with its position encoding or with another.
+"""The flags that continue the training of a model, with its position encoding or with another.
 
 A warm start (``--finetune-from-model``) needs the shape of the model and its task, which
 ``fairseq-train`` does not read from the checkpoint.

@@ -81,7 +81,7 @@ def refuse_pairs_in_blocks(args: Options) -> None:
 
 
 def samples_are_pairs(settings: Options) -> Optional[bool]:
-    """Whether pre-training is on pairs, or on lines that may be pairs; None for other tasks."""
+    """Whether pre-training uses pairs, or lines that may be pairs; None for other tasks."""
     mode, samples = option(settings, "sample_break_mode"), samples_of(settings)
     if mode is None:
         return None
