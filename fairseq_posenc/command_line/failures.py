@@ -60,7 +60,7 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
         "each process",
     ),
     # with another flag that says where a training starts
-    (ValueError, r"^(--finetune-from-model [^:]*)", "{said}"),
+    (Exception, r"(--finetune-from-model (?:can not|and) [^:\n]*)", "{said}"),
 )
 
 

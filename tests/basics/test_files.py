@@ -15,6 +15,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, new_folder, replace_file
 from fairseq_posenc.exchange.transfer import staging
 
+pytestmark = pytest.mark.properties
+
 
 def write(path, text="new", flag=""):
     with replace_file(path, flag) as partial:

@@ -15,6 +15,8 @@ from fairseq_posenc.checkpoints import averaging
 from fairseq_posenc.checkpoints.averaging import average_checkpoints
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 
+pytestmark = pytest.mark.properties
+
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SPECIAL = [0.0, -0.0, 1.0, 1 / 3, -0.1, 6e-8, 6e4, 1e-38]
 

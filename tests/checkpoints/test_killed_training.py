@@ -15,6 +15,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.resuming import without_epochs_if_done
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "killed_training.py")
 FLAGS = ["--arch", "roformer_tiny", *SMALL, "--update-epoch-batch-itr", "True"]

@@ -10,6 +10,8 @@ from fairseq_posenc.checkpoints.averaging import average_checkpoints
 from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 
+pytestmark = pytest.mark.refusals
+
 FC1, PROJECTION = "encoder.layers.0.fc1.weight", "self_attn.feature_map.projection"
 WRONG = {
     "NaN": (FC1, lambda w: torch.full_like(w, float("nan")), "holds NaN or infinity"),

@@ -8,6 +8,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.flags.values import read_overrides
 
+pytestmark = pytest.mark.refusals
+
 
 def classifier(**task):
     """The checkpoint of a classifier of three tones, as fairseq reads it."""

@@ -16,6 +16,8 @@ from fairseq_posenc.checkpoints import restricted
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 from fairseq_posenc.checkpoints.restricted import encode_latin1
 
+pytestmark = pytest.mark.refusals
+
 NAMED = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 

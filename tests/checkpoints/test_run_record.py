@@ -11,6 +11,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.run_record import check_direction
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 ROFORMER = ["--arch", "roformer_tiny", *SMALL]
 

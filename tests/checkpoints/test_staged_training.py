@@ -1,10 +1,12 @@
 """Pre-training in stages of different lengths, as RoFormer's Table 4, in small numbers."""
 
+import pytest
 from support.commands import TRAINING, USER_DIR, read, shape, succeed
 
 from fairseq_posenc.models.masked_lm import MODEL
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
+pytestmark = pytest.mark.journeys
 
 TASK = ["--task", "masked_lm", "--sample-break-mode", "none"]
 SHAPE = ["--arch", MODEL, "--position-encoding", "rotary", "--criterion", "masked_lm"]

@@ -21,6 +21,8 @@ from support.masked_language_models import tiny as masked_language_model
 
 from fairseq_posenc.encodings import ENCODINGS
 
+pytestmark = pytest.mark.properties
+
 
 def stock(*flags):
     return build("transformer", *TINY, *flags).eval()

@@ -26,6 +26,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.models import FAMILIES
 
+pytestmark = pytest.mark.properties
+
 
 def states():
     return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()

@@ -23,6 +23,8 @@ from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
+pytestmark = pytest.mark.properties
+
 ALIBI = ["--position-encoding", "alibi"]
 GATED = ["--layer", "gated", "--position-encoding", "rotary"]
 #: command lines in which every flag has an effect, or the value that it has anyway

@@ -24,6 +24,8 @@ from fairseq_posenc.training.criterions.sentence_prediction import (
     SentencePredictionMetricsCriterion,
 )
 
+pytestmark = pytest.mark.refusals
+
 VALUES = ["0", "-1", "nan", "inf", "1e30", str(10**30), ""]
 #: where a flag has an effect, by the start of its name
 WHERE = {

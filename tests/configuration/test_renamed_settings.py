@@ -9,6 +9,8 @@ from omegaconf import OmegaConf
 from support.commands import shape
 from support.helpers import PAD, TINY, VOCABULARY, model_settings, sentences
 
+pytestmark = pytest.mark.properties
+
 #: flags of today, and the settings of a checkpoint by the names and values they had
 CASES = {
     "bert_ad": (

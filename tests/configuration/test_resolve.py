@@ -24,6 +24,8 @@ from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
+pytestmark = pytest.mark.properties
+
 STOCK_OF = {
     "posenc_transformer": "transformer",
     "roformer_iwslt_de_en": "transformer_iwslt_de_en",

@@ -20,6 +20,8 @@ from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
 
+pytestmark = pytest.mark.properties
+
 TASKS = {name: family.tasks[0] for name, family in FAMILIES.items()}
 MASKED_LM = FAMILIES["posenc_masked_lm"]
 # the layers of a model that has heads, and the size of a table, have rules of their own

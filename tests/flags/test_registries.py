@@ -30,6 +30,8 @@ from fairseq_posenc.layers.state_heads import HEADS, StateHead, register_head
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.family import CHANGES
 
+pytestmark = pytest.mark.properties
+
 PAPER = "nobody 2026"
 
 

@@ -9,6 +9,8 @@ from support.masked_language_models import count, texts, tiny
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.layers.heads import mean_of
 
+pytestmark = pytest.mark.formulas
+
 PRE = ("--encoder-normalize-before",)
 
 

@@ -23,6 +23,8 @@ from support.lists import rows_of
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
+pytestmark = pytest.mark.formulas
+
 B, T = 3, 9
 # stock keeps 512 unless told, whatever the layers have
 SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]

@@ -11,6 +11,8 @@ from support.masked_language_models import SMALL, build, count, texts, tiny
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import parse_encodings
 
+pytestmark = pytest.mark.formulas
+
 
 def test_sizes_of_the_presets_differ_by_their_positions_only():
     """BERT-base has 110 M, and TUPE (section 3.3) adds about 1.18 M, 2 x 768 x 768."""

@@ -8,6 +8,8 @@ from support.own_extensions import registries_as_before
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models import FAMILIES, family_of, register_preset
 
+pytestmark = pytest.mark.properties
+
 
 @pytest.fixture(autouse=True)
 def gone_afterwards():

@@ -17,6 +17,8 @@ from support.lists import rows_of
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models import family_of
 
+pytestmark = pytest.mark.refusals
+
 CASES = rows_of("refusals.txt")
 TEXT = ["--tokens-per-sample", "64"]
 #: By the usual task of a family, flags of its general architecture, before those of a line.

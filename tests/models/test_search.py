@@ -12,6 +12,8 @@ from support.helpers import PAD, VOCABULARY, sentences, tiny
 
 from fairseq_posenc.attention import softmax
 
+pytestmark = pytest.mark.properties
+
 
 def batch_of(rows, seed=0):
     """A batch of sentences of 3 to 9 tokens, padded on the left; their searches end apart."""

@@ -22,6 +22,8 @@ from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.models.segments import segment_labels
 
+pytestmark = pytest.mark.properties
+
 SEPARATOR = VOCABULARY.eos()
 LINES = ["--sample-break-mode", "eos"]
 PAIRS = ["--num-segments", "2", "--segments", "pairs", *LINES]

@@ -8,6 +8,8 @@ from support.conversion import convert, reference_folder, write_ids
 
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 
+pytestmark = pytest.mark.journeys
+
 HEAD = "sentence_classification_head"
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
 CLASSIFY += ["--init-token", "0", "--batch-size", "2"]

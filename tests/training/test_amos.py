@@ -11,6 +11,8 @@ from omegaconf import OmegaConf
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.training.amos import AmosConfig
 
+pytestmark = pytest.mark.formulas
+
 pytest.importorskip("pytorch_optimizer", reason="needs pip install pytorch-optimizer")
 
 

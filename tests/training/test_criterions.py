@@ -21,6 +21,8 @@ from fairseq_posenc.training.criterions.sentence_prediction import (
     SentencePredictionMetricsCriterion,
 )
 
+pytestmark = pytest.mark.formulas
+
 pytest.importorskip("scipy", reason="correlations need scipy")
 pytest.importorskip("sklearn", reason="F1 and Matthews correlation need scikit-learn")
 
