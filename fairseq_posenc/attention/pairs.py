@@ -14,7 +14,6 @@ from fairseq_posenc.attention.normalisers import Counts, count_visible
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Places
 from fairseq_posenc.encodings.content import ContentBiasSum
-from fairseq_posenc.flags.options import option
 
 
 class Heads(NamedTuple):
@@ -60,6 +59,8 @@ class PairwiseKernel(AttentionKernel):
     position_terms: Optional[ContentBiasSum]
     #: True if there is a :meth:`length_factor`
     scales_by_length = False
+    #: True if the layer is compiled, so that what is prepared for it must be tensors
+    in_graph = False
 
     def compose(self, encoding: PositionEncoding) -> None:
         """Take the encoding of this layer, and build its content-dependent terms."""
@@ -105,8 +106,7 @@ class PairwiseKernel(AttentionKernel):
         Compiled and traced layers get a tensor: for a number, a layer would be compiled anew, and a
         graph would keep the number of the example.
         """
-        compiled = option(self.encoding.options, "compile_layers", False)
-        number = not (compiled or torch.jit.is_tracing())
+        number = not (self.in_graph or torch.jit.is_tracing())
         sizes, mask = (batch.like.size(1), batch.length), batch.padding.mask
         return count_visible(*sizes, batch.causal, mask, batch.like.device, number)
 

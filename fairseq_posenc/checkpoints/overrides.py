@@ -27,7 +27,6 @@ from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.flags.options import SIDES, Options, by_name, option
 from fairseq_posenc.flags.settings import check_option, role_in
 from fairseq_posenc.flags.usage import near
-from fairseq_posenc.layers.compiled import check_compiled
 
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
@@ -120,8 +119,6 @@ def _apply_to_ours(model: Any, overrides: Values) -> None:
                 f"--model-overrides {name}={value!r}: has no effect {lacks(unmet, model)}; leave "
                 "it out"
             )
-    if "compile_layers" in overrides:
-        check_compiled(model)
 
 
 def _rename(checkpoint: Values, overrides: Values) -> Dict[str, Any]:

@@ -1,6 +1,6 @@
 """Checkpoints that hold a part of a model, where another file holds the rest.
 
-A change to a built model (:mod:`fairseq_posenc.models.changes`) says what the checkpoints of a
+A change to a built model (:data:`.models.family.CHANGES`) says what the checkpoints of a
 model leave out.  Where a whole model is needed, as in averaging and export, such a file is refused.
 """
 

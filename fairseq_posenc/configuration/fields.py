@@ -38,7 +38,6 @@ from fairseq_posenc.flags.former import NAMES
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import help_text, role_in, setting
-from fairseq_posenc.layers.compiled import CompileFlags
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.norms import NORMS, NormFlags
@@ -184,7 +183,7 @@ def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
     flags = list(_flags_of_features(features_of(models)))
     for fixed in (
         *(EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags),
-        *(ParameterFlags, CompileFlags),
+        ParameterFlags,
     ):
         flags += dataclasses.fields(fixed)
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):

@@ -18,7 +18,6 @@ from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.former import modernised
 from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.settings import check_settings
-from fairseq_posenc.layers.compiled import check_compiled
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +107,6 @@ def configure(
         _fill_defaults(cfg, declared)
         if fresh:  # a checkpoint loads with the values that it was trained with
             check_settings(cfg, dataclasses.fields(flags))
-            check_compiled(cfg)
         _refuse_unsupported(cfg)
         described: List[Stack] = family.stacks(cfg)
         if cfg.rotary_original_length is None:  # kept if evaluation changes the lengths

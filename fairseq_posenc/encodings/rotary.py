@@ -14,7 +14,7 @@ operators for complex numbers, use real ones (Eq. 26): (a, b) at an angle φ bec
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -37,13 +37,10 @@ from fairseq_posenc.encodings.rotary_scaling import (
     warn_of_length,
 )
 from fairseq_posenc.flags.by_layer import numbers_by_layer
-from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.options import Layer, Options
 from fairseq_posenc.flags.settings import setting
 
 PAIRINGS = ("interleaved", "half")
-#: Rotates d channels of each head on a GPU, by (tensors, table, pairing, d); the result is None
-#: where PyTorch's operations have to rotate.
-FUSED: List[Callable[[Sequence[Tensor], Tensor, str, int], Optional[Tuple[Tensor, ...]]]] = []
 
 
 @dataclass
@@ -217,6 +214,8 @@ class Rotary(QKVTransform):
 
     applies_to_features = True  # rotations keep norms
     named = "rotary"  # in messages
+    #: True if layers are compiled, whose graphs have no operators for complex numbers
+    in_graph = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -224,8 +223,6 @@ class Rotary(QKVTransform):
         self.bases = numbers_by_layer("rotary_base", options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
-        #: rotate in real numbers, for graphs without operators for complex ones
-        self.real_valued = bool(option(options, "compile_layers", False))
         self.dim = rotated_channels(options, stack)
         self.kept = kept_pairs(options, self.dim)
         self.scaling = read_scaling(options, stack.max_positions)
@@ -297,13 +294,13 @@ class Rotary(QKVTransform):
             layer: the index of the layer, which selects the base.
 
         Returns:
-            (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
+            (1|B, T, 1, d/2), complex64; or, where a graph is compiled or traced,
             cosines before sines, (1|B, T, 1, d), float32.
         """
         base = self.bases[layer % len(self.bases)]
         theta = frequencies(self.dim, base, positions.device, self.scaling, self.kept)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
-        if self.real_valued or torch.jit.is_tracing():
+        if self.in_graph or torch.jit.is_tracing():
             return real_table(angles, self.temperature).unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)
         return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
@@ -331,11 +328,6 @@ class Rotary(QKVTransform):
         Returns:
             shaped like *tensors*, in their type.
         """
-        if tensors[0].is_cuda and table.is_complex():
-            for fused in FUSED:
-                results = fused(tensors, table, self.pairing, self.dim)
-                if results is not None:
-                    return results
         whole = self.dim == tensors[0].size(-1)
         heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
         if not table.is_complex():

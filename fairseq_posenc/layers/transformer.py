@@ -22,7 +22,6 @@ from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.flags.options import Layer, Options
-from fairseq_posenc.layers.compiled import compile_layer
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 
@@ -32,17 +31,15 @@ LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
-    """The layer with activation checkpointing and FSDP, or compiled, as the flags select.
+    """The layer with activation checkpointing and FSDP, as the flags select.
 
     A checkpointed layer is always an FSDP unit, whatever its size, as in fairseq.
     """
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
         layer.register_forward_pre_hook(_with_gradient)
-        wrapped = fsdp_wrap(layer, min_num_params=0)
-    else:
-        wrapped = fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
-    return wrapped if cfg.checkpoint_activations else compile_layer(layer, wrapped, cfg)
+        return fsdp_wrap(layer, min_num_params=0)
+    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
 
 
 def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:

@@ -40,11 +40,11 @@ FIRST = ["transformer", "transformer", f"{BY} learned", "roformer_base"]
 GENERATED = [*FIRST, "roformer_base --cuda-graphs", "no-sharing roformer_base"]
 GENERATED += ["no-joint roformer_base"]
 GENERATED += [f"{name}{flag}" for name in RECORDED for flag in ("", " --cuda-graphs")]
-TRAINED = [*FIRST, "no-triton roformer_base", "t5bias_base", "alibi_base", "tupe_base", "gau_base"]
+TRAINED = [*FIRST, "t5bias_base", "alibi_base", "tupe_base", "gau_base"]
 TRAINED += ["shaw_base", "performer_base", "transformer_xl_base", "deberta_base"]
 TRAINED += ["roformer_v2_base", f"{BY} shaw", f"{BY} tupe+t5"]
 MASKED = ["roberta_base", "roberta_base", "roformer_masked_lm_base", "hf-roformer"]
-MASKED += ["no-triton roformer_masked_lm_base", "tupe_a_masked_lm_base", "tupe_r_masked_lm_base"]
+MASKED += ["tupe_a_masked_lm_base", "tupe_r_masked_lm_base"]
 MASKED += ["roformer_v2_masked_lm_base", "gau_masked_lm_base --encoder-layers 24"]
 GENERATION = "--jobs generation --batch 32 --dtype float16"
 TRAINING = "--jobs training --length 64"
@@ -54,9 +54,9 @@ TABLES = {
     "generation": Table(f"{GENERATION} --length 32 --repeat 7", GENERATED, 100),
     "training-float16": Table(f"{TRAINING} --batch 64 --dtype float16", TRAINED, 55),
     "training-bfloat16": Table(f"{TRAINING} --batch 64 --dtype bfloat16", TRAINED, 55),
-    "training-16k": Table(f"{TRAINING} --batch 256 --dtype bfloat16", TRAINED[:10], 50),
+    "training-16k": Table(f"{TRAINING} --batch 256 --dtype bfloat16", TRAINED[:9], 50),
     "generation-v100": Table(f"{GENERATION} --length 32 --repeat 5", GENERATED[:7], 45, True),
-    "training-v100": Table(f"{TRAINING} --batch 64 --dtype float16", TRAINED[:8], 40, True),
+    "training-v100": Table(f"{TRAINING} --batch 64 --dtype float16", TRAINED[:7], 40, True),
     "flex": Table(
         f"{BERT} --layers 2 --batch 4 --length 512 2048 8192",
         ["roberta_base --attention-dropout 0", T5, f"{T5} --attention-backend flex"],
@@ -67,7 +67,7 @@ TABLES = {
     ),
     "attention": Table(
         f"--jobs attention causal-attention {LAYERS}",
-        ["softmax", "no-triton softmax", "elu", "favor", "local --local-window 256", "bigbird"],
+        ["softmax", "elu", "favor", "local --local-window 256", "bigbird"],
         20,
     ),
     "linear": Table(

@@ -18,7 +18,6 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.joint import JointProjection
-from fairseq_posenc.encodings import rotary
 from fairseq_posenc.models import search
 
 Run = Callable[[], Any]
@@ -45,7 +44,6 @@ def explicit_attention() -> ContextManager[None]:
 #: Words before an architecture, and what each does while the model runs.
 SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
     "explicit": explicit_attention,
-    "no-triton": functools.partial(mock.patch.object, rotary, "FUSED", []),
     "no-joint": functools.partial(
         mock.patch.object, JointProjection, "serves", lambda self, x: False
     ),

@@ -15,8 +15,8 @@ optimiser; generation, lm-generation: beam search of exactly --length tokens, by
 after prompts of half of them; attention, causal-attention: forward and backward pass of one layer
 of an encoder or decoder, with its projections.  --archs are then values of --attention, or peers.
 
-Words before an entry: "explicit" (attention matrices are computed and stored), "no-triton",
-"no-joint" (projections one by one), "no-sharing" (a source is read once for each hypothesis).
+Words before an entry: "explicit" (attention matrices are computed and stored), "no-joint"
+(projections one by one), "no-sharing" (a source is read once for each hypothesis).
 Clocks: wall; processor (all threads, on a CPU); device (CUDA events).  Memory: the peak, on a CPU
 that of a process with Python and PyTorch.
 """

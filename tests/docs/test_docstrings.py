@@ -9,7 +9,7 @@ from support.own_extensions import registries_as_before
 import fairseq_posenc
 from fairseq_posenc.basics.packages import EXTRAS
 
-OPTIONAL = {*(extra.module for extra in EXTRAS), "triton"}  # PyTorch for CUDA brings the last
+OPTIONAL = {extra.module for extra in EXTRAS}
 LEAST = 10  # examples that have to be found
 
 

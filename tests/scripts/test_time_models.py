@@ -14,7 +14,6 @@ from support.shell_scripts import SCRIPTS, shell
 import rounds
 from fairseq_posenc.attention.joint import JointProjection
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import rotary
 from gpu_tables import TABLES
 from peers import PEERS, AttentionOrPeer, MaskedLMOrPeer
 from subjects import LanguageModelSubject
@@ -76,14 +75,11 @@ def test_jobs_of_running_text(tmp_path):
 
 
 def test_words_before_an_entry_switch_something_off_while_it_runs():
-    found, made = [], subject("no-joint no-triton roformer_base")
-    real = rotary.FUSED, JointProjection.serves
-    made.loss = lambda: (
-        found.append((rotary.FUSED, JointProjection.serves)) or torch.ones((), requires_grad=True)
-    )
+    found, made = [], subject("no-joint roformer_base")
+    real = JointProjection.serves
+    made.loss = lambda: found.append(JointProjection.serves) or torch.ones((), requires_grad=True)
     made.run()
-    assert found[0][0] == [] and not found[0][1](None, None)
-    assert real == (rotary.FUSED, JointProjection.serves)
+    assert not found[0](None, None) and real is JointProjection.serves
     plain = subject("transformer", job="generation").run()
     copied = subject("no-sharing transformer", job="generation").run()
     assert torch.equal(plain[0][0]["tokens"], copied[0][0]["tokens"])

@@ -6,6 +6,7 @@ compared with the text character by character, in a form that does not depend on
 
 import bisect
 import difflib
+import functools
 import html
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 Span = Tuple[int, int]
 
-#: A mark before a piece that continues a word, which some decoders keep.
+#: The mark of a piece inside a word, which some decoders keep.
 _CONTINUES = re.compile(r"^##(?=.)")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|bar|#\d{2,4});")
 _QUOTES = dict.fromkeys(map(ord, "\"'`´‘’‚‛“”„‟«»‹›′″"), "'")
@@ -94,10 +95,10 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
         start and end (exclusive) of each token in *text*; starts and ends never decrease.
     """
     surfaces = [_CONTINUES.sub("", surface) for surface in surfaces]
-    wanted, places = _keys((c, (at, at + 1)) for at, c in enumerate(text))
-    found, owners = _keys(_characters(surfaces))
+    text_keys, places = _keys((c, (at, at + 1)) for at, c in enumerate(text))
+    token_keys, owners = _keys(_characters(surfaces))
     starts, ends = [-1] * len(surfaces), [-1] * len(surfaces)
-    for left, right, size in _matching(wanted, found):
+    for left, right, size in _matching(text_keys, token_keys):
         for (start, end), (first, last) in zip(
             places[left : left + size], owners[right : right + size]
         ):
@@ -114,26 +115,21 @@ def surface_reader(words: Callable[[List[str]], str], unknown: str) -> Callable[
         words: joins tokens to words.
         unknown: the symbol that stands for any text.
     """
-    known = {unknown: ""}
-
-    def surface_of(token: str) -> str:
-        if token not in known:
-            known[token] = words([token])
-        return known[token]
-
-    return surface_of
+    return functools.lru_cache(maxsize=None)(
+        lambda token: "" if token == unknown else words([token])
+    )
 
 
-def _matching(wanted: str, found: str) -> List[Tuple[int, int, int]]:
+def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
     """Equal parts of two strings, in order: both starts and the size."""
-    before = len(os.path.commonprefix([wanted, found]))
-    behind = len(os.path.commonprefix([wanted[before:][::-1], found[before:][::-1]]))
+    before = len(os.path.commonprefix([one, other]))
+    behind = len(os.path.commonprefix([one[before:][::-1], other[before:][::-1]]))
     middle = difflib.SequenceMatcher(
-        None, wanted[before : len(wanted) - behind], found[before : len(found) - behind], False
+        None, one[before : len(one) - behind], other[before : len(other) - behind], False
     )
     blocks = [(0, 0, before)]
     blocks += [(before + b.a, before + b.b, b.size) for b in middle.get_matching_blocks()]
-    return [*blocks, (len(wanted) - behind, len(found) - behind, behind)]
+    return [*blocks, (len(one) - behind, len(other) - behind, behind)]
 
 
 def _without_gaps(text: str, starts: List[int], ends: List[int]) -> List[Span]:

@@ -1,6 +1,6 @@
 """Answering the questions of a data folder with a checkpoint."""
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Mapping
 
 import torch
 from torch import Tensor
@@ -13,24 +13,17 @@ from fairseq_posenc.packs.comprehension.span_windows import SpanWindows
 from fairseq_posenc.packs.comprehension.spans import no_answer_probability
 
 
-class Result(NamedTuple):
-    """The answers to questions."""
-
-    predictions: Dict[str, str]  # the text by id, empty for no answer
-    no_answer: Dict[str, float]  # the probability that there is no answer, by id
-    # the best answers by id, with their logits and first characters
-    n_best: Dict[str, List[Dict[str, Any]]]
-    scores: Optional[Dict[str, float]]  # in percent, or None without right answers
-
-
 def answer_questions(
     path: str, overrides: Mapping[str, Any], split: str, batch_size: int, device: str = "cpu"
-) -> Result:
+) -> Dict[str, Dict[str, Any]]:
     """Answer questions.
 
     Args:
         overrides: settings of the task by name; ``data`` is the folder of the questions.
         device: cpu or cuda.
+
+    Returns:
+        the contents of the files that ``reading answer`` writes, by name.
 
     Raises:
         UsageError: the checkpoint or the data are of another kind.
@@ -43,7 +36,7 @@ def answer_questions(
         dataset = task.load_dataset(split)
     except FileNotFoundError as error:
         raise UsageError(f"{overrides['data']}: has no split {split}") from error
-    return _result(task, candidates_of(loaded, dataset, batch_size), split)
+    return _files(task, candidates_of(loaded, dataset, batch_size), split)
 
 
 @torch.no_grad()
@@ -60,27 +53,26 @@ def candidates_of(loaded: Loaded, dataset: SpanWindows, batch_size: int) -> Tens
     return torch.cat(rows)
 
 
-def _result(task: Any, rows: Tensor, split: str) -> Result:
-    result = Result({}, {}, {}, None)
-    answers = {}
-    for record, found in task.answers(rows):
-        answers[record.id] = record.answers
-        result.predictions[record.id] = found.text(task.threshold)
-        result.no_answer[record.id] = found.no_answer_probability
-        result.n_best[record.id] = [answer._asdict() for answer in found.best]
+def _files(task: Any, rows: Tensor, split: str) -> Dict[str, Dict[str, Any]]:
+    replies = list(task.answers(rows))
+    answers = {record.id: record.answers for record, _ in replies}
+    predictions = {record.id: answered.text(task.threshold) for record, answered in replies}
+    odds = {record.id: answered.no_answer_probability for record, answered in replies}
+    best = {record.id: [each._asdict() for each in answered.best] for record, answered in replies}
+    files: Dict[str, Dict[str, Any]] = {"predictions": predictions, "na_prob": odds, "nbest": best}
     if split == "test":
-        return result
-    # the best thresholds are of the answers given without one
-    best = {key: found[0]["text"] for key, found in result.n_best.items()}
+        return files
     rules = RULES[task.settings.rules]
-    found = scores(result.predictions, answers, rules)
+    files["scores"] = total = scores(predictions, answers, rules)
     if any(not right for right in answers.values()):
-        others = scores(best, answers, rules, result.no_answer)
+        # the best thresholds are of the answers given without one
+        first = {key: texts[0]["text"] for key, texts in best.items()}
+        others = scores(first, answers, rules, odds)
         for name in ("exact", "f1"):
             threshold = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             # SQuAD's search for thresholds is stricter than its scores, so the threshold in use may
             # be better than all that it finds.
-            used = Threshold(found[name], no_answer_probability(task.threshold))
+            used = Threshold(total[name], no_answer_probability(task.threshold))
             best_of_both = threshold if threshold.score >= used.score else used
-            found[f"best_{name}"], found[f"best_{name}_thresh"] = best_of_both
-    return result._replace(scores=found)
+            total[f"best_{name}"], total[f"best_{name}_thresh"] = best_of_both
+    return files

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
@@ -26,13 +26,14 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.flags.settings import check_settings
 from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
+from fairseq_posenc.training.sized import SizedDataset
 
 logger = logging.getLogger(__name__)
 
 TASK = "candidate_ranking"
 
 
-class CandidateDataset(FairseqDataset):
+class CandidateDataset(SizedDataset):
     """Each example is one text with every candidate masked in turn, the right one first.
 
     Args:
@@ -40,8 +41,6 @@ class CandidateDataset(FairseqDataset):
         right: the text after the gap of each example, with a final </s>.
         candidates: the first candidate of every example, the second of every example, and so on,
             each with a final </s>; an empty text before </s> stands for no further candidate.
-        dictionary: the dictionary of the model, with ``<mask>``.
-        where: name of the data, for messages.
 
     Raises:
         UsageError: an example has fewer than two candidates, with its number.
@@ -61,14 +60,14 @@ class CandidateDataset(FairseqDataset):
         self.rows: List[Dict[str, List[Tensor]]] = []
         for number, (before, after) in enumerate(zip(left, right)):
             start = torch.cat([before.new_tensor([dictionary.bos()]), before[:-1]])
-            found = [tokens[:-1] for tokens in (part[number] for part in candidates)]
-            if len(found[0]) == 0 or sum(len(tokens) > 0 for tokens in found) < 2:
+            choices = [tokens[:-1] for tokens in (part[number] for part in candidates)]
+            if len(choices[0]) == 0 or sum(len(tokens) > 0 for tokens in choices) < 2:
                 raise UsageError(
                     f"{where}: example {number + 1} has fewer than two candidates; give the right "
                     "one and at least one other"
                 )
             row: Dict[str, List[Tensor]] = {"source": [], "target": []}
-            for tokens in filter(len, found):
+            for tokens in filter(len, choices):
                 gap = torch.full_like(tokens, mask)
                 row["source"].append(torch.cat([start, gap, after]))
                 rest = [torch.full_like(part, self._pad) for part in (start, after)]
@@ -81,16 +80,9 @@ class CandidateDataset(FairseqDataset):
     def __getitem__(self, index: int) -> Dict[str, Any]:
         return {"id": index, **self.rows[index]}
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def num_tokens(self, index: int) -> int:
         """Tokens of all rows of an example."""
         return int(self.sizes[index]) * len(self.rows[index]["source"])
-
-    def size(self, index: int) -> int:
-        """Tokens of the longest row of an example."""
-        return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
         """The order of the examples."""
@@ -227,8 +219,8 @@ class CandidateRankingCriterion(SummingCriterion):
         targets, counts = sample["target"], sample["counts"].tolist()
         asked = targets.ne(self.padding_idx)
         logits = model(**sample["net_input"], masked_tokens=asked)[0]  # (tokens asked for, V)
-        found = logits.float().log_softmax(-1).gather(1, targets[asked].unsqueeze(1)).squeeze(1)
-        rows = found.new_zeros(len(targets)).index_add(0, asked.nonzero()[:, 0], found)
+        each = logits.float().log_softmax(-1).gather(1, targets[asked].unsqueeze(1)).squeeze(1)
+        rows = each.new_zeros(len(targets)).index_add(0, asked.nonzero()[:, 0], each)
         means = rows / asked.sum(1)
         return torch.nn.utils.rnn.pad_sequence(
             list(means.split(counts)), batch_first=True, padding_value=-math.inf

@@ -40,9 +40,7 @@ class _Choices:
     """A model whose scores of empty choices are -inf.
 
     Args:
-        model: the model.
         first: the place of the first token of a choice.
-        eos: the index of </s>.
     """
 
     def __init__(self, model: Any, first: int, eos: int) -> None:
@@ -65,16 +63,16 @@ def check_choices(load: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def wrapper(task: SentenceRankingTask, split: str, *args: Any, **kwargs: Any) -> Any:
-        data, given = task.args.data, task.args.num_classes
-        found = 0
-        while os.path.isfile(os.path.join(data, f"input{found + 1}", f"{split}.idx")):
-            found += 1
-        if found and found != given:
+        data, classes = task.args.data, task.args.num_classes
+        choices = 0
+        while os.path.isfile(os.path.join(data, f"input{choices + 1}", f"{split}.idx")):
+            choices += 1
+        if choices and choices != classes:
             raise UsageError(
-                f"--num-classes {given}: the questions in {data} ({split}) have {found} choices; "
-                f"give --num-classes {found}"
+                f"--num-classes {classes}: the questions in {data} ({split}) have {choices} "
+                f"choices; give --num-classes {choices}"
             )
-        _check_labels(os.path.join(data, "label", f"{split}.label"), given)
+        _check_labels(os.path.join(data, "label", f"{split}.label"), classes)
         return load(task, split, *args, **kwargs)
 
     return wrapper

@@ -3,7 +3,7 @@
 import argparse
 import os
 import shutil
-from typing import Any, Dict
+from typing import Any
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import json_text
@@ -65,7 +65,7 @@ def prepare(args: argparse.Namespace) -> None:
     # a place is needed to train on an answer, not to score one
     misplaced = dict.fromkeys(names, "keep")
     misplaced["train"] = "leave out" if args.leave_out_wrong else "refuse"
-    found = {
+    readings = {
         name: read_questions(getattr(args, name), name != "test", misplaced[name]) for name in names
     }
     load_plug_in()
@@ -82,16 +82,17 @@ def prepare(args: argparse.Namespace) -> None:
     dictionary = read_dictionary(args.dict)
     surface_of = surface_reader(preparation.words, dictionary.unk_word)
     with new_folder(args.out_dir) as folder:
-        for name, reading in found.items():
-            written = write_split(folder, name, reading, preparation.source, surface_of, dictionary)
+        for name, reading in readings.items():
+            inexact = write_split(folder, name, reading, preparation.source, surface_of, dictionary)
             print(
-                f"{getattr(args, name)}: {written.questions} questions on {written.passages} "
-                f"passages, {sum(not q.answers for q in reading.questions)} without an answer; "
-                f"{written.inexact} answers begin or end within a token; "
+                f"{getattr(args, name)}: {len(reading.questions)} questions on "
+                f"{len(reading.passages)} passages, "
+                f"{sum(not q.answers for q in reading.questions)} without an answer; "
+                f"{inexact} answers begin or end within a token; "
                 f"{len(reading.misplaced)} not where the file says"
                 + (" (left out)" if name == "train" else "")
             )
-        labelled = [reading for name, reading in found.items() if name != "test"]
+        labelled = [reading for name, reading in readings.items() if name != "test"]
         unanswerable = any(not q.answers for reading in labelled for q in reading.questions)
         write_settings(folder, Settings(args.rules, unanswerable))
         shutil.copyfile(args.dict, os.path.join(folder, "dict.txt"))
@@ -180,22 +181,16 @@ def answer(args: argparse.Namespace) -> None:
     load_plug_in(args.user_dir)
     from fairseq_posenc.packs.comprehension.answering import answer_questions
 
-    given = {name: getattr(args, name) for name in (*_ANSWER, "no_answer_threshold")}
-    overrides = {name: value for name, value in given.items() if value is not None}
+    flags = {name: getattr(args, name) for name in (*_ANSWER, "no_answer_threshold")}
+    overrides = {name: value for name, value in flags.items() if value is not None}
     overrides.update(data=os.path.abspath(args.data))
-    result = answer_questions(args.checkpoint, overrides, args.split, args.batch_size, args.device)
+    files = answer_questions(args.checkpoint, overrides, args.split, args.batch_size, args.device)
     with new_folder(args.output) as folder:
-        _write(folder, "predictions", result.predictions)
-        _write(folder, "na_prob", result.no_answer)
-        _write(folder, "nbest", result.n_best)
-        if result.scores is not None:
-            _write(folder, "scores", result.scores)
-            print(json_text(result.scores), end="")
-
-
-def _write(folder: str, name: str, content: Dict[str, Any]) -> None:
-    with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as stream:
-        stream.write(json_text(content))
+        for name, content in files.items():
+            with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as stream:
+                stream.write(json_text(content))
+    if "scores" in files:
+        print(json_text(files["scores"]), end="")
 
 
 @command(
@@ -229,8 +224,8 @@ def score(args: argparse.Namespace) -> None:
         no_answer = read_json_object(args.na_prob, f"--na-prob {args.na_prob}", "give its file")
     check_values(args.predictions, predictions, answers, args.questions, numbers=False)
     check_values(args.na_prob, no_answer or {}, answers, args.questions, numbers=True)
-    found = scores(predictions, answers, RULES[args.rules], no_answer, args.na_prob_thresh)
-    print(json_text(found), end="")
+    result = scores(predictions, answers, RULES[args.rules], no_answer, args.na_prob_thresh)
+    print(json_text(result), end="")
 
 
 _READING = (prepare, windows, answer, score)

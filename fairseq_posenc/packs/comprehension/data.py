@@ -14,7 +14,7 @@
 import json
 import os
 from collections import Counter
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq.data import Dictionary, indexed_dataset
@@ -23,8 +23,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_value, read_json_object, read_lines
 from fairseq_posenc.packs.comprehension.alignment import Span, covering, token_offsets
-from fairseq_posenc.packs.comprehension.questions import Question, Reading
-from fairseq_posenc.packs.comprehension.records import field
+from fairseq_posenc.packs.comprehension.questions import Question, Reading, field
 from fairseq_posenc.packs.comprehension.scores import RULES
 
 SETTINGS = "reading.json"
@@ -68,12 +67,37 @@ class Settings(NamedTuple):
     unanswerable: bool  # whether questions may have no answer
 
 
-class Written(NamedTuple):
-    """The sizes of the data that were written."""
+def split_texts(
+    reading: Reading,
+    tokens_of: Callable[[str], List[str]],
+    surface_of: Callable[[str], str],
+    where: str,
+) -> Tuple[List[Record], List[Passage], List[List[str]], List[List[str]]]:
+    """Split questions and passages into tokens, and find the tokens of the answers.
 
-    questions: int  # the number of questions
-    passages: int  # the number of passages
-    inexact: int  # number of answers that begin or end within a token
+    Args:
+        tokens_of: splits a text into tokens.
+        surface_of: the text of a token, without marks.
+
+    Returns:
+        records, passages, and the tokens of the questions and of the passages.
+
+    Raises:
+        UsageError: a question or a passage has no token, or no token stands for an answer.
+    """
+    texts = [question.text for question in reading.questions]
+    tokens = [[tokens_of(text) for text in side] for side in (texts, reading.passages)]
+    names = [f"question {question.id}" for question in reading.questions]
+    names += [f"passage {number} (counted from 0)" for number in range(len(reading.passages))]
+    for name, pieces in zip(names, (*tokens[0], *tokens[1])):
+        if not pieces:
+            raise UsageError(f"{where}: {name} has no token")
+    passages = [
+        Passage(text, token_offsets(text, list(map(surface_of, pieces))))
+        for text, pieces in zip(reading.passages, tokens[1])
+    ]
+    records = [_record(question, passages, where) for question in reading.questions]
+    return records, passages, tokens[0], tokens[1]
 
 
 def write_split(
@@ -83,39 +107,27 @@ def write_split(
     tokens_of: Callable[[str], List[str]],
     surface_of: Callable[[str], str],
     dictionary: Dictionary,
-) -> Written:
+) -> int:
     """Prepare a file of questions.
 
     Args:
         folder: to write to, which exists.
-        tokens_of: splits a text into tokens.
-        surface_of: the text of a token, without marks.
+        tokens_of: as for :func:`split_texts`, and so is *surface_of*.
+
+    Returns:
+        the number of answers that begin or end within a token.
 
     Raises:
-        UsageError: a question or a passage has no token, no token stands for an answer, or the
-            dictionary knows less than half of the tokens.
+        UsageError: as :func:`split_texts`, or the dictionary knows less than half of the tokens.
     """
     base = os.path.join(folder, split)
-    passages = []
-    tokens = []
-    for number, text in enumerate(reading.passages):
-        found = tokens_of(text)
-        if not found:
-            raise UsageError(f"{split}: passage {number} (counted from 0) has no token: {text!r}")
-        passages.append(Passage(text, token_offsets(text, [surface_of(token) for token in found])))
-        tokens.append(found)
+    records, passages, questions, tokens = split_texts(reading, tokens_of, surface_of, split)
     _check_known(tokens, dictionary, split)
     _write_tokens(base + ".passage", tokens, dictionary)
-    records = [_record(question, passages, split) for question in reading.questions]
-    questions = [tokens_of(question.text) for question in reading.questions]
-    for record, found in zip(records, questions):
-        if not found:
-            raise UsageError(f"{split}: question {record.id} has no token")
     _write_tokens(base + ".question", questions, dictionary)
     _write_lines(base + ".questions.jsonl", records)
     _write_lines(base + ".passages.jsonl", passages)
-    inexact = sum(_inexact(record, passages[record.passage]) for record in records)
-    return Written(len(records), len(passages), inexact)
+    return sum(_inexact(record, passages[record.passage]) for record in records)
 
 
 def _inexact(record: Record, passage: Passage) -> bool:
@@ -127,16 +139,16 @@ def _inexact(record: Record, passage: Passage) -> bool:
 
 
 def _record(question: Question, passages: Sequence[Passage], split: str) -> Record:
-    if question.start < 0:
-        return Record(question.id, question.passage, question.answers, -1, -1)
-    end = question.start + len(question.answers[0].strip())
-    found = covering(passages[question.passage].offsets, question.start, end)
-    if found is None:
+    tokens: Optional[Span] = (-1, -1)
+    if question.start >= 0:
+        end = question.start + len(question.answers[0].strip())
+        tokens = covering(passages[question.passage].offsets, question.start, end)
+    if tokens is None:
         raise UsageError(
             f"{split}: question {question.id}: no token stands for the answer "
             f"{question.answers[0]!r}; correct it, or leave the question out"
         )
-    return Record(question.id, question.passage, question.answers, *found)
+    return Record(question.id, question.passage, question.answers, *tokens)
 
 
 def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Dictionary) -> None:
@@ -185,29 +197,28 @@ def read_split(folder: str, split: str) -> Split:
         raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
     tokens = [indexed_dataset.make_dataset(part, "mmap") for part in parts]
     questions = _read_lines(parts[0] + "s.jsonl", lambda entry: Record(**entry))
-    passages = _read_lines(parts[1] + "s.jsonl", _passage)
+    passages = _read_lines(
+        parts[1] + "s.jsonl",
+        lambda entry: Passage(entry["text"], [(start, end) for start, end in entry["offsets"]]),
+    )
     lengths = (len(questions), len(passages))
-    for part, found, wanted in zip(parts, lengths, map(len, tokens)):
-        if found != wanted:
-            raise UsageError(f"{part}s.jsonl: has {found} lines instead of {wanted}; {_PREPARE}")
+    for part, lines, texts in zip(parts, lengths, map(len, tokens)):
+        if lines != texts:
+            raise UsageError(f"{part}s.jsonl: has {lines} lines instead of {texts}; {_PREPARE}")
     for number, (numbers, passage) in enumerate(zip(tokens[1], passages), 1):
         if len(numbers) != len(passage.offsets):
             raise UsageError(f"{parts[1]}s.jsonl: line {number}: is of other data; {_PREPARE}")
     return Split(questions, passages, *tokens)
 
 
-def _passage(entry: Dict[str, Any]) -> Passage:
-    return Passage(entry["text"], [(start, end) for start, end in entry["offsets"]])
-
-
 def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:
-    found = []
+    entries = []
     for number, line in enumerate(read_lines(path), 1):
         try:
-            found.append(entry_of(json_value(line)))
+            entries.append(entry_of(json_value(line)))
         except (KeyError, RecursionError, TypeError, ValueError) as error:
             raise UsageError(f"{path}: line {number}: {error}; {_PREPARE}") from error
-    return found
+    return entries
 
 
 def _check_known(texts: Sequence[Sequence[str]], dictionary: Dictionary, split: str) -> None:

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.packs.comprehension.alignment import surface_reader, token_offsets
+from fairseq_posenc.packs.comprehension.alignment import surface_reader
 from fairseq_posenc.packs.comprehension.answering import candidates_of
-from fairseq_posenc.packs.comprehension.data import Passage, Record, Split
+from fairseq_posenc.packs.comprehension.data import Split, split_texts
+from fairseq_posenc.packs.comprehension.questions import Question, Reading
 from fairseq_posenc.packs.comprehension.spans import Answer
 from fairseq_posenc.serving.inputs import (
     BATCH,
@@ -27,16 +28,7 @@ _WINDOWS = 32  # in a batch
 
 
 class FolderModel:
-    """A model of a model folder.
-
-    Args:
-        folder: the model folder.
-        device: cpu, or a device of CUDA.
-
-    Attributes:
-        model: fairseq's model, a PyTorch module.
-        task: fairseq's task, with the dictionaries.
-    """
+    """A model of a model folder, as fairseq's ``model`` and ``task``, on a device of PyTorch."""
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
         self._text = Preparation(folder.text, folder.path)
@@ -46,17 +38,11 @@ class FolderModel:
 
 
 class Reply(NamedTuple):
-    """What a model says to a question on a passage.
+    """What a model says to a question on a passage."""
 
-    Args:
-        text: the answer in the words of the passage, empty if it is said to have none.
-        no_answer: the probability that there is no answer.
-        best: the possible answers, best first, with their first characters and their logits.
-    """
-
-    text: str
-    no_answer: float
-    best: List[Answer]
+    text: str  # the answer in the words of the passage, empty if it is said to have none
+    no_answer: float  # the probability that there is no answer
+    best: List[Answer]  # the possible answers, best first
 
 
 class SpanModel(FolderModel):
@@ -84,37 +70,24 @@ class SpanModel(FolderModel):
         rows = candidates_of(self._loaded, windows, _WINDOWS)
         threshold = self.task.threshold
         return [
-            Reply(found.text(threshold), found.no_answer_probability, found.best)
-            for _, found in self.task.answers(rows)
+            Reply(answered.text(threshold), answered.no_answer_probability, answered.best)
+            for _, answered in self.task.answers(rows)
         ]
 
     def _split(self, pairs: Sequence[Tuple[str, str]]) -> Split:
-        records: List[Record] = []
-        passages: List[Passage] = []
-        numbers: Tuple[List[Tensor], List[Tensor]] = ([], [])
-        for number, (question, text) in enumerate(pairs):
-            tokens = [self._text.source(part) for part in (question, text)]
-            if not all(tokens):
-                what = "passage" if tokens[0] else "question"
-                raise UsageError(f"answer: pair {number} of the list: its {what} has no token")
-            surfaces = [self._surface_of(token) for token in tokens[1]]
-            records.append(Record(str(number), number, (), -1, -1))
-            passages.append(Passage(text, token_offsets(text, surfaces)))
-            for side, found in zip(numbers, tokens):
-                side.append(numbers_of(self._dictionary, found))
+        questions = [Question(str(number), pair[0], number) for number, pair in enumerate(pairs)]
+        reading = Reading([passage for _, passage in pairs], questions, [])
+        texts = split_texts(reading, self._text.source, self._surface_of, "answer")
+        records, passages, *tokens = texts
+        numbers = [[numbers_of(self._dictionary, text) for text in side] for side in tokens]
         return Split(records, passages, *numbers)
 
 
 class Choice(NamedTuple):
-    """The choice of a model.
+    """The choice of a model."""
 
-    Args:
-        number: its place among the choices, from 0.
-        probabilities: the probability of each choice.
-    """
-
-    number: int
-    probabilities: List[float]
+    number: int  # its place among the choices, from 0
+    probabilities: List[float]  # of each choice
 
 
 class ChoiceModel(FolderModel):

@@ -4,11 +4,44 @@ SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXi
 CMRC 2018, Cui et al., arXiv 1810.07366.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+import json
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
-from fairseq_posenc.packs.comprehension.records import field, some_text
+
+Kind = TypeVar("Kind", str, int, bool, List[Any])
+_KINDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list"}
+_LONGEST = 60  # characters of a value in messages
+
+
+def field(record: Any, name: str, kind: Type[Kind], where: str) -> Kind:
+    """A field of an object.
+
+    Args:
+        record: the object.
+        kind: what its field *name* has to hold: str, int, bool or list.
+        where: the file and the place in it, at the start of messages.
+
+    Raises:
+        UsageError: the record is no object, has no such field, or one of another kind.
+    """
+    if not isinstance(record, dict) or name not in record:
+        raise UsageError(f"{where}: has no {name}; expected {_KINDS[kind]}")
+    value: Kind = record[name]
+    if type(value) is not kind:  # to Python, true is a whole number
+        shown = json.dumps(value, ensure_ascii=False)
+        shown = shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
+        raise UsageError(f"{where}: {name} is {shown}; expected {_KINDS[kind]}")
+    return value
+
+
+def some_text(record: Any, name: str, where: str) -> str:
+    """A field with a text that is not blank; see :func:`field`."""
+    text = field(record, name, str, where)
+    if not text.strip():
+        raise UsageError(f"{where}: its {name} is empty")
+    return text
 
 
 class Question(NamedTuple):
@@ -92,13 +125,13 @@ def _question(
             "pass the file as a test set"
         )
     context = reading.passages[passage]
-    found = [
+    answers = [
         (some_text(answer, "text", f"{where}: answer"), field(answer, "answer_start", int, where))
         for answer in field(entry, "answers", list, where)
     ]
     wrong = [
         (answer, start)
-        for answer, start in found
+        for answer, start in answers
         if not (0 <= start < len(context) and context.startswith(answer, start))
     ]
     if wrong and misplaced == "refuse":
@@ -108,11 +141,11 @@ def _question(
             f"there is {context[max(start, 0) :][: len(answer)]!r}; correct answer_start, or "
             "leave such questions out with --leave-out-wrong"
         )
-    first, place = found[0]
+    first, place = answers[0]
     place += len(first) - len(first.lstrip())
-    if found[0] in wrong:
+    if answers[0] in wrong:
         reading.misplaced.append(key)
         if misplaced == "leave out":
             return None
         place = -1
-    return Question(key, text, passage, tuple(answer for answer, _ in found), place)
+    return Question(key, text, passage, tuple(answer for answer, _ in answers), place)

@@ -4,6 +4,7 @@ SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXi
 CMRC 2018, Cui et al., arXiv 1810.07366.
 """
 
+import difflib
 import math
 import re
 import string
@@ -28,46 +29,8 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
-def squad_exact(prediction: str, answer: str) -> float:
-    """1 if two answers are the same once normalised, else 0."""
-    return float(normalised(prediction) == normalised(answer))
-
-
-def squad_f1(prediction: str, answer: str) -> float:
-    """F1 of the words of two answers; without words on either side, 1 if neither has any.
-
-    >>> squad_f1("the old cat", "a cat")
-    0.6666666666666666
-    """
-    found, wanted = normalised(prediction).split(), normalised(answer).split()
-    if not found or not wanted:
-        return float(found == wanted)
-    return _f1(sum((Counter(found) & Counter(wanted)).values()), len(found), len(wanted))
-
-
-def cmrc_exact(prediction: str, answer: str) -> float:
-    """1 if two answers are the same in lower case and without signs, else 0."""
-    return float(_without_signs(prediction) == _without_signs(answer))
-
-
-def cmrc_f1(prediction: str, answer: str) -> float:
-    """F1 of the longest part that two answers have in common.
-
-    The parts are counted in Chinese characters, words of other scripts, and other signs than those
-    that CMRC leaves out.
-
-    >>> cmrc_f1("1998年5月", "5月，1998年")
-    0.5
-    """
-    found, wanted = _cmrc_parts(prediction), _cmrc_parts(answer)
-    if not found or not wanted:
-        return float(found == wanted)
-    return _f1(_longest_common(found, wanted), len(found), len(wanted))
-
-
-def _f1(common: int, found: int, wanted: int) -> float:
-    precision, recall = common / found, common / wanted
-    return 2 * precision * recall / (precision + recall) if common else 0.0
+def _shared_words(one: Sequence[str], other: Sequence[str]) -> int:
+    return sum((Counter(one) & Counter(other)).values())
 
 
 def _without_signs(text: str) -> str:
@@ -75,33 +38,46 @@ def _without_signs(text: str) -> str:
 
 
 def _cmrc_parts(text: str) -> List[str]:
+    """Chinese characters, words of other scripts, and signs that CMRC does not leave out."""
     return [p for p in _CMRC_PARTS.findall(text.lower()) if p not in CMRC_SIGNS]
 
 
-def _longest_common(one: Sequence[str], two: Sequence[str]) -> int:
-    """Length of the longest run of parts in both."""
-    best, before = 0, [0] * (len(two) + 1)
-    for part in one:
-        row = [0] * (len(two) + 1)
-        for at, other in enumerate(two, 1):
-            if part == other:
-                row[at] = before[at - 1] + 1
-                best = max(best, row[at])
-        before = row
-    return best
+def _longest_run(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of parts in the longest run that is in both."""
+    matcher = difflib.SequenceMatcher(None, one, other, False)
+    return matcher.find_longest_match(0, len(one), 0, len(other)).size
 
 
 class Rules(NamedTuple):
-    """The rules of a data set, each a score from 0 to 1 of a prediction and one right answer."""
+    """The rules of a data set, by which a prediction and one right answer have scores."""
 
-    exact: Callable[[str, str], float]  # the score of answers that are the same
-    f1: Callable[[str, str], float]  # the score of answers that overlap
+    form: Callable[[str], str]  # an answer in the form in which it is compared
     parts: Callable[[str], List[str]]  # what F1 counts in an answer
+    common: Callable[[Sequence[str], Sequence[str]], int]  # how many parts answers have in common
+
+    def exact(self, prediction: str, answer: str) -> float:
+        """1 if both have the same form, else 0."""
+        return float(self.form(prediction) == self.form(answer))
+
+    def f1(self, prediction: str, answer: str) -> float:
+        """F1 of the parts; without parts on either side, 1 if neither has any.
+
+        >>> RULES["squad"].f1("the old cat", "a cat")
+        0.6666666666666666
+        >>> RULES["cmrc"].f1("1998年5月", "5月，1998年")
+        0.5
+        """
+        said, right = self.parts(prediction), self.parts(answer)
+        common = self.common(said, right)
+        if not common:
+            return float(said == right)
+        precision, recall = common / len(said), common / len(right)
+        return 2 * precision * recall / (precision + recall)
 
 
 RULES: Dict[str, Rules] = {
-    "squad": Rules(squad_exact, squad_f1, lambda text: normalised(text).split()),
-    "cmrc": Rules(cmrc_exact, cmrc_f1, _cmrc_parts),
+    "squad": Rules(normalised, lambda text: normalised(text).split(), _shared_words),
+    "cmrc": Rules(_without_signs, _cmrc_parts, _longest_run),
 }
 
 
@@ -147,20 +123,20 @@ def percentages(each: Sequence[Scored]) -> Dict[str, float]:
     if len({entry.answerable for entry in each}) == 2:
         groups["HasAns_"] = [entry for entry in each if entry.answerable]
         groups["NoAns_"] = [entry for entry in each if not entry.answerable]
-    found: Dict[str, float] = {}
+    means: Dict[str, float] = {}
     for prefix, group in groups.items():
         for name in ("exact", "f1"):
             total = sum(getattr(entry, name) for entry in group)
-            found[prefix + name] = 100 * total / max(len(group), 1)
-        found[prefix + "total"] = len(group)
-    return found
+            means[prefix + name] = 100 * total / max(len(group), 1)
+        means[prefix + "total"] = len(group)
+    return means
 
 
 class Threshold(NamedTuple):
     """A threshold of the no-answer score."""
 
     score: float  # the best score in percent
-    threshold: float  # a question whose no-answer score is above has no answer
+    threshold: float  # a question with a higher no-answer score has no answer
 
 
 def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str) -> Threshold:
@@ -211,11 +187,11 @@ def scores(
         return percentages(each)
     odds = [no_answer.get(key, 0.0) for key in answers]
     kept = [e.without_answer() if odd > threshold else e for e, odd in zip(each, odds)]
-    found = percentages(kept)
+    result = percentages(kept)
     for name in ("exact", "f1"):
         best = best_threshold(each, odds, name)
-        found[f"best_{name}"], found[f"best_{name}_thresh"] = best
-    return found
+        result[f"best_{name}"], result[f"best_{name}_thresh"] = best
+    return result
 
 
 def check_values(

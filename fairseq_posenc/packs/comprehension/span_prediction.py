@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
 from fairseq import models
@@ -34,7 +34,7 @@ from fairseq_posenc.packs.comprehension.data import (
     read_split,
 )
 from fairseq_posenc.packs.comprehension.scores import RULES, scores
-from fairseq_posenc.packs.comprehension.span_windows import Layout, SpanWindows
+from fairseq_posenc.packs.comprehension.span_windows import SpanWindows
 from fairseq_posenc.packs.comprehension.spans import (
     ANSWERABILITY,
     Answered,
@@ -44,6 +44,7 @@ from fairseq_posenc.packs.comprehension.spans import (
     span_loss,
 )
 from fairseq_posenc.training.criterions.logs import Rows, SummingCriterion, rows_of_all_workers
+from fairseq_posenc.training.criterions.masked_lm import Recorded
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class SpanPredictionTask(MaskedLMTask):
         if cfg.answerability is None:  # recorded in checkpoints, for other data
             cfg.answerability = "span" if self.settings.unanswerable else "none"
         self.answerability = str(cfg.answerability)
-        self.questions: List[Record] = []  # all splits', by their number in batches
+        self.questions: List[Record] = []  # of all splits, by their number in batches
         self.passages: List[Passage] = []  # passages of these questions
 
     @property
@@ -121,29 +122,25 @@ class SpanPredictionTask(MaskedLMTask):
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: object) -> SpanWindows:
         """Load the windows of a split."""
-        found = read_split(self.cfg.data, split)
-        if self.answerability == "none" and any(q.answers == [] for q in found.questions):
+        texts = read_split(self.cfg.data, split)
+        if self.answerability == "none" and any(q.answers == [] for q in texts.questions):
             logger.warning(
                 "%s: some questions have no answer, and get one (--answerability)", split
             )
-        dataset = self.windows_of(found, os.path.join(self.cfg.data, split))
+        dataset = self.windows_of(texts, os.path.join(self.cfg.data, split))
         logger.info(
             "%s: %d questions in %d windows; %d questions cut off",
-            *(split, len(found.questions), len(dataset), dataset.cut),
+            *(split, len(texts.questions), len(dataset), dataset.cut),
         )
         self.datasets[split] = dataset
         return dataset
 
     def windows_of(self, split: Split, where: str) -> SpanWindows:
         """The windows of questions, which get the next numbers."""
-        cfg, first = self.cfg, len(self.questions)
-        layout = Layout(
-            cfg.max_positions, cfg.stride, cfg.longest_question, cfg.init_token, cfg.separator_token
-        )
-        seed = None if cfg.no_shuffle else cfg.seed
+        first = len(self.questions)
         self.questions += split.questions
         self.passages += [split.passages[question.passage] for question in split.questions]
-        return SpanWindows(split, self.dictionary, layout, first, seed, where)
+        return SpanWindows(split, self.dictionary, self.cfg, first, where)
 
     def build_model(self, cfg: Options, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model, with its span head.
@@ -181,7 +178,7 @@ class SpanPredictionTask(MaskedLMTask):
             (N, 5) float64: question, first and last token in the passage, score, and the window's
             score for no answer.
         """
-        first, last, found, null = best_spans(
+        first, last, totals, null = best_spans(
             logits,
             sample["passage"],
             sample["own"],
@@ -190,9 +187,9 @@ class SpanPredictionTask(MaskedLMTask):
             self.classified,
         )
         shift = sample["shift"][:, None]
-        columns = (sample["question"][:, None], first - shift, last - shift, found, null[:, None])
-        rows = torch.stack([column.double().expand_as(found) for column in columns], dim=2)
-        return rows[torch.isfinite(found)]
+        columns = (sample["question"][:, None], first - shift, last - shift, totals, null[:, None])
+        rows = torch.stack([column.double().expand_as(totals) for column in columns], dim=2)
+        return rows[torch.isfinite(totals)]
 
     def answers(self, rows: Tensor) -> Iterable[Tuple[Record, Answered]]:
         """The answers of the questions that occur in the rows (N, 5) of all their windows."""
@@ -216,17 +213,18 @@ class SpanPredictionTask(MaskedLMTask):
 
     def scores(self, rows: Tensor) -> Dict[str, float]:
         """Scores in percent of the questions that occur in the rows (N, 5) of their windows."""
-        found = list(self.answers(rows))
-        predictions = {record.id: entry.text(self.threshold) for record, entry in found}
-        answers = {record.id: record.answers for record, _ in found}
+        replies = list(self.answers(rows))
+        predictions = {record.id: entry.text(self.threshold) for record, entry in replies}
+        answers = {record.id: record.answers for record, _ in replies}
         return scores(predictions, answers, RULES[self.settings.rules])
 
     def valid_step(
         self, sample: Dict[str, Any], model: BaseFairseqModel, criterion: FairseqCriterion
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """Loss and candidates of a batch."""
-        loss, sample_size, output = super().valid_step(sample, model, criterion)
-        output[ROWS] = rows_of_all_workers(self.candidates(criterion.logits, sample))
+        recorded: Any = Recorded(model)
+        loss, sample_size, output = super().valid_step(sample, recorded, criterion)
+        output[ROWS] = rows_of_all_workers(self.candidates(recorded.output[0], sample))
         return loss, sample_size, output
 
     def reduce_metrics(
@@ -238,10 +236,10 @@ class SpanPredictionTask(MaskedLMTask):
             if ROWS in output:
                 metrics.log_custom(Rows, ROWS, output[ROWS])
                 for name in ("exact", "f1"):
-                    metrics.log_derived(name, self._scorer(name))
-
-    def _scorer(self, name: str) -> Callable[[Dict[str, Any]], float]:
-        return lambda meters: round(self.scores(meters[ROWS].rows())[name], 2)
+                    metrics.log_derived(
+                        name,
+                        lambda meters, name=name: round(self.scores(meters[ROWS].rows())[name], 2),
+                    )
 
     def max_positions(self) -> int:
         """The longest input."""
@@ -262,12 +260,11 @@ class SpanPredictionCriterion(SummingCriterion):
         super().__init__(task)
         if not hasattr(task, "candidates"):
             raise UsageError(f"--criterion {TASK}: needs --task {TASK}")
-        self.logits: Optional[Tensor] = None
 
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Compute the loss; in evaluation, keep the logits of the span head in ``logits``.
+        """Compute the loss.
 
         Args:
             model: a model with the task's head.
@@ -278,6 +275,5 @@ class SpanPredictionCriterion(SummingCriterion):
         """
         head = self.task.cfg.span_head_name
         logits, _ = model(**sample["net_input"], classification_head_name=head)
-        self.logits = None if model.training else logits
         each = span_loss(logits, sample["passage"], sample["target"], self.task.classified)
         return self.output_of(sample, each)

@@ -3,15 +3,17 @@
 BERT, Devlin et al., arXiv 1810.04805.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import Options
 from fairseq_posenc.packs.comprehension.data import Split
+from fairseq_posenc.training.sized import SizedDataset
 
 
 class Window(NamedTuple):
@@ -19,7 +21,7 @@ class Window(NamedTuple):
 
     start: int  # the first token
     end: int  # the token after its last
-    own_start: int  # the first token of which this window sees more context than any other window
+    own_start: int  # the first token with more context here than in any other window
     own_end: int  # the token after the last such token
 
 
@@ -46,86 +48,61 @@ own_end=5), Window(start=4, end=7, own_start=5, own_end=7)]
     for token in range(length):
         seeing = [n for n, s in enumerate(starts) if s <= token < ends[n]]
         owners.append(max(seeing, key=lambda n: min(token - starts[n], ends[n] - 1 - token)))
-    found, at = [], 0
+    parts, at = [], 0
     for number, (start, end) in enumerate(zip(starts, ends)):
         size = owners.count(number)
-        found.append(Window(start, end, at, at + size))
+        parts.append(Window(start, end, at, at + size))
         at += size
-    return found
+    return parts
 
 
-class Layout(NamedTuple):
-    """How a question and a part of its passage become one input."""
-
-    longest: int  # largest number of tokens in an input
-    stride: int  # tokens from the start of a window to that of the next
-    longest_question: Optional[int]  # questions are cut off after this many tokens; None for never
-    init_token: int  # in front, [CLS]
-    # in front of the passage, besides the </s> after each text; or None
-    separator_token: Optional[int]
-
-
-class SpanWindows(FairseqDataset):
+class SpanWindows(SizedDataset):
     """Windows over the passages of questions: ``[CLS] question </s> part of the passage </s>``.
 
     Args:
+        cfg: the flags of the task.
         first: the number that the first question gets in batches.
-        seed: the seed of the order of the windows, or None to keep that of the questions.
 
     Raises:
         UsageError: a question leaves no room for its passage.
     """
 
     def __init__(
-        self,
-        split: Split,
-        dictionary: Dictionary,
-        layout: Layout,
-        first: int,
-        seed: Optional[int],
-        where: str,
+        self, split: Split, dictionary: Dictionary, cfg: Options, first: int, where: str
     ) -> None:
-        self.split, self.dictionary, self.layout, self.first = split, dictionary, layout, first
+        self.split, self.dictionary, self.cfg, self.first = split, dictionary, cfg, first
         self.cut = 0
         rows: List[Sequence[int]] = []
         sizes: List[int] = []
         for number, record in enumerate(split.questions):
-            length = self._question_length(number)
-            fixed = length + 3 + (layout.separator_token is not None)
-            room = layout.longest - fixed
+            length = len(split.question_tokens[number])
+            if cfg.longest_question is not None and length > cfg.longest_question:
+                length, self.cut = cfg.longest_question, self.cut + 1
+            fixed = length + 3 + (cfg.separator_token is not None)
+            room = cfg.max_positions - fixed
             if room < 1:
                 raise UsageError(
                     f"{where}: question {record.id} has {length} tokens, and with its special "
-                    f"symbols leaves no room for the passage in --max-positions {layout.longest}; "
-                    "raise that, or give a smaller --longest-question"
+                    "symbols leaves no room for the passage in --max-positions "
+                    f"{cfg.max_positions}; raise that, or give a smaller --longest-question"
                 )
             passage = len(split.passages[record.passage].offsets)
-            for window in windows(passage, room, min(layout.stride, room)):
+            for window in windows(passage, room, min(cfg.stride, room)):
                 rows.append([number, *window])
                 sizes.append(fixed + window.end - window.start)
         self._rows, self.sizes = np.array(rows, dtype=np.int32), np.array(sizes, dtype=np.int64)
         self._order = np.arange(len(rows))
-        if seed is not None:
-            with data_utils.numpy_seed(seed):
+        if not cfg.no_shuffle:
+            with data_utils.numpy_seed(cfg.seed):
                 self._order = np.random.permutation(len(rows))
-
-    def _question_length(self, number: int) -> int:
-        length, most = len(self.split.question_tokens[number]), self.layout.longest_question
-        if most is not None and length > most:
-            self.cut += 1
-            return most
-        return length
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def __getitem__(self, index: int) -> Dict[str, Any]:
         number, start, end, own_start, own_end = self._rows[index].tolist()
-        record, layout = self.split.questions[number], self.layout
-        question = self.split.question_tokens[number].long()[: layout.longest_question]
-        separator = [] if layout.separator_token is None else [layout.separator_token]
+        record, cfg = self.split.questions[number], self.cfg
+        question = self.split.question_tokens[number].long()[: cfg.longest_question]
+        separator = [] if cfg.separator_token is None else [cfg.separator_token]
         eos = self.dictionary.eos()
-        head = [layout.init_token, *question.tolist(), eos, *separator]
+        head = [cfg.init_token, *question.tolist(), eos, *separator]
         part = self.split.passage_tokens[record.passage][start:end].long()
         shift = len(head) - start  # from tokens of the passage to positions
         within = start <= record.start and record.end < end
@@ -165,14 +142,6 @@ class SpanWindows(FairseqDataset):
             "ntokens": int(lengths.sum()),
             **{n: column(n) for n in ("question", "passage", "own", "shift", "target")},
         }
-
-    def num_tokens(self, index: int) -> int:
-        """Tokens of a window."""
-        return int(self.sizes[index])
-
-    def size(self, index: int) -> int:
-        """Tokens of a window, compared with the longest input."""
-        return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
         """The order of the windows."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_posenc.packs.comprehension.alignment import Span
 
-#: Ways to tell that a question has no answer: none, as each has one; the span [CLS]; a classifier.
+#: How to tell that a question has no answer: not at all, by the span [CLS], or by a classifier.
 ANSWERABILITY = ("none", "span", "classifier")
 
 
@@ -54,7 +54,7 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
     """
     start, end = span_logits(logits, passage, classified)
     absent = target[:, 0].eq(0)
-    # any allowed position will do where the loss is left out
+    # where the loss is left out, any allowed position will do
     places = torch.where(absent[:, None], passage[:, :1], target) if classified else target
     loss = 0.5 * (
         F.cross_entropy(start, places[:, 0], reduction="none")
@@ -175,6 +175,6 @@ def answered(
             best[answer.text] = answer
         if len(best) == n_best:
             break
-    found = list(best.values()) or [Answer("", -math.inf, 0)]
+    answers = list(best.values()) or [Answer("", -math.inf, 0)]
     null = min(candidate.null for candidate in ranked)
-    return Answered(found, null if classified else null - ranked[0].score)
+    return Answered(answers, null if classified else null - ranked[0].score)

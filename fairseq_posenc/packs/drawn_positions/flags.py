@@ -1,12 +1,12 @@
 """The flags of random positions, and their checks."""
 
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Optional
 
 from fairseq_posenc.attention.kernels import refuse_any_order
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.features import Completed
-from fairseq_posenc.encodings import Encoding, Pattern, Stack, is_relative
+from fairseq_posenc.encodings import Pattern, Stack, is_relative
 from fairseq_posenc.encodings.position_ids import class_of_rule, refuse_uncounted
 from fairseq_posenc.encodings.registry import takers_of_positions
 from fairseq_posenc.flags.options import Options, option
@@ -65,47 +65,36 @@ def check_drawn(completed: Completed) -> None:
     cfg = completed.cfg
     if cfg.random_positions is None:
         return
+    flag = f"--random-positions {cfg.random_positions}"
     if spreads(cfg):
-        refuse_any_order(cfg, f"--evaluation-positions {cfg.evaluation_positions}")
+        _check_spread(cfg)
     elif cfg.position_ids is None and not class_of_sampler(cfg).same_rows:
         refuse_any_order(cfg, f"--position-sampler {cfg.position_sampler}")
     for stack in completed.stacks:
         pattern = completed.patterns[stack.side]
         for name, encodings in pattern.compositions.items():
-            _check(cfg, name, encodings, stack)
+            refuse_uncounted(flag, name, encodings)
+        if cfg.random_positions > stack.max_positions:
+            raise UsageError(
+                f"{flag}: must be at most the {stack.max_positions} positions of the "
+                f"{stack.side}; give a smaller number, or a model with more positions"
+            )
         _check_shift(pattern, cfg, stack)
 
 
-def _check(options: Options, name: str, encodings: List[Encoding], stack: Stack) -> None:
-    """Refuse random positions that no encoding reads, or beyond the positions of a stack.
-
-    Args:
-        options: the model configuration, complete.
-        name: value of ``--position-encoding``.
-        encodings: its encodings.
-        stack: the encoder or decoder.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    sampler, number = class_of_sampler(options), options.random_positions
-    if spreads(options):
-        flag = f"--evaluation-positions {SPREAD}"
-        if not sampler.spreads:
-            raise UsageError(
-                f"{flag}: --position-sampler {options.position_sampler} trains with positions "
-                "side by side; drop it, or give --position-sampler ordered"
-            )
-        if options.position_ids is not None:
-            raise UsageError(
-                f"{flag}: --position-ids {options.position_ids} gives positions by a rule; drop "
-                "one of the two"
-            )
-    refuse_uncounted(f"--random-positions {number}", name, encodings)
-    if number > stack.max_positions:
+def _check_spread(options: Options) -> None:
+    """Refuse ``--evaluation-positions spread`` for positions that are not a sorted sample."""
+    flag = f"--evaluation-positions {SPREAD}"
+    refuse_any_order(options, flag)
+    if not class_of_sampler(options).spreads:
         raise UsageError(
-            f"--random-positions {number}: must be at most the {stack.max_positions} positions of "
-            f"the {stack.side}; give a smaller number, or a model with more positions"
+            f"{flag}: --position-sampler {options.position_sampler} trains with positions side by "
+            "side; drop it, or give --position-sampler ordered"
+        )
+    if options.position_ids is not None:
+        raise UsageError(
+            f"{flag}: --position-ids {options.position_ids} gives positions by a rule; drop one of "
+            "the two"
         )
 
 
@@ -116,11 +105,9 @@ def _check_shift(pattern: Pattern, options: Options, stack: Stack) -> None:
         return
     if rule is not None and class_of_rule(rule).zero_is_none:  # tokens at 0 are not shifted
         return
-    if not all(
-        is_relative(encodings, options, stack) for encodings in pattern.compositions.values()
-    ):
-        return
-    if any(encoding.takes_positions for encoding in pattern.encodings):
+    every = pattern.compositions.values()
+    notices = not all(is_relative(encodings, options, stack) for encodings in every)
+    if not notices and any(encoding.takes_positions for encoding in pattern.encodings):
         raise UsageError(
             f"--position-sampler {options.position_sampler}: moving all positions changes nothing "
             f"in --position-encoding {pattern.value}, which sees distances alone; drop "

@@ -11,14 +11,19 @@ positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, r
 with a cache cannot have such positions, because a longer text would change those of cached keys.
 """
 
-from typing import Type, cast
+from typing import Optional, Type, cast
 
 import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.encodings.position_ids import Ruled
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import ClassRegistry
+from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.stacks.assigned import Assigned, AssignedPositions
 
 COUNTED, SPREAD = EVALUATION_POSITIONS = ("counted", "spread")
 SAMPLERS = ClassRegistry("--position-sampler", "how --random-positions draws them")
@@ -27,11 +32,7 @@ register_sampler = SAMPLERS.register
 
 
 class Sampler:
-    """Draws new positions for a training batch.
-
-    Args:
-        options: the model configuration, complete.
-    """
+    """Draws new positions for a training batch."""
 
     #: True if distances stay the same, so that there is no effect on relative encodings
     keeps_distances = False
@@ -53,7 +54,6 @@ class Sampler:
         Args:
             length: number of positions.
             rows: B.
-            device: device of the result.
 
         Returns:
             (1|B, *length*), int64.
@@ -149,3 +149,47 @@ def spreads(options: Options) -> bool:
 def class_of_sampler(options: Options) -> Type[Sampler]:
     """The class that ``--position-sampler`` names."""
     return cast(Type[Sampler], SAMPLERS.find(options.position_sampler).thing)
+
+
+@register_replacement("random_positions", of=AssignedPositions)
+class DrawnPositions(AssignedPositions):
+    """Replaces positions 0, 1, 2, … or those of a rule by random ones in training.
+
+    In evaluation it spreads them if ``--evaluation-positions`` selects this.  Arguments are those
+    of the base class.
+    """
+
+    def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
+        super().__init__(options, stack, dictionary)
+        self.sampler, self.spreads = class_of_sampler(options)(options), spreads(options)
+        # [CLS] is known by its position 0
+        rule_keeps = self.rule is not None and self.rule.zero_is_none
+        self.keep_zero = bool(options.untie_cls) or rule_keeps
+
+    def refuse_cache(self) -> None:
+        """Refuse a cache for positions that are spread over the whole text."""
+        if self.spreads:
+            raise UsageError(
+                "--evaluation-positions spread: positions depend on the length of the whole text, "
+                "so nothing can be generated with a cache; for generation give --model-overrides "
+                "\"{'evaluation_positions': 'counted'}\""
+            )
+
+    def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
+        """The positions of a batch, as in the base class."""
+        if not (training or self.spreads):
+            return super().of_batch(tokens, counted, training)
+        ruled, length = Ruled(counted, counted), counted.size(1)
+        if self.rule is not None:
+            ruled, length = self.ruled(tokens)
+        bound = self.sampler.limit(length)
+        if training:
+            drawn = self.sampler.draw(length, len(tokens), tokens.device)  # (1|B, length)
+        else:
+            size = length - tokens.size(1) + tokens.ne(self.padding).sum(dim=1, keepdim=True)
+            drawn = self.sampler.spread(length, size.clamp(min=1))
+        if self.keep_zero:
+            drawn = torch.cat((torch.zeros_like(drawn[:, :1]), drawn[:, 1:]), dim=1)
+        by_index = self.rule is None and self.sampler.keeps_distances
+        remedy = ", a smaller --random-positions"
+        return self.assigned(ruled.moved(drawn), bound, by_index, remedy)

@@ -72,11 +72,6 @@ class BigBirdFlags(HeadFlags):
     )
 
 
-def random_numbers(draws: int, key: str) -> Tensor:
-    """Random numbers below 2^31, (:data:`ROWS`, *draws*), int32, from the text *key*."""
-    return torch.randint(2**_BITS, (ROWS, draws), generator=generator_of(key), device="cpu").int()
-
-
 def draw_blocks(
     shares: Tensor, block: Tensor, first: int, around: Tuple[int, int], count: Tensor
 ) -> Tensor:
@@ -141,11 +136,7 @@ class BigBirdAttention(SparseAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse an even window, and averaged parameters, which would average random numbers.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse an even window, and averaged parameters, which would average random numbers."""
         if options.bigbird_window_blocks % 2 == 0:
             raise UsageError(
                 f"--bigbird-window-blocks {options.bigbird_window_blocks}: must be odd, so that "
@@ -160,7 +151,8 @@ class BigBirdAttention(SparseAttention):
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
         """Draw random numbers that differ from those of the other layers of the stack."""
-        self.random_blocks.copy_(random_numbers(self.draws, f"{self.seed} {self.side} {index}"))
+        source, size = generator_of(f"{self.seed} {self.side} {index}"), (ROWS, self.draws)
+        self.random_blocks.copy_(torch.randint(2**_BITS, size, generator=source, device="cpu"))
         super().set_layer(index, first)
         name, variant = self.kind
         self.kind = ((name, index if self.draws else None), variant)

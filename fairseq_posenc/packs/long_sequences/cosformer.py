@@ -42,11 +42,6 @@ class CosineFeatures(FeatureMap):
     φ(q_i)·φ(k_j) = ReLU(q_i)·ReLU(k_j) cos(π/2 · (i - j)/M), which depends on positions by their
     distance alone and is not negative below a distance of M.  M is fixed for a model: if it were
     the length of the batch, weights would depend on padding and, in decoding, on later tokens.
-
-    Args:
-        head_dim: D.
-        options: reads ``cosformer_length``.
-        side: encoder or decoder.
     """
 
     takes_positions = True
@@ -95,11 +90,7 @@ class CosformerAttention(LinearAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Fill in ``--cosformer-length``, by default the longest input.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Fill in ``--cosformer-length``, by default the longest input."""
         super().check(options, encodings, stacks)
         why = "keys further away would have negative weights"
         complete_length(options, stacks, "cosformer_length", why)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.linear.random_features import DrawnInFloat32, generator_of
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 
-#: A bound on the chunks of a bucket, with which codes fit into 32 bits.
+#: A bound on the chunks of a bucket, so that codes fit into 32 bits.
 CHUNKS = 2**20
 #: The most buckets, not counting the bucket of padding.
 MOST_BUCKETS = 1024

@@ -19,8 +19,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import refuse_unless_off
 from fairseq_posenc.models.language_model import LanguageModelDecoder
-from fairseq_posenc.packs.long_sequences.memory import MemoryDecoder
-from fairseq_posenc.packs.long_sequences.memory_flags import TASK
+from fairseq_posenc.packs.long_sequences.memory import TASK, MemoryDecoder
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
 from fairseq_posenc.training.criterions.masked_lm import Recorded
 
@@ -35,6 +34,8 @@ _UNCUT = {
     "past_target": False,
     "output_dictionary_size": -1,
 }
+#: Arguments of get_batch_iterator that are passed on to the iterator.
+_OF_ITERATORS = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
 
 Stepped = Tuple[Tensor, Any, Dict[str, Any]]
 
@@ -120,21 +121,15 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
                 f"--max-tokens {max_tokens}: a batch holds less than a segment of "
                 f"--tokens-per-sample {dataset.segment_length}; give a multiple of it"
             )
-        shards = kwargs.get("num_shards", 1)
-        streams = Streams(dataset, rows * shards)
+        streams = Streams(dataset, rows * kwargs.get("num_shards", 1))
         return StreamIterator(
             self.carried["training"],
             streams.count,
             dataset=streams,
             collate_fn=streams.collater,
             batch_sampler=streams.batches(rows),
-            seed=kwargs.get("seed", 1),
-            num_shards=shards,
-            shard_id=kwargs.get("shard_id", 0),
-            num_workers=kwargs.get("num_workers", 0),
-            epoch=kwargs.get("epoch", 1),
             buffer_size=kwargs.get("data_buffer_size", 0),
-            skip_remainder_batch=kwargs.get("skip_remainder_batch", False),
+            **{name: kwargs[name] for name in _OF_ITERATORS if name in kwargs},
         )
 
     def train_step(
@@ -177,11 +172,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         return out
 
     def eval_lm_dataloader(self, *args: object, **kwargs: object) -> None:
-        """Refuse ``fairseq-eval-lm``, which scores each batch without a memory.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse ``fairseq-eval-lm``, which scores each batch without a memory."""
         raise UsageError(
             f"fairseq-eval-lm: scores every batch on its own, without the memory of --task {TASK}; "
             "use fairseq-validate, which reports the perplexity with it, or --task "

@@ -12,9 +12,7 @@ def complete_length(options: Options, stacks: List[Stack], name: str, why: str) 
     """Fill in the setting *name*, by default the longest input of the model, in tokens.
 
     Args:
-        options: the model configuration.
         stacks: all that have the kernel.
-        name: the setting.
         why: why a sequence cannot be longer, for messages.
 
     Raises:

@@ -86,11 +86,7 @@ class LinformerAttention(MultiheadKernel):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Fill in ``--linformer-length``, by default the longest input.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Fill in ``--linformer-length``, by default the longest input."""
         why = "the projections have no columns then"
         complete_length(options, stacks, "linformer_length", why)
 

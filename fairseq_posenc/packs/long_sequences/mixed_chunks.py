@@ -59,21 +59,13 @@ register_feature(MixedChunkFlags)
 
 
 class Projected(NamedTuple):
-    """Queries, keys and values of tokens.
+    """Queries, keys and values of tokens."""
 
-    Args:
-        q: queries within chunks, (B, T, s).
-        k: keys within chunks, (B, T, s).
-        linear_q: queries between chunks, (B, T, s).
-        linear_k: keys between chunks, (B, T, s).
-        v: values (B, T, e).
-    """
-
-    q: Tensor
-    k: Tensor
-    linear_q: Tensor
-    linear_k: Tensor
-    v: Tensor
+    q: Tensor  # (B, T, s), within chunks
+    k: Tensor  # (B, T, s), within chunks
+    linear_q: Tensor  # (B, T, s), between chunks
+    linear_k: Tensor  # (B, T, s), between chunks
+    v: Tensor  # (B, T, e)
 
 
 @register_replacement(
@@ -116,11 +108,7 @@ class MixedChunkAttention(GatedAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse normalisers that cannot be combined with linear attention.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse normalisers that cannot be combined with linear attention."""
         if options.gau_normaliser != "squared_relu":
             raise UsageError(
                 f"--gau-chunk {options.gau_chunk}: has no form with --gau-normaliser "
@@ -142,7 +130,9 @@ class MixedChunkAttention(GatedAttention):
         **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
-        u, tokens = self._projected(x, prepared)
+        u, v, z = self.split(x)
+        inputs = (z, v, prepared)
+        tokens = Projected(*self._pair("", *inputs), *self._pair("linear_", *inputs), v)
         padding_mask, causal = prepared["padding_mask"], prepared["causal"]
         with no_autocast(x.device):
             if incremental_state is not None:
@@ -151,16 +141,10 @@ class MixedChunkAttention(GatedAttention):
                 mixed = self._whole(tokens, padding_mask, causal)
         return self.out_proj(u * mixed.type_as(u))
 
-    def _projected(self, x: Tensor, tables: Mapping[str, Any]) -> Tuple[Tensor, Projected]:
-        """U, (B, T, e), and queries, keys and values after the position transform."""
-        u, v, z = self.split(x)
-        inputs = (z, v, tables)
-        return u, Projected(*self._pair("", *inputs), *self._pair("linear_", *inputs), v)
-
     def _pair(
         self, kind: str, z: Tensor, v: Tensor, tables: Mapping[str, Any]
     ) -> Tuple[Tensor, Tensor]:
-        """One kind of queries and keys, (B, T, s) each, of Z (B, T, s)."""
+        """One kind of queries and keys with positions, (B, T, s) each, of Z (B, T, s)."""
         q, k = self.queries_and_keys(z, kind)
         q, k, _ = self.transformed(q, k, v, tables)
         return q.squeeze(1), k.squeeze(1)

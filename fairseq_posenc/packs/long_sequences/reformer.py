@@ -104,11 +104,7 @@ class ReformerAttention(MultiheadKernel):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse an odd number of buckets.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse an odd number of buckets."""
         if options.reformer_buckets % 2:
             raise UsageError(
                 f"--reformer-buckets {options.reformer_buckets}: half of the buckets are those of "
@@ -147,7 +143,11 @@ class ReformerAttention(MultiheadKernel):
             earlier = saved["prev_buckets"].transpose(2, 3) if saved else None
             codes = key_codes = self.hashing.codes(buckets, earlier)
             if incremental_state is not None:
-                k, v, key_codes = self._append(k, v, buckets, codes, incremental_state)
+                parts = {"prev_key": k, "prev_value": v}  # (B, H, T, D), and (B, H, T, R)
+                parts.update(prev_buckets=buckets.transpose(2, 3), prev_codes=codes.transpose(2, 3))
+                parts = append_to_cache(self, parts, incremental_state)
+                k, v = parts["prev_key"], parts["prev_value"]
+                key_codes = parts["prev_codes"].transpose(2, 3)
             if saved or self._few(x.size(1)):
                 out = self._dense(q, k, v, codes, key_codes, causal)
             else:
@@ -159,20 +159,6 @@ class ReformerAttention(MultiheadKernel):
         """True if chunks of *length* tokens would take more products than all pairs."""
         size, rounds = self.hashing.chunk, self.hashing.rounds
         return length * length <= rounds * self.hashing.most_chunks(length) * 2 * size * size
-
-    def _append(
-        self,
-        k: Tensor,
-        v: Tensor,
-        buckets: Tensor,
-        codes: Tensor,
-        incremental_state: IncrementalState,
-    ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Keys and values (B, H, S, D), and codes (B, H, R, S), of all tokens so far."""
-        parts = {"prev_key": k, "prev_value": v}  # (B, H, T, D), and (B, H, T, R)
-        parts.update(prev_buckets=buckets.transpose(2, 3), prev_codes=codes.transpose(2, 3))
-        parts = append_to_cache(self, parts, incremental_state)
-        return parts["prev_key"], parts["prev_value"], parts["prev_codes"].transpose(2, 3)
 
     def _dense(
         self, q: Tensor, k: Tensor, v: Tensor, codes: Tensor, key_codes: Tensor, causal: bool
@@ -238,7 +224,7 @@ class ReformerAttention(MultiheadKernel):
         logits = (products - times.clamp(min=1).log()).masked_fill(~visible, nothing)
         sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
         weights = (logits - sums).exp()
-        # a round in which a token sees only itself counts only if all rounds are so
+        # a round in which a token sees only itself counts only if it does so in all rounds
         sums = sums.masked_fill(~others, nothing)
         rate = dropout_rate(self.dropout_module)
         weights = F.dropout(weights, rate) if rate > 0 else weights

@@ -41,11 +41,6 @@ class SoftmaxFeatures(FeatureMap):
     which therefore does not cancel.  Queries are divided by the sum instead of keys; this is
     equivalent unless features are rotated.  Eq. 11 then rotates φ(q) divided by the sum, and
     exp(k), which keeps cached keys valid for later queries.  Keys are clamped to ±20.
-
-    Args:
-        head_dim: D.
-        options: reads ``softmax_features_denominator``.
-        side: encoder or decoder.
     """
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:

@@ -9,18 +9,19 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 import torch
 import torch.distributed
-from fairseq.data import FairseqDataset
+from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.packs.long_sequences.memory import Memory
+from fairseq_posenc.training.sized import SizedDataset
 
 logger = logging.getLogger(__name__)
 
 
-class Corpus(FairseqDataset):
+class Corpus(SizedDataset):
     """A text as one sequence of tokens, read on demand.
 
     Args:
@@ -41,9 +42,6 @@ class Corpus(FairseqDataset):
         """Number of tokens of the text."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def __len__(self) -> int:
-        return len(self.lines)
-
     def __getitem__(self, index: int) -> Tensor:
         return self.lines[index]
 
@@ -63,7 +61,7 @@ class Corpus(FairseqDataset):
         return torch.cat(parts)
 
 
-class Streams(FairseqDataset):
+class Streams(SizedDataset):
     """The segments of several streams, which differ in length by at most one token.
 
     Item i is segment ``i // count`` of stream ``i % count``; each token of the text is predicted
@@ -86,14 +84,11 @@ class Streams(FairseqDataset):
         self.bounds = [corpus.tokens * i // count for i in range(count + 1)]
         self.longest = -(-corpus.tokens // count)
         self.segments = -(-self.longest // self.length)
-        self.sizes = np.full(len(self), self.length)
+        self.sizes = np.full(self.segments * self.count, self.length)  # at most
 
     def batches(self, rows: int) -> List[List[int]]:
         """Indices of the items of each batch: the same segment of *rows* streams."""
         return [list(range(i, i + rows)) for i in range(0, len(self), rows)]
-
-    def __len__(self) -> int:
-        return self.segments * self.count
 
     def __getitem__(self, index: int) -> Dict[str, Any]:
         segment, stream = divmod(index, self.count)
@@ -114,10 +109,8 @@ class Streams(FairseqDataset):
         width = min(self.length, self.longest - segment * self.length)
 
         def padded(key: str) -> Tensor:
-            rows = torch.full((len(samples), width), self.corpus.padding, dtype=torch.int64)
-            for row, sample in zip(rows, samples):
-                row[: len(sample[key])] = sample[key]
-            return rows
+            rows = [sample[key] for sample in samples]
+            return data_utils.collate_tokens(rows, self.corpus.padding, pad_to_length=width)
 
         lengths = torch.tensor([len(sample["source"]) for sample in samples])
         return {
@@ -129,14 +122,6 @@ class Streams(FairseqDataset):
             "target": padded("target"),
         }
 
-    def num_tokens(self, index: int) -> int:
-        """Number of tokens of an item, at most."""
-        return self.length
-
-    def size(self, index: int) -> int:
-        """Number of tokens of an item, at most."""
-        return self.length
-
 
 class Carried:
     """The memory carried from batch to batch, of training or of validation.
@@ -145,29 +130,26 @@ class Carried:
     """
 
     def __init__(self) -> None:
-        self.following = 0
-        self.memory: Memory = []
-        self._memories: Dict[int, Memory] = {}  # by segment, since the last update
+        self.memory: Memory = []  # the latest
+        self._before: Dict[int, Memory] = {}  # by segment, since the last update
         self._updated = False
 
     def before(self, segment: int) -> Memory:
         """The memory for *segment*, empty at the start of the streams."""
-        memory: Memory = []
-        if segment == self.following and segment > 0:
-            memory = self.memory
-        elif segment in self._memories:
-            memory = self._memories[segment]
-        elif segment > 0:
+        if segment == 0:
+            self._before = {0: []}
+        elif segment not in self._before:
             logger.warning("segment %d is read without memory, since it follows none", segment)
-        if self._updated and segment not in self._memories:
-            self._memories.clear()
+            self._before[segment] = []
+        memory = self._before[segment]
+        if self._updated and segment == max(self._before):  # the update is not repeated
+            self._before = {segment: memory}
         self._updated = False
-        self._memories[segment] = memory
         return memory
 
     def after(self, segment: int, memory: Memory) -> None:
         """Keep the *memory* that follows *segment*."""
-        self.following, self.memory = segment + 1, memory
+        self.memory = self._before[segment + 1] = memory
 
     def updated(self) -> None:
         """Called after every update, and after every batch of validation."""

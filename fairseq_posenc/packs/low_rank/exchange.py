@@ -32,7 +32,7 @@ from fairseq_posenc.exchange.huggingface.table import Architecture, Transformers
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
 from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, PARTS, LowRankFlags, LowRankLinear
+from fairseq_posenc.packs.low_rank.models import DIGEST, PARTS, LowRankFlags, LowRankLinear
 from fairseq_posenc.packs.low_rank.peft_folder import (
     LowRank,
     is_adapter,
@@ -66,7 +66,6 @@ def export_adapter(
     """Write the matrices of an adapted model, and compare it where *wanted* says so.
 
     Args:
-        wanted: the request.
         whole: writes a whole model, given a request and a folder.
         target: the class of transformers that loads the folder, or None.
         folder: an existing empty folder.
@@ -108,7 +107,10 @@ def export_adapter(
             "base_model_name_or_path": theirs,
             "fan_in_fan_out": any(place.layout is TRANSPOSED for place in modules),
         }
-        write_adapter(folder, matrices, _by_end(modules), entries)
+        by_end: Dict[str, List[str]] = {}  # the modules of all layers
+        for place in modules:
+            by_end.setdefault(place.module, []).append(place.theirs)
+        write_adapter(folder, matrices, by_end, entries)
         difference = None
         if wanted.verify:
             merge(folder, theirs, copy)
@@ -137,13 +139,14 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
     theirs = saved_settings(read_checkpoint(base, lazy=True))
     names = [architecture(each) for each in (saved, theirs)]
     kind, of_base = map(kind_of, names)
-    if kind is None or kind is not of_base or not is_ours(theirs):  # fairseq's own lack settings
+    # fairseq's own models lack settings
+    if kind is None or kind is not of_base or not is_ours(theirs):
         raise UsageError(f"{wanted.path}: is a model {names[0]}, its base a {names[1]}; {_MERGE}")
     settings, theirs = kind.complete(saved), kind.complete(theirs)
-    own = {field.name for field in dataclasses.fields(LowRankFlags)}
+    of_matrices = {field.name for field in dataclasses.fields(LowRankFlags)}
     for field in computing_fields(kind.family.dataclass, Namespace(**settings)):
         name = field.name
-        if name not in own and settings[name] != theirs[name]:
+        if name not in of_matrices and settings[name] != theirs[name]:
             raise UsageError(
                 f"{wanted.path}: was trained with {flag_of(name)} {settings[name]}, its base with "
                 f"{theirs[name]}, and an adapter cannot change that; {_MERGE}"
@@ -152,13 +155,7 @@ def _adapted_settings(wanted: Wanted) -> Tuple[Settings, str]:
 
 
 def _check_base(folder: str, copy: str, base: str) -> None:
-    """Refuse a folder that is not the export of the base.
-
-    Args:
-        folder: the folder.
-        copy: the export of the base.
-        base: the file of the base.
-    """
+    """Refuse a folder that differs from *copy*, the export of the base."""
     advice = f"give the folder to which {base} was exported in the same format"
     if not os.path.isdir(folder):
         raise UsageError(f"--peft-base {folder}: there is no such folder; {advice}")
@@ -172,9 +169,9 @@ def _check_base(folder: str, copy: str, base: str) -> None:
                 f"--peft-base {folder}: {name} is {theirs[name]} there and {ours[name]} in the "
                 f"base; {advice}"
             )
-    found = hf.read_weights(hf.weights_file(folder))
+    weights = hf.read_weights(hf.weights_file(folder))
     for name, value in hf.read_weights(hf.weights_file(copy)).items():
-        known = found.get(name)
+        known = weights.get(name)
         if known is None or not torch.equal(known[: len(value)].float(), value):
             raise UsageError(f"--peft-base {folder}: {name} is not that of the base; {advice}")
 
@@ -185,10 +182,8 @@ def matrices_of(
     """The low-rank matrices of a model by the names of modules in a class of transformers.
 
     Args:
-        model: the adapted model.
         modules: those of the class, and where it has ours.
         ordered: brings the rows of parameters, by our names, into the order of the class.
-        path: the checkpoint, for messages.
 
     Raises:
         UsageError: the class has no place for some of them, or something else was trained.
@@ -201,38 +196,30 @@ def matrices_of(
             )
     ours: Dict[str, Any] = dict(model.named_modules())
     left = {name for name, module in ours.items() if isinstance(module, LowRankLinear)}
-    found: Dict[str, LowRank] = {}
+    matrices: Dict[str, LowRank] = {}
     for place in modules:
         if left & set(place.ours):
             parts = {name: ours[name] for name in place.ours if name in ours}
-            found[place.theirs] = _joined(parts, place, ordered)
+            matrices[place.theirs] = _joined(parts, place, ordered)
             left -= set(place.ours)
     if left:
         raise UsageError(
             f"{path}: --lora-layers names {min(left)}, for which an adapter has no place; {_MERGE}"
         )
-    return found
+    return matrices
 
 
 def _joined(parts: Mapping[str, Any], place: Place, ordered: Ordered) -> LowRank:
     """The matrices of a joint module, given ours by name, adapted or not."""
-    found: Dict[str, Any] = {n: m for n, m in parts.items() if isinstance(m, LowRankLinear)}
-    a = torch.cat([module.lora_A.detach().float() for module in found.values()])
+    adapted: Dict[str, Any] = {n: m for n, m in parts.items() if isinstance(m, LowRankLinear)}
+    a = torch.cat([module.lora_A.detach().float() for module in adapted.values()])
     blocks, column = {}, 0
     for name, module in parts.items():
         block = torch.zeros(module.out_features, len(a))
-        if name in found:
+        if name in adapted:
             end = column + len(module.lora_A)
             block[:, column:end], column = module.lora_B.detach(), end
         blocks[f"{name}.weight"] = block
     b = place.layout.join(list(ordered(blocks).values()), place.heads)
-    (scale,) = {module.scale for module in found.values()}
+    (scale,) = {module.scale for module in adapted.values()}
     return LowRank(a, b.t() if place.layout is TRANSPOSED else b, scale)
-
-
-def _by_end(modules: Sequence[Place]) -> Dict[str, List[str]]:
-    """The modules of all layers in a class of transformers, by the ends of their names."""
-    found: Dict[str, List[str]] = {}
-    for place in modules:
-        found.setdefault(place.module, []).append(place.theirs)
-    return found

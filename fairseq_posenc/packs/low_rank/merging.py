@@ -8,16 +8,14 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, refuse_own_source
 from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, PARTS, LowRankLinear
+from fairseq_posenc.packs.low_rank.models import DIGEST, PARTS, LowRankLinear
 
 
 def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) -> None:
     """Write a checkpoint without low-rank matrices that computes the same as an adapted one.
 
     Args:
-        path: the checkpoint.
-        out: the file to write.
-        base: its base, if that is no longer where it was.
+        base: the base of *path*, if that is no longer where it was.
         data: its data, if they are no longer where they were.
 
     Raises:
@@ -28,11 +26,11 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     state = read_checkpoint(path)
     if DIGEST not in state["model"]:
         raise UsageError(f"{path}: has no low-rank matrices; it needs no merging")
-    given = {"lora_base": base, "data": data}
-    loaded = load(path, overrides={name: value for name, value in given.items() if value})
+    moved = {"lora_base": base, "data": data}
+    loaded = load(path, overrides={name: value for name, value in moved.items() if value})
     model: nn.Module = loaded.model
     refuse_own_source(out, path, loaded.settings["lora_base"])
-    whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # with the base
+    whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # those of the base included
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, LowRankLinear):
             whole[f"{name}.weight"] = module.merged()

@@ -1,17 +1,22 @@
-"""Models of which only low-rank matrices are trained (:mod:`.matrices`).
+"""Low-rank adaptation (LoRA): a trained projection stays as it is, and two small ones are added.
 
-The parameters W₀ of Hu et al. 2021, arXiv 2106.09685, section 4.1, are read from ``--lora-base``
-and not trained.  What the base lacks, such as a classification head or the table of another
-position encoding, is trained as usual.  Checkpoints hold the trained part alone, with a digest of
-the base.
+Hu et al. 2021, arXiv 2106.09685, section 4.1, Eq. 3:
+
+    h = W₀ x + (α / r) B A x,    A of r rows, drawn at random; B of r columns, zeros at first
+
+W₀ is read from ``--lora-base``, and A and B are trained.  What the base lacks, such as a
+classification head or the table of another position encoding, is trained as usual.  Checkpoints
+hold the trained part alone, with a digest of the base.
 """
 
 import hashlib
 import os
+from dataclasses import dataclass
 from functools import partial
-from typing import Dict, Mapping
+from typing import Dict, Mapping, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
@@ -19,8 +24,83 @@ from fairseq_posenc.checkpoints.partial import PartlySaved, refuse_partial
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.flags.options import SIDES, Layer, Options, option
+from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models import FAMILIES
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, LowRankLinear
+
+#: The entry of an adapted model with the digest of its base: 16 numbers of 16 bits, as float32.
+DIGEST = "low_rank_base"
+#: The ends of the names of the trained matrices.
+PARTS = (".lora_A", ".lora_B")
+#: Settings that change the layers of the base after they were built, or leave some of them out.
+_CHANGING = (
+    *("quant_noise_pq", "quant_noise_scalar", "share_layers"),
+    *(f"{side}_layers_to_keep" for side in SIDES),
+)
+
+
+@dataclass
+class LowRankFlags:
+    """Flags of low-rank adaptation."""
+
+    lora_rank: Optional[int] = setting(
+        0,
+        "rank r of the two trained matrices beside each projection that --lora-layers names, or 0 "
+        "for none; needs --lora-base",
+        role="model",
+        at_least=0,
+        at_most=2**16,
+    )
+    lora_alpha: Optional[float] = setting(
+        16.0,
+        "α: the product of the two matrices is multiplied by α / r",
+        role="model",
+        above=0,
+        at_most=1e6,
+        needs={"lora_rank": None},
+    )
+    lora_layers: Optional[str] = setting(
+        "q_proj,v_proj",
+        "names of the projections that get them, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2, or "
+        "self_attn.q_proj for those of one attention",
+        role="model",
+        needs={"lora_rank": None},
+    )
+    lora_base: Optional[str] = setting(
+        None,
+        "checkpoint that is adapted, whose parameters are not trained",
+        role="free",
+        needs={"lora_rank": None},
+    )
+
+
+class LowRankLinear(nn.Linear):
+    """W₀ x + b + (α / r) B A x (Hu et al., Eq. 3).
+
+    Args:
+        frozen: the projection W₀ and b, (C_out, C_in), whose parameters are kept.
+        rank: r.
+        alpha: α.
+    """
+
+    def __init__(self, frozen: nn.Linear, rank: int, alpha: float) -> None:
+        nn.Module.__init__(self)  # nn.Linear would draw parameters
+        self.in_features, self.out_features = frozen.in_features, frozen.out_features
+        self.weight, self.bias = frozen.weight, frozen.bias
+        self.scale = alpha / rank
+        like = frozen.weight
+        self.lora_A = nn.Parameter(like.new_empty(rank, like.size(1)))
+        self.lora_B = nn.Parameter(like.new_zeros(like.size(0), rank))
+        nn.init.normal_(self.lora_A, std=like.size(1) ** -0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, C_out), for x (…, C_in)."""
+        low = F.linear(F.linear(x, self.lora_A), self.lora_B)
+        return F.linear(x, self.weight, self.bias) + self.scale * low
+
+    @torch.no_grad()
+    def merged(self) -> Tensor:
+        """W₀ + (α / r) B A."""
+        return self.weight + self.scale * (self.lora_B @ self.lora_A)
 
 
 def check_low_rank(completed: Completed) -> None:
@@ -36,8 +116,7 @@ def check_low_rank(completed: Completed) -> None:
         )
     if option(cfg, "lora_base") is None:
         raise UsageError(f"--lora-rank {rank}: also give --lora-base, the checkpoint to adapt")
-    kept = [f"{side}_layers_to_keep" for side in SIDES]  # the base is read as a whole
-    for name in ("quant_noise_pq", "quant_noise_scalar", "share_layers", *kept):
+    for name in _CHANGING:
         value = option(cfg, name)
         if value not in (None, False, 0, 0.0, "none"):
             raise UsageError(
@@ -47,10 +126,6 @@ def check_low_rank(completed: Completed) -> None:
 
 def add_low_rank(model: Layer, cfg: Options) -> None:
     """Adapt a model that was just built, in place, as ``--lora-rank`` says.
-
-    Args:
-        model: the model.
-        cfg: its configuration, complete.
 
     Raises:
         UsageError: the base is missing or another model, or no projection has one of the names.
@@ -69,7 +144,7 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
         ) from error
     names = frozenset(model.state_dict()) & frozenset(base)
     chosen = [name.strip() for name in str(cfg.lora_layers).split(",")]
-    found = set()
+    adapted = set()
     for place, parent in list(model.named_modules()):
         for child in list(parent.children()):
             same = [other for other, module in parent._modules.items() if module is child]
@@ -79,10 +154,11 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
                 layer = LowRankLinear(child, rank, float(cfg.lora_alpha))
                 for each in same:  # Reformer's queries and keys are one projection
                     setattr(parent, each, layer)
-                found |= named
-    absent = [name for name in chosen if name not in found]
+                adapted |= named
+    absent = [name for name in chosen if name not in adapted]
     if absent:
-        known = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if _plain(m)})
+        linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+        known = sorted({name.rpartition(".")[2] for name in linear})
         raise UsageError(
             f"--lora-layers {cfg.lora_layers}: no projection is named {absent[0]!r}; there are "
             f"{', '.join(known)}"
@@ -103,10 +179,6 @@ def _check_base(path: str, digest: Tensor, state: Mapping[str, Tensor]) -> None:
         )
 
 
-def _plain(module: nn.Module) -> bool:
-    return type(module) in (nn.Linear, LowRankLinear)
-
-
 def _read_base(path: str) -> Dict[str, Tensor]:
     if not os.path.isfile(path):
         raise UsageError(
@@ -120,10 +192,10 @@ def _read_base(path: str) -> Dict[str, Tensor]:
 
 def digest_of(state: Mapping[str, Tensor]) -> Tensor:
     """A digest of all parameters, as :data:`DIGEST` describes."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for name in sorted(state):
         x = state[name].detach().cpu().contiguous()
-        found.update(name.encode())
-        found.update(x.view(torch.uint8).numpy().tobytes() if x.dim() else str(x.item()).encode())
-    both = torch.tensor(list(found.digest()), dtype=torch.float32).view(16, 2)
+        hashed.update(name.encode())
+        hashed.update(x.view(torch.uint8).numpy().tobytes() if x.dim() else str(x.item()).encode())
+    both = torch.tensor(list(hashed.digest()), dtype=torch.float32).view(16, 2)
     return both[:, 0] * 256 + both[:, 1]

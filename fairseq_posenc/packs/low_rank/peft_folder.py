@@ -27,19 +27,19 @@ from fairseq_posenc.exchange.reader import ForeignParameters
 CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
-#: Entries of any value: they are read, or matter in training or for finding modules alone.
+#: Entries that may have any value: we read them, or they matter only in training.
 _INERT = (
     *("peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path"),
     *("revision", "inference_mode", "r", "lora_alpha", "rank_pattern", "alpha_pattern"),
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
     *("lora_dropout", "fan_in_fan_out", "megatron_core", "qalora_group_size", "runtime_config"),
 )
-#: Values of other entries that leave the formula as it is, beside those that mean no.
+#: Values of other entries that leave Eq. 3 as it is, as do values that mean no.
 _PLAIN: Mapping[str, Collection[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base
 }
-#: Ends of the names of files that belong to a base beside its weights.
+#: Endings of the files that a base has besides its weights.
 _TEXTS = (".json", ".txt", ".model")
 
 
@@ -60,11 +60,6 @@ class LowRank(NamedTuple):
         """α, as a whole number where it is one."""
         alpha = self.scale * self.rank
         return int(alpha) if alpha == int(alpha) else alpha
-
-    @property
-    def product(self) -> Tensor:
-        """(α / r) B A, (C_out, C_in)."""
-        return self.scale * (self.b.float() @ self.a.float())
 
 
 def write_adapter(
@@ -89,7 +84,7 @@ def write_adapter(
     within = tuple(f".{end}" for end in ends)
     matched = {name for names in modules.values() for name in names if name.endswith(within)}
     named = {end: next(name for name in modules[end] if name in matrices) for end in ends}
-    if matched != set(matrices):  # the ends of names would match modules without matrices
+    if matched != set(matrices):  # these ends also match modules without matrices
         named = {name: name for name in matrices}
     ranks = {shown: matrices[name].rank for shown, name in named.items()}
     usual = max(set(ranks.values()), key=list(ranks.values()).count)
@@ -108,8 +103,8 @@ def write_adapter(
     }
     tensors = {
         f"base_model.model.{name}.lora_{part}.weight": x.contiguous()
-        for name, found in matrices.items()
-        for part, x in (("A", found.a), ("B", found.b))
+        for name, pair in matrices.items()
+        for part, x in (("A", pair.a), ("B", pair.b))
     }
     Path(folder, CONFIG).write_text(json_text(content), "utf-8")
     saved = safetensors.save(tensors, metadata={"format": "pt"})
@@ -128,14 +123,14 @@ def read_adapter(folder: str) -> Dict[str, LowRank]:
         raise UsageError(f"{folder}: has no weights; it needs {' or '.join(_WEIGHTS)}")
     parts: Dict[str, Dict[str, Tensor]] = {}
     for name, value in hf.read_weights(file).items():
-        found = _KEY.fullmatch(name)
-        if found is None or value.dim() != 2:
+        match = _KEY.fullmatch(name)
+        if match is None or value.dim() != 2:
             raise UsageError(
                 f"{file}: unexpected tensor {name}; only lora_A and lora_B of linear modules can "
                 "be read"
             )
         refuse_nonfinite(value, name, file)
-        parts.setdefault(found[1], {})[found[2]] = value
+        parts.setdefault(match[1], {})[match[2]] = value
     if not parts:
         raise UsageError(f"{file}: holds no matrices")
     return {name: _low_rank(config, file, name, both) for name, both in parts.items()}
@@ -180,10 +175,7 @@ def _of_pattern(config: Config, entry: str, name: str, usual: Any) -> Any:
 def merge(adapter: str, base: str, out: str) -> None:
     """Write the base with an adapter merged into its weights, in float32.
 
-    Args:
-        adapter: the folder of the adapter.
-        base: the folder of the base.
-        out: an existing folder.
+    All three are folders.
 
     Raises:
         UsageError: a file cannot be read, or the adapter belongs to another base.
@@ -197,13 +189,14 @@ def merge(adapter: str, base: str, out: str) -> None:
     entries = read_json_object(path, f"{path}:")
     importers = [entry.importer for entry in FORMATS.values() if entry.importer is not None]
     transposed = any(entries.get("model_type") in each.transposed for each in importers)
-    for module, found in matrices.items():
+    for module, pair in matrices.items():
         name = _weight_of(module, tensors)
         if name is None:
             raise UsageError(
                 f"{adapter}: adapts {module}, which {file} has not; give the base by --peft-base"
             )
-        product = found.product.t() if transposed else found.product
+        product = pair.scale * (pair.b.float() @ pair.a.float())
+        product = product.t() if transposed else product
         if product.shape != tensors[name].shape:
             sizes = " and ".join(" x ".join(map(str, x.shape)) for x in (product, tensors[name]))
             raise UsageError(
@@ -234,24 +227,18 @@ def is_adapter(folder: str) -> bool:
 def merged_folder(wanted: Wanted) -> Iterator[str]:
     """A temporary folder of the whole model that an adapter makes of its base.
 
-    Args:
-        wanted: the request, with the folder of the adapter.
-
-    Yields:
-        the folder.
-
     Raises:
         UsageError: as :func:`merge`.
     """
     source, base = wanted.path, wanted.get("peft_base")
     named = _config(source).get("base_model_name_or_path", "")
-    found = named if base is None else base
-    if not os.path.isdir(found):
+    whole = named if base is None else base
+    if not os.path.isdir(whole):
         said = f"{source}: its base {named!r}" if base is None else f"--peft-base {base}"
         raise UsageError(f"{said} is no folder here; give the folder of the base by --peft-base")
     with tempfile.TemporaryDirectory() as folder:
-        merge(source, found, folder)
+        merge(source, whole, folder)
         try:
             yield folder
         except UsageError as error:
-            raise UsageError(error.message.replace(folder, found)) from error
+            raise UsageError(error.message.replace(folder, whole)) from error

@@ -8,10 +8,13 @@ from fairseq_posenc.configuration.features import register_feature
 from fairseq_posenc.extensions import register_extension
 from fairseq_posenc.models.family import CHANGES
 from fairseq_posenc.models.model_flags import FOLLOWING
-from fairseq_posenc.packs.low_rank.first_validation import validating_first
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, LowRankFlags
-from fairseq_posenc.packs.low_rank.models import add_low_rank, check_low_rank
-from fairseq_posenc.packs.low_rank.trained_parts import TrainingFlags, check_parts, train_parts
+from fairseq_posenc.packs.low_rank.models import DIGEST, LowRankFlags, add_low_rank, check_low_rank
+from fairseq_posenc.packs.low_rank.trained_parts import (
+    TrainingFlags,
+    check_parts,
+    train_parts,
+    validating_first,
+)
 
 register_feature(TrainingFlags, check=check_parts)
 register_feature(LowRankFlags, check=check_low_rank)

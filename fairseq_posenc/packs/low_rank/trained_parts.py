@@ -6,9 +6,11 @@ encodings.
 """
 
 import re
+from argparse import Namespace
 from dataclasses import dataclass
-from typing import Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
+from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
@@ -31,7 +33,7 @@ def _of_attention(name: str) -> bool:
     return _of_encoding(name) or (layer is not None and in_attention(layer.group(1)))
 
 
-#: Tests of a parameter's name in a model, by the value of the flag: is the parameter trained?
+#: By the value of the flag, whether the parameter of a name is trained.
 PARTS: Dict[str, Callable[[str], bool]] = {
     "all": lambda name: True,
     "attention": _of_attention,
@@ -82,9 +84,6 @@ def train_parts(model: nn.Module, cfg: Options) -> None:
 
     Parameters that are added later, such as those of a classification head, are trained.
 
-    Args:
-        cfg: the configuration of the model, complete.
-
     Raises:
         UsageError: nothing would be trained.
     """
@@ -98,3 +97,23 @@ def train_parts(model: nn.Module, cfg: Options) -> None:
             f"--train-only {part}: --position-encoding {option(cfg, 'position_encoding')} has no "
             "parameters to train; give attention, or all"
         )
+
+
+def validating_first(begin_epoch: Callable[..., Any]) -> Callable[..., Any]:
+    """Validate a model with ``--validate-at-start`` when the first epoch of its training begins.
+
+    The log has the result under update 0, in the form of later validations.  Training seeds its
+    random numbers at each update, so the validation does not change the training.
+    """
+
+    def wrapper(trainer: Trainer, epoch: int) -> None:
+        begin_epoch(trainer, epoch)
+        cfg = trainer.cfg
+        wanted = option(cfg.model, "validate_at_start") and not cfg.dataset.disable_validation
+        if wanted and trainer.get_num_updates() == 0:
+            from fairseq_cli.train import validate
+
+            subsets = cfg.dataset.valid_subset.split(",")
+            validate(cfg, trainer, trainer.task, Namespace(epoch=epoch), subsets)
+
+    return wrapper

@@ -20,10 +20,11 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.documents import DocumentPositions
 from fairseq_posenc.encodings.position_ids import Tokens, last
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.packs.packed_documents.flags import FLAG
 from fairseq_posenc.stacks.first_batches import FirstBatches
 
 logger = logging.getLogger(__name__)
+
+FLAG = "--document-mask"
 
 _NO_DOCUMENTS = (
     f"{FLAG}: no sample of the first %d batches has more than one document, so it changes "
@@ -81,11 +82,6 @@ class DocumentSplitter:
     """Splits the samples of a stack into documents.
 
     The separators of other rules for positions divide no documents.
-
-    Args:
-        options: the model configuration, complete.
-        stack: the encoder or decoder.
-        dictionary: the dictionary of its tokens.
 
     Raises:
         UsageError: the dictionary lacks a separator, or the layers are sharded.

@@ -1,6 +1,3 @@
-"""Importing this registers the encoder and the decoder."""
+"""Importing this registers the flag, the encoder and the decoder."""
 
-from fairseq_posenc.packs.packed_documents import (  # noqa: F401 - importing registers
-    decoder,
-    encoder,
-)
+from fairseq_posenc.packs.packed_documents import stacks  # noqa: F401 - importing registers

@@ -6,18 +6,24 @@ replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posen
 """
 
 import copy
-from dataclasses import dataclass
+import dataclasses
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
+from fairseq.criterions import register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
 from fairseq.utils import get_activation_fn
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.features import Completed, register_feature
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.flags.settings import check_settings, setting
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.layers.state_heads import PRETRAINING
 from fairseq_posenc.models.family import Family, Preset
@@ -25,6 +31,7 @@ from fairseq_posenc.models.masked_lm import MASKED_LM as FAMILY
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 from fairseq_posenc.models.presets import MASKED_LM
 from fairseq_posenc.models.roberta import MaskedLMEncoder
+from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
 
 MODEL, CRITERION = "posenc_electra", "replaced_token_detection"
 PRETRAINING.update(dict.fromkeys(("generator", "replaced_head"), f"--criterion {CRITERION}"))
@@ -97,7 +104,8 @@ def generator_settings(cfg: Options) -> Options:
     small.encoder_embed_dim = round(cfg.encoder_embed_dim * size)
     small.encoder_ffn_embed_dim = max(1, round(cfg.encoder_ffn_embed_dim * size))
     channels, heads = small.encoder_embed_dim, small.encoder_attention_heads
-    if small.kv_heads:  # as many heads of queries share keys, or more
+    if small.kv_heads:
+        # a head of keys serves at least as many heads of queries as in the discriminator
         least = Fraction(cfg.encoder_attention_heads, cfg.kv_heads)
         shares = [n for n in range(1, heads + 1) if heads % n == 0]
         small.kv_heads = heads // min((n for n in shares if n >= least), default=heads)
@@ -155,7 +163,6 @@ class ElectraModel(MaskedLMModel):
     The encoder has no head that predicts tokens; the generator's is that of the model.
 
     Args:
-        args: complete flat configuration.
         encoder: the discriminator.
     """
 
@@ -200,3 +207,88 @@ class ElectraModel(MaskedLMModel):
         tokens = src_tokens.masked_scatter(masked_tokens, drawn)
         features, _ = self.encoder(tokens, True, **inputs)
         return logits, {"tokens": tokens, "replaced": self.replaced_head(features)}
+
+
+@dataclass
+class ReplacedTokenDetectionConfig(FairseqDataclass):
+    """The weight of the discriminator."""
+
+    discriminator_weight: float = field(
+        default=50.0,
+        metadata={"help": "weight of the discriminator's loss, per token", "at_least": 0},
+    )
+
+
+@register_criterion(CRITERION, dataclass=ReplacedTokenDetectionConfig)
+class ReplacedTokenDetectionCriterion(SummingCriterion):
+    """Masked-LM loss of the generator plus lambda times the discriminator's (ELECTRA section 2).
+
+    The first is a mean over the masked tokens, the second over all tokens of the text.  Tokens that
+    the generator happens to guess right count as original.  Logged are both losses in bits, and of
+    the discriminator's decisions the ``accuracy`` over all tokens and the ``recall`` among replaced
+    ones, in percent.
+
+    Raises:
+        UsageError: the weight is negative or not finite.
+    """
+
+    def __init__(self, cfg: ReplacedTokenDetectionConfig, task: FairseqTask) -> None:
+        super().__init__(task)
+        check_settings(cfg, dataclasses.fields(ReplacedTokenDetectionConfig))
+        self.weight = cfg.discriminator_weight
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
+        """Compute the loss of a batch.
+
+        Args:
+            model: an :class:`ElectraModel`.
+            sample: a batch of B sequences; ``target`` (B, T) is padding except at masked tokens.
+
+        Returns:
+            the loss summed over masked tokens, their number, and the logging output.
+
+        Raises:
+            UsageError: the model has no discriminator.
+        """
+        target, inputs = sample["target"], sample["net_input"]["src_tokens"]
+        masked = target.ne(self.padding_idx)
+        logits, extra = model(**sample["net_input"], masked_tokens=masked)
+        if "replaced" not in (extra or {}):
+            raise UsageError(
+                f"--criterion {CRITERION}: needs a model with a generator, for example --arch "
+                "roformer_electra_base"
+            )
+        generator = F.cross_entropy(logits.float(), target[masked], reduction="sum")
+        replaced = extra["tokens"].ne(torch.where(masked, target, inputs))
+        text, scores = inputs.ne(self.padding_idx), extra["replaced"].float()
+        entropy = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
+        discriminator = (entropy * text).sum()
+        size, tokens = masked.sum(), text.sum()
+        loss = generator + self.weight * discriminator * size / tokens
+        decided = scores.gt(0)
+        log = {
+            "loss": loss.detach(),
+            "generator_loss": generator.detach(),
+            "discriminator_loss": discriminator.detach(),
+            "right": (decided.eq(replaced) & text).sum(),
+            "replaced": replaced.sum(),
+            "found": (decided & replaced).sum(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "text": tokens,
+            "sample_size": size,
+        }
+        return loss, size, log
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log losses and accuracies of one or more batches."""
+        sums = Sums(logging_outputs)
+        size, text = max(sums["sample_size"], 1), max(sums["text"], 1)
+        sums.log_bits("loss", size)
+        sums.log_bits("generator_loss", size)
+        sums.log_bits("discriminator_loss", text, digits=4)
+        sums.log_percentage("accuracy", "right", text)
+        sums.log_percentage("recall", "found", max(sums["replaced"], 1))

@@ -1,19 +1,26 @@
-"""Heads of pre-training beside that of masked tokens: the relation of two texts, and spans.
+"""The relation of two texts and the boundaries of spans: heads of pre-training and their losses.
 
 BERT, Devlin et al., arXiv 1810.04805, section 3.1; ALBERT, Lan et al., arXiv 1909.11942, section
 3.1; SpanBERT, Joshi et al. 2020, arXiv 1907.10529, section 3.2.
 """
 
-from typing import Any, ClassVar, Dict, Sequence, Tuple
+from typing import Any, ClassVar, Dict, List, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
+from fairseq import utils
+from fairseq.criterions import register_criterion
+from fairseq.criterions.masked_lm import MaskedLmConfig
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
-from fairseq_posenc.layers.state_heads import PRETRAINING, StateHead, register_head
+from fairseq_posenc.layers.state_heads import HEADS, PRETRAINING, StateHead, register_head
 from fairseq_posenc.training.criterions.logs import Sums
+from fairseq_posenc.training.criterions.masked_lm import MaskedLMAccuracyCriterion, Recorded
 
 _CLASSIFIERS, _RELATION = "classification_heads", "sentence_relation"
 #: size and number of the embeddings of positions within a span (section 4.2); tokens beyond the
@@ -28,6 +35,8 @@ class ObjectiveHead(StateHead):
     name: ClassVar[str]
     #: the flag of the task that asks for it
     flag: ClassVar[str]
+    #: the entry of the log with the number of its predictions
+    counted: ClassVar[str]
 
     def inputs(self, sample: Dict[str, Any], masked: Tensor) -> Dict[str, Any]:
         """What :meth:`read` takes beside the states.
@@ -52,14 +61,17 @@ class ObjectiveHead(StateHead):
 
     @classmethod
     def log(cls, sums: Sums) -> None:
-        """Log the means."""
-        raise NotImplementedError
+        """Log the loss in bits, and the accuracy in percent if there is one."""
+        right, count = f"{cls.name}_ncorrect", sums[cls.counted]
+        sums.log_bits(f"{cls.name}_loss", count)
+        if right in sums:
+            sums.log_percentage(f"{cls.name}_accuracy", right, count)
 
 
 class RelationHead(ObjectiveHead):
     """A classifier of pairs: are the texts as in the corpus?  It reads [CLS]."""
 
-    module = f"{_CLASSIFIERS}.{_RELATION}"
+    module, counted = f"{_CLASSIFIERS}.{_RELATION}", "nsentences"
 
     def add(self, model: Any) -> None:
         """Add the classifier."""
@@ -78,12 +90,6 @@ class RelationHead(ObjectiveHead):
         right = output.argmax(dim=-1).eq(targets).sum()
         entries = {f"{self.name}_loss": total.detach(), f"{self.name}_ncorrect": right}
         return masked.sum() * (total / len(targets)), entries
-
-    @classmethod
-    def log(cls, sums: Sums) -> None:
-        """Log the loss in bits, and the accuracy in percent."""
-        sums.log_bits(f"{cls.name}_loss", sums["nsentences"])
-        sums.log_percentage(f"{cls.name}_accuracy", f"{cls.name}_ncorrect", sums["nsentences"])
 
 
 @register_head("nsp", paper="Devlin et al., arXiv 1810.04805", summary="is it the next text?")
@@ -105,7 +111,7 @@ class SpanBoundaryHead(ObjectiveHead):
     """Predicts the tokens of spans from the two next to the span."""
 
     name, flag = "sbo", "--span-boundary-objective"
-    module = "span_boundary_head"
+    module, counted = "span_boundary_head", "sample_size"
 
     def add(self, model: Any) -> None:
         """Add the layers, with BERT's initialisation."""
@@ -129,11 +135,6 @@ class SpanBoundaryHead(ObjectiveHead):
         """The loss summed over the tokens."""
         total = F.cross_entropy(output.float(), sample["target"][masked], reduction="sum")
         return total, {"sbo_loss": total.detach()}
-
-    @classmethod
-    def log(cls, sums: Sums) -> None:
-        """Log the loss in bits."""
-        sums.log_bits("sbo_loss", sums["sample_size"])
 
 
 #: In the order in which a task adds them.
@@ -194,3 +195,58 @@ def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
     before = numbers.masked_fill(spans, 0).cummax(dim=1)[0]
     after = numbers.masked_fill(spans, length - 1).flip(1).cummin(dim=1)[0].flip(1)
     return before, after
+
+
+@register_criterion("masked_lm_pairs", dataclass=MaskedLmConfig)
+class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
+    """The mean loss of the masked tokens, plus the losses of span boundaries and of pairs.
+
+    The second is added with ``--span-boundary-objective``, the third if the samples are pairs.  The
+    log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of
+    the boundaries; and ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of
+    the pairs.  All losses are in bits, accuracies in percent; ``ppl`` is of the masked tokens.
+    """
+
+    def __init__(self, cfg: MaskedLmConfig, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        self.heads = {name: HEADS.find(name).thing() for name in getattr(task, "heads", ())}
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
+        """Compute the losses.
+
+        Args:
+            model: a masked language model, with heads for the losses that are added.
+            sample: a batch of B samples; with ``relation`` (B,), 0 for pairs as in the text and 1
+                for others.
+
+        Returns:
+            the summed losses of the masked tokens plus the mean loss of the pairs times the number
+            of masked tokens; this number; and the logging output.
+        """
+        masked = sample["target"].ne(self.padding_idx)
+        asked = {name: head.inputs(sample, masked) for name, head in self.heads.items()}
+        recorded = Recorded(model, **({"heads": asked} if asked else {}))
+        total, size, output = super().forward(recorded, sample, reduce)
+        output["mlm_loss"] = output["loss"]
+        for name, head in self.heads.items():
+            loss, entries = head.loss(recorded.output[1][name], sample, masked)
+            total = total + loss
+            output.update(entries)
+        output["loss"] = total.detach()
+        return total, size, output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the losses and accuracies of one or more batches."""
+        metrics.log_derived(  # the first one logged counts; fairseq's is of the sum
+            "ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg)
+        )
+        MaskedLMAccuracyCriterion.reduce_metrics(logging_outputs)
+        sums = Sums(logging_outputs)
+        if "mlm_loss" in sums:
+            sums.log_bits("mlm_loss", sums["sample_size"])
+        for head in OBJECTIVES:
+            if f"{head.name}_loss" in sums:
+                head.log(sums)

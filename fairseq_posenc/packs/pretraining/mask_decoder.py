@@ -59,9 +59,9 @@ def check_mask_decoder(completed: Completed) -> None:
         "causal": "the table counts positions in a text that is seen as a whole",
         "position_ids": "its table counts positions",
     }
-    given = f"--mask-decoder-layers {cfg.mask_decoder_layers}"
-    refuse_one_input(cfg, given)
-    refuse_flags(cfg, given, why)
+    flag = f"--mask-decoder-layers {cfg.mask_decoder_layers}"
+    refuse_one_input(cfg, flag)
+    refuse_flags(cfg, flag, why)
 
 
 register_feature(MaskDecoderFlags, models=[MODEL], check=check_mask_decoder)
@@ -71,9 +71,7 @@ register_feature(MaskDecoderFlags, models=[MODEL], check=check_mask_decoder)
 class MaskDecodingEncoder(SentenceEncoder):
     """Encoder of a masked language model whose last layer decodes the masked tokens.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration, with ``mask_decoder_layers``.
-        embed_tokens: token embedding (V, E).
+    Arguments are those of the base class.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:

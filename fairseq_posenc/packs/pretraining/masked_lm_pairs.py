@@ -131,8 +131,11 @@ class MaskedLMPairsTask(MaskedLMTask):
             raise FileNotFoundError(f"Dataset not found: {split} ({path})")
         if not (lines.sizes > 1).any():
             raise UsageError(f"{path}: holds blank lines only; give a text")
-        samples = self._running_text(lines) if self.relation is None else self._pairs(lines, path)
         words = self.source_dictionary
+        if self.relation is None:
+            samples = self._running_text(lines)
+        else:
+            samples = TextPairs(lines, self.cfg, words, path)
         self.datasets[split] = MaskedSamples(
             samples,
             masks_of(self.cfg, samples, words, self.mask_idx, bpe_flags(self), self._spared()),
@@ -160,20 +163,6 @@ class MaskedLMPairsTask(MaskedLMTask):
             break_mode=self.cfg.sample_break_mode,
         )
         return PrependTokenDataset(blocks, words.bos())
-
-    def _pairs(self, lines: FairseqDataset, path: str) -> FairseqDataset:
-        cfg = self.cfg
-        return TextPairs(
-            lines,
-            lines.sizes,
-            str(cfg.pairs),
-            str(cfg.unit),
-            cfg.tokens_per_sample,
-            self.source_dictionary,
-            cfg.separator_token,
-            cfg.seed,
-            path,
-        )
 
     def build_model(self, args: Options, from_checkpoint: bool = False) -> nn.Module:
         """Build the model, with heads for the relation of pairs and the span boundary objective.

@@ -25,6 +25,7 @@ from fairseq_posenc.packs.pretraining.masking import (
     single_tokens,
     single_units,
 )
+from fairseq_posenc.training.sized import SizedDataset
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +103,8 @@ def _check_shares(cfg: MaskingConfig) -> None:
         raise UsageError(f"--mask-prob {cfg.mask_prob}: must be between 0 and 1, such as 0.15")
     shares = {name: getattr(cfg, name) for name in ("leave_unmasked_prob", "random_token_prob")}
     if min(shares.values()) < 0 or sum(shares.values()) > 1:
-        given = " ".join(f"{flag_of(name)} {value}" for name, value in shares.items())
-        raise UsageError(f"{given}: must be at least 0 each and at most 1 together")
+        flags = " ".join(f"{flag_of(name)} {value}" for name, value in shares.items())
+        raise UsageError(f"{flags}: must be at least 0 each and at most 1 together")
 
 
 class TokenMasks:
@@ -121,7 +122,7 @@ class TokenMasks:
         self, samples: FairseqDataset, masking: Dict[str, Any], spared: Sequence[int]
     ) -> None:
         self.samples, self.padding, self.spared = samples, masking["pad_idx"], np.array(spared)
-        # not by apply_mask, whose caches return samples of the epoch before
+        # apply_mask would return cached samples of the epoch before
         self.source = MaskTokensDataset(samples, **masking, return_masked_tokens=False)
         self.target = MaskTokensDataset(samples, **masking, return_masked_tokens=True)
 
@@ -138,7 +139,7 @@ class TokenMasks:
         return source, self.target[index].masked_fill(kept, self.padding)
 
 
-class MaskedSamples(FairseqDataset):
+class MaskedSamples(SizedDataset):
     """Samples of running text or pairs, with masks.
 
     Masks depend on the seed, the epoch and the number of the sample alone.
@@ -182,9 +183,6 @@ class MaskedSamples(FairseqDataset):
             sample["relation"] = int(self.samples.relations[index])
         return sample
 
-    def __len__(self) -> int:
-        return len(self.samples)
-
     def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
         """A batch as of fairseq's ``masked_lm``, with ``relation`` (B,) if there are pairs."""
         if not samples:
@@ -206,22 +204,14 @@ class MaskedSamples(FairseqDataset):
         return batch
 
     @property
-    def sizes(self) -> np.ndarray:
-        """Tokens of each sample (N,)."""
+    def sizes(self) -> np.ndarray:  # type: ignore[override]
+        """Tokens of each sample (N,), which may differ between epochs."""
         sizes: np.ndarray = self.samples.sizes
         return sizes
-
-    def num_tokens(self, index: int) -> int:
-        """Tokens of a sample."""
-        return int(self.sizes[index])
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Tokens of samples."""
         return self.sizes[indices]
-
-    def size(self, index: int) -> int:
-        """Tokens of a sample."""
-        return self.num_tokens(index)
 
     def ordered_indices(self) -> np.ndarray:
         """Samples by length, those of equal length at random by the seed."""
@@ -250,8 +240,6 @@ def masks_of(
     """The masks of samples.
 
     Args:
-        cfg: the flags, checked.
-        samples: one-dimensional.
         mask_idx: the token that stands for masked ones.
         bpe: settings of ``--bpe``, or None.
         special: tokens that are never masked; neither are ``<s>`` and ``</s>`` in units.
@@ -261,7 +249,12 @@ def masks_of(
     """
     if cfg.masking == TOKENS:
         masking = {name: getattr(cfg, name) for name in (*_MASKING, *_OF_TOKENS)}
-        stock_words = _stock_words(bpe, dictionary) if cfg.mask_whole_words else None
+        if cfg.mask_whole_words and bpe is None:
+            raise UsageError(
+                "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2; or "
+                "give --masking words, which knows the marks of subwords in the dictionary"
+            )
+        stock_words = get_whole_word_mask(bpe, dictionary) if cfg.mask_whole_words else None
         masking.update(mask_whole_words=stock_words, mask_idx=mask_idx)
         masking.update(vocab=dictionary, pad_idx=dictionary.pad())
         return TokenMasks(samples, masking, special)
@@ -270,15 +263,6 @@ def masks_of(
     choice = GeometricSpans() if cfg.masking == SPANS else single_units
     special = [*special, dictionary.bos(), dictionary.pad(), dictionary.eos()]
     return UnitMasks(samples, dictionary, words, phrases, choice, mask_idx, cfg, special)
-
-
-def _stock_words(bpe: Optional[Any], dictionary: Dictionary) -> Any:
-    if bpe is None:
-        raise UsageError(
-            "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2; or "
-            "give --masking words, which knows the marks of subwords in the dictionary"
-        )
-    return get_whole_word_mask(bpe, dictionary)
 
 
 def _words(masking: str, dictionary: Dictionary, bpe: Optional[Any]) -> Words:

@@ -8,7 +8,7 @@ section 3.1.
 import logging
 import os
 from collections import Counter
-from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -34,16 +34,11 @@ Groups = List[Tuple[int, int]]
 Choice = Callable[[np.ndarray, float, np.random.Generator], Groups]
 
 
-class Words:
-    """Finds the words of a text.
+class Words(NamedTuple):
+    """What symbols say of the words of a text."""
 
-    Args:
-        begins: (V,), whether a symbol is the first piece of a word.
-        goes_on: (V,), whether the next token is of the same word.
-    """
-
-    def __init__(self, begins: np.ndarray, goes_on: np.ndarray) -> None:
-        self.begins, self.goes_on = begins, goes_on
+    begins: np.ndarray  # (V,), whether a symbol is the first piece of a word
+    goes_on: np.ndarray  # (V,), whether the next token is of the same word
 
     def starts(self, tokens: np.ndarray) -> np.ndarray:
         """Whether each of *tokens* (T,) is the first of a word, (T,)."""
@@ -92,8 +87,8 @@ class Phrases:
         for phrase in phrases:
             self.known.setdefault(phrase[0], set()).add(tuple(phrase))
         self.lengths: Dict[int, List[int]] = {
-            first: sorted({len(phrase) for phrase in found}, reverse=True)
-            for first, found in self.known.items()
+            first: sorted({len(phrase) for phrase in group}, reverse=True)
+            for first, group in self.known.items()
         }
 
     def join(self, tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -178,9 +173,9 @@ def span_lengths() -> np.ndarray:
 class GeometricSpans:
     """Chooses spans of geometric lengths, with at least one unit between any two.
 
-    The last span may exceed the share.  So that the expected share is exact all the same, a part of
-    a span counts as masked before the first is chosen, with the length that it has at any moment
-    of a renewal process; the lengths of all spans remain those of :func:`span_lengths`.
+    The last span may exceed the share.  To keep the expected share exact, a number of units counts
+    as masked before the first span is chosen.  It is drawn like the age in a renewal process.  The
+    lengths of the spans are those of :func:`span_lengths`.
     """
 
     def __init__(self) -> None:

@@ -3,11 +3,10 @@
 from fairseq_posenc.checkpoints.resuming import FIXED
 from fairseq_posenc.models.masked_lm import register_pretraining
 from fairseq_posenc.packs.pretraining import (  # noqa: F401 - importing registers
-    criterion,
     electra,
+    heads,
     mask_decoder,
     masked_lm_pairs,
-    replaced_tokens,
 )
 
 register_pretraining(masked_lm_pairs.TASK, masked_lm_pairs.SAMPLES)

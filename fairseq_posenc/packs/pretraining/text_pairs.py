@@ -6,7 +6,7 @@ arXiv 1909.11942, section 3.1.
 """
 
 import logging
-from typing import Collection, Optional, Tuple
+from typing import Collection, Tuple
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from fairseq.data import Dictionary, FairseqDataset, TokenBlockDataset
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.training.sized import SizedDataset
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +96,7 @@ class Documents:
         return first[several], last[several]
 
 
-class TextPairs(FairseqDataset):
+class TextPairs(SizedDataset):
     """Pairs ``[CLS] a </s> b </s>``, of which half are not as in the text.
 
     Each block of lines gives one pair an epoch: it is divided after a random line.  With ``nsp``,
@@ -105,12 +107,8 @@ class TextPairs(FairseqDataset):
 
     Args:
         lines: the text by number, with ``</s>`` after every line.
-        sizes: tokens of every line.
-        relation: ``nsp`` or ``sop``.
-        unit: ``segment`` or ``sentence``.
-        longest: tokens of the longest pair, special ones included.
+        cfg: the flags of the task.
         dictionary: with the special tokens.
-        separator: token to add between the texts, or None.
         name: the name of the text, in messages.
 
     Attributes:
@@ -122,48 +120,40 @@ class TextPairs(FairseqDataset):
     """
 
     def __init__(
-        self,
-        lines: FairseqDataset,
-        sizes: Collection[int],
-        relation: str,
-        unit: str,
-        longest: int,
-        dictionary: Dictionary,
-        separator: Optional[int],
-        seed: int,
-        name: str,
+        self, lines: FairseqDataset, cfg: Options, dictionary: Dictionary, name: str
     ) -> None:
         super().__init__()
-        self.lines, self.relation, self.unit, self.seed = lines, relation, unit, seed
+        self.lines, self.seed = lines, cfg.seed
+        self.relation, self.unit = str(cfg.pairs), str(cfg.unit)
         self.begin = torch.tensor([dictionary.bos()])
         self.end = torch.tensor([dictionary.eos()])
-        between = [dictionary.eos()] if separator is None else [dictionary.eos(), separator]
-        self.between = torch.tensor(between)
-        special = 2 + len(between)
-        self.room = longest - special
+        separator = [] if cfg.separator_token is None else [cfg.separator_token]
+        self.between = torch.tensor([dictionary.eos(), *separator])
+        special = 2 + len(self.between)
+        self.room = cfg.tokens_per_sample - special
         if self.room < 2:
             raise UsageError(
-                f"--tokens-per-sample {longest}: a pair of two tokens and {special} special ones "
-                f"does not fit; give at least {special + 2}"
+                f"--tokens-per-sample {cfg.tokens_per_sample}: a pair of two tokens and {special} "
+                f"special ones does not fit; give at least {special + 2}"
             )
-        self.text = Documents(sizes)
-        self.first, self.last = self.text.blocks(unit, self.room)
+        self.text = Documents(lines.sizes)
+        self.first, self.last = self.text.blocks(self.unit, self.room)
         self._check(name)
         self.epoch = 0
         self.set_epoch(1)
 
     def _check(self, name: str) -> None:
         documents, lines = len(self.text.bounds) - 1, len(self.text.numbers)
-        given = f"--pairs {self.relation}"
+        flag = f"--pairs {self.relation}"
         if self.relation == NEXT and documents < 2:
             raise UsageError(
-                f"{given}: {name} has {documents} document, and random texts come from another; "
+                f"{flag}: {name} has {documents} document, and random texts come from another; "
                 f"divide documents by blank lines, or give --pairs {ORDER}"
             )
         if not len(self.first):
             fit = f" that fit into {self.room} tokens" if self.unit == SEGMENT else ""
             raise UsageError(
-                f"{given}: no document of {name} has two lines in a row{fit}; give one sentence "
+                f"{flag}: no document of {name} has two lines in a row{fit}; give one sentence "
                 "per line, and blank lines between documents only"
             )
         single = int(np.sum(np.diff(self.text.bounds) == 1))
@@ -200,8 +190,9 @@ class TextPairs(FairseqDataset):
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Lines of another document for every block.
 
-        They are about as long as what they replace, or where a block is full as long as fits, and
-        are not cut if that can be avoided: the length of a pair should not tell what it is.
+        A text is about as long as the one that it replaces, so that the length of a pair does not
+        tell what it is.  Where a block is full, it is as long as fits.  A first line that does not
+        fit is drawn again.
         """
         text, document = self.text, self.text.document[self.first]
         bounds = text.bounds[document], text.bounds[document + 1]
@@ -228,9 +219,6 @@ class TextPairs(FairseqDataset):
         a, b = (self._read(side[0][index], side[1][index]) for side in (self.a, self.b))
         a, b = a[len(a) - self.tokens_a[index] :], b[: self.tokens_b[index]]
         return torch.cat([self.begin, a, self.between, b, self.end])
-
-    def __len__(self) -> int:
-        return len(self.first)
 
     @property
     def supports_prefetch(self) -> bool:

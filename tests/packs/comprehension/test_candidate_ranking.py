@@ -3,6 +3,7 @@
 import json
 from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
@@ -31,6 +32,7 @@ def dataset():
 
 def test_every_candidate_is_masked_in_the_place_of_the_gap():
     data = dataset()
+    assert len(data.batch_by_size(np.arange(2), max_tokens=30)) == 2  # 3 and 2 rows of 7 tokens
     batch = data.collater([data[0], data[1]])
     assert batch["counts"].tolist() == [3, 2]
     expected = [

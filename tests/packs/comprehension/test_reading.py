@@ -10,14 +10,14 @@ import torch
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
-from support.commands import TRAINING, USER_DIR, posenc, run, shape, succeed
+from support.commands import TRAINING, USER_DIR, posenc, shape, succeed
 from support.helpers import VOCABULARY
-from support.masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli import main
 from fairseq_posenc.packs.comprehension.data import Passage, Record, Split, write_split
 from fairseq_posenc.packs.comprehension.questions import Question, Reading
-from fairseq_posenc.packs.comprehension.span_windows import Layout, SpanWindows
+from fairseq_posenc.packs.comprehension.span_windows import SpanWindows
 from fairseq_posenc.packs.comprehension.spans import best_spans, span_loss
 
 PASSAGE = torch.tensor([[3, 9], [4, 6]])
@@ -75,8 +75,9 @@ def windows_of(longest, stride=3, most=None, separator=None, start=5, end=6):
         [torch.tensor([5, 6])],
         [numbers],
     )
-    layout = Layout(longest, stride, most, 0, separator)
-    return SpanWindows(split, VOCABULARY, layout, 7, None, "data")
+    cfg = {"max_positions": longest, "stride": stride, "longest_question": most}
+    cfg = Namespace(**cfg, init_token=0, separator_token=separator, no_shuffle=True)
+    return SpanWindows(split, VOCABULARY, cfg, 7, "data")
 
 
 @pytest.mark.parametrize("separator", [None, 2])
@@ -104,15 +105,6 @@ def test_a_question_longer_than_the_window():
     assert [windows_of(6)[n]["target"] for n in range(3)] == [[0, 0]] * 3  # longer than a window
 
 
-def ranking(head):
-    """The criterion of three choices, which a head scores."""
-    criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
-    torch.nn.Module.__init__(criterion)
-    criterion.ranking_head_name, criterion.num_classes, criterion.prediction_h = head, 3, None
-    criterion.task = Namespace(args=Namespace(init_token=0), source_dictionary=VOCABULARY)
-    return criterion
-
-
 def test_choices_that_a_question_does_not_have_take_no_part():
     eos, scores = VOCABULARY.eos(), torch.tensor([[0.3, -0.5, 0.9], [0.1, 0.7, 5.0]])
 
@@ -132,7 +124,11 @@ def test_choices_that_a_question_does_not_have_take_no_part():
         tokens = torch.tensor([[0, 5, eos, 6], [0, 5, eos, 6]])
         tokens[1, 1] = eos if number == 3 else 5  # the second question has two choices
         batch[f"net_input{number}"] = {"src_tokens": tokens}
-    loss, _, output = ranking("head")(Model(), batch)
+    criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
+    torch.nn.Module.__init__(criterion)
+    criterion.ranking_head_name, criterion.num_classes, criterion.prediction_h = "head", 3, None
+    criterion.task = Namespace(args=Namespace(init_token=0), source_dictionary=VOCABULARY)
+    loss, _, output = criterion(Model(), batch)
     wanted = nll(scores[0].tolist(), range(3), 2) + nll(scores[1].tolist(), range(2), 1)
     assert float(loss) == pytest.approx(wanted, abs=1e-5)
     assert int(output["ncorrect"]) == 2
@@ -170,45 +166,6 @@ def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-def test_a_small_model_learns_choices():
-    """Which kind of word is asked for, which neither the question nor a choice alone tells."""
-    draw, start, eos = random.Random(1), VOCABULARY.bos(), VOCABULARY.eos()
-    model = masked_lm(
-        *("rotary", *shape(2, 64, 128, 4, "encoder"), "--max-positions", "32"),
-        *("--dropout", "0.1", "--attention-dropout", "0.1"),
-    ).train()
-    model.register_classification_head("sentence_classification_head", num_classes=1)
-    criterion = ranking("sentence_classification_head")
-    adam, right = torch.optim.AdamW(model.parameters(), 1e-3), []
-    for update in range(600):
-        rows, targets = [], []
-        for _ in range(32):
-            kinds = draw.sample(range(3), draw.choice([2, 3]))
-            targets.append(draw.randrange(len(kinds)))
-            words = [7 + 3 * kind + draw.randrange(3) for kind in kinds]
-            passage = draw.sample(words, len(words))
-            choices = [[4 + kinds[targets[-1]], word] for word in words] + [[]] * (3 - len(words))
-            full = [[start, *choice, eos, *passage, eos] for choice in choices]
-            rows.append([row + [VOCABULARY.pad()] * (8 - len(row)) for row in full])
-        batch = torch.tensor(rows)
-        sample = {f"net_input{n + 1}": {"src_tokens": batch[:, n]} for n in range(3)}
-        sample.update(target=torch.tensor(targets), ntokens=1)
-        for group in adam.param_groups:
-            group["lr"] = 1e-3 * min(1, (update + 1) / 50)
-        loss, size, output = criterion(model, sample)
-        adam.zero_grad()
-        (loss / size).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adam.step()
-        right.append(int(output["ncorrect"]) / size)
-    assert sum(right[:20]) / 20 < 0.6 and sum(right[-20:]) / 20 > 0.9
-
-
-def words(draw, count):
-    return [draw.choice("abcdefghijkl") for _ in range(count)]
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Questions on made-up passages, some of them longer than a window, through the command."""
@@ -220,7 +177,7 @@ def prepared(tmp_path_factory):
     for split, count in (("train", 30), ("valid", 9)):
         paragraphs = []
         for number in range(count):
-            passage = words(draw, draw.randint(5, 40))
+            passage = draw.choices("abcdefghijkl", k=draw.randint(5, 40))
             place = draw.randrange(len(passage))
             answer = {"text": passage[place], "answer_start": 2 * place}
             none = {"id": f"n{number}", "question": "b ?", "is_impossible": True, "answers": []}
@@ -269,34 +226,25 @@ def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
     assert "position encoding rotary" in result.out + result.err
 
 
-def test_a_wrong_place_matters_in_training_alone(prepared, tmp_path):
+def test_a_wrong_place_matters_in_training_alone(prepared, tmp_path, capsys):
     content = json.loads((prepared / "valid.json").read_text())
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 1
-    wrong, text = tmp_path / "wrong.json", content["data"][0]["paragraphs"][0]["context"]
+    wrong, answers = tmp_path / "wrong.json", tmp_path / "predictions.json"
     wrong.write_text(json.dumps(content))
 
-    def prepare(name, *words):
-        return posenc(
-            "reading", "prepare", tmp_path / name, "--dict", prepared / "dict.txt", *words
-        )
+    def reading(*words):
+        main(["reading", *map(str, words)])
+        return capsys.readouterr().out
 
-    message = prepare("refused", "--train", wrong).message()
-    assert "wrong.json: question q0: the answer" in message and "--leave-out-wrong" in message
-    found = prepare("without", "--train", wrong, "--leave-out-wrong")
-    assert "wrong.json: 17 questions" in found.out and "1 not where the file says (left out)" in (
-        found.out
-    )
-    found = prepare("data", "--train", prepared / "train.json", "--valid", wrong)
-    assert "wrong.json: 18 questions" in found.out and "1 not where the file says" in found.out
-    record = json.loads((tmp_path / "data" / "valid.questions.jsonl").read_text().split("\n")[0])
-    assert record["start"] == -1 and record["answers"][0] in text
-    predictions = tmp_path / "predictions.json"
-    predictions.write_text(json.dumps({"q0": record["answers"][0]}))
-    found = json.loads(posenc("reading", "score", wrong, predictions).out)
+    usual = ["--dict", prepared / "dict.txt"]
+    with pytest.raises(UsageError, match="wrong.json: question q0: .* with --leave-out-wrong"):
+        reading("prepare", tmp_path / "refused", *usual, "--train", wrong)
+    found = reading("prepare", tmp_path / "out", *usual, "--train", wrong, "--leave-out-wrong")
+    assert "wrong.json: 17 questions" in found and "1 not where the file says (left out)" in found
+    found = reading("prepare", tmp_path / "kept", *usual, "--valid", wrong)
+    assert "wrong.json: 18 questions" in found and "1 not where the file says" in found
+    record = json.loads((tmp_path / "kept" / "valid.questions.jsonl").read_text().split("\n")[0])
+    assert record["start"] == -1
+    answers.write_text(json.dumps({"q0": record["answers"][0]}))
+    found = json.loads(reading("score", wrong, answers))
     assert found["HasAns_exact"] == pytest.approx(100 / 9)
-
-
-def test_mistakes_are_one_line(prepared, tmp_path):
-    usual = [prepared / "data", *USER_DIR, *TRAINING, *SHAPE, "--save-dir", tmp_path]
-    short = run("train", *usual, *SPANS, "--batch-size", "4", "--max-positions", "5").message()
-    assert "question q0 has 2 tokens" in short and "--max-positions 5" in short

@@ -6,18 +6,17 @@ import pytest
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from support import causal_language_models, masked_language_models
+from support.causal_language_models import tiny as language_model
 from support.helpers import PAD, VOCABULARY, build, sentences, tiny
 from support.parts import encoding_flags, encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, Places
 from fairseq_posenc.encodings.base import DistanceBias
-from fairseq_posenc.packs.drawn_positions.drawn import DrawnPositions
-from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS
-from fairseq_posenc.stacks.assigned import Assigned
+from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS, DrawnPositions
+from tests.encodings.test_position_ids import RULES, model_of
 
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
-COUNTERS = [n for n, e in ENCODINGS.items() if e.content and not e.takes_positions]
 #: those in gated units, whose values have no positions
 IN_UNITS = [f"softmax:{name}" for name in TAKERS if name != "nezha"]
 OF_DISTANCE = [n for n, e in ENCODINGS.items() if e.shared and issubclass(e.shared, DistanceBias)]
@@ -94,18 +93,6 @@ def test_padding_on_the_left_takes_the_first_of_the_sample(monkeypatch):
     assert padded[0, 2:].equal(padded[1, :4])
 
 
-def test_the_rows_of_a_table_are_those_of_the_sample(monkeypatch):
-    """Learned and sinusoidal vectors of drawn positions are those of these positions."""
-    for name in ("learned", "sinusoidal"):
-        model = tiny(name, "--random-positions", "50").train()
-        tokens = sentences(1, 50)
-        every = model.encoder.added_positions(tokens, None)[0]
-        drawn = torch.tensor([[3, 4, 11, 40], [0, 2, 6, 9]])
-        given = Assigned(drawn, 50, None)
-        got = model.encoder.added_positions(tokens[:, :4], given)
-        torch.testing.assert_close(got, every[drawn])
-
-
 @pytest.mark.parametrize("name", ["sinusoidal", "learned+t5", "learned+transformer_xl"])
 @torch.no_grad()
 def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch):
@@ -161,19 +148,7 @@ def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):
     assert [length for _, length, *_ in calls] == [6, 5]
 
 
-@pytest.mark.parametrize("name", [*COUNTERS, "rotary+cope"])
-def test_encodings_without_positions_are_refused_by_name(name):
-    with pytest.raises(UsageError, match="--random-positions 40: .* is not given positions"):
-        tiny(name, "--random-positions", "40")
-
-
 SHIFT = ("--random-positions", "4", "--position-sampler", "shift")
-
-
-@pytest.mark.parametrize("name", ["rotary", "t5+alibi", "transformer_xl", "rotary,none", "dape"])
-def test_a_shift_of_relative_encodings_alone_is_refused(name):
-    with pytest.raises(UsageError, match="--position-sampler shift: moving .* changes nothing"):
-        tiny(name, *SHIFT)
 
 
 COUPLED = ("--position-ids", "coupling", "--position-separators", "w1 w2")
@@ -275,3 +250,29 @@ def test_sampled_positions_reach_the_window():
     plain = model.encoder(tokens)["encoder_out"][0]
     model.train()
     assert not torch.allclose(model.encoder(tokens)["encoder_out"][0], plain)
+
+
+def test_a_shift_leaves_tokens_without_position_at_zero():
+    flags = ("--random-positions", "30", "--position-sampler", "shift")
+    model, source = model_of("digits", "learned", *flags), sentences(3, 9)
+    rows = model.encoder.positions.assigner
+    counted = torch.arange(9).unsqueeze(0)
+    plain = rows.of_batch(source, counted, False).rows
+    moved = rows.of_batch(source, counted, True).rows
+    assert plain.eq(0).any() and moved[plain == 0].eq(0).all()
+    shifts = [set((moved - plain)[row][plain[row] > 0].tolist()) for row in range(3)]
+    assert [len(shift) for shift in shifts] == [1, 1, 1] and len(set.union(*shifts)) > 1
+
+
+@pytest.mark.parametrize("name", ["learned", "rotary", "learned+transformer_xl"])
+@torch.no_grad()
+def test_language_models_continue_coupled_positions(name):
+    model = language_model(name, "--position-ids", "coupling", *RULES["coupling"])
+    tokens = sentences(3, 14)
+    tokens[:, 0] = VOCABULARY.eos()
+    tokens[1] = torch.cat((torch.full((3,), PAD), tokens[1, :11]))
+    full, state = model(tokens)[0], {}
+    for step in range(1, 15):
+        out, _ = model.decoder(tokens[:, :step], incremental_state=state)
+        real = tokens[:, step - 1].ne(PAD)
+        torch.testing.assert_close(out[real, -1], full[real, step - 1], atol=1e-5, rtol=0)

@@ -6,14 +6,21 @@ Dai, Lai, Yang, Le, arXiv 2006.03236.
 import pytest
 import torch
 from golden import load
-from support.commands import shape
+from support.commands import read, shape, train
 from support.dense_attention import attended
 from support.helpers import PAD
 from support.masked_language_models import SMALL, Vocabulary, build, texts
+from support.masked_lm_runs import CLASSIFY, MASKED
+from support.masked_lm_runs import SHAPE as SIZES
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli import main
+from fairseq_posenc.models.masked_lm import MODEL
 from fairseq_posenc.packs.long_sequences.funnel import pool, upsample
 from fairseq_posenc.stacks.encoder import Requested
+from tests.analysis.test_positions import masked_lm_file
+
+pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 
 SHAPE = [*SMALL[2:], "--funnel-stages", "2,1,2", "--funnel-decoder-layers", "1"]
 SHAPE += ["--activation-fn", "tanh"]  # in float64, unlike gelu
@@ -53,8 +60,6 @@ def by_hand(encoder, tokens):
             at = torch.tensor([1 - 2**stage] + [int(at[group[0]]) for group in groups[1:]])
         for index, layer in enumerate(layers[start : start + count]):
             if index:
-                keys, key_at, key_hidden = x, at, hidden
-            elif not stage:
                 keys, key_at, key_hidden = x, at, hidden
             x = apply(layer, x, keys, at, key_at, key_hidden)
         start += count
@@ -111,21 +116,21 @@ def test_short_texts_are_pooled_to_their_cls():
         assert tiny("t5")(texts(2, 1))[0].shape[:2] == (2, 1)
 
 
-def test_gradients(name="transformer_xl"):
+def test_gradients():
     """Outputs of all tokens in float64, and the same with --checkpoint-activations."""
     small = [*shape(3, 4, 4, 2, "encoder"), "--funnel-stages", "1,1"]
-    encoder = tiny(name, *small).encoder.sentence_encoder
-    tokens = texts(1, 4)
+    encoder, tokens = tiny("transformer_xl", *small).encoder.sentence_encoder, texts(1, 4)
     x = encoder.embed(tokens, None).detach().requires_grad_()
     assert torch.autograd.gradcheck(
         lambda x: encoder(tokens, token_embeddings=x)["encoder_out"][0], (x,), atol=1e-5
     )
-    plain, checkpointed = tiny(name).train(), tiny(name, "--checkpoint-activations").train()
-    checkpointed.load_state_dict(plain.state_dict())
-    for model in (plain, checkpointed):
+    found = []
+    for flags in ([], ["--checkpoint-activations"]):
+        model = tiny("transformer_xl", *flags).train()
         model(padded())[0].pow(2).mean().backward()
-    for a, b in zip(plain.parameters(), checkpointed.parameters()):
-        torch.testing.assert_close(a.grad, b.grad, atol=1e-12, rtol=1e-9)
+        found.append([parameter.grad for parameter in model.parameters()])
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
 
 
 @torch.no_grad()
@@ -194,3 +199,46 @@ def test_states_of_all_stages_are_those_of_transformers():
         torch.testing.assert_close(got, outputs[f"state{number}"], atol=2e-5, rtol=1e-5)
     got = found["encoder_out"][0].transpose(0, 1)
     torch.testing.assert_close(got, outputs["last"], atol=2e-5, rtol=1e-5)
+
+
+def test_a_funnel_encoder_is_pretrained_and_fine_tuned(corpora, tmp_path):
+    """A preset's number of layers gives way to that of the stages."""
+    flags = ["--arch", "transformer_xl_masked_lm_base", "--funnel-stages", "1,1,1"]
+    train(corpora.text, tmp_path / "pre", *flags, *SIZES[2:], *MASKED)
+    source = ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
+    flags = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", *source]
+    assert "valid 1" in train(corpora.pairs, tmp_path / "fine", *flags).losses()
+    after, settings = read(tmp_path / "fine" / "checkpoint_last.pt")
+    assert (settings["funnel_stages"], settings["encoder_layers"]) == ("1,1,1", 5)
+    before, _ = read(tmp_path / "pre" / "checkpoint_last.pt")
+    weights = [f"encoder.sentence_encoder.layers.{i}.fc1.weight" for i in range(5)]
+    same = [torch.equal(before[name], after[name]) for name in weights]
+    assert same == [False, False, False, True, True]  # the decoder is not used
+
+
+@torch.no_grad()
+def test_generator_and_discriminator_may_be_funnels():
+    pytest.importorskip("fairseq_posenc.packs.pretraining")
+    model = build("roformer_electra_tiny", "--funnel-stages", "1,1", "--funnel-decoder-layers", "1")
+    encoders = (model.encoder.sentence_encoder, model.generator.sentence_encoder)
+    assert [encoder.stages for encoder in encoders] == [[1, 1]] * 2
+    tokens = texts(3, 14)
+    tokens[1, 9:] = tokens[2, 2:] = PAD
+    logits, extra = model(tokens, masked_tokens=tokens.eq(tokens[0, 1]))
+    assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()
+
+
+CHUNKS = ["--layer", "gated", "--gau-key-size", "8", "--gau-normaliser", "squared_relu"]
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--funnel-stages", "1,1", "--encoder-layers", "4"], "--funnel-stages: layers of pooled"),
+        ([*CHUNKS, "--gau-chunk", "4"], "--gau-chunk: chunks have matrices of their own"),
+    ],
+)
+def test_layers_without_one_matrix_are_named(flags, words, tmp_path):
+    _, path = masked_lm_file(tmp_path, "rotary", *flags)
+    with pytest.raises(UsageError, match=words):
+        main(["analyse", path, str(tmp_path / "text")])

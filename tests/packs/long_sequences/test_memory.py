@@ -11,7 +11,7 @@ from support.commands import shape
 from support.helpers import EVERY_ENCODING, LAYERS, PAD, copies, model_settings, sentences
 from support.masked_language_models import Vocabulary
 
-from fairseq_posenc.encodings import ENCODINGS, all_encodings, parse_encodings
+from fairseq_posenc.encodings import parse_encodings
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.packs.long_sequences.memory import moved_on
 from fairseq_posenc.stacks.positions import StackPositions
@@ -95,18 +95,6 @@ def test_a_shorter_memory_is_a_window_in_every_layer(name, monkeypatch):
     torch.testing.assert_close(got, model(text)[0], atol=tolerance, rtol=0)
 
 
-@torch.no_grad()
-def test_deeper_layers_see_further_back_than_the_memory_is_long():
-    model, text = tiny("rotary", memory=T), sentences(B, SEGMENTS * T)
-    other = text.clone()
-    other[:, 0] = text[:, 0] + 1
-    before, after = (read(model, x, [T] * SEGMENTS)[0] for x in (text, other))
-    assert not torch.equal(before[:, 2 * T], after[:, 2 * T])  # two layers: 2 N tokens back
-    shallow = tiny("rotary", "--decoder-layers", "1", memory=T)
-    before, after = (read(shallow, x, [T] * SEGMENTS)[0] for x in (text, other))
-    assert torch.equal(before[:, 2 * T :], after[:, 2 * T :])
-
-
 def gradients(model, *arguments, **named):
     model.zero_grad()
     model(*arguments, **named)[0].pow(2).mean().backward()
@@ -157,13 +145,6 @@ def test_without_a_memory_nothing_is_returned_and_a_cache_excludes_one():
         model(text, memory=[], incremental_state={})
 
 
-def test_memory_may_be_half_precision():
-    model, text = tiny("rotary").bfloat16(), sentences(B, 2 * T)
-    first, second = text.split(T, dim=1)
-    memory = [layer.float() for layer in model(first, memory=[])[1]["memory"]]  # as checkpoints may
-    assert model(second, memory=memory)[0].dtype is torch.bfloat16
-
-
 def from_transformers(state):
     """The parameters of its two layers by our names; only the feed-forward has biases there."""
     found = {"embed_tokens.weight": state["word_emb.emb_layers.0.weight"]}
@@ -204,10 +185,3 @@ def test_states_of_segments_are_those_of_transformers():
         states, extra = model(tokens, memory=memory, features_only=True)
         memory = extra["memory"]
         torch.testing.assert_close(states, reference["outputs"][key], atol=2e-5, rtol=1e-5)
-
-
-def test_every_other_encoding_can_have_a_memory():
-    assert {"rotary", "t5", "alibi", "shaw", "transformer_xl", "kerple"} <= set(RELATIVE)
-    named = {e.name for name in RELATIVE for e in all_encodings(name.rpartition(":")[2])}
-    absolute = {e.name for e in ENCODINGS.values() if not e.relative}
-    assert named == set(ENCODINGS) - absolute

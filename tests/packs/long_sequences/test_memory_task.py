@@ -6,13 +6,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from support.commands import TRAINING, USER_DIR, run, succeed
+from fairseq.tasks import TASK_REGISTRY
+from support.commands import TRAINING, USER_DIR, succeed
 from support.toy_lm import SHAPE
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
-from fairseq_posenc.training.criterions.masked_lm import Recorded
+from tests.commands.test_distributed import train_together
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
@@ -66,6 +67,11 @@ def test_the_batches_of_all_workers_have_one_shape():
         assert counts == [batch["ntokens"] for batch in together]
 
 
+def test_what_knows_no_memory_is_refused():
+    with pytest.raises(UsageError, match="fairseq-eval-lm: scores every batch on its own"):
+        TASK_REGISTRY["language_modeling_with_memory"].eval_lm_dataloader(None)
+
+
 def test_more_streams_than_tokens_are_refused():
     with pytest.raises(UsageError, match="24 streams are more than the 23 tokens"):
         Streams(Corpus(TEXT, EOS, PAD, T), 24)
@@ -94,12 +100,6 @@ def test_a_batch_that_was_skipped_leaves_no_memory(caplog):
     carried.after(0, ["state"])
     assert carried.before(2) == []
     assert "segment 2 is read without memory" in caplog.text  # it followed segment 1
-
-
-def test_a_criterion_may_call_the_model_twice():
-    with_memory = Recorded(lambda x, memory: [*memory, x], memory=["before"])
-    assert [with_memory(x=x) for x in "ab"] == [["before", "a"], ["before", "b"]]
-    assert with_memory.output == ["before", "b"]
 
 
 def iterator(rows=2, workers=1, worker=0):
@@ -177,8 +177,24 @@ def test_a_resumed_training_goes_on_with_its_memory_bit_for_bit(corpus, tmp_path
     scored = [corpus, *USER_DIR, *checkpoint, "--batch-size", "4", "--log-format", "json"]
     found = succeed("validate", *scored, *MEMORY).entries("valid")
     assert float(found[0]["valid_loss"]) == pytest.approx(losses["valid 1"], abs=2e-3)
-    refused = run("eval_lm", *scored, *MEMORY).message()
-    assert "fairseq-eval-lm: scores every batch on its own" in refused
     search = ["--beam", "2", "--max-len-b", "9", "--task", "language_modeling"]
     said = succeed("interactive", corpus, *USER_DIR, *checkpoint[:3], *search, stdin="a1 a2\n")
     assert re.search(r"^H-0\t\S+\ta1 a2", said.out, re.MULTILINE)
+
+
+pytest_plugins = ["support.toy", "support.toy_lm"]
+
+
+@pytest.mark.slow
+def test_two_processes_resume_with_the_memory_of_both(corpus, tmp_path):
+    flags = ["--task", "language_modeling_with_memory", "--tokens-per-sample", "4"]
+    flags += ["--arch", "transformer_xl_lm_small", *SHAPE, "--memory-length", "6"]
+    flags += ["--batch-size", "4", "--save-interval-updates", "4", "--max-update"]
+    whole = train_together(corpus, tmp_path / "whole", *flags, "6").losses()
+    rest = tmp_path / "rest"
+    rest.mkdir()
+    shutil.copy(tmp_path / "whole" / "checkpoint_1_4.pt", rest / "checkpoint_last.pt")
+    resumed = train_together(corpus, rest, *flags, "6").losses()
+    assert {"update 5", "update 6"} <= resumed.keys() and "update 4" not in resumed
+    updates = {key: loss for key, loss in resumed.items() if key.startswith("update")}
+    assert updates.items() <= whole.items()

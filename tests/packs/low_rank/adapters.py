@@ -2,41 +2,37 @@
 
 import json
 import re
+from functools import partial
 
 import torch
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+from fairseq.models import FairseqEncoderDecoderModel
 from support.expressed import checkpoint_of
 from support.foreign_models import MODERN, trained
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.packs.low_rank.matrices import DIGEST
-from fairseq_posenc.packs.low_rank.models import digest_of
+from fairseq_posenc.packs.low_rank.models import DIGEST, digest_of
 
 QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
 
 
-def _expressed(name):
-    return lambda folder: checkpoint_of(folder, name)
-
-
-def _masked(**settings):
-    return lambda folder: trained(folder, **settings)
-
-
 #: Models by name: what writes the base, its format, and what is adapted.
 ADAPTED = {
-    "llama": (_expressed("llama"), "hf-llama", QV),
-    "grouped": (_expressed("grouped"), "hf-llama", _LLAMA),
-    "neox": (_expressed("share"), "hf-gpt-neox", QV),
-    "ranks": (_expressed("neox"), "hf-gpt-neox", "k_proj,q_proj,v_proj,out_proj,fc1"),
-    "bloom": (_expressed("bloom"), "hf-bloom", "k_proj,fc2"),
-    "gpt2": (_expressed("gpt2"), "hf-gpt2", "v_proj,out_proj,fc1,fc2"),
-    "roberta": (_masked(position_encoding="learned"), "hf-roberta", "q_proj,fc2"),
-    "modernbert": (_masked(**MODERN), "hf-modernbert", "q_proj,k_proj,fc_gate"),
-    "bart": (_expressed("bart"), "hf-bart", QV),
-    "t5": (_expressed("geglu"), "hf-t5", QV),
+    "llama": (partial(checkpoint_of, name="llama"), "hf-llama", QV),
+    "grouped": (partial(checkpoint_of, name="grouped"), "hf-llama", _LLAMA),
+    "neox": (partial(checkpoint_of, name="share"), "hf-gpt-neox", QV),
+    "ranks": (
+        partial(checkpoint_of, name="neox"),
+        "hf-gpt-neox",
+        "k_proj,q_proj,v_proj,out_proj,fc1",
+    ),
+    "bloom": (partial(checkpoint_of, name="bloom"), "hf-bloom", "k_proj,fc2"),
+    "gpt2": (partial(checkpoint_of, name="gpt2"), "hf-gpt2", "v_proj,out_proj,fc1,fc2"),
+    "roberta": (partial(trained, position_encoding="learned"), "hf-roberta", "q_proj,fc2"),
+    "modernbert": (partial(trained, **MODERN), "hf-modernbert", "q_proj,k_proj,fc_gate"),
+    "bart": (partial(checkpoint_of, name="bart"), "hf-bart", QV),
+    "t5": (partial(checkpoint_of, name="geglu"), "hf-t5", QV),
 }
 
 
@@ -64,13 +60,10 @@ def adapt(base, layers, rank=2, alpha=3.0, **settings):
 
 
 @torch.no_grad()
-def our_logits(path, **changes):
+def our_logits(path):
     """Logits (2, 9, V) of a checkpoint, of the source and the target where there are both."""
-    loaded = loader.load(str(path), overrides=changes)
-    model, tokens = loaded.model, _tokens()
-    settings = loaded.settings
-    name = settings.get("_name") or settings["arch"]
-    if ARCH_MODEL_NAME_REGISTRY.get(name, name) == "posenc_transformer":
+    model, tokens = loader.load(str(path)).model, _tokens()
+    if isinstance(model, FairseqEncoderDecoderModel):
         return model(tokens, torch.tensor([9, 9]), tokens.flip(0))[0]
     return model(tokens)[0]
 
@@ -79,9 +72,7 @@ def our_logits(path, **changes):
 def their_logits(model):
     """The same of a model of transformers or PEFT, whose symbols have fairseq's numbers."""
     tokens = _tokens()
-    more = {}
-    if model.config.is_encoder_decoder:
-        more = {"decoder_input_ids": tokens.flip(0)}
+    more = {"decoder_input_ids": tokens.flip(0)} if model.config.is_encoder_decoder else {}
     return model.eval()(input_ids=tokens, **more).logits
 
 

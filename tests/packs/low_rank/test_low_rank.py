@@ -1,13 +1,20 @@
-"""Low-rank adaptation: frozen bases, checkpoints of the trained part alone, merging."""
+"""Low-rank adaptation: frozen bases, checkpoints of the trained part alone, merging, commands."""
+
+import shutil
 
 import pytest
 import torch
-from support.helpers import TINY, build, encoding_of_sides, padded_batch, sentences
+from support.commands import SMALL, average, check_same, generate, train
+from support.conversion import refuses
+from support.helpers import TINY, build, encoding_of_sides, padded_batch
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.packs.low_rank.matrices import DIGEST, LowRankLinear
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.cli import main
 from fairseq_posenc.packs.low_rank.merging import merge_file
+from fairseq_posenc.packs.low_rank.models import DIGEST, LowRankLinear
 
+pytest_plugins = ["support.toy"]
 LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
 
 
@@ -26,7 +33,7 @@ def adapted(path, encoding="rotary", *flags):
     return build("posenc_transformer", *flags).eval()
 
 
-def train(model):
+def learn(model):
     source, target = padded_batch()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
     for _ in range(2):  # B is zero at first, and with it the gradient of A
@@ -44,7 +51,7 @@ def test_an_adapted_model_begins_as_its_base_and_trains_the_matrices_alone(base)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     matrices = {f".{side}.lora_{m}" for side in ("q_proj", "v_proj") for m in "AB"}
     assert len(trained) == 2 * 3 * 4 and all(n[n.index("attn") + 4 :] in matrices for n in trained)
-    train(model)
+    learn(model)
     assert not torch.allclose(model(source, None, target)[0], want)
     assert set(model.state_dict()) == trained | {DIGEST}
     for name, value in stock.state_dict().items():
@@ -53,13 +60,11 @@ def test_an_adapted_model_begins_as_its_base_and_trains_the_matrices_alone(base)
 
 def test_projections_of_one_attention_are_named_by_the_attention(base):
     model = adapted(base[1], "rotary", "--lora-layers", "self_attn.q_proj,encoder_attn.v_proj")
-    adapters = {name for name, m in model.named_modules() if isinstance(m, LowRankLinear)}
-    assert {name.split(".", 3)[-1] for name in adapters if name.startswith("decoder")} == {
-        "self_attn.q_proj",
-        "encoder_attn.v_proj",
-    }
-    assert {name.split(".", 3)[-1] for name in adapters if name.startswith("encoder")} == {
-        "self_attn.q_proj"
+    found = [name.split(".") for name, m in model.named_modules() if isinstance(m, LowRankLinear)]
+    assert {(side, *rest) for side, _, _, *rest in found} == {
+        ("encoder", "self_attn", "q_proj"),
+        ("decoder", "self_attn", "q_proj"),
+        ("decoder", "encoder_attn", "v_proj"),
     }
 
 
@@ -77,7 +82,7 @@ def test_the_formula_by_hand():
 def test_a_saved_state_is_completed_by_the_same_base_only(base, tmp_path):
     _, path = base
     model = adapted(path)
-    train(model)
+    learn(model)
     source, target = padded_batch()
     want = model(source, None, target)[0]
     again = adapted(path)
@@ -105,18 +110,6 @@ def test_what_the_base_lacks_is_trained_and_saved(base):
     assert tables and all(dict(model.named_parameters())[name].requires_grad for name in tables)
 
 
-def test_cached_decoding_survives_adaption(base):
-    from support.helpers import decode_in_steps
-
-    model = adapted(base[1])
-    train(model)
-    source, target = sentences(3, 7), sentences(3, 6, seed=1)
-    with torch.no_grad():
-        want, _ = model(source, None, target)
-        got = decode_in_steps(model, source, target, [1, 2, 1, 2])
-    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize(
     "flags, words",
     [
@@ -124,14 +117,11 @@ def test_cached_decoding_survives_adaption(base):
         (["--lora-base", "absent.pt"], "--lora-base absent.pt: no such file"),
         (["--lora-layers", "q_proj,query"], "no projection is named 'query'; there are fc1, fc2"),
         (["--encoder-embed-dim", "16"], "its parameters are not those of this model"),
-        (["--share-layers", "all"], "--lora-rank 2: does not go with --share-layers all"),
     ],
 )
 def test_mistakes_are_one_line(base, flags, words):
     with pytest.raises(UsageError, match=words):
         adapted(base[1], "rotary", *flags)
-    with pytest.raises(UsageError, match="--lora-rank 2: also give --lora-base"):
-        build("posenc_transformer", *encoding_of_sides("rotary"), *TINY, *LORA)
 
 
 def test_only_adapted_checkpoints_are_merged(base, tmp_path):
@@ -149,3 +139,41 @@ def test_a_projection_with_two_names_has_one_adapter(layers, tmp_path):
     model = adapted(path, "rotary", *flags, "--lora-layers", layers)
     layer = model.encoder.layers[0].self_attn
     assert layer.q_proj is layer.k_proj and isinstance(layer.q_proj, LowRankLinear)
+
+
+def test_matrices_train_resume_average_merge_and_translate(toy, trained, tmp_path):
+    base, whole, rest = trained / "checkpoint_last.pt", tmp_path / "whole", tmp_path / "rest"
+    lora = ["--lora-rank", "2", "--lora-base", base, "--lora-layers", "q_proj,fc1"]
+    flags = ["--arch", "roformer_tiny", *SMALL, *lora, "--update-epoch-batch-itr", "True"]
+    flags += ["--max-epoch", "2"]
+    losses = train(toy.separate, whole, *flags, "--save-interval-updates", "6").losses()
+    state = read_checkpoint(str(whole / "checkpoint_last.pt"))["model"]
+    kept = {name for name in state if ".lora_" not in name}
+    assert kept == {"low_rank_base"} and len(state) > 1
+    rest.mkdir()
+    shutil.copy(whole / "checkpoint_2_6.pt", rest / "checkpoint_last.pt")
+    assert train(toy.separate, rest, *flags).losses().items() <= losses.items()
+    checkpoint, merged = whole / "checkpoint2.pt", tmp_path / "merged"
+    apart = generate(toy.separate, checkpoint).hypotheses()
+    moved = tmp_path / "moved.pt"
+    shutil.copy(base, moved)
+    merged.mkdir()
+    for name in ("checkpoint1.pt", "checkpoint2.pt"):
+        words = [str(whole / name), str(merged / name)]
+        main(["merge-lora", *words, "--lora-base", str(moved)])
+    check_same(generate(toy.separate, merged / "checkpoint2.pt").hypotheses(), apart)
+    mean = read_checkpoint(str(average(merged, "--num-epoch-checkpoints", "2")))["model"]
+    frozen = read_checkpoint(str(base))["model"]
+    assert set(mean) == set(frozen)
+    epochs = [read_checkpoint(str(whole / f"checkpoint{n}.pt"))["model"] for n in (1, 2)]
+    name = "encoder.layers.0.fc1"
+    products = [one[f"{name}.lora_B"] @ one[f"{name}.lora_A"] for one in epochs]
+    adapted = frozen[f"{name}.weight"] + 16 / 2 * sum(products) / 2
+    torch.testing.assert_close(mean[f"{name}.weight"], adapted, rtol=0, atol=1e-6)
+    words = [f"{checkpoint}: holds low-rank matrices alone"]
+    out = ("--output", tmp_path / "out")
+    refuses(words, "average", "--inputs", checkpoint, whole / "checkpoint1.pt", *out)
+    refuses(words, "export", "ctranslate2", checkpoint, tmp_path / "out")
+    refuses(words, "plot", "positions", checkpoint, tmp_path / "out.svg")
+    refuses(words, "analyse", checkpoint, toy.text / "valid.src")
+    refuses(words, "pack", checkpoint, tmp_path / "out", "--data", toy.separate)

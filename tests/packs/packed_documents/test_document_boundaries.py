@@ -14,13 +14,15 @@ from support.masked_language_models import masked_batch
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import inherited_flags
+from fairseq_posenc.cli import main
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.models.masked_lm import MASKED_LM, MODEL
 from fairseq_posenc.packs.packed_documents import documents as taking_apart
 from fairseq_posenc.packs.packed_documents.documents import group_sizes
-from fairseq_posenc.packs.packed_documents.flags import check_documents
+from fairseq_posenc.packs.packed_documents.stacks import check_documents
 from fairseq_posenc.stacks.first_batches import PATIENCE
+from tests.analysis.test_positions import masked_lm_file
 from tests.packs.packed_documents.packed_samples import (
     EOS,
     MASK,
@@ -97,16 +99,11 @@ def test_training_without_a_boundary_says_so_once(caplog):
     assert len(found) == 1 and "--position-separators" in found[0]
 
 
-def test_fine_tuning_does_not_inherit_the_flag():
-    family = MASKED_LM.dataclass
-    assert "document_mask" not in inherited_flags(family, Namespace(**defaults_of(family)))
-
-
 @pytest.mark.parametrize("task", ["sentence_prediction", "sentence_ranking"])
-def test_fine_tuning_refuses_the_flag(task):
+def test_fine_tuning_neither_inherits_nor_takes_the_flag(task):
+    family, cfg, settings = MASKED_LM.dataclass, Namespace(document_mask=True), Namespace(task=task)
+    assert "document_mask" not in inherited_flags(family, Namespace(**defaults_of(family)))
     with pytest.raises(UsageError, match=f"{MASK}: the samples of --task {task} are not packed"):
-        settings = Namespace(task=task)
-        cfg = Namespace(document_mask=True)
         check_documents(Completed(cfg, MODEL, [], settings, fresh=True, patterns={}))
 
 
@@ -115,3 +112,9 @@ def test_fully_sharded_layers_are_refused(monkeypatch):
     monkeypatch.setattr(taking_apart, "FullyShardedDataParallel", torch.nn.Module)
     with pytest.raises(UsageError, match=f"{MASK}: cannot be combined with --ddp-backend fully_sh"):
         language_model.__wrapped__("rotary", MASK)
+
+
+def test_a_block_of_several_documents_has_no_one_matrix(tmp_path):
+    _, path = masked_lm_file(tmp_path, "rotary", MASK)
+    with pytest.raises(UsageError, match=f"{MASK}: a block has a matrix for each of its"):
+        main(["analyse", path, str(tmp_path / "text")])

@@ -1,6 +1,8 @@
 """--document-mask through fairseq's commands: the perplexity is that of each document alone."""
 
 import pytest
+from support.conversion import convert
+from support.foreign_models import trained
 from support.toy_lm import eval_lm, perplexity, train_lm
 
 pytest_plugins = ("support.toy", "support.toy_lm")
@@ -30,3 +32,21 @@ def test_perplexity_is_that_of_each_document_alone(packed, corpus, checkpoint):
     assert perplexity(eval_lm(corpus, checkpoint, *given, *packed)) == alone
     without = ["--model-overrides", "{'max_target_positions': 128, 'document_mask': False}"]
     assert perplexity(eval_lm(corpus, checkpoint, *WHOLE, *without, *packed)) != alone
+
+
+PACKED = {"document_mask": True, "position_separators": "</s></s>"}
+
+
+@pytest.mark.parametrize(
+    "name, package, further",
+    [
+        ("hf-roformer", "transformers", ["--verify"]),
+        ("onnx", "onnxruntime", []),
+        ("ctranslate2", "ctranslate2", []),
+    ],
+)
+def test_exports_say_that_a_text_is_one_document(name, package, further, tmp_path, capsys):
+    pytest.importorskip(package, reason="the format needs it")
+    path = trained(tmp_path / "ours", position_encoding="rotary", **PACKED)
+    convert("export", name, path, tmp_path / "out", *further)
+    assert "the exported model takes each text for one document" in capsys.readouterr().out

@@ -4,10 +4,11 @@ import pytest
 import torch
 from support.causal_language_models import tiny as language_model
 from support.helpers import EVERY_ENCODING, PAD, VOCABULARY, causal_only
+from support.masked_language_models import SMALL, build
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
-from tests.packs.packed_documents.packed_samples import MASK, documents, masked_model, packed
+from tests.packs.packed_documents.packed_samples import EOS, MASK, documents, masked_model, packed
 
 KERNELS = [f"{name}:none" for name in ATTENTIONS if name != "softmax"]
 KERNELS += ["gated:rotary", "squared_relu:rotary", "mixed_chunks:rotary", "local:alibi"]
@@ -159,3 +160,19 @@ def test_the_stack_alone_does_not_mix_documents():
     assert torch.equal(features, model(tokens, features_only=True)[0])
     with pytest.raises(UsageError, match="--document-mask: .* call the model, or extract_feat"):
         model.encoder.sentence_encoder(tokens)
+
+
+@torch.no_grad()
+def test_separators_that_a_generator_writes_end_no_document(monkeypatch):
+    """ELECTRA's discriminator has the documents of the original tokens."""
+    electra = pytest.importorskip("fairseq_posenc.packs.pretraining.electra")
+    flags = ["--position-encoding", "rotary", *SMALL, "--generator-size", "0.5", MASK]
+    model, tokens = build("posenc_electra", *flags), packed(VOCABULARY.bos())
+    monkeypatch.setattr(electra, "sample_tokens", lambda *a, **k: torch.tensor([EOS]))
+    asked = torch.zeros_like(tokens, dtype=torch.bool)
+    asked[0, 2] = True  # in the first document, of six tokens
+    before = model(tokens, masked_tokens=asked)[1]["replaced"][0]
+    tokens[0, 4] = 9
+    after = model(tokens, masked_tokens=asked)[1]["replaced"][0]
+    changed = before.ne(after)
+    assert changed[:6].all() and not changed[6:].any()

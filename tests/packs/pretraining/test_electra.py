@@ -6,9 +6,12 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
+from support.commands import read, train
 from support.helpers import PAD, VOCABULARY, copies
 from support.masked_language_models import SMALL, build, masked_batch, texts
 from support.masked_language_models import tiny as masked_lm
+from support.masked_lm_runs import CLASSIFY, MASKED, SHAPE
+from support.warm_starts import FRESH
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.packs.pretraining.electra import sample_tokens
@@ -132,3 +135,24 @@ def test_gated_units_need_no_heads_that_divide_their_channels():
     gated = ["--layer", "gated", "--gau-key-size", "8", "--generator-size", "0.4"]
     model = build("posenc_electra", "--position-encoding", "rotary", *flags, *gated)
     assert model.generator.args.encoder_embed_dim == 14
+
+
+pytest_plugins = ["support.toy", "support.masked_lm_runs"]
+
+
+def test_electra_pretrains_resumes_and_is_fine_tuned(corpora, tmp_path):
+    flags = ["--arch", "roformer_electra_tiny", *SHAPE, "--generator-size", "0.5", *MASKED]
+    flags += ["--criterion", "replaced_token_detection"]
+    pre, fine = tmp_path / "pre", tmp_path / "fine"
+    found = train(corpora.text, pre, *flags)
+    logged = found.entries("valid")[0]
+    assert 0 < float(logged["valid_generator_loss"]) < 20
+    assert 0 <= float(logged["valid_recall"]) <= 100
+    assert "update 1" not in train(corpora.text, pre, *flags, "--max-epoch", "2").losses()
+    source = ["--restore-file", pre / "checkpoint_last.pt", *FRESH]
+    classify = ["--arch", "posenc_masked_lm", *CLASSIFY, "--num-classes", "2"]
+    train(corpora.pairs, fine, *classify, "--max-positions", "32", "--max-update", "0", *source)
+    (before, _), (after, settings) = (read(f / "checkpoint_last.pt") for f in (pre, fine))
+    assert settings["position_encoding"] == "rotary" and "generator_size" not in settings
+    assert not any(key.startswith("generator") for key in after)
+    assert any(key.startswith("generator") for key in before)

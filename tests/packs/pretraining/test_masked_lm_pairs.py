@@ -1,5 +1,8 @@
 """--task masked_lm_pairs: what a sample is, its masks, and the order of batches."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -65,9 +68,8 @@ def test_half_of_the_pairs_are_as_in_the_text(relation, unit, separator, data):
 
 
 def test_other_segments_are_as_long_as_those_they_replace(data):
-    task, lengths = task_of(data, pairs="nsp"), ([], [])
+    samples, lengths = task_of(data, pairs="nsp").dataset("train"), ([], [])
     for epoch in range(1, 20):
-        samples = task.dataset("train")
         samples.set_epoch(epoch)
         for size, kind in zip(samples.sizes, samples.samples.relations):
             lengths[kind].append(size)
@@ -120,17 +122,15 @@ def test_running_text_is_that_of_fairseqs_masked_lm(data):
         assert all(one[key] == other[key] for key in ("ntokens", "nsentences"))
 
 
-@pytest.mark.parametrize(
-    "flags", [{"pairs": "nsp", "masking": "spans"}, {"sample_break_mode": "complete"}]
-)
 @pytest.mark.parametrize("masks", [0, 1, 3])
-def test_static_masks_are_taken_in_turn_and_dynamic_ones_are_new(masks, flags, data):
-    task = task_of(data, static_masks=masks, **flags)
+@pytest.mark.parametrize("masking", ["tokens", "spans"])
+def test_static_masks_are_taken_in_turn_and_dynamic_ones_are_new(masks, masking, data):
+    flags = {"pairs": "nsp"} if masking == "spans" else {"sample_break_mode": "complete"}
+    task = task_of(data, static_masks=masks, masking=masking, **flags)
     epochs = [samples_of(task, epoch, 20) for epoch in range(1, 8)]
-    for one in range(7):
-        for other in range(one):
-            equal = masks > 0 and (one - other) % masks == 0
-            assert (epochs[one] == epochs[other]) == equal
+    for one, other in itertools.combinations(range(7), 2):
+        equal = masks > 0 and (one - other) % masks == 0
+        assert (epochs[one] == epochs[other]) == equal
 
 
 def test_static_masks_count_readings_of_all_shards(data):
@@ -179,55 +179,34 @@ def test_in_pairs_special_tokens_are_masked_only_if_a_flag_asks_for_it(masking, 
 # --- order: workers and resuming
 
 
-def batches(task, epoch, shards=1, shard=0):
-    return task.get_batch_iterator(
-        task.dataset("train"),
-        max_tokens=200,
-        seed=1,
-        epoch=epoch,
-        num_shards=shards,
-        shard_id=shard,
-    )
+def batches(task, epoch, *shard):
+    """The batches of an epoch, of one worker of several if *shard* says so."""
+    shards, dataset = dict(zip(("num_shards", "shard_id"), shard)), task.dataset("train")
+    return task.get_batch_iterator(dataset, max_tokens=200, seed=1, epoch=epoch, **shards)
 
 
 def content(batch):
-    return (batch["net_input"]["src_tokens"].tolist(), batch["target"].tolist(), batch["relation"])
-
-
-def equal(one, other):
-    return len(one) == len(other) and all(
-        a[:2] == b[:2] and torch.equal(a[2], b[2]) for a, b in zip(one, other)
-    )
+    parts = (batch["net_input"]["src_tokens"], batch["target"], batch["relation"])
+    return [part.tolist() for part in parts]
 
 
 @pytest.mark.parametrize("static, masking", [(0, "tokens"), (10, "spans")])
 def test_workers_share_the_batches_of_one(static, masking, data):
-    def task():
-        return task_of(data, pairs="nsp", static_masks=static, masking=masking)
-
+    task = functools.partial(task_of, data, pairs="nsp", static_masks=static, masking=masking)
     for epoch in (1, 12):
         alone = list(map(content, batches(task(), epoch).next_epoch_itr()))
-        parts = [
-            [
-                content(batch) if batch else None
-                for batch in batches(task(), epoch, 2, n).next_epoch_itr()
-            ]
-            for n in (0, 1)
-        ]
-        together = [batch for pair in zip(*parts) for batch in pair if batch is not None]
-        assert equal(together, alone) and len(alone) > 5
+        workers = [batches(task(), epoch, 2, n).next_epoch_itr() for n in (0, 1)]
+        together = [content(batch) for pair in zip(*workers) for batch in pair if batch]
+        assert together == alone and len(alone) > 5
 
 
 @pytest.mark.parametrize("static, masking", [(0, "spans"), (2, "tokens")])
 def test_a_resumed_epoch_goes_on_with_the_same_batches(static, masking, data):
-    flags = {"pairs": "nsp", "static_masks": static, "masking": masking}
-    task = task_of(data, **flags)
-    for epoch in (1, 2, 3):  # in one process
-        iterator = batches(task, epoch)
-        begun = iterator.next_epoch_itr()
-        found = [content(next(begun)) for _ in range(5)]
-        state = iterator.state_dict()
-        found += map(content, begun)
-    resumed = batches(task_of(data, **flags), 3)
-    resumed.load_state_dict(state)
-    assert equal(list(map(content, resumed.next_epoch_itr())), found[5:])
+    task = functools.partial(task_of, data, pairs="nsp", static_masks=static, masking=masking)
+    before, resumed = task(), batches(task(), 3)
+    iterator = [batches(before, epoch) for epoch in (1, 2, 3)][-1]  # in one process
+    begun = iterator.next_epoch_itr()
+    for _ in range(5):
+        next(begun)
+    resumed.load_state_dict(iterator.state_dict())
+    assert list(map(content, resumed.next_epoch_itr())) == list(map(content, begun))

@@ -1,4 +1,7 @@
-"""--task masked_lm_pairs: the loss of tokens and pairs, and trainings by command."""
+"""--task masked_lm_pairs: the losses of tokens, pairs and spans, and trainings by command.
+
+The span boundary objective is SpanBERT's, arXiv 1907.10529, section 3.2.
+"""
 
 import shutil
 from argparse import Namespace
@@ -9,20 +12,23 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.commands import TRAINING, USER_DIR, read, run, succeed
-from support.conversion import write_ids
+from support.conversion import convert, reload, write_ids
+from support.foreign_models import trained
 from support.masked_language_models import SMALL, masked_batch, tiny
 
-from fairseq_posenc.models.masked_lm import MaskedLMModel
+from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
+from fairseq_posenc.packs.pretraining import heads
+from fairseq_posenc.packs.pretraining.heads import SpanBoundaryLayers
 from tests.models.test_segments import PAIRS as READS_PAIRS
 from tests.packs.pretraining.text_pairs import CLS, END, LONGEST, PAD
 
-pytest_plugins = ["tests.packs.pretraining.text_pairs"]
+pytest_plugins = ["support.conversion", "tests.packs.pretraining.text_pairs"]
 
 
-def relating(head="nsp"):
+def with_head(name, *flags):
     torch.manual_seed(2)
-    model = tiny("rotary", *READS_PAIRS)
-    model.add_head(head)
+    model = tiny("rotary", *flags)
+    model.add_head(name)
     return model
 
 
@@ -40,7 +46,7 @@ def batch_of(count, length):
 
 @pytest.mark.parametrize("relation", ["nsp", "sop"])
 def test_the_loss_is_the_mean_of_tokens_plus_that_of_pairs(relation):
-    model, ours = relating(relation), criterion(relation)
+    model, ours = with_head(relation, *READS_PAIRS), criterion(relation)
     outputs, tokens, pairs, tokens_right, pairs_right = [], [], [], 0, 0
     for sample in (batch_of(5, 9), batch_of(3, 12)):
         loss, size, output = ours(model, sample)
@@ -76,7 +82,7 @@ def test_the_loss_is_the_mean_of_tokens_plus_that_of_pairs(relation):
 
 
 def test_both_heads_learn_from_one_pass_and_running_text_needs_one():
-    model, sample = relating(), batch_of(4, 9)
+    model, sample = with_head("nsp", *READS_PAIRS), batch_of(4, 9)
     criterion("nsp")(model, sample)[0].backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     sample.pop("relation")
@@ -84,14 +90,13 @@ def test_both_heads_learn_from_one_pass_and_running_text_needs_one():
     assert output["mlm_loss"] == output["loss"] == loss.detach()
 
 
-def test_the_head_is_left_out_where_it_is_not_needed():
-    state = relating().state_dict()
-    names = [name for name in state if "sentence_relation" in name]
-    assert len(names) == 4
-    plain = tiny("rotary", *READS_PAIRS)
-    assert isinstance(plain, MaskedLMModel)
-    plain.load_state_dict(state)  # strictly
-    assert not plain.classification_heads
+@pytest.mark.parametrize("head", ["nsp", "sbo"])
+def test_only_models_with_a_head_keep_it_and_it_can_be_new(head):
+    model, plain = with_head(head), tiny("rotary")
+    before = set(plain.state_dict())
+    plain.load_state_dict(model.state_dict())  # strictly
+    assert set(plain.state_dict()) == before < set(model.state_dict())
+    model.load_state_dict(plain.state_dict())
 
 
 PRETRAIN = [
@@ -147,3 +152,87 @@ def test_training_resumes_in_mid_epoch_and_fine_tunes(data, tmp_path, monkeypatc
     state, settings = read(tmp_path / "tuned" / "checkpoint_last.pt")
     assert settings["segments"] == "pairs"
     assert not any("sentence_relation" in name or "span_boundary" in name for name in state)
+
+
+def spans():
+    torch.manual_seed(0)
+    tokens = torch.randint(4, 60, (3, 12))
+    tokens[:, 0], tokens[:, -1], tokens[0, 9:] = CLS, END, PAD
+    asked = torch.zeros_like(tokens, dtype=torch.bool)
+    asked[0, 1:5] = asked[0, 6:8] = asked[1, 10] = asked[1, 1] = True
+    return masked_batch(tokens, asked, ntokens=33)
+
+
+def test_the_loss_of_spans_is_that_of_the_paper(monkeypatch):
+    """Section 3.2, token by token in float64; no dropout."""
+    monkeypatch.setattr(heads, "POSITIONS", 3)  # the fourth token has the third's
+    model, sample = with_head("sbo"), spans()
+    loss, size, output = criterion("sbo")(model, sample)
+    model.double()
+    features = model(**sample["net_input"], features_only=True)[0].detach().numpy()
+    scores = model(**sample["net_input"])[0].log_softmax(-1).detach().numpy()
+    named = {n: p.detach().numpy() for n, p in model.span_boundary_head.named_parameters()}
+    embedding = model.encoder.sentence_encoder.embed_tokens.weight.detach().numpy()
+
+    def layer(x, first):
+        x = x @ named[f"layers.{first}.weight"].T + named[f"layers.{first}.bias"]
+        x = torch.nn.functional.gelu(torch.tensor(x)).numpy()
+        x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+        return x * named[f"layers.{first + 2}.weight"] + named[f"layers.{first + 2}.bias"]
+
+    mlm, sbo = 0.0, 0.0
+    for row, start, last in ((0, 1, 4), (0, 6, 7), (1, 1, 1), (1, 10, 10)):
+        for place in range(start, last + 1):
+            position = named["positions.weight"][min(place - start, 2)]
+            inputs = features[row, start - 1], features[row, last + 1], position
+            logits = embedding @ layer(layer(np.concatenate(inputs), 0), 3)
+            token = sample["target"][row, place]
+            sbo += np.log(np.exp(logits).sum()) - logits[token]
+            mlm -= scores[row, place, token]
+    assert size == 8
+    assert output["sbo_loss"].item() == pytest.approx(sbo, rel=1e-5)
+    assert output["mlm_loss"].item() == pytest.approx(mlm, rel=1e-5)
+    assert loss.item() == output["loss"].item() == pytest.approx(mlm + sbo, rel=1e-5)
+    with metrics.aggregate() as log:
+        criterion("sbo").reduce_metrics([output, output])
+    found = log.get_smoothed_values()
+    assert found["sbo_loss"] == pytest.approx(sbo / 8 / np.log(2), abs=1e-3)
+    assert found["loss"] == pytest.approx(found["sbo_loss"] + found["mlm_loss"], abs=2e-3)
+
+
+def test_the_head_of_spans_learns_and_a_batch_without_spans_is_no_error():
+    model, sample = with_head("sbo"), spans()
+    criterion("sbo")(model, sample)[0].backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    sample["target"].fill_(PAD)
+    loss, size, _ = criterion("sbo")(model, sample)
+    assert loss == size == 0
+
+
+def test_it_adds_to_the_loss_of_pairs():
+    model, sample = with_head("sbo"), spans()
+    model.add_head("nsp")
+    sample["relation"] = torch.tensor([0, 1, 1])
+    loss, size, output = criterion("sbo", "nsp")(model, sample)
+    expected = output["mlm_loss"] + output["sbo_loss"] + size * output["nsp_loss"] / 3
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize(
+    "format, name, encoding",
+    [
+        ("hf-roformer", "RoFormerForMaskedLM", "rotary"),
+        ("hf-roberta", "RobertaForMaskedLM", "learned"),
+    ],
+)
+def test_heads_of_pretraining_are_left_out(format, name, encoding, transformers, tmp_path, capsys):
+    checkpoint = trained(tmp_path / "ours", "sentence_relation", position_encoding=encoding)
+    state = load_file(checkpoint)
+    spans = SpanBoundaryLayers(16, 16).state_dict()
+    state["model"].update({f"span_boundary_head.{name}": value for name, value in spans.items()})
+    write_checkpoint(state, checkpoint)
+    convert("export", format, checkpoint, tmp_path / "out", "--verify")
+    notes = capsys.readouterr().out
+    assert "note: the head sentence_relation, which only --pairs needs, is left out" in notes
+    assert "note: span_boundary_head, which only --span-boundary-objective needs, is left" in notes
+    assert type(reload(transformers, name, tmp_path / "out")).__name__ == name

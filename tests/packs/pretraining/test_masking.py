@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import OmegaConf
 from support.conversion import write_ids
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.tasks import bpe_flags
 from fairseq_posenc.packs.pretraining import masked_samples
-from fairseq_posenc.packs.pretraining.masked_lm_pairs import MaskedLMPairsConfig, MaskedLMPairsTask
+from fairseq_posenc.packs.pretraining.masked_lm_pairs import MaskedLMPairsConfig
 from fairseq_posenc.packs.pretraining.masking import (
     LONGEST,
     GeometricSpans,
@@ -22,7 +21,8 @@ from fairseq_posenc.packs.pretraining.masking import (
     read_phrases,
     span_lengths,
 )
-from tests.packs.pretraining.text_pairs import CLS, END, PAD, configured
+from tests.packs.pretraining import text_pairs
+from tests.packs.pretraining.text_pairs import CLS, END, PAD
 
 #: six words of up to three pieces, as each tool marks them
 MARKED = {
@@ -132,11 +132,10 @@ def data(tmp_path_factory):
 
 def task_of(data, **flags):
     flags = {"tokens_per_sample": 64, "sample_break_mode": "none", **flags}
-    return MaskedLMPairsTask.setup_task(configured(MaskedLMPairsConfig(), data, **flags))
+    return text_pairs.task_of(data, **flags)
 
 
 def samples_of(task):
-    task.load_dataset("train")
     samples = task.dataset("train")
     samples.set_epoch(1)
     for number in range(len(samples)):
@@ -203,31 +202,3 @@ def test_random_tokens_are_words_of_the_dictionary(data):
     task = task_of(data, masking="words", random_token_prob=1.0, leave_unmasked_prob=0.0)
     drawn = np.concatenate([source[target != PAD] for _, source, target in samples_of(task)])
     assert set(drawn.tolist()) == set(range(4, 44))
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ({"masking": "spans", "mask_whole_words": True}, "--mask-whole-words: has no effect with"),
-        ({"masking": "words", "mask_stdev": 1.0}, "--mask-stdev 1.0: has no effect with"),
-        ({"masking": "phrases"}, "--masking phrases: needs --phrases FILE"),
-        ({"phrases": "x"}, "--phrases x: has no effect with --masking tokens"),
-        ({"span_boundary_objective": True}, "needs spans, not --masking tokens; give"),
-        ({"masking": "spans", "mask_prob": 1.0}, "--mask-prob 1.0: must be between 0 and 1"),
-        ({"masking": "spans", "random_token_prob": 0.95}, "0.1 --random-token-prob 0.95: .* at mo"),
-        ({"mask_whole_words": True}, "--mask-whole-words: needs --bpe .* --masking words"),
-    ],
-)
-def test_wrong_flags_are_one_line(flags, message, data):
-    with pytest.raises(UsageError, match=message):
-        task_of(data, **flags).load_dataset("train")
-
-
-def test_models_and_criterions_without_it_are_refused(data, monkeypatch):
-    task = task_of(data, masking="spans", span_boundary_objective=True)
-    monkeypatch.setattr(MaskedLMTask, "build_model", lambda *_: torch.nn.Linear(1, 1))
-    with pytest.raises(UsageError, match="--span-boundary-objective: --arch roberta has no head"):
-        task.build_model(Namespace(_name="roberta"))
-    stock = OmegaConf.create({"_name": "masked_lm", "tpu": False})
-    with pytest.raises(UsageError, match="masked_lm: does not train what --span-boundary-obj"):
-        task.build_criterion(stock)

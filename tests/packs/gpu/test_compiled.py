@@ -1,6 +1,7 @@
 """``--compile-layers``: no graph breaks, the same numbers, few compilations; refusals."""
 
 import logging
+from argparse import Namespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from support.helpers import EVERY_ENCODING, LINEAR, OTHER_LAYERS, PAD, build, se
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION
-from fairseq_posenc.layers import compiled
+from fairseq_posenc.packs.gpu import compiled
 
 pytestmark = pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on")
 QUICK = ["rotary"]
@@ -125,20 +126,19 @@ def test_refused_with_checkpointed_activations(monkeypatch):
         build("roformer_tiny", "--compile-layers", "--checkpoint-activations")
 
 
-def test_a_checkpoint_loads_where_nothing_can_be_compiled(monkeypatch, caplog):
+def test_a_checkpoint_loads_where_nothing_can_be_compiled(monkeypatch, caplog, tmp_path):
     compiled._warn.cache_clear()
     monkeypatch.setattr(compiled, "obstacle", lambda: "no compiler")
-    layer = torch.nn.Linear(2, 2)
-    cfg = torch.nn.Module()
-    cfg.compile_layers = True
+    model = tiny("rotary")
     with caplog.at_level(logging.WARNING):
-        assert compiled.compile_layer(layer, layer, cfg) is layer
+        compiled.compile_layers(model, Namespace(compile_layers=True))
     assert "not compiled" in caplog.text
-    assert layer._compiled_call_impl is None
+    assert model.encoder.layers[0]._compiled_call_impl is None
 
 
-def test_refused_with_fsdp():
-    cfg = torch.nn.Module()
-    cfg.compile_layers = True
+def test_refused_with_fsdp(monkeypatch):
+    monkeypatch.setattr(compiled, "FullyShardedDataParallel", torch.nn.Linear)
+    model = torch.nn.Module()
+    model.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
     with pytest.raises(UsageError, match="fully_sharded"):
-        compiled.compile_layer(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), cfg)
+        compiled.compile_layers(model, Namespace(compile_layers=True))

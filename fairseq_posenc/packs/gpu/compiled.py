@@ -13,11 +13,13 @@ from functools import lru_cache
 from typing import Any, Dict, Optional
 
 import torch
+from fairseq.distributed import FullyShardedDataParallel
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.configuration.features import Completed
+from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 
 FLAG = "--compile-layers"
@@ -51,18 +53,15 @@ def obstacle() -> Optional[str]:
     return None
 
 
-def check_compiled(cfg: Options) -> None:
+def check_compiled(completed: Completed) -> None:
     """Refuse ``--compile-layers`` where it cannot work.
 
-    Args:
-        cfg: flat configuration.
-
-    Raises:
-        UsageError: naming the flag and the reason.
+    A checkpoint of compiled layers also loads on a machine that cannot compile them.
     """
+    cfg = completed.cfg
     if not option(cfg, "compile_layers"):
         return
-    reason = obstacle()
+    reason = obstacle() if completed.fresh else None
     if reason is not None:
         raise UsageError(f"{FLAG}: {reason}; or drop the flag")
     if option(cfg, "checkpoint_activations") or option(cfg, "offload_activations"):
@@ -72,37 +71,38 @@ def check_compiled(cfg: Options) -> None:
         )
 
 
-def compile_layer(layer: nn.Module, wrapped: nn.Module, cfg: Options) -> nn.Module:
-    """*wrapped*, compiled at its first calls if ``--compile-layers`` is given.
-
-    A checkpoint of compiled layers also loads where they cannot be compiled: with a warning.
+def compile_layers(model: Layer, cfg: Options) -> None:
+    """Have the layers of a model that was just built compiled at their first calls.
 
     Args:
-        layer: the layer, not wrapped.
-        wrapped: the same layer, or a unit of FSDP.
-        cfg: fairseq's nested Transformer configuration.
+        model: the model.
+        cfg: its configuration, complete.
 
     Raises:
-        UsageError: the layer is a unit of FSDP.
+        UsageError: the layers are units of FSDP.
     """
-    if not option(cfg, "compile_layers", False):
-        return wrapped
-    if wrapped is not layer:
-        raise UsageError(
-            f"{FLAG}: cannot be combined with --ddp-backend fully_sharded, which replaces a "
-            "layer's parameters at every step; drop one of the two"
-        )
+    if not option(cfg, "compile_layers"):
+        return
     reason = obstacle()
     if reason is not None:
         _warn(reason)
-        return layer
+        return
     import torch._dynamo
 
     config: Any = torch._dynamo.config  # its limits count the graphs of all layers together
     for name in ("cache_size_limit", "accumulated_cache_size_limit"):
         setattr(config, name, max(getattr(config, name), MOST_GRAPHS))
-    layer.compile(**ARGUMENTS)
-    return layer
+    for module in model.modules():
+        if hasattr(module, "in_graph"):
+            module.in_graph = True
+        layers = getattr(module, "layers", None)
+        for layer in layers.children() if isinstance(layers, nn.ModuleList) else ():
+            if isinstance(layer, FullyShardedDataParallel):
+                raise UsageError(
+                    f"{FLAG}: cannot be combined with --ddp-backend fully_sharded, which replaces "
+                    "a layer's parameters at every step; drop one of the two"
+                )
+            layer.compile(**ARGUMENTS)
 
 
 @lru_cache(maxsize=None)  # once per run
