@@ -16,12 +16,13 @@ from fairseq_posenc.exchange.huggingface.table import (
     TransformersClass,
 )
 from fairseq_posenc.flags.options import SIDES
-from fairseq_posenc.models.kinds import FOLLOWING, TRANSLATION, Settings
+from fairseq_posenc.models.kinds import TRANSLATION, Settings
 
 #: Settings that follow from the parameters, or that do not change what a model computes.
 _READ = (
     *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
-    *("untie_weights_roberta", "no_scale_embedding", "rotary_pairing", *FOLLOWING),
+    *("untie_weights_roberta", "no_scale_embedding", "no_token_positional_embeddings"),
+    "rotary_pairing",
     *("decoder_learned_pos", "encoder_learned_pos", "num_positions", "segments"),
     *("rotary_scaling_factor", "rotary_original_length"),  # matter with --rotary-scaling alone
 )
