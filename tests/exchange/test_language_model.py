@@ -1,11 +1,10 @@
 """A causal RoFormer of transformers as a language model here, and back."""
 
-import math
 import re
 
 import pytest
 import torch
-from support.commands import USER_DIR, run, succeed
+from support.commands import USER_DIR, succeed
 from support.conversion import SYMBOLS, convert, foreign
 from support.foreign_models import OURS
 
@@ -55,22 +54,6 @@ def words_of(folder):
     return [line.split() for line in (folder / "text").read_text(encoding="utf-8").splitlines()]
 
 
-def test_eval_lm_gives_their_loss(scored):
-    """Every line after the [SEP] of the line before, and with a [SEP] at its end."""
-    original, folder = scored
-    flags = ["--path", folder / "model" / "checkpoint.pt", "--cpu", "--num-workers", "0"]
-    flags += ["--sample-break-mode", "eos", "--max-tokens", "64"]
-    found = succeed("eval_lm", folder / "data", *USER_DIR, *TASK, *flags)
-    (loss,) = re.findall(r"Loss \(base 2\): ([\d.]+)", found.out + found.err)
-    losses = []
-    for words in words_of(folder):
-        ids = torch.tensor([SYMBOLS.index(word) for word in ["[SEP]", *words, "[SEP]"]])
-        with torch.no_grad():
-            logits = original(input_ids=ids[None, :-1]).logits[0]
-        losses += (-logits.log_softmax(-1)[range(len(words) + 1), ids[1:]]).tolist()
-    assert float(loss) == pytest.approx(sum(losses) / len(losses) / math.log(2), abs=2e-3)
-
-
 def test_interactive_continues_as_they_do(scored):
     """Greedy search, one new token after the other."""
     original, folder = scored
@@ -109,12 +92,3 @@ def test_training_goes_on_from_it_with_the_printed_flags(scored, tmp_path, capsy
     trained = load_file(tmp_path / "run" / "checkpoint_last.pt")["model"]
     for name, value in start.items():
         assert torch.equal(trained[name], value), name
-
-
-def test_a_head_with_an_adaptive_softmax_is_refused(scored, tmp_path):
-    _, folder = scored
-    flags = ["--arch", "posenc_lm", "--lm-head", "roberta", "--adaptive-softmax-cutoff", "5"]
-    flags += ["--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp", "--cpu"]
-    flags += ["--optimizer", "sgd", "--max-tokens", "64", "--save-dir", tmp_path]
-    message = run("train", folder / "data", *USER_DIR, *TASK, *flags).message()
-    assert "--lm-head roberta" in message and "--adaptive-softmax-cutoff 5" in message
