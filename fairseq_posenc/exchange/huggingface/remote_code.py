@@ -107,6 +107,12 @@ class RemoteExporter(CheckpointExporter):
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
         settings, ours = checkpoint.settings, dict(checkpoint.parameters)
         self.refuse(checkpoint.path, settings)
+        if "decoder.project_out_dim.weight" in ours:
+            raise UsageError(
+                f"{checkpoint.path}: --decoder-output-dim {settings['decoder_output_dim']}: "
+                f"{self.name} has outputs of --decoder-embed-dim {settings['decoder_embed_dim']} "
+                "alone; nothing was written"
+            )
         texts = _TEXTS.write(checkpoint, (), True, folder)
         state: Parameters = {}
         entries = _embeddings(ours, state, texts)
@@ -152,13 +158,10 @@ class RemoteExporter(CheckpointExporter):
         flags = [ENCODINGS.find(name).flags for name in names]
         known = {
             *FROM_PARAMETERS,
-            "share_layers",
+            *("share_layers", "decoder_input_dim", "decoder_output_dim"),
             *(f.name for each in flags if each for f in fields_of(each)),
         }
-        width = settings["decoder_embed_dim"]
-        widths = dict.fromkeys(("decoder_input_dim", "decoder_output_dim"), (width,))
-        values = {**_VALUES, **widths}
-        expressible = Expressible(self.name, known - {"rotary_value"}, values)
+        expressible = Expressible(self.name, known - {"rotary_value"}, _VALUES)
         refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
         for side in SIDES:
             flag = f"{side}_position_encoding"
