@@ -31,7 +31,11 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.source import ABOUT, prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.layers.state_heads import PRETRAINING
-from fairseq_posenc.models.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, Parameters
+from fairseq_posenc.models.kinds import (
+    CLASSIFICATION_HEADS,
+    TOKEN_HEADS,
+    Parameters,
+)
 from fairseq_posenc.serving.exported_card import write_card
 
 HEAD = Flag(
