@@ -165,7 +165,7 @@ def pack(args: argparse.Namespace) -> None:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     text = text_from(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.ctranslate2.packed import export_packed
+    from fairseq_posenc.exchange.ctranslate2.export import export_packed
     from fairseq_posenc.serving.pack import Pack
     from fairseq_posenc.serving.pack import pack as write_folder
 

@@ -11,7 +11,7 @@ from support.foreign_models import SOURCES
 
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.huggingface.tokenizers.encoder import vocabulary_order
+from fairseq_posenc.exchange.huggingface.encoder_texts import vocabulary_order
 from fairseq_posenc.models.kinds import EMBEDDING, PAD
 from fairseq_posenc.serving.huggingface.tokenizer import ROLES
 

@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import shutil
+import sys
 from argparse import Namespace
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -162,8 +163,10 @@ def test_text_and_logits_are_those_of_fairseq_also_when_saved_again(
 
 @pytest.mark.parametrize("name", EXPRESSED)
 @torch.no_grad()
-def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_path):
+def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_path, monkeypatch):
+    """Without transformers."""
     found = made(name)
+    monkeypatch.setitem(sys.modules, "transformers", None)
     row, back = found.row, tmp_path / "back" / "checkpoint.pt"
     convert("import", row.target, found.theirs, tmp_path / "back")
     tokens = torch.randint(4, len(WORDS), (2, 50))
