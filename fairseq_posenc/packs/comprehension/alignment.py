@@ -6,12 +6,11 @@ compared with the text character by character, in a form that does not depend on
 
 import bisect
 import difflib
-import functools
 import html
 import os
 import re
 import unicodedata
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+from typing import Iterable, List, Optional, Sequence, Tuple
 
 Span = Tuple[int, int]
 
@@ -106,18 +105,6 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
                 starts[token] = start if starts[token] < 0 else starts[token]
                 ends[token] = max(end, ends[token])
     return _without_gaps(text, starts, ends)
-
-
-def surface_reader(words: Callable[[List[str]], str], unknown: str) -> Callable[[str], str]:
-    """The function from a token to its text, without marks.
-
-    Args:
-        words: joins tokens to words.
-        unknown: the symbol that stands for any text.
-    """
-    return functools.lru_cache(maxsize=None)(
-        lambda token: "" if token == unknown else words([token])
-    )
 
 
 def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:

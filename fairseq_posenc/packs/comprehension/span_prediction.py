@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
-from fairseq import models
+from fairseq import models, utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -23,6 +23,7 @@ from omegaconf import II, MISSING
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import in_blocks
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import check_settings
@@ -190,6 +191,18 @@ class SpanPredictionTask(MaskedLMTask):
         columns = (sample["question"][:, None], first - shift, last - shift, totals, null[:, None])
         rows = torch.stack([column.double().expand_as(totals) for column in columns], dim=2)
         return rows[torch.isfinite(totals)]
+
+    @torch.no_grad()
+    def rows_of(self, model: BaseFairseqModel, windows: SpanWindows, batch_size: int) -> Tensor:
+        """The rows (N, 5) of :meth:`candidates` for all windows, of a model in evaluation mode."""
+        device, rows = next(model.parameters()).device, []
+        for batch in in_blocks(sorted(range(len(windows)), key=windows.size), batch_size):
+            sample = windows.collater([windows[number] for number in batch])
+            sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+            head = self.cfg.span_head_name
+            logits, _ = model(**sample["net_input"], classification_head_name=head)
+            rows.append(self.candidates(logits, sample).cpu())
+        return torch.cat(rows)
 
     def answers(self, rows: Tensor) -> Iterable[Tuple[Record, Answered]]:
         """The answers of the questions that occur in the rows (N, 5) of all their windows."""
