@@ -49,14 +49,14 @@ def _files(task: Any, rows: Tensor, split: str) -> Dict[str, Dict[str, Any]]:
     rules = RULES[task.settings.rules]
     files["scores"] = total = scores(predictions, answers, rules)
     if any(not right for right in answers.values()):
-        # the best thresholds are of the answers given without one
+        # the search for thresholds needs an answer to every question
         first = {key: texts[0]["text"] for key, texts in best.items()}
         others = scores(first, answers, rules, odds)
         for name in ("exact", "f1"):
-            threshold = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             # SQuAD's search for thresholds is stricter than its scores, so the threshold in use may
-            # be better than all that it finds.
+            # be better than all that it tries.
+            tried = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             used = Threshold(total[name], no_answer_probability(task.threshold))
-            best_of_both = threshold if threshold.score >= used.score else used
-            total[f"best_{name}"], total[f"best_{name}_thresh"] = best_of_both
+            higher = max(tried, used, key=lambda threshold: threshold.score)
+            total[f"best_{name}"], total[f"best_{name}_thresh"] = higher
     return files

@@ -15,7 +15,7 @@ import functools
 import json
 import os
 from collections import Counter
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, TypeVar
 
 from fairseq.data import Dictionary, indexed_dataset
 from torch import Tensor
@@ -25,8 +25,9 @@ from fairseq_posenc.basics.lines import json_value, read_json_object, read_lines
 from fairseq_posenc.packs.comprehension.alignment import Span, covering, token_offsets
 from fairseq_posenc.packs.comprehension.questions import Question, Reading, field
 from fairseq_posenc.packs.comprehension.scores import RULES
-from fairseq_posenc.serving.inputs import numbers_of
-from fairseq_posenc.serving.preparation import Preparation
+
+if TYPE_CHECKING:  # a training prepares no text
+    from fairseq_posenc.serving.preparation import Preparation
 
 SETTINGS = "reading.json"
 _PREPARE = "give a folder that `fairseq-posenc reading prepare` wrote"
@@ -70,7 +71,7 @@ class Settings(NamedTuple):
 
 
 def split_texts(
-    reading: Reading, preparation: Preparation, dictionary: Dictionary, where: str
+    reading: Reading, preparation: "Preparation", dictionary: Dictionary, where: str
 ) -> Split:
     """Split questions and passages into tokens, and find the tokens of the answers.
 
@@ -101,12 +102,15 @@ def split_texts(
         for text, pieces in zip(reading.passages, tokens)
     ]
     records = [_record(question, passages, where) for question in reading.questions]
-    numbers = [[numbers_of(dictionary, text) for text in side] for side in (questions, tokens)]
+    numbers = [
+        [dictionary.encode_line(text, list, False, append_eos=False) for text in side]
+        for side in (questions, tokens)
+    ]
     return Split(records, passages, *numbers)
 
 
 def write_split(
-    folder: str, name: str, reading: Reading, preparation: Preparation, dictionary: Dictionary
+    folder: str, name: str, reading: Reading, preparation: "Preparation", dictionary: Dictionary
 ) -> int:
     """Prepare a file of questions, as train, valid or test.
 
@@ -150,7 +154,7 @@ def _record(question: Question, passages: Sequence[Passage], split: str) -> Reco
 def _write_tokens(path: str, texts: Sequence[Tensor], symbols: int) -> None:
     builder = indexed_dataset.make_builder(path + ".bin", "mmap", symbols)
     for numbers in texts:
-        builder.add_item(numbers.int())
+        builder.add_item(numbers)
     builder.finalize(path + ".idx")
 
 

@@ -137,7 +137,7 @@ class SpanPredictionTask(MaskedLMTask):
         return dataset
 
     def windows_of(self, split: Split, where: str) -> SpanWindows:
-        """The windows of questions, which get the next numbers."""
+        """The windows of a split, whose questions are numbered after those of earlier splits."""
         first = len(self.questions)
         self.questions += split.questions
         self.passages += [split.passages[question.passage] for question in split.questions]
@@ -205,7 +205,7 @@ class SpanPredictionTask(MaskedLMTask):
         return torch.cat(rows)
 
     def answers(self, rows: Tensor) -> Iterable[Tuple[Record, Answered]]:
-        """The answers of the questions that occur in the rows (N, 5) of all their windows."""
+        """The answers to questions from the rows (N, 5) of :meth:`candidates` in all windows."""
         by_question: Dict[int, List[Candidate]] = {}
         for question, start, end, score, null in rows.tolist():
             candidate = Candidate(int(start), int(end), score, null)
@@ -225,7 +225,7 @@ class SpanPredictionTask(MaskedLMTask):
         return float("inf") if self.answerability == "none" else self.cfg.no_answer_threshold
 
     def scores(self, rows: Tensor) -> Dict[str, float]:
-        """Scores in percent of the questions that occur in the rows (N, 5) of their windows."""
+        """The scores of :meth:`answers`, in percent."""
         replies = list(self.answers(rows))
         predictions = {record.id: entry.text(self.threshold) for record, entry in replies}
         answers = {record.id: record.answers for record, _ in replies}

@@ -1,8 +1,8 @@
 """``--compile-layers``: PyTorch compiles each layer.
 
 Lengths are symbols in the graphs, so that another batch or a further token of a translation needs
-no new compilation.  Branches on data, such as whether there is padding, are outside the layers, in
-stacks.  Parameters and their names do not change.
+no new compilation.  The stacks, not the layers, branch on data, such as on whether there is
+padding.  Parameters and their names do not change.
 """
 
 import logging

@@ -3,7 +3,7 @@
 The host starts some hundred operations for every token of a translation, each of which a GPU
 finishes before the next one is started.  A CUDA graph starts all at once (see recorded_step.py).
 
-The first step of a batch is computed without one.  A recording serves later batches of its sizes.
+The first step of a batch is not recorded.  Later batches of the same sizes use a recording again.
 """
 
 import math
@@ -27,9 +27,9 @@ from fairseq_posenc.stacks.assigned import Assigned
 from fairseq_posenc.stacks.steps import CacheState, Steps, Weights
 
 FLAG = "--cuda-graphs"
-#: A recording has room for a multiple of so many tokens, and of so many sentences.
+#: The room of a recording is a multiple of these numbers of tokens and of sentences.
 BLOCK, SENTENCES = 64, 4
-#: The most recordings that are kept while no batch uses them.
+#: How many recordings that no batch uses are kept at most.
 MOST = 3
 _BATCH = "recorded_batch"  # key in the incremental state
 
@@ -206,7 +206,7 @@ class Recorder(Steps):
         number, source_length = (0, 0) if source is None else (source.size(0), source.size(2))
         copies = batch.rows // number if number else 1
         places = room(batch.rows // copies, SENTENCES)
-        if hasattr(batch, "recording"):  # its source has the rows of its first step
+        if hasattr(batch, "recording"):  # the source keeps the rows of the first step
             places = batch.recording.sizes.rows // copies
             batch.recording.user = lambda: None
         sizes = Sizes(

@@ -141,7 +141,7 @@ class FlexAttention(MultiheadAttention):
         """Attend from all tokens to all tokens; see :class:`.AttentionKernel`."""
         if "logits" not in prepared:
             return super().forward(x, keys, incremental_state, **prepared)
-        # with a cache these are the first tokens, and all so far
+        # with a cache, x has the first tokens, and there are no others yet
         heads = self.extended(self.project(x, prepared, keys), x, incremental_state)
         q, factor = heads.q, prepared.get("factor")
         if factor is not None:  # a number would be compiled anew for every length
@@ -222,6 +222,6 @@ def visible_blocks(
 
 
 def _in_order(chosen: Tensor) -> Tuple[Tensor, Tensor]:
-    """The number of *chosen* blocks of keys for each block of queries, and their indices first."""
+    """For each block of queries, the number of *chosen* blocks of keys; all, the chosen first."""
     order = chosen.int().argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1).int(), order.int()
