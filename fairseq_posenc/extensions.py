@@ -15,7 +15,7 @@ from hydra._internal import utils as hydra_utils
 from fairseq_posenc.checkpoints import restore, resuming, run_record
 from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
-from fairseq_posenc.models import batches, search
+from fairseq_posenc.models import search, segments
 from fairseq_posenc.serving import pretrained
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
@@ -29,8 +29,8 @@ EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
     (checkpoint_utils, "load_checkpoint", restore.check_restoring),
     (Trainer, "load_checkpoint", resuming.explain_restoring),
     (Trainer, "state_dict", run_record.recorded),
-    (FairseqTask, "train_step", batches.label_batches),
-    (FairseqTask, "valid_step", batches.label_batches),
+    (FairseqTask, "train_step", segments.label_batches),
+    (FairseqTask, "valid_step", segments.label_batches),
     (SequenceGenerator, "_generate", search.counting_hypotheses),
     (EnsembleModel, "forward_decoder", search.telling_hypotheses),
     (hub_utils, "from_pretrained", pretrained.read_model_folders),

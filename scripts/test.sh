@@ -2,18 +2,23 @@
 # Check the code with ruff and mypy, build the documentation, and run the fast tests, in an
 # environment that setup.sh makes or completes.
 #
-#   test.sh [--all] [arguments for pytest]     (VENV=.venv)
+#   test.sh [--all | --copies | --gpu] [arguments for pytest]     (VENV=.venv)
 #
-# With --all, the long tests run, too. Arguments are appended to those of pytest: `test.sh -m slow`
-# runs the long tests alone, `test.sh -n 0 -k rotary` tests with rotary in their name, one at a time.
+# --all       the long tests, too: three quarters of an hour on two cores
+# --copies    only the core's tests on copies without a pack, and without all: an hour and more
+# --gpu       only the tests of a GPU
+# Arguments are appended to those of pytest: `test.sh -n 0 -k rotary` runs tests with rotary in their
+# name, one at a time; `test.sh -m formulas` those of a kind, which pyproject.toml lists.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tests="not slow"
-if [[ ${1:-} == --all ]]; then
-    tests=""
-    shift
-fi
+tests="not slow and not copies and not gpu"
+case ${1:-} in
+    --all) tests="not copies and not gpu" ;;
+    --copies | --gpu) tests=${1#--} ;;
+    *) set -- "" "$@" ;;
+esac
+shift
 VENV=$(realpath -ms "${VENV:-.venv}")
 scripts/setup.sh --tests "$VENV"
 PATH=$VENV/bin:$PATH

@@ -12,7 +12,7 @@ from fairseq_posenc.configuration.features import Completed, register_feature
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models import FAMILIES
-from fairseq_posenc.models.changes import CHANGES
+from fairseq_posenc.models.family import CHANGES
 
 
 @dataclass

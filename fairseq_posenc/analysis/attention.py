@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import chosen_length, read_model
 from fairseq_posenc.attention import Batch, Padding
-from fairseq_posenc.attention.matrices import products_and_logits
+from fairseq_posenc.attention.functional import additive_mask
+from fairseq_posenc.attention.grouped import repeat_heads
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import (
@@ -174,7 +175,15 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
         places = None if assigned is None else assigned.places
         batch = Batch(x, length, causal=encoder.encoding.stack.causal, assigned=places)
         prepared = encoder.positions.prepare(batch)[layer.self_attn.kind]
-        products, logits = products_and_logits(layer.self_attn, x, prepared)
+        attention = layer.self_attn
+        heads = attention.extended(attention.project(x, prepared), x, None)
+        # without the factor that depends on the length
+        q, scale, bias, _ = attention.logits(x, heads, {**prepared, "factor": None})
+        if prepared["causal"]:  # then there is no bias
+            bias = additive_mask(length, length, True, None, x)
+        keys = repeat_heads(heads.k, q.size(1)).double()
+        products = torch.matmul(q.double(), keys.transpose(-2, -1))
+        logits = products * scale if bias is None else products * scale + bias
         yield torch.stack((products, logits.softmax(dim=-1), logits.relu().square()))
 
 

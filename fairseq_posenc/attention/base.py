@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Dict, FrozenSet, Hashable, List, Optional, Tuple
 
+import torch.nn.functional as F
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import cache
 from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.functional import masks, tables
-from fairseq_posenc.attention.joint import JointProjections
+from fairseq_posenc.attention.functional import masks, product_dtype, tables
+from fairseq_posenc.attention.joint import JoinedParameters, launch_bound, weights_and_biases
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding, Places
@@ -49,17 +50,15 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
     Once a forward pass, one kernel of each :attr:`kind` prepares the keyword arguments of all
-    kernels of that kind: masks, logits, tables and numbers.  A tensor with a gradient has to be an
-    argument itself: fairseq's activation checkpointing sees no tensors inside other objects.  A
-    cache holds tensors with the batch first, which beam search reorders, and transformed keys.  The
-    class methods are called before a model is built.
+    kernels of that kind.  A tensor with a gradient has to be an argument itself, because fairseq's
+    activation checkpointing sees no tensors inside other objects.  A cache holds tensors with the
+    batch first, which beam search reorders.  Class methods are called before a model is built.
     """
 
-    #: What the kernel supports: ``transform``, transforms of queries and keys, or ``linear``, only
-    #: linear maps of single vectors; ``values``, encodings that also change values; ``shared``,
-    #: content-free logits; ``content``, content-dependent terms; ``keys``, keys other than its
-    #: queries; ``any_order``, positions that differ in order between sequences.  Other encodings
-    #: and flags are refused.
+    #: What the kernel supports; other encodings and flags are refused.  ``transform``: transforms
+    #: of queries and keys, or ``linear``: only linear maps of single vectors; ``values``: encodings
+    #: that also change values; ``shared``: content-free logits; ``content``: content-dependent
+    #: terms; ``keys``: other keys than its queries; ``any_order``: positions in any order.
     takes: ClassVar[FrozenSet[str]] = frozenset()
     #: True if a traced graph serves texts of every length, as ONNX needs.
     traceable: ClassVar[bool] = False
@@ -115,11 +114,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """H, and the number of channels or features of a head that position encodings act on.
-
-        Raises:
-            UsageError: the number of channels is not divisible by the number of heads.
-        """
+        """H, and the channels or features of a head that encodings act on; refuses a remainder."""
         channels = option(options, f"{side}_embed_dim")
         heads = option(options, f"{side}_attention_heads")
         if heads < 1 or channels % heads:
@@ -134,11 +129,9 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         return f"--{side}-embed-dim over --{side}-attention-heads"
 
     def set_layer(self, index: int, first: "AttentionKernel") -> None:
-        """Tell the kernel its layer; called once all layers of a stack are built.
+        """Tell the kernel the index of its layer, once all layers of a stack are built.
 
-        Args:
-            index: the index of the layer in its stack, from 0.
-            first: the kernel of the first layer, whose parameters may be shared.
+        Parameters of the *first* layer's kernel may be shared.
         """
         self.number = index
         self.kind = (self.encoding.name, self.encoding.variant(index))
@@ -146,11 +139,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """Keyword arguments of :meth:`forward` for all kernels of one kind, once a forward pass.
 
-        By default the results of :func:`.tables` and :func:`.masks`.
-
-        Args:
-            batch: the batch.
-            places: positions of its queries and keys.
+        By default the results of :func:`.tables` and :func:`.masks`.  *places* are the positions of
+        the queries and keys of *batch*.
         """
         return {**tables(self, batch, places), **masks(self, batch, places)}
 
@@ -161,17 +151,13 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         incremental_state: cache.IncrementalState = None,
         **prepared: Any,
     ) -> Tensor:
-        """Attend from the new tokens to all tokens so far.
+        """The output (B, T, C) of attention from the new tokens to all tokens so far.
 
         Args:
             x: input of the layer for the new tokens, (B, T, C).
-            keys: input for keys and values, (B, S, C), if not *x*; only for kernels that take
-                ``keys``.
+            keys: input for keys and values, (B, S, C), if not *x* and the kernel takes ``keys``.
             incremental_state: fairseq's cache, or None.
             prepared: the result of :meth:`prepare`.
-
-        Returns:
-            (B, T, C).
         """
         raise NotImplementedError
 
@@ -190,11 +176,11 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
 
-class MultiheadKernel(JointProjections, AttentionKernel, StockMultiheadAttention):
+class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention):
     """A kernel with fairseq's projections of queries, keys, values and output, and its dropout.
 
-    Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and the flags
-    that rely on them (quantisation noise, pruning, initialisation) keep working.
+    Their names are fairseq's, on which checkpoints, quantisation noise, pruning and initialisation
+    rely.
 
     Args:
         embed_dim: C.
@@ -218,3 +204,17 @@ class MultiheadKernel(JointProjections, AttentionKernel, StockMultiheadAttention
     def by_head(self, x: Tensor) -> Tensor:
         """(B, T, C) as (B, T, H, D)."""
         return x.view(*x.shape[:2], self.num_heads, self.head_dim)
+
+    def joinable(self) -> Dict[str, List[Tensor]]:
+        """The weights and biases of the projections, which have one input."""
+        return weights_and_biases((self.q_proj, self.k_proj, self.v_proj))
+
+    def joint_product(self, x: Tensor) -> Optional[Tuple[Tensor, ...]]:
+        """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C), or None to use them."""
+        if self.joined and launch_bound(x):
+            parts = self.joinable()
+            whole = self.current(parts)
+            if whole and product_dtype(x) is whole["weight"].dtype:
+                sizes = [len(part) for part in parts["weight"]]
+                return F.linear(x, **whole).split(sizes, dim=-1)
+        return None

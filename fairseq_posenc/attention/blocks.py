@@ -6,7 +6,7 @@ linear in the length (Longformer, Beltagy et al., arXiv 2004.05150, appendix A, 
 A window dilated by d is a dense window in each of d sequences, which take every d-th token.
 """
 
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -82,11 +82,7 @@ class Blocks(NamedTuple):
     def around(self, parts: Tensor, start: int, end: int) -> Tensor:
         """The tokens of blocks *start* to *end* and of their neighbours, zeros beyond the ends.
 
-        Args:
-            parts: all blocks, (R, N, L, …).
-
-        Returns:
-            (R, end - start, K, …); windows that overlap share their memory.
+        From all blocks (R, N, L, …), (R, end - start, K, …), whose overlaps share their memory.
         """
         first, last, number = start - self.before, end + self.after, parts.size(1)
         front, gap = max(-first, 0), max(last - number, 0)
@@ -122,11 +118,10 @@ def masked_logits(visible: Tensor, logits: Optional[Tensor], dtype: torch.dtype)
 def pair_bias(
     encoding: PositionEncoding, places: Places, visible: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """The additive mask and logits of some queries and keys, (1|B, 1|H, T, S).
+    """The additive mask and the content-free logits of *encoding*, (1|B, 1|H, T, S).
 
     Args:
-        encoding: the encoding, whose content-free logits are included.
-        places: positions of these queries and keys; below 0 at padding.
+        places: positions of some queries and keys; below 0 at padding.
         visible: whether a query sees a key, (1|B, T, S).
         dtype: dtype of the result.
     """
@@ -234,57 +229,16 @@ class BlockBias:
 
 
 def rolled(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
-    """Roll every sequence of *x* so that token ``starts`` is the first.
+    """Roll every sequence of *x*, with tokens in dimension *dim*, to begin with token ``starts``.
 
     >>> rolled(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
     tensor([[8, 9, 7]])
-
-    Args:
-        x: (B, …), with the tokens in dimension *dim*.
-        starts: (B, 1).
-        dim: 1, or a later one.
     """
     length = x.size(dim)
     order = (torch.arange(length, device=x.device) + starts) % length  # (B, S)
     shape = [1] * x.dim()
     shape[0], shape[dim] = x.size(0), length
     return x.gather(dim, order.view(shape).expand_as(x))
-
-
-def real_first(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor]:
-    """Move the real tokens of each sequence to its front, with zeros after them.
-
-    >>> x, mask = torch.tensor([[[7.0], [1.0], [2.0]]]), torch.tensor([[True, False, False]])
-    >>> moved, places = real_first(x, mask)
-    >>> moved.flatten(), places
-    (tensor([1., 2., 0.]), tensor([[0, 0, 1]]))
-
-    Args:
-        x: (B, T, C).
-        padding_mask: (B, T), True at padding.
-
-    Returns:
-        (B, T, C), and the new index of each token, (B, T); padding has the index of a neighbour.
-    """
-    places = count_real(padding_mask).sub(1).clamp(min=0)
-    real = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
-    return torch.zeros_like(x).scatter_add(1, places.unsqueeze(-1).expand_as(x), real), places
-
-
-def count_real(padding_mask: Tensor) -> Tensor:
-    """The number of real tokens up to each token, itself included, (B, T)."""
-    return (~padding_mask).long().cumsum(dim=1)
-
-
-def put_back(x: Tensor, places: Optional[Tensor], padding_mask: Optional[Tensor]) -> Tensor:
-    """Undo :func:`real_first` for outputs *x* (B, T, C), with zeros at padding.
-
-    Without *places* or *padding_mask*, *x* is returned unchanged.
-    """
-    if places is None or padding_mask is None:
-        return x
-    moved = x.gather(1, places.unsqueeze(-1).expand_as(x))
-    return moved.masked_fill(padding_mask.unsqueeze(-1), 0.0)
 
 
 def chunked(x: Tensor, size: int) -> Tensor:

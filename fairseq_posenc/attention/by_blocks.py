@@ -1,26 +1,20 @@
 """Softmax attention of blocks of queries to the keys of their pattern, a few blocks at a time.
 
-Longformer, Beltagy et al., arXiv 2004.05150; BigBird, Zaheer et al., arXiv 2007.14062.  The keys of
-a segment of blocks are copied from the keys of all tokens, and copied again in the backward pass.
-Only queries, keys and values are saved for it, as in fused softmax attention.
+Longformer, Beltagy et al., arXiv 2004.05150; BigBird, Zaheer et al., arXiv 2007.14062.  Windows
+overlap, so the keys of all blocks would take several times the memory of the keys themselves.  They
+are copied for a segment of blocks at a time, and again in the backward pass.  Only queries, keys
+and values are saved for it, as in fused softmax attention.
 """
 
-from functools import partial
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_posenc.attention import cpu_fused
+from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.functional import attend, no_autocast
-from fairseq_posenc.attention.recomputed import (
-    concatenated,
-    gradients_of,
-    random_state,
-    same_random_numbers,
-)
-from fairseq_posenc.attention.seen_keys import BlockSlice, KeyGradient, Seen
+from fairseq_posenc.attention.recomputed import concatenated, random_state, same_random_numbers
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Layer
@@ -32,20 +26,107 @@ SEGMENT = 131_072
 #: whose copies of keys are saved: copying them again would take more kernels.
 SEGMENT_ON_GPU = 4_194_304
 
-#: Queries (n, L, H, D), their keys and values (n, S, H, D), and the bias (n, 1|H, L, S).
-SegmentInputs = Tuple[Tensor, Tensor, Tensor, Tensor]
+
+class BlockSlice(NamedTuple):
+    """Consecutive blocks of consecutive sequences, an index into tensors (R, N, …)."""
+
+    rows: slice
+    blocks: slice
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """The number of sequences, and of blocks of each."""
+        return self.rows.stop - self.rows.start, self.blocks.stop - self.blocks.start
 
 
-class Replaced(NamedTuple):
-    """Rows of the output that are computed elsewhere.
+def block_slices(rows: int, number: int, most: int) -> List[BlockSlice]:
+    """Segments of at most *most* of the N blocks of R sequences: whole sequences, or parts of one.
+
+    >>> [index.shape for index in block_slices(rows=3, number=3, most=6)]
+    [(2, 3), (1, 3)]
+    >>> [index.shape for index in block_slices(rows=2, number=3, most=2)]
+    [(1, 2), (1, 1), (1, 2), (1, 1)]
+    """
+    most = max(most, 1)
+    height, width = max(most // number, 1), min(most, number)
+    return [
+        BlockSlice(slice(row, min(row + height, rows)), slice(start, min(start + width, number)))
+        for row in range(0, rows, height)
+        for start in range(0, number, width)
+    ]
+
+
+class Seen(NamedTuple):
+    """The keys that each block of queries sees.
+
+    B sentences are split into R = B·d sequences of N blocks.
 
     Args:
-        mask: True at these rows in the blocks with first tokens, (R, ·, L, 1, 1).
-        rows: the output at these rows, (R, ·, L, H, D).
+        blocks: the split; a window is a block and its neighbours.
+        first: G, how many first tokens of its sentence each block sees.
+        chosen: numbers, from 0 to R·N - 1, of further blocks for each block, (R, N, r), or None.
     """
 
-    mask: Tensor
-    rows: Tensor
+    blocks: Blocks
+    first: int = 0
+    chosen: Optional[Tensor] = None
+
+    def read(self, x: Tensor, index: BlockSlice) -> Tensor:
+        """The keys or values (n, S, H, D) that the n blocks at *index* see, of all (R, N, L, H, D).
+
+        First tokens, the window and chosen blocks follow each other.
+        """
+        rows, blocks = index
+        parts = [self.blocks.around(x[rows], blocks.start, blocks.stop)]  # (·, ·, K, H, D)
+        if self.first:
+            first = self._first_tokens(x, rows).unsqueeze(1)
+            parts.insert(0, first.expand(-1, index.shape[1], -1, -1, -1))
+        if self.chosen is not None:
+            chosen = x.flatten(0, 1).index_select(0, self.chosen[index].flatten())
+            parts.append(chosen.view(*index.shape, -1, *x.shape[3:]))
+        return concatenated(parts, 2).flatten(0, 1)
+
+    def _first_tokens(self, x: Tensor, rows: slice) -> Tensor:
+        """The first tokens of the sentence of each of the *rows*, (·, G, H, D)."""
+        step = self.blocks.dilation
+        start, stop = rows.start // step * step, -(-rows.stop // step) * step  # whole sentences
+        first = self.blocks.join(self.first_blocks(x)[start:stop], self.first)
+        if step == 1:
+            return first
+        return first.repeat_interleave(step, dim=0)[rows.start - start : rows.stop - start]
+
+    def first_blocks(self, x: Tensor) -> Tensor:
+        """The blocks of *x* (R, N, …) that hold first tokens, a view (R, ·, …)."""
+        return x[:, : self.blocks.count(self.first)]
+
+
+class KeyGradient:
+    """The gradient of keys or values x (R, N, L, H, D), summed over all blocks that read them."""
+
+    def __init__(self, seen: Seen, x: Tensor) -> None:
+        self.seen, self.sums = seen, x.new_zeros(x.shape)
+        of_first = (len(x), seen.first, *x.shape[3:])
+        self.first = x.new_zeros(of_first, dtype=AT_LEAST_FLOAT32[x.dtype])
+
+    def add(self, gradient: Tensor, index: BlockSlice) -> None:
+        """Add the *gradient* (n, S, H, D) of the result of :meth:`Seen.read` for *index*."""
+        seen, span = self.seen, self.seen.blocks.span
+        gradient = gradient.unflatten(0, index.shape)
+        rest = gradient.size(2) - seen.first - span
+        first, window, chosen = gradient.split((seen.first, span, rest), dim=2)
+        seen.blocks.add_around(self.sums[index.rows], window, index.blocks.start)
+        if seen.first:
+            self.first[index.rows].add_(first.sum(dim=1, dtype=self.first.dtype))
+        if seen.chosen is not None:
+            numbers, sums = seen.chosen[index].flatten(), self.sums.flatten(0, 1)
+            sums.index_add_(0, numbers, chosen.reshape(len(numbers), *sums.shape[1:]))
+
+    def total(self) -> Tensor:
+        """The gradient (R, N, L, H, D)."""
+        if self.seen.first:
+            of_sentences = self.first.unflatten(0, (-1, self.seen.blocks.dilation)).sum(dim=1)
+            self.seen.first_blocks(self.sums).add_(self.seen.blocks.split(of_sentences))
+        return self.sums
 
 
 class BlockAttention(NamedTuple):
@@ -63,84 +144,37 @@ class BlockAttention(NamedTuple):
     rate: float
     empty_rows: bool
 
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, replaced: Optional[Replaced] = None
-    ) -> Tensor:
-        """The output (R, N, L, H, D).
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """The output (R, N, L, H, D) for queries, keys and values of that shape.
 
-        Args:
-            q: queries (R, N, L, H, D).
-            k: keys (R, N, L, H, D).
-            v: values (R, N, L, H, D).
-            bias: (R, N, 1|H, L, S) for the keys in the order of :meth:`.Seen.read`.
-            replaced: rows that are computed elsewhere, or None.
+        The bias (R, N, 1|H, L, S) is for the keys in the order of :meth:`.Seen.read`.
         """
-        slices = self.slices(q)
-        if len(slices) > 1 and not (is_compiling() or torch.jit.is_tracing()):
-            return ReadAgain.apply(self, slices, q, k, v, bias, *(replaced or (None, None)))
-        parts = [self.attend(*inputs)[0] for _, inputs in self.segments(slices, q, k, v, bias)]
-        out = concatenated(parts, 0).view(q.shape)
-        if replaced is not None:
-            out = out.clone()  # the gradient of attention needs the unchanged output
-            self.replace(out, replaced)
-        return out
-
-    def slices(self, q: Tensor) -> List[BlockSlice]:
-        """The index of each segment."""
         most = SEGMENT_ON_GPU if q.is_cuda else SEGMENT
-        return self.seen.segments(q.size(0), q.size(1), most // q[0, 0].numel())
+        slices = block_slices(q.size(0), q.size(1), most // q[0, 0].numel())
+        if len(slices) > 1 and not is_compiling():
+            return ReadAgain.apply(self, slices, q, k, v, bias)
+        parts = [self.attend(*inputs) for _, inputs in self.segments(slices, q, k, v, bias)]
+        return concatenated(parts, 0).view(q.shape)
 
     def segments(
         self, slices: List[BlockSlice], q: Tensor, k: Tensor, v: Tensor, bias: Tensor
-    ) -> Iterator[Tuple[BlockSlice, SegmentInputs]]:
-        """The index of each segment, and its queries, keys, values and bias."""
+    ) -> Iterator[Tuple[BlockSlice, Tuple[Tensor, ...]]]:
+        """The index of each segment, and the arguments of :meth:`attend`."""
         for index in slices:
             keys, values = (self.seen.read(x, index) for x in (k, v))
             yield index, (q[index].flatten(0, 1), keys, values, bias[index].flatten(0, 1))
 
-    def replace(self, out: Tensor, replaced: Replaced) -> None:
-        """Write the *replaced* rows into *out* (R, N, L, H, D)."""
-        first = self.seen.first_blocks(out)
-        first.copy_(torch.where(replaced.mask, replaced.rows, first))
-
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tuple[Tensor]:
-        """The output (n, L, H, D) of a segment."""
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """The output (n, L, H, D) for queries (n, L, H, D), keys (n, S, H, D) and their bias."""
         q, keys, values = (x.transpose(1, 2) for x in (q, keys, values))
         out = attend(q, keys, values, self.scale, bias, False, self.rate, self.empty_rows)
-        return (out.transpose(1, 2),)
-
-    def attend_with_log_sums(
-        self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor
-    ) -> Tuple[Tensor, ...]:
-        """The output (n, L, H, D) of a segment, and logarithms (n, L, H) of softmax's sums."""
-        q, keys, values = (x.transpose(1, 2) for x in (q, keys, values))
-        outputs = cpu_fused.attend_with_log_sums(q, keys, values, self.scale, bias)
-        return tuple(x.transpose(1, 2) for x in outputs)
-
-    def gradients(
-        self, inputs: SegmentInputs, gradient: Tensor, out: Tensor, log_sums: Tensor
-    ) -> List[Optional[Tensor]]:
-        """Gradients of the queries, keys and values of a segment, and None for the bias.
-
-        Args:
-            inputs: queries, keys, values and bias.
-            gradient: the gradient of the output, (n, L, H, D).
-            out: the output.
-            log_sums: the second result of :meth:`attend_with_log_sums`.
-        """
-        heads = [x.transpose(1, 2) for x in inputs[:3]]
-        outputs = (out.transpose(1, 2), log_sums.transpose(1, 2))
-        of_heads = cpu_fused.gradients_of_attention(
-            gradient.transpose(1, 2), heads, self.scale, inputs[3], outputs
-        )
-        return [*(x.transpose(1, 2) for x in of_heads), None]
+        return out.transpose(1, 2)
 
 
 class ReadAgain(torch.autograd.Function):
     """Block attention that saves the keys of all tokens once, and no copies for blocks.
 
-    The backward pass copies the keys of each segment again.  The fused kernel of a CPU returns log
-    sums for its gradient, one for each query and head; on a GPU the output is computed again.
+    The backward pass copies the keys of each segment again, and computes its output again.
     """
 
     @staticmethod
@@ -152,74 +186,43 @@ class ReadAgain(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         bias: Tensor,
-        mask: Optional[Tensor],
-        rows: Optional[Tensor],
     ) -> Tensor:
-        """The output (R, N, L, H, D); *mask* and *rows* as in :class:`Replaced`, or None."""
+        """The output (R, N, L, H, D)."""
         ctx.attention, ctx.slices = attention, slices
         ctx.state = random_state(q.device) if attention.rate > 0 else None
-        with_log_sums = cpu_fused.serves(q, bias, attention.rate)
-        compute: Callable[..., Tuple[Tensor, ...]] = attention.attend
+        ctx.save_for_backward(q, k, v, bias)
         # results allocated by segment would lie between freed keys and fragment the memory
-        results = [q.new_empty(q.shape)]
-        if with_log_sums:
-            compute = attention.attend_with_log_sums
-            results.append(q.new_empty(q.shape[:4], dtype=AT_LEAST_FLOAT32[q.dtype]))
+        out = q.new_empty(q.shape)
         with no_autocast(q.device):
             for index, inputs in attention.segments(slices, q, k, v, bias):
-                for result, part in zip(results, compute(*inputs)):
-                    result[index] = part.unflatten(0, index.shape)
-        if mask is not None and rows is not None:
-            attention.replace(results[0], Replaced(mask, rows))
-        ctx.save_for_backward(q, k, v, bias, mask, *(results if with_log_sums else (None, None)))
-        return results[0]
+                out[index] = attention.attend(*inputs).unflatten(0, index.shape)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
-        """Gradients of queries, keys, values, bias and the replaced rows."""
-        q, k, v, bias, mask, out, log_sums = ctx.saved_tensors
-        attention, needed = ctx.attention, ctx.needs_input_grad[2:6]
-        hidden = of_rows = None
-        if mask is not None:
-            hidden = mask.new_zeros(*gradient.shape[:3], 1, 1)
-            attention.seen.first_blocks(hidden).copy_(mask)
-            of_rows = attention.seen.first_blocks(gradient).masked_fill(~mask, 0.0)
-        of_keys = partial(KeyGradient, attention.seen)
-        kinds: Tuple[Any, ...] = (GradientByBlock, of_keys, of_keys, GradientByBlock)
-        totals: List[Any] = [
-            kind(x) if each else None for kind, x, each in zip(kinds, (q, k, v, bias), needed)
+        """Gradients of queries, keys, values and bias."""
+        attention, needed = ctx.attention, ctx.needs_input_grad[2:]
+        q, k, v, bias = ctx.saved_tensors
+        of_keys = [
+            KeyGradient(attention.seen, x) if each else None for x, each in zip((k, v), needed[1:3])
         ]
+        of_q = torch.empty_like(q) if needed[0] else None
+        of_bias = torch.empty_like(bias) if needed[3] else None
         with no_autocast(q.device), same_random_numbers(ctx.state, q.device):
             for index, inputs in attention.segments(ctx.slices, q, k, v, bias):
-                of_out = gradient[index]
-                of_out = of_out if hidden is None else of_out.masked_fill(hidden[index], 0.0)
-                of_out = of_out.flatten(0, 1)
-                if log_sums is None:
-                    gradients = gradients_of(attention.attend, inputs, needed, (of_out,))
-                else:
-                    outputs = (x[index].flatten(0, 1) for x in (out, log_sums))
-                    gradients = attention.gradients(inputs, of_out, *outputs)
-                for total, part in zip(totals, gradients):
-                    if total is not None and part is not None:
-                        total.add(part, index)
-        return (None, None, *(x if x is None else x.total() for x in totals), None, of_rows)
-
-
-class GradientByBlock:
-    """The gradient (R, N, …) of queries or bias, each block of which is set once.
-
-    Args:
-        x: the queries or the bias.
-    """
-
-    def __init__(self, x: Tensor) -> None:
-        self.sums = torch.empty_like(x)
-
-    def add(self, gradient: Tensor, index: BlockSlice) -> None:
-        """Set the *gradient* of the blocks at *index*."""
-        self.sums[index] = gradient.unflatten(0, index.shape)
-
-    def total(self) -> Tensor:
-        """The gradient (R, N, …)."""
-        return self.sums
+                leaves = [x.detach().requires_grad_(each) for x, each in zip(inputs, needed)]
+                with torch.enable_grad():
+                    out = attention.attend(*leaves)
+                sources = [x for x in leaves if x.requires_grad]
+                of_out = gradient[index].flatten(0, 1)
+                parts = iter(torch.autograd.grad(out, sources, of_out))
+                if of_q is not None:
+                    of_q[index] = next(parts).unflatten(0, index.shape)
+                for total in of_keys:
+                    if total is not None:
+                        total.add(next(parts), index)
+                if of_bias is not None:
+                    of_bias[index] = next(parts).unflatten(0, index.shape)
+        totals = (total if total is None else total.total() for total in of_keys)
+        return (None, None, of_q, *totals, of_bias)

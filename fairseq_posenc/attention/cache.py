@@ -35,22 +35,19 @@ class KeyValueBuffers:
     """Memory of the cache of one layer, with room for further tokens.
 
     Parts with the same heads, channels and type share one memory (parts, B, H, room, D), which one
-    operation reorders.  Each part is contiguous: interleaved channels would be read at half the
-    speed.
+    operation reorders.  Each part is contiguous, because interleaved channels take twice as long to
+    read.
 
     Hypotheses of a beam search share most of their past.  On a CPU, the number of leading tokens
     that each pair shares is tracked, so that reordering copies only the rest; on a GPU the host
     would have to wait for the order.  If most tokens have to be copied, they go to the spare memory
     of the decoder, and the memory of the layer becomes the spare one.
 
-    With *keep*, the tokens form a sliding window, cut to *keep* tokens before new ones are added.
-    The window moves through the memory and, at its end, back to the beginning, so each token is
-    copied a few times on average, whatever the length.
-
     Args:
         parts: keys, values and others of the tokens so far, (B, H, S, D) each.
         spare: memory without tokens, which the layers of a decoder share.
-        keep: number of tokens to keep, or None for all.
+        keep: cut the tokens to this number before new ones are added, as for a sliding window,
+            which moves back to the beginning of the memory at its end; or None for all.
     """
 
     def __init__(self, parts: Parts, spare: _Spare, keep: Optional[int] = None) -> None:
@@ -112,11 +109,7 @@ class KeyValueBuffers:
             self.views[name].narrow(2, self.length - self.first - new, new).copy_(x)
 
     def reorder(self, order: Tensor) -> None:
-        """Replace row i by row ``order[i]``.
-
-        Args:
-            order: (B', ), integers; B' may differ from B.
-        """
+        """Replace row i by row ``order[i]``, (B', ); B' may differ from B."""
         start, rows = 0, order.size(0)
         if self.shared is not None:
             if rows == self.shared.size(0):
@@ -159,12 +152,10 @@ def updates_in_place(parts: Parts) -> bool:
 def append_to_cache(
     layer: Layer, new: Parts, incremental_state: IncrementalState, keep: Optional[int] = None
 ) -> Parts:
-    """The tensors of all tokens so far, (B, H, S, D) each; beam search reorders them.
+    """The tensors of all tokens so far, (B, H, S, D) each, in the cache of *layer*.
 
     Args:
-        layer: the attention; fairseq keeps a separate cache for each instance.
         new: the tensors of the new tokens by name, (B, H, T, D) each.
-        incremental_state: fairseq's cache.
         keep: number of tokens to keep before the new ones, or None for all.
     """
     saved = layer.get_incremental_state(incremental_state, STATE)
@@ -199,10 +190,6 @@ def counted(like: Tensor, number: int) -> Tensor:
     """The *number* of tokens as the shape (B, S, 0) of an empty tensor, reordered like the rest.
 
     A cache without the keys of all tokens holds it as ``prev_tokens``.
-
-    Args:
-        like: (B, …), for its device and type.
-        number: S.
     """
     return like.as_strided((len(like), number, 0), (1, 1, 1))
 
@@ -224,13 +211,7 @@ def cached_length(layer: Layer, incremental_state: IncrementalState) -> int:
 
 
 def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: Tensor) -> None:
-    """Reorder the cache of *layer* along with the hypotheses of a beam search.
-
-    Args:
-        layer: the attention.
-        incremental_state: fairseq's cache.
-        new_order: the row that each row continues, (B', ).
-    """
+    """Reorder the cache of *layer* by *new_order*, the row that each row continues, (B', )."""
     saved = layer.get_incremental_state(incremental_state, STATE)
     if not saved:
         return

@@ -37,23 +37,18 @@ def additive_mask(
     key_padding_mask: Optional[Tensor],
     like: Tensor,
 ) -> Optional[Tensor]:
-    """Additive attention mask: 0 at visible keys, -inf at hidden ones.
-
-    Queries are the last T of S positions, so one decoding step needs no special case.
+    """0 at visible keys and -inf at hidden ones, (1|B, 1, 1|T, S), or None if nothing is hidden.
 
     >>> additive_mask(2, 3, True, None, torch.zeros(1))
     tensor([[[[0., 0., -inf],
               [0., 0., 0.]]]])
 
     Args:
-        query_length: T.
+        query_length: T; queries are the last T of S positions.
         key_length: S.
-        causal: hide keys after each query's own position.
+        causal: hide later keys.
         key_padding_mask: (B, S), True at padding, or None.
         like: tensor whose dtype and device the result takes.
-
-    Returns:
-        (1|B, 1, 1|T, S), or None if nothing is hidden.
     """
     hidden = None
     if causal and query_length > 1:
@@ -86,13 +81,10 @@ def no_autocast(device: torch.device) -> ContextManager[Any]:
 
 
 def aligned(bias: Tensor) -> Tensor:
-    """*bias* with rows aligned for the fused kernels of a GPU; unchanged on a CPU.
+    """*bias* (1|B, 1|H, 1|T, S) with rows aligned for the fused kernels of a GPU.
 
     The kernels read dense rows that start at multiples of 8 elements; PyTorch copies any other bias
     in every layer.
-
-    Args:
-        bias: (1|B, 1|H, 1|T, S).
     """
     if not bias.is_cuda:
         return bias
@@ -112,10 +104,7 @@ def dropout_rate(dropout: FairseqDropout) -> float:
 def tables(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
     """``table`` of a kernel's position transform, and ``key_table`` if keys are more than queries.
 
-    Args:
-        kernel: a self-attention.
-        batch: the batch.
-        places: positions of its queries and keys.
+    Arguments, here and below, are those of :meth:`.AttentionKernel.prepare` and the kernel.
     """
     transform, queries = kernel.encoding.transform, batch.like.size(1)
     if transform is None:
@@ -128,15 +117,9 @@ def tables(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
 
 
 def new_tokens(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
-    """What a kernel without a mask of all pairs needs to know of the new tokens.
+    """:func:`tables`; ``causal``; and ``padding_mask`` of the new tokens, (B, T), or None.
 
-    Args:
-        kernel: a self-attention.
-        batch: the batch.
-        places: positions of its queries and keys.
-
-    Returns:
-        the :func:`tables`; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None.
+    This is what a kernel needs that has no mask of all pairs.
     """
     mask = batch.padding.mask
     mask = None if mask is None else mask[:, -batch.like.size(1) :]
@@ -146,22 +129,17 @@ def new_tokens(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
 def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
     """Masks and content-free logits of a kernel with a logit for every query and key.
 
-    Args:
-        kernel: a self-attention.
-        batch: the batch.
-        places: positions of its queries and keys.
-
     Returns:
-        ``bias``: their sum, (1|B, 1|H, 1|T, S), or None; ``causal``: whether the
-        attention has to hide later keys itself; ``empty_rows``: whether a query may see no key.
+        ``bias``, their sum, (1|B, 1|H, 1|T, S), or None; ``causal``, whether the attention has to
+        hide later keys itself; ``empty_rows``, whether a query may see no key.
     """
     padding, like, shared_bias = batch.padding, batch.like, kernel.encoding.shared_bias
     logits = None if shared_bias is None else shared_bias(places, cls_first=not padding.left)
     # the causal mask of the fused kernel needs T = S, and cannot go with a bias
     in_bias = kernel.causal_in_bias or logits is not None or padding.mask is not None
-    fused = not in_bias and like.size(1) == batch.length
-    rows, hide = (1, False) if fused else (like.size(1), batch.causal)
-    bias = additive_mask(rows, batch.length, hide, padding.mask, like)
+    fused, bias = not in_bias and like.size(1) == batch.length, None
+    if not fused:
+        bias = additive_mask(like.size(1), batch.length, batch.causal, padding.mask, like)
     if logits is not None:
         logits = logits.to(product_dtype(like))
         bias = logits if bias is None else bias + logits
@@ -242,10 +220,9 @@ def attend(
 
 
 def _without_empty_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
-    """*bias* with zeros in fully masked rows, whose softmax and gradients would be NaN.
+    """*bias* with zeros in rows that hide all keys; and True at these rows, (1|B, 1|H, 1|T, 1).
 
-    Returns:
-        the bias, and True at these rows, (1|B, 1|H, 1|T, 1).
+    Their softmax and gradients would be NaN.
     """
     masked = bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
     return bias.masked_fill(masked, 0.0), masked
@@ -262,16 +239,11 @@ def attend_with_weights(
     empty_rows: bool = True,
     relative_values: Optional[Callable[[Tensor], Tensor]] = None,
 ) -> Tuple[Tensor, Tensor]:
-    """Attention output and weights, with the softmax in float32.
-
-    Other arguments are those of :func:`attend`.
+    """Output (B, H, T, D) and weights before dropout (B, H, T, S), with the softmax in float32.
 
     Args:
-        relative_values: maps weights (B, H, T, S), after dropout, to a tensor (B, H, T, D) that is
-            added to the output.
-
-    Returns:
-        output (B, H, T, D) and weights before dropout (B, H, T, S), both in the dtype of *q*.
+        relative_values: maps weights after dropout to a tensor (B, H, T, D) that is added to the
+            output; the other arguments are those of :func:`attend`.
     """
     if causal:
         bias = additive_mask(q.size(2), k.size(2), True, None, q)

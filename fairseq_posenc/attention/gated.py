@@ -12,7 +12,8 @@ for GAU-based Model", Liu (called GAU below), sections 2.3, 3 and 4.1:
 Two units replace the attention and the feed-forward sub-layer of a Transformer layer.
 """
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple, cast
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,45 +24,121 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
-from fairseq_posenc.attention.joint import are_views, join, launch_bound
-from fairseq_posenc.attention.normalisers import (
-    DIVISORS,
-    RELU,
-    SOFTMAX,
-    Counts,
-    log_ratio,
-    squared_relu,
-)
-from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
+from fairseq_posenc.attention.joint import JoinedParameters, launch_bound
+from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ratio
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding, Places
 from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import Needs, setting
+
+# square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
+DIVISORS: Dict[str, Callable[[Counts, int], Counts]] = {
+    "n*n": lambda n, s: n,
+    "n": lambda n, s: n**0.5,
+    "n*s": lambda n, s: (n * s) ** 0.5,
+    "s*s": lambda n, s: float(s),
+    # as printed in GAU Table 2, ReLU²(q·k / √s) / (n s)
+    "n*s*s": lambda n, s: n**0.5 * s,
+}
+SOFTMAX, RELU = ("softmax_plus", "softmax"), ("squared_relu", "scaled_squared_relu")
+_GATED: Needs = {"layer": ("gated",)}
 
 
-def length_factor(options: Options, counts: Counts) -> Counts:
-    """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor.
+@dataclass
+class GatedFlags:
+    """Flags of the gated attention unit."""
+
+    gau_key_size: Optional[int] = setting(
+        128,
+        "s, the size of queries and keys",
+        role="model",
+        at_least=1,
+        at_most=2**16,
+        needs=_GATED,
+    )
+    gau_expansion: Optional[int] = setting(
+        2, "e as a multiple of the channels", role="model", at_least=1, at_most=64, needs=_GATED
+    )
+    gau_offsets: Optional[bool] = setting(
+        False,
+        "add learned offsets to queries and keys, beside their factors (GAU section 4.1)",
+        role="model",
+        needs=_GATED,
+    )
+    gau_normaliser: Optional[str] = setting(
+        "softmax_plus",
+        "softmax_plus: softmax of logits times log(n)/log(reference length), where n is the number "
+        "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
+        "scaled_squared_relu: ReLU² over its sum",
+        role="model",
+        choices=(*SOFTMAX, *RELU),
+        needs=_GATED,
+    )
+    gau_divisor: Optional[str] = setting(
+        "n*s",
+        "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu a divisor of "
+        "the products, to which positional logits are added",
+        role="model",
+        choices=DIVISORS,
+        needs={"gau_normaliser": RELU},
+    )
+    gau_length: Optional[str] = setting(
+        "visible",
+        "n in --gau-divisor and between chunks: visible, the number of keys that a query may see; "
+        "reference, --gau-reference-length for all queries",
+        role="model",
+        choices=("visible", "reference"),
+        needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
+    )
+    gau_reference_length: Optional[int] = setting(
+        512,
+        "reference length, usually that of training, in tokens",
+        role="model",
+        at_least=2,
+        at_most=2**31 - 1,
+        needs={"gau_normaliser": ("softmax_plus",), "gau_length": ("reference",)},
+    )
+
+
+def squared_relu(
+    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Counts, scaled: bool
+) -> Tensor:
+    """ReLU²(scale · q kᵀ + bias) in float32, normalised if *scaled* (GAU section 2.3, Table 2).
+
+    The scale is applied before the square, so nothing overflows in half precision.
 
     Args:
-        options: reads ``gau_normaliser``, ``gau_reference_length``, ``gau_length``,
-            ``gau_divisor`` and ``gau_key_size``.
-        counts: n, the number of keys that each query sees.
+        q: queries (B, 1, T, s).
+        k: keys (B, 1, S, s).
+        bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys, or None.
+        scale: square root of 1/divisor, (1|B, 1, 1|T, 1), or one number for all queries.
+        scaled: divide every row by its sum.
+
+    Returns:
+        weights (B, 1, T, S), float32; zero at hidden keys.
     """
-    reference = float(options.gau_reference_length)
-    if options.gau_normaliser in SOFTMAX:
-        return log_ratio(counts, reference)
-    n = reference if options.gau_length == "reference" else counts
-    return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
+    wide = AT_LEAST_FLOAT32[q.dtype]
+    with no_autocast(q.device):  # half precision would round small squares to zero
+        logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
+        if bias is not None:
+            logits = logits + bias
+        weights = F.relu(logits).square()
+        if scaled:
+            total = weights.sum(dim=-1, keepdim=True)
+            weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
+        return weights
 
 
-class GatedAttention(PairwiseKernel):
+class GatedAttention(JoinedParameters, PairwiseKernel):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
     Args:
         embed_dim: C.
         num_heads: 1.
         encoding: position encoding of a stack with one head of the key size; its options are read
-            for the flags of :class:`~fairseq_posenc.attention.normalisers.GatedFlags`.
+            for the flags of :class:`GatedFlags`.
         dropout: probability of dropping an attention weight.
         q_noise: quantisation noise.
         qn_block_size: its block size.
@@ -97,18 +174,14 @@ class GatedAttention(PairwiseKernel):
         offsets = bool(options.gau_offsets)
         self.q_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
         self.k_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
-        #: γ of queries and keys in one tensor, and b in another, for generation
-        self.joint: Dict[str, Tensor] = {}
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.xavier_uniform_(self.out_proj.weight)
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse content-dependent logits with a normaliser that cannot add them."""
-        if options.gau_normaliser in SOFTMAX:
-            return
         for encoding in encodings:
-            if encoding.content is not None:
+            if encoding.content is not None and options.gau_normaliser not in SOFTMAX:
                 raise UsageError(
                     f"--gau-normaliser {options.gau_normaliser}: does not support the "
                     f"content-dependent logits of --position-encoding {encoding.name}; give "
@@ -126,11 +199,20 @@ class GatedAttention(PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """See :func:`length_factor`."""
-        return length_factor(self.encoding.options, counts)
+        """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor.
+
+        Args:
+            counts: n, the number of keys that each query sees.
+        """
+        options = self.encoding.options
+        reference = float(options.gau_reference_length)
+        if self.normaliser in SOFTMAX:
+            return log_ratio(counts, reference)
+        n = reference if options.gau_length == "reference" else counts
+        return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` needs."""
+        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
         return {**super().prepare(batch, places), **self.terms(batch, places)}
 
     def forward(
@@ -158,12 +240,7 @@ class GatedAttention(PairwiseKernel):
         return self.out_proj(cast(Tensor, new.gate) * out.squeeze(1))  # (B, 1, T, e) -> (B, T, e)
 
     def project(self, x: Tensor, tables: Mapping[str, Any]) -> Heads:
-        """Queries, keys and values of the new tokens, with positions applied, and their gates.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            tables: ``table`` of the position transform, if there is one.
-        """
+        """Queries, keys, values and gates of the new tokens x (B, T, C), with positions applied."""
         u, v, z = self.split(x)
         q, k = self.queries_and_keys(z)
         plain = (q.transpose(1, 2), k.transpose(1, 2))
@@ -199,24 +276,14 @@ class GatedAttention(PairwiseKernel):
         parts = self._parts(name)
         if parts[0] is None:
             return None
-        whole = self.joint.get(name)
-        if whole is not None and launch_bound(like) and are_views(whole, parts):
-            return whole.view(2, -1)
-        return torch.stack(parts)
+        whole = self.current({name: parts}) if launch_bound(like) else {}
+        return whole[name].view(2, -1) if whole else torch.stack(parts)
 
-    def make_generation_fast_(self, **kwargs: Any) -> None:
-        """Join γ and b; fairseq calls this once for a model that will not be trained."""
-        for name in ("scale", "offset", "linear_scale", "linear_offset"):
-            parts: Any = self._parts(name)
-            if parts[0] is not None:
-                self.joint[name] = join(parts)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "GatedAttention":
-        """Join γ and b again after ``.half()`` and the like, which give them new memory."""
-        super()._apply(*args, **kwargs)
-        if self.joint:
-            self.make_generation_fast_()
-        return self
+    def joinable(self) -> Dict[str, List[Tensor]]:
+        """γ of queries and keys, and b."""
+        names = ("scale", "offset", "linear_scale", "linear_offset")
+        parts = {name: self._parts(name) for name in names}
+        return {name: part for name, part in parts.items() if part[0] is not None}
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

@@ -36,12 +36,7 @@ def _flag(options: Options, side: str) -> str:
 
 
 def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
-    """G, the number of heads of keys and values of one *side*.
-
-    Args:
-        options: the model configuration.
-        side: encoder or decoder.
-        num_heads: H, the number of heads of queries.
+    """G, the number of heads of keys and values of one *side* with *num_heads* heads of queries.
 
     Raises:
         UsageError: H is not a multiple of G.
@@ -60,12 +55,8 @@ def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
 def check_groups(encoding: PositionEncoding, heads: int) -> None:
     """Refuse an encoding that changes the keys of each head differently, where heads share keys.
 
-    Args:
-        encoding: the encoding of the stack.
-        heads: G, fewer than there are heads of queries.
-
     Raises:
-        UsageError: naming the flag.
+        UsageError: naming the flag and *heads*, its value.
     """
     if encoding.transform is not None and encoding.transform.differs_by_head:
         raise UsageError(
@@ -76,17 +67,12 @@ def check_groups(encoding: PositionEncoding, heads: int) -> None:
 
 
 def keep_heads(projection: Any, channels: int) -> None:
-    """Reduce a projection to its first output *channels*, in place.
+    """Reduce a linear layer to its first output *channels*, G·D, in place.
 
     The rows that remain are distributed as without groups.
-
-    Args:
-        projection: the linear layer of keys or of values.
-        channels: G·D.
     """
-    projection.weight = nn.Parameter(projection.weight.detach()[:channels].clone())
-    if projection.bias is not None:
-        projection.bias = nn.Parameter(projection.bias.detach()[:channels].clone())
+    for name, parameter in list(projection.named_parameters()):
+        setattr(projection, name, nn.Parameter(parameter.detach()[:channels].clone()))
     projection.out_features = channels
 
 

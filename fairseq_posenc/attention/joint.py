@@ -1,50 +1,47 @@
-"""Queries, keys and values of self-attention from one product at inference.
+"""Parameters that one operation reads in place of several, at inference on a GPU.
 
-At inference on a GPU a decoding step is bound by the number of kernels.  On a CPU one product of
-a few rows with the joint weight takes longer than three with its parts, so the parts are used.
+A decoding step on a GPU is bound by the number of kernels.  On a CPU one product of a few rows with
+the joint weight takes longer than three with its parts, so the parts are used.
 """
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import product_dtype
 from fairseq_posenc.basics.versions import is_compiling
 
 
-class JointProjection:
-    """One weight and bias; the parameters of several linear layers are views of them.
+class JoinedParameters:
+    """Mixin of an attention whose parameters are joined for inference.
 
-    The names and values of the parameters do not change.  Once ``.half()`` or the like moves a
-    parameter to other memory, the joint weight is out of date, and the layers are used one by one.
-
-    Args:
-        layers: linear layers of one input, for which :func:`can_join` holds.
+    Their names and values do not change.  A joined tensor is out of date once other code moves a
+    parameter to other memory.
     """
 
-    def __init__(self, layers: Sequence[nn.Linear]) -> None:
-        self.layers = tuple(layers)
-        self.weight = join([layer.weight for layer in layers])
-        self.bias: Optional[Tensor] = None
-        if layers[0].bias is not None:
-            self.bias = join([layer.bias for layer in layers])
-        self.sizes = [layer.weight.size(0) for layer in layers]
+    #: tensors of which parameters are views, by a name
+    joined: Mapping[str, Tensor] = {}
 
-    def serves(self, x: Tensor) -> bool:
-        """True if the joint product is up to date, and faster than the layers for *x*."""
-        return (
-            launch_bound(x)
-            and can_join(self.layers)
-            and product_dtype(x) is self.weight.dtype
-            and are_views(self.weight, [layer.weight for layer in self.layers])
-            and (self.bias is None or are_views(self.bias, [layer.bias for layer in self.layers]))
-        )
+    def joinable(self) -> Dict[str, List[Tensor]]:
+        """The parameters of each joined tensor."""
+        raise NotImplementedError
 
-    def __call__(self, x: Tensor) -> Tuple[Tensor, ...]:
-        """The outputs of the layers for *x* (B, T, C)."""
-        return F.linear(x, self.weight, self.bias).split(self.sizes, dim=-1)
+    def current(self, parts: Mapping[str, Sequence[Tensor]]) -> Dict[str, Tensor]:
+        """The joined tensors of *parts*; empty if one is out of date."""
+        whole = {name: self.joined[name] for name in parts if name in self.joined}
+        current = len(whole) == len(parts) and all(are_views(whole[n], parts[n]) for n in parts)
+        return whole if current else {}
+
+    def make_generation_fast_(self, **kwargs: Any) -> None:
+        """Join the parameters; fairseq calls this once for a model that will not be trained."""
+        self.joined = {name: join(parts) for name, parts in self.joinable().items()}
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "JoinedParameters":
+        """Join the parameters again after ``.half()`` and the like give them new memory."""
+        super()._apply(*args, **kwargs)  # type: ignore[misc]  # nn.Module has it
+        if self.joined:
+            self.make_generation_fast_()
+        return self
 
 
 def join(parameters: Sequence[Tensor]) -> Tensor:
@@ -53,28 +50,6 @@ def join(parameters: Sequence[Tensor]) -> Tensor:
     for parameter, part in zip(parameters, whole.split([len(each) for each in parameters])):
         parameter.data = part
     return whole
-
-
-def launch_bound(x: Tensor) -> bool:
-    """True where starting kernels takes the time: on a GPU, without gradients, in eager mode."""
-    if torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling():
-        return False
-    return x.is_cuda
-
-
-def can_join(layers: Sequence[nn.Module]) -> bool:
-    """True if each of *layers* is a plain ``nn.Linear`` with separate parameters.
-
-    Layers with the hooks of quantisation noise or pruning, with sharded parameters, or of another
-    type cannot be joined.
-    """
-    for layer in layers:
-        if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
-            return False
-        if layer._parameters.get("weight") is None:
-            return False
-    distinct = len(set(layers)) == len(layers)  # keys may share the projection of queries
-    return distinct and len({layer.bias is None for layer in layers}) == 1
 
 
 def are_views(whole: Tensor, parts: Sequence[Tensor]) -> bool:
@@ -87,22 +62,29 @@ def are_views(whole: Tensor, parts: Sequence[Tensor]) -> bool:
     return True
 
 
-class JointProjections:
-    """Mixin of an attention that joins its q_proj, k_proj and v_proj, which have one input."""
+def launch_bound(x: Tensor) -> bool:
+    """True where starting kernels takes the time: on a GPU, without gradients, in eager mode."""
+    if torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling():
+        return False
+    return x.is_cuda
 
-    joint: Optional[JointProjection] = None
-    q_proj: nn.Module
-    k_proj: nn.Module
-    v_proj: nn.Module
 
-    def make_generation_fast_(self, **kwargs: Any) -> None:
-        """Join the projections; fairseq calls this once for a model that will not be trained."""
-        projections: Any = (self.q_proj, self.k_proj, self.v_proj)
-        self.joint = JointProjection(projections) if can_join(projections) else None
+def weights_and_biases(layers: Sequence[nn.Module]) -> Dict[str, List[Tensor]]:
+    """The weights and the biases of linear layers; empty if one product cannot replace theirs.
 
-    def _apply(self, *args: Any, **kwargs: Any) -> "JointProjections":
-        """Join the projections again after ``.half()`` and the like give them new memory."""
-        super()._apply(*args, **kwargs)  # type: ignore[misc]  # nn.Module has it
-        if self.joint is not None:
-            self.make_generation_fast_()
-        return self
+    It cannot replace layers with the hooks of quantisation noise or pruning, with sharded
+    parameters, or of another type.
+    """
+    for layer in layers:
+        if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+            return {}
+        if layer._parameters.get("weight") is None:
+            return {}
+    parts: Dict[str, List[Any]] = {
+        name: [layer._parameters[name] for layer in layers] for name in ("weight", "bias")
+    }
+    biases = {bias is None for bias in parts["bias"]}
+    # keys may share the projection of queries
+    if len(set(layers)) < len(layers) or len(biases) > 1:
+        return {}
+    return {"weight": parts["weight"]} if True in biases else parts

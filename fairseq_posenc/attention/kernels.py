@@ -38,14 +38,7 @@ def flag_of_kernel(options: Options) -> str:
 def check_attention(options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
     """Refuse an attention that does not support *encodings* or *stacks*.
 
-    Args:
-        options: the model configuration, complete but for the defaults of the kernel, which are
-            filled in place.
-        encodings: all that the model's stacks use.
-        stacks: all that have this kernel.
-
-    Raises:
-        UsageError: naming the flag.
+    Arguments and errors are those of :meth:`.AttentionKernel.check`.
     """
     if options.layer == "gated" and options.attention != "softmax":
         raise UsageError(
@@ -80,12 +73,8 @@ def check_attention(options: Options, encodings: List[Encoding], stacks: List[St
 def refuse_any_order(options: Options, flag: str) -> None:
     """Refuse an attention that needs the tokens of all sequences in order.
 
-    Args:
-        options: the model configuration, complete.
-        flag: the flag that makes positions differ between sequences, and its value.
-
     Raises:
-        UsageError: naming both.
+        UsageError: naming the attention, and *flag* with its value, under which order differs.
     """
     if "any_order" in kernel_of(options).takes:
         return

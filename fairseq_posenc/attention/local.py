@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel, register_attention
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import (
     IncrementalState,
+    Parts,
     append_to_cache,
     counted,
     reorder_cache,
@@ -103,9 +104,10 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
 
 def numbers_by_layer(options: Options) -> Dict[str, List[int]]:
     """The windows and the dilations, by flag; each list repeats over the layers."""
+    window, dilation = "--local-window", "--local-dilation"
     return {
-        "--local-window": numbers("--local-window", options.local_window, 2, even=True),
-        "--local-dilation": numbers("--local-dilation", options.local_dilation, 1, even=False),
+        window: numbers(window, options.local_window, 2, even=True),
+        dilation: numbers(dilation, options.local_dilation, 1, even=False),
     }
 
 
@@ -127,22 +129,15 @@ class LocalAttention(SparseAttention):
         self.global_tokens = max(self.always_global, int(options.local_global_first_text))
         self.reads_first_text = bool(options.local_global_first_text)
         self.causal = encoding.stack.causal
-        self.global_q_proj: Optional[nn.Module] = None
-        self.global_k_proj: Optional[nn.Module] = None
-        self.global_v_proj: Optional[nn.Module] = None
-        if self.global_tokens and not self.causal:
-            for name in _PROJECTIONS:
-                setattr(self, f"global_{name}", copy.deepcopy(getattr(self, name)))
+        self.has_projections = bool(self.global_tokens) and not self.causal
+        for name in _PROJECTIONS if self.has_projections else ():
+            setattr(self, f"global_{name}", copy.deepcopy(getattr(self, name)))
         self.windows, self.dilations = numbers_by_layer(options).values()
         self.set_layer(0, self)
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse windows and dilations that are no lists of numbers, or longer than the model.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse windows and dilations that are no lists of numbers, or longer than the model."""
         first = options.local_global_first_text
         if first and option(options, "causal", True):
             raise UsageError(
@@ -187,9 +182,9 @@ class LocalAttention(SparseAttention):
         if new == 1:
             index = index[self._steps(len(index))]
         prepared = {"bias": None, "empty_rows": False, "starts": starts, "chosen": None}
-        padding, whole = batch.padding.mask, self.global_tokens
+        padding, places = batch.padding.mask, self.global_tokens
         biased = padding is not None or self.encoding.shared_bias is not None or new > 1
-        if not biased and (first >= whole or not whole):
+        if not biased and (first >= places or not places):
             return prepared  # all keys are visible
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         keys = index.unsqueeze(0)  # (1|B, ·)
@@ -198,16 +193,16 @@ class LocalAttention(SparseAttention):
         distances = keys.unsqueeze(1) - queries.unsqueeze(2)  # (1|B, T, ·)
         reach = self.before * self.dilation
         visible = (distances <= 0) & (distances >= -reach) & (distances % self.dilation == 0)
-        visible = visible & (keys >= whole).unsqueeze(1)
+        visible = visible & (keys >= places).unsqueeze(1)
         if padding is not None:
             visible = visible & ~padding[:, index].unsqueeze(1)
-        if whole:
-            slots = torch.arange(whole, device=device).unsqueeze(0)
+        if places:
+            slots = torch.arange(places, device=device).unsqueeze(0)
             to_slots = (slots.unsqueeze(1) <= queries.unsqueeze(2)).expand(len(visible), -1, -1)
             visible = torch.cat((to_slots, visible), dim=2)
             keys = torch.cat((slots.expand(len(keys), -1), keys), dim=1)
-        places, dtype = Places(queries, keys, length), product_dtype(batch.like)
-        bias = pair_bias(self.encoding, places, visible, dtype)
+        dtype = product_dtype(batch.like)
+        bias = pair_bias(self.encoding, Places(queries, keys, length), visible, dtype)
         return {**prepared, "bias": bias, "empty_rows": padding is not None}
 
     def _steps(self, length: int) -> slice:
@@ -218,63 +213,48 @@ class LocalAttention(SparseAttention):
         self, x: Tensor, heads: Tuple[Tensor, ...], tables: Mapping[str, Any]
     ) -> Tuple[Tensor, ...]:
         """Queries, keys and values of global tokens, (B, H, T, D) each."""
-        if self.global_q_proj is None:
+        if not self.has_projections:
             return heads
         projections = [getattr(self, f"global_{name}") for name in _PROJECTIONS]
         return self.project(x, tables, projections=projections)[:3]
 
-    def _start(
-        self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
-    ) -> None:
+    def _start(self, new: Parts, starts: Optional[Tensor], state: IncrementalState) -> None:
         """Begin the cache with the global tokens and the tokens of the last window."""
         keep = self.before * self.dilation
-        append_to_cache(
-            self, {"prev_key": k[:, :, -keep:], "prev_value": v[:, :, -keep:]}, state, keep
-        )
-        batch, heads, _, size = k.shape
-        none = k.new_zeros(batch, heads, self.global_tokens, size)
-        self._keep_global({"key": none, "value": none.type_as(v)}, k, v, 0, starts, state)
+        append_to_cache(self, {name: x[:, :, -keep:] for name, x in new.items()}, state, keep)
+        shape = (self.global_tokens, self.head_dim)
+        none = {name: x.new_zeros(*x.shape[:2], *shape) for name, x in new.items()}
+        self._keep_global(none, new, starts, state)
 
     def _extend(
-        self,
-        k: Tensor,
-        v: Tensor,
-        starts: Optional[Tensor],
-        chosen: Optional[Tensor],
-        state: IncrementalState,
+        self, new: Parts, prepared: Mapping[str, Any], state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
         """The global tokens and the window, (B, H, ·, D)."""
         saved: Any = self.get_incremental_state(state, _GLOBAL)
-        saved = self._keep_global(saved, k, v, self.cached_length(state), starts, state)
-        new = {"prev_key": k, "prev_value": v}
+        saved = self._keep_global(saved, new, prepared["starts"], state)
         parts = append_to_cache(self, new, state, self.before * self.dilation)
         seen, values = parts["prev_key"], parts["prev_value"]
-        if k.size(2) == 1 and self.dilation > 1:
+        if new["prev_key"].size(2) == 1 and self.dilation > 1:
             steps = self._steps(seen.size(2))
             seen, values = seen[:, :, steps], values[:, :, steps]
         if self.global_tokens:
-            seen = torch.cat((saved["key"], seen), dim=2)
-            values = torch.cat((saved["value"], values), dim=2)
+            seen = torch.cat((saved["prev_key"], seen), dim=2)
+            values = torch.cat((saved["prev_value"], values), dim=2)
         return seen, values
 
     def _keep_global(
-        self,
-        saved: Dict[str, Tensor],
-        k: Tensor,
-        v: Tensor,
-        seen: int,
-        starts: Optional[Tensor],
-        state: IncrementalState,
-    ) -> Dict[str, Tensor]:
+        self, saved: Parts, new: Parts, starts: Optional[Tensor], state: IncrementalState
+    ) -> Parts:
         """Store the new tokens that are global, and count all tokens."""
-        new, places = k.size(2), self.global_tokens
-        saved = {**saved, "tokens": counted(k, seen + new)}
+        k, places, seen = new["prev_key"], self.global_tokens, self.cached_length(state)
+        length = seen + k.size(2)
+        saved = {**saved, "tokens": counted(k, length)}
         if places and (seen < places or starts is not None):
-            positions = torch.arange(seen, seen + new, device=k.device).unsqueeze(0)
+            positions = torch.arange(seen, length, device=k.device).unsqueeze(0)
             positions = positions if starts is None else positions - starts  # (1|B, T)
             is_at = positions.unsqueeze(1) == torch.arange(places, device=k.device).view(1, -1, 1)
             present, which = is_at.any(dim=2)[:, None, :, None], is_at.long().argmax(dim=2)
-            for name, x in (("key", k), ("value", v)):
+            for name, x in new.items():
                 index = which[:, None, :, None].expand(*saved[name].shape)
                 saved[name] = torch.where(present, x.gather(2, index), saved[name])
         self.set_incremental_state(state, _GLOBAL, saved)
@@ -297,7 +277,7 @@ class LocalAttention(SparseAttention):
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Start the projections of global tokens from the others where a checkpoint has none."""
-        if self.global_q_proj is not None and f"{prefix}global_q_proj.weight" not in state:
+        if self.has_projections and f"{prefix}global_q_proj.weight" not in state:
             for key in [key for key in state if key.startswith(prefix)]:
                 if key[len(prefix) :].partition(".")[0] in _PROJECTIONS:
                     state[f"{prefix}global_{key[len(prefix) :]}"] = state[key].clone()

@@ -1,5 +1,6 @@
 """Base of kernels with a logit for every query and key: softmax and gated attention."""
 
+import math
 from typing import Any, Dict, NamedTuple, Optional, Union
 
 import torch
@@ -10,10 +11,44 @@ from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import COLUMN, TERMS, IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import aligned
 from fairseq_posenc.attention.grouped import repeat_heads
-from fairseq_posenc.attention.normalisers import Counts, count_visible
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Places
 from fairseq_posenc.encodings.content import ContentBiasSum
+
+#: Numbers of keys that queries see, or factors computed from them: (1|B, 1, 1|T, 1), float32, or
+#: one number for all queries.
+Counts = Union[float, Tensor]
+
+
+def log_ratio(counts: Counts, reference: float) -> Counts:
+    """log n / log N of softmax_plus (GAU section 3.3), n the *counts* and N the *reference*."""
+    log = counts.log() if torch.is_tensor(counts) else math.log(counts)
+    return log / math.log(reference)
+
+
+def count_visible(batch: Batch, number: bool) -> Counts:
+    """Number of keys visible to each query, at least 1.
+
+    >>> x = torch.zeros(1, 2, 4)
+    >>> count_visible(Batch(x, length=3, causal=True), number=True).flatten()
+    tensor([2., 3.])
+    >>> count_visible(Batch(x, length=3), number=True)
+    3.0
+
+    Args:
+        batch: the batch.
+        number: if all queries see equally many keys, return a number of the host.
+    """
+    queries, length, mask = batch.like.size(1), batch.length, batch.padding.mask
+    if mask is None:
+        first = length - queries + 1 if batch.causal else length
+        if number and first == length:
+            return float(length)
+        counts = torch.arange(first, length + 1, device=batch.like.device)
+        return counts.float().view(1, 1, -1, 1)
+    real = ~mask
+    seen = real.long().cumsum(dim=1)[:, -queries:] if batch.causal else real.sum(1, keepdim=True)
+    return seen.clamp(min=1).float()[:, None, :, None]
 
 
 class Heads(NamedTuple):
@@ -50,9 +85,8 @@ class Logits(NamedTuple):
 class PairwiseKernel(AttentionKernel):
     """A kernel that computes a logit for every query and key.
 
-    A subclass calls :meth:`compose` in its constructor and :meth:`terms` when it prepares.  Its
-    forward pass hands its projections to :meth:`extended`, and the result to :meth:`logits`;
-    without a cache and without terms it need not.
+    A subclass calls :meth:`compose` in its constructor.  Its forward pass hands its projections to
+    :meth:`extended`, and the result to :meth:`logits`; without a cache and terms it need not.
     """
 
     #: the content-dependent terms of this layer, or None
@@ -60,7 +94,7 @@ class PairwiseKernel(AttentionKernel):
     #: True if there is a :meth:`length_factor`
     scales_by_length = False
     #: True if the layer is compiled, so that what is prepared for it must be tensors
-    in_graph = False
+    compiled = False
 
     def compose(self, encoding: PositionEncoding) -> None:
         """Take the encoding of this layer, and build its content-dependent terms."""
@@ -75,48 +109,30 @@ class PairwiseKernel(AttentionKernel):
             self.encoding.layer_terms[index] = self.position_terms
 
     def length_factor(self, counts: Counts) -> Counts:
-        """The factor on products with queries that follows from the number of visible keys.
-
-        Args:
-            counts: that number for each query, (1|B, 1, 1|T, 1), float32, or one number for all.
-
-        Returns:
-            shaped like *counts*.
-        """
+        """The factor on products with queries that see *counts* keys, shaped like *counts*."""
         raise NotImplementedError
 
     def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Prepared arguments other than tables, masks and content-free logits.
+        """``factor``, of :meth:`length_factor`, if there is one.
 
-        Returns:
-            ``factor``, of :meth:`length_factor`, if there is one; and for content-dependent terms
-            ``places``, ``padding_mask``, (B, S) or None, and ``vectors`` of all distances.
+        And for content-dependent terms ``places``, ``padding_mask``, (B, S) or None, and
+        ``vectors`` of all distances.
         """
         prepared: Dict[str, Any] = {}
         if self.position_terms is not None:
             prepared["places"], prepared["padding_mask"] = places, batch.padding.mask
             prepared["vectors"] = self.encoding.distance_vectors(places, batch.like)
         if self.scales_by_length:
-            prepared["factor"] = self.length_factor(self.visible_keys(batch))
+            # a number would have a compiled layer compiled anew, and stay in a traced graph
+            number = not (self.compiled or torch.jit.is_tracing())
+            prepared["factor"] = self.length_factor(count_visible(batch, number))
         return prepared
 
-    def visible_keys(self, batch: Batch) -> Counts:
-        """The number of keys that each query sees, a number of the host if they are equal.
-
-        Compiled and traced layers get a tensor: for a number, a layer would be compiled anew, and a
-        graph would keep the number of the example.
-        """
-        number = not (self.in_graph or torch.jit.is_tracing())
-        sizes, mask = (batch.like.size(1), batch.length), batch.padding.mask
-        return count_visible(*sizes, batch.causal, mask, batch.like.device, number)
-
     def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
-        """*heads* with all keys and values so far; adds the new ones to the cache.
+        """*heads* of new tokens with all keys and values so far; adds the new ones to the cache.
 
         Args:
-            heads: heads of the new tokens.
             x: the input that their keys are projected from, (B, T, C).
-            incremental_state: fairseq's cache, or None.
         """
         new = {"prev_key": heads.k, "prev_value": heads.v}
         if self.position_terms is not None:
@@ -142,8 +158,6 @@ class PairwiseKernel(AttentionKernel):
         Args:
             x: layer input for the new tokens, (B, T, C).
             heads: the result of :meth:`extended`.
-            prepared: the result of :meth:`prepare`.
-            incremental_state: fairseq's cache, or None.
         """
         q, scale, bias, content = heads.q, self.encoding.scale, prepared["bias"], None
         factor: Union[float, Tensor, None] = prepared.get("factor")

@@ -1,50 +1,35 @@
 """Helpers for attention that the backward pass recomputes segment by segment."""
 
 import contextlib
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 
-def gradients_of(
-    compute: Callable[..., Sequence[Optional[Tensor]]],
-    inputs: Sequence[Optional[Tensor]],
-    needed: Sequence[bool],
-    gradients: Sequence[Tensor],
-    parameters: Sequence[Tensor] = (),
-) -> List[Optional[Tensor]]:
-    """Call *compute*, and return the gradients of its arguments and parameters.
+def leaf(x: Tensor, gradient: Optional[Tensor]) -> Tensor:
+    """*x* without its history; :func:`differentiate` adds to *gradient*, None for no gradient."""
+    x = x.detach()
+    if gradient is not None:
+        x.requires_grad_().grad = gradient
+    return x
 
-    >>> x = torch.tensor([3.0])
-    >>> gradients_of(lambda x, y: (x * x * y,), [x, x], [True, False], [torch.ones(1)])
-    [tensor([18.]), None]
+
+def differentiate(outputs: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:
+    """Add to the gradients of the leaves that *outputs* were computed from.
+
+    >>> x, total = torch.tensor([3.0]), torch.ones(1)
+    >>> differentiate([leaf(x, total) ** 2], [torch.ones(1)])
+    >>> total
+    tensor([7.])
 
     Args:
-        compute: a function of *inputs*; its results may be None.
-        inputs: the arguments of *compute*, tensors or None.
-        needed: whether to compute the gradient of each argument.
-        gradients: the gradients of the results; results beyond their number are not differentiated.
-        parameters: further tensors that *compute* reads, whose gradients are computed, too.
-
-    Returns:
-        the gradients of the arguments and then of the parameters, None where there is none.
+        outputs: tensors, some of which may have no gradient.
+        gradients: the gradients of the first outputs; the others are left out.
     """
-    leaves = [None if x is None else x.detach() for x in inputs]
-    result: List[Optional[Tensor]] = [None] * (len(leaves) + len(parameters))
-    indices = [n for n, (x, each) in enumerate(zip(leaves, needed)) if x is not None and each]
-    sources = [leaves[n].requires_grad_() for n in indices]  # type: ignore[union-attr]
-    sources += parameters
-    indices += range(len(leaves), len(result))
-    with torch.enable_grad():
-        results = zip(compute(*leaves), gradients)
-    kept = [(x, gradient) for x, gradient in results if x is not None and x.requires_grad]
-    if kept:
-        outputs, weights = zip(*kept)
-        parts = torch.autograd.grad(outputs, sources, list(weights), allow_unused=True)
-        for n, part in zip(indices, parts):
-            result[n] = part
-    return result
+    pairs = [pair for pair in zip(outputs, gradients) if pair[0].requires_grad]
+    if pairs:
+        torch.autograd.backward([x for x, _ in pairs], [gradient for _, gradient in pairs])
 
 
 def concatenated(parts: Sequence[Tensor], dim: int) -> Tensor:
@@ -54,20 +39,15 @@ def concatenated(parts: Sequence[Tensor], dim: int) -> Tensor:
 
 def random_state(device: torch.device) -> Tensor:
     """The state of the random generator of *device*."""
-    if device.type == "cuda":
-        return torch.cuda.get_rng_state(device)
-    return torch.get_rng_state()
+    on_gpu = device.type == "cuda"
+    return torch.cuda.get_rng_state(device) if on_gpu else torch.get_rng_state()
 
 
 @contextlib.contextmanager
 def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterator[Any]:
-    """A context in which the random generator starts from *state*; None changes nothing.
+    """A context in which random numbers start from *state*, of :func:`random_state`, if not None.
 
-    Afterwards the generator continues as if there had been no context.
-
-    Args:
-        state: from :func:`random_state`.
-        device: the device of the generator.
+    Afterwards they go on as if there had been no context.
     """
     if state is None:
         yield

@@ -25,8 +25,7 @@ from fairseq_posenc.attention.grouped import (
     kv_heads_of,
     repeat_heads,
 )
-from fairseq_posenc.attention.normalisers import Counts, log_ratio
-from fairseq_posenc.attention.pairs import Heads, PairwiseKernel
+from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ratio
 from fairseq_posenc.encodings import Places, PositionEncoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
@@ -106,7 +105,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         return log_ratio(counts, self.length_scale)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` needs."""
+        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
         prepared = {**tables(self, batch, places), **masks(self, batch, places)}
         if self.position_terms is not None or self.scales_by_length:
             prepared.update(self.terms(batch, places))
@@ -151,11 +150,10 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         keys: Optional[Tensor] = None,
         projections: Optional[Sequence[nn.Module]] = None,
     ) -> Heads:
-        """Queries, keys and values of the new tokens, with positions applied.
+        """Queries, keys and values of the new tokens x (B, T, C), with positions applied.
 
         Args:
-            x: layer input for the new tokens, (B, T, C).
-            tables: ``table`` of the position transform, and ``key_table`` if *keys* are given.
+            tables: ``table`` of the position transform, and ``key_table`` if *keys* are passed.
             keys: layer input for keys and values, (B, S, C), by default *x*.
             projections: modules to use in place of q_proj, k_proj and v_proj.
         """
@@ -163,10 +161,9 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             q, k, v = (projection(x) for projection in projections)
         elif keys is not None:
             q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
-        elif self.joint is not None and self.joint.serves(x):
-            q, k, v = self.joint(x)
         else:
-            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            joint = self.joint_product(x) if self.joined else None
+            q, k, v = joint or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         # (B, T, H·D) -> (B, T, H, D), and (B, S, G·D) -> (B, S, G, D)
         by_head = (*q.shape[:2], -1, self.head_dim)
         by_key_head = (*k.shape[:2], -1, self.head_dim)
@@ -175,12 +172,11 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             q, k = self.q_norm(q), self.k_norm(k)
         plain = (q.transpose(1, 2), k.transpose(1, 2))
         transform = self.encoding.transform
-        if transform is not None:
-            if "key_table" not in tables:
-                q, k, v = transform(q, k, v, tables["table"])
-            else:
-                q = transform(q, q, q, tables["table"])[0]
-                _, k, v = transform(k, k, v, tables["key_table"])
+        if transform is not None and "key_table" in tables:
+            q = transform(q, q, q, tables["table"])[0]
+            _, k, v = transform(k, k, v, tables["key_table"])
+        elif transform is not None:
+            q, k, v = transform(q, k, v, tables["table"])
         # (B, T, H, D) -> (B, H, T, D), and (B, S, G, D) -> (B, G, S, D)
         return Heads(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *plain)
 
@@ -267,7 +263,6 @@ class CrossAttention(StockMultiheadAttention):
         """Keep the keys and values of the sentences that remain; hypotheses share them.
 
         Args:
-            incremental_state: fairseq's cache.
             new_order: the row, of the same sentence, that each row continues, (B', ).
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)

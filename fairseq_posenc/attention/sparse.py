@@ -13,10 +13,9 @@ from torch import Tensor
 
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import BlockBias, Blocks, rolled
-from fairseq_posenc.attention.by_blocks import BlockAttention, Replaced
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.by_blocks import BlockAttention, Seen
+from fairseq_posenc.attention.cache import IncrementalState, Parts, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, product_dtype, tables
-from fairseq_posenc.attention.seen_keys import Seen
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.encodings.places import Places
 
@@ -47,7 +46,7 @@ class SparseAttention(MultiheadAttention):
             number of padding tokens before each sequence, (B, 1), or None; ``chosen``: the
             keys or blocks of keys that the pattern selects, or None; ``table``; and for blocks
             ``causal``; ``global_bias`` of global tokens as queries, (1|B, 1|H, G, S), or None;
-            ``global_rows``, True at first tokens that are global, (B·d, ·, L, 1, 1), or None.
+            ``is_global``, True at first tokens that are global, (1|B, 1, G, 1), or None.
         """
         starts, padding = None, batch.padding
         if padding.left and padding.mask is not None:
@@ -71,7 +70,7 @@ class SparseAttention(MultiheadAttention):
             positions = rolled(positions.expand(rows, -1), starts)
         maker = BlockBias(self.encoding, batch, positions, blocks, visible)
         parts, first = [], min(self.global_tokens, length)
-        global_bias = global_rows = None
+        global_bias = None
         is_global = index < first  # (1|B, S)
         if padding.first_text is not None:
             is_global = index < padding.first_text.clamp(self.always_global, first)
@@ -79,8 +78,6 @@ class SparseAttention(MultiheadAttention):
             parts.append(maker.to_first(first, is_global))
             if not batch.causal:
                 global_bias = maker.from_first(first)
-                split = blocks.split(is_global[:, :first].expand(rows, -1))
-                global_rows = split[..., None, None]  # (B·d, ·, L, 1, 1)
         parts.append(maker.to_window(self.band(blocks, batch.causal, device), is_global))
         chosen = self._choose(batch, visible)
         if chosen is not None:
@@ -94,7 +91,7 @@ class SparseAttention(MultiheadAttention):
             "causal": batch.causal,
             "empty_rows": padding.mask is not None or not whole,
             "global_bias": global_bias,
-            "global_rows": global_rows,
+            "is_global": None if global_bias is None else is_global[:, None, :first, None],
             "starts": starts,
             "chosen": None if chosen is None else _among_all(chosen, rows),
         }
@@ -127,15 +124,15 @@ class SparseAttention(MultiheadAttention):
         """Attend from the new tokens to those of the pattern; see :class:`.AttentionKernel`."""
         heads: Tuple[Tensor, ...] = self.project(x, prepared)[:3]
         q, k, v = heads
-        starts, chosen = prepared["starts"], prepared["chosen"]
-        bias, empty_rows = prepared["bias"], prepared["empty_rows"]
+        starts, new = prepared["starts"], {"prev_key": k, "prev_value": v}
         if self.cached_length(incremental_state):
-            k, v = self._extend(k, v, starts, chosen, incremental_state)
-            rate = dropout_rate(self.dropout_module)
+            k, v = self._extend(new, prepared, incremental_state)
+            rate, empty_rows = dropout_rate(self.dropout_module), prepared["empty_rows"]
+            bias = prepared["bias"]
             out = attend(q, k, v, self.encoding.scale, bias, False, rate, empty_rows)
         else:
             if incremental_state is not None:
-                self._start(k, v, starts, incremental_state)
+                self._start(new, starts, incremental_state)
             global_bias, rows = prepared["global_bias"], None
             if global_bias is not None:
                 from_global = self._global_heads(x, heads, prepared)
@@ -144,8 +141,11 @@ class SparseAttention(MultiheadAttention):
                 rows = self._global_rows(from_global, global_bias)
             if starts is not None:
                 heads = tuple(rolled(each, starts, 2) for each in heads)
-            seen = self._seen(prepared["causal"], q.size(2), chosen)
-            out = self._by_blocks(heads, seen, bias, empty_rows, rows, prepared["global_rows"])
+            out = self._by_blocks(heads, prepared)
+            if rows is not None:
+                first = rows.size(2)
+                rows = torch.where(prepared["is_global"], rows.type_as(out), out[:, :, :first])
+                out = torch.cat((rows, out[:, :, first:]), dim=2)
             out = out if starts is None else rolled(out, -starts, 2)
         return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
@@ -156,68 +156,32 @@ class SparseAttention(MultiheadAttention):
         return heads
 
     def _global_rows(self, from_global: Tuple[Tensor, ...], global_bias: Tensor) -> Tensor:
-        """The output of the global queries, which see all keys, (B, H, G, D).
-
-        Args:
-            from_global: queries, keys and values, (B, H, T, D) each.
-            global_bias: (1|B, 1|H, G, S).
-        """
+        """The output of the global queries, which see all keys, (B, H, G, D)."""
         q, k, v = from_global
         rate = dropout_rate(self.dropout_module)
         # a copy, because autograd would save the queries of all tokens with a view
         q = q[:, :, : global_bias.size(2)].contiguous()
         return attend(q, k, v, self.encoding.scale, global_bias, dropout=rate)
 
-    def _seen(self, causal: bool, length: int, chosen: Optional[Tensor]) -> Seen:
-        """The keys that each block of *length* tokens sees."""
-        return Seen(self._blocks(causal, length), min(self.global_tokens, length), chosen)
-
-    def _by_blocks(
-        self,
-        heads: Tuple[Tensor, ...],
-        seen: Seen,
-        bias: Tensor,
-        empty_rows: bool,
-        rows: Optional[Tensor],
-        global_rows: Optional[Tensor],
-    ) -> Tensor:
-        """The output of the pattern, (B, H, T, D), with the *rows* of global queries.
-
-        Args:
-            heads: queries, keys and values, (B, H, T, D) each.
-            seen: the keys that each block sees.
-            bias: (B·d, N, 1|H, L, S).
-            empty_rows: False if no row of *bias* hides all keys.
-            rows: the output of global queries, (B, H, G, D), or None.
-            global_rows: True at first tokens that are global, (B·d, ·, L, 1, 1), or None.
-        """
-        length, blocks, dtype = heads[0].size(2), seen.blocks, product_dtype(heads[0])
-        attention = BlockAttention(
-            seen, self.encoding.scale, dropout_rate(self.dropout_module), empty_rows
-        )
+    def _by_blocks(self, heads: Tuple[Tensor, ...], prepared: Mapping[str, Any]) -> Tensor:
+        """The output of the pattern for *heads*, queries, keys and values, (B, H, T, D) each."""
+        length, dtype = heads[0].size(2), product_dtype(heads[0])
+        blocks = self._blocks(prepared["causal"], length)
+        seen = Seen(blocks, min(self.global_tokens, length), prepared["chosen"])
+        rate, empty_rows = dropout_rate(self.dropout_module), prepared["empty_rows"]
+        attention = BlockAttention(seen, self.encoding.scale, rate, empty_rows)
         # (B, H, T, D) -> (B·d, N, L, H, D)
-        split = [blocks.split(x.to(dtype).transpose(1, 2)) for x in heads]
-        replaced = None
-        if rows is not None and global_rows is not None:
-            replaced = Replaced(global_rows, blocks.split(rows.to(dtype).transpose(1, 2)))
-        out = attention(split[0], split[1], split[2], bias, replaced)
-        return blocks.join(out, length).transpose(1, 2)
+        q, k, v = (blocks.split(x.to(dtype).transpose(1, 2)) for x in heads)
+        return blocks.join(attention(q, k, v, prepared["bias"]), length).transpose(1, 2)
 
     # --- the cache
 
-    def _start(
-        self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
-    ) -> None:
+    def _start(self, new: Parts, starts: Optional[Tensor], state: IncrementalState) -> None:
         """Begin the cache with keys and values of the first tokens, (B, H, T, D)."""
-        append_to_cache(self, {"prev_key": k, "prev_value": v}, state)
+        append_to_cache(self, new, state)
 
     def _extend(
-        self,
-        k: Tensor,
-        v: Tensor,
-        starts: Optional[Tensor],
-        chosen: Optional[Tensor],
-        state: IncrementalState,
+        self, new: Parts, prepared: Mapping[str, Any], state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
         """Add keys and values to the cache, and return those that the new queries may see."""
         raise NotImplementedError

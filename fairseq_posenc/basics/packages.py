@@ -41,9 +41,6 @@ def import_extra(module: str, needed_by: str, install: Optional[str] = None) -> 
         module: its import name, or the name of a module in it.
         needed_by: the flag or file that requires it, for the error message.
         install: arguments of ``pip install``, by default those in :data:`EXTRAS`.
-
-    Raises:
-        UsageError: it cannot be imported; the message gives the command that installs it.
     """
     try:
         return importlib.import_module(module)

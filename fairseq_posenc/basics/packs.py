@@ -18,7 +18,7 @@ from typing import List
 
 
 def load(part: str) -> List[ModuleType]:
-    """Import the modules of one name, of every pack that has one.
+    """Import the module of one name from every pack that has one.
 
     Args:
         part: their name in a pack.

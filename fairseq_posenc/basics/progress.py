@@ -28,6 +28,6 @@ def bar(
 
 
 def say_on_terminal(text: str) -> None:
-    """Say what is being done, of work whose parts cannot be counted."""
+    """Say what is being done where its progress cannot be counted."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)

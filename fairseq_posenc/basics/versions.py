@@ -12,9 +12,6 @@ def parse_version(text: str) -> Tuple[int, int]:
 
     >>> parse_version("2.13.0+cpu")
     (2, 13)
-
-    Raises:
-        ValueError: the text does not start with two numbers.
     """
     match = re.match(r"(\d+)\.(\d+)", text)
     if match is None:
@@ -40,9 +37,5 @@ SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 SDPA_HAS_GROUPS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
 
-def _never() -> bool:
-    return False
-
-
 #: A function that is true while ``torch.compile`` is tracing (PyTorch 2.1).
-is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
+is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)

@@ -1,5 +1,6 @@
 """Averaging the parameters of several checkpoints of one training run."""
 
+import math
 import os
 import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
@@ -9,12 +10,12 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.progress import bar
-from fairseq_posenc.checkpoints.archive import fingerprint
 from fairseq_posenc.checkpoints.partial import refuse_partial
 from fairseq_posenc.checkpoints.reading import (
     checkpoints_near,
     read_checkpoint,
     refuse_nonfinite,
+    settings_in,
 )
 from fairseq_posenc.checkpoints.run_record import record_of
 from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
@@ -55,9 +56,6 @@ def find_checkpoints(
 
     Returns:
         their paths, oldest (or worst) first.
-
-    Raises:
-        UsageError: there are fewer than *count*, or the folder cannot be read.
     """
     if count < 1:
         raise UsageError(f"{kind.flag} {count}: give a number from 1")
@@ -66,19 +64,19 @@ def find_checkpoints(
     except OSError as error:
         raise UsageError(f"--inputs {folder}: {error.strerror}; give a folder") from error
     matches = [match for match in (re.fullmatch(kind.pattern, name) for name in names) if match]
-    found = sorted((float(match.group(1)), match.group(0)) for match in matches)
-    bound = ""
-    if upper_bound is not None:
-        bound = f" up to {upper_bound}"
-        found = [(number, name) for number, name in found if number <= upper_bound]
-    if len(found) < count:
+    numbered = sorted((float(match.group(1)), match.group(0)) for match in matches)
+    bound = math.inf if upper_bound is None else upper_bound
+    paths = [os.path.join(folder, name) for number, name in numbered if number <= bound]
+    if len(paths) < count:
+        up_to = "" if upper_bound is None else f" up to {upper_bound}"
         raise UsageError(
-            f"{kind.flag} {count}: {folder} has {len(found)} checkpoints named {kind.name}{bound}; "
+            f"{kind.flag} {count}: {folder} has {len(paths)} checkpoints named {kind.name}{up_to}; "
             f"ask for fewer, or train with settings that keep more; {checkpoints_near(folder)}"
         )
-    paths = [os.path.join(folder, name) for _, name in found]
-    if kind is BEST and not _higher_is_better(paths[0]):
-        paths.reverse()
+    if kind is BEST:
+        settings = settings_in(read_checkpoint(paths[0]), "checkpoint")
+        if not settings.get("maximize_best_checkpoint_metric"):
+            paths.reverse()
     return paths[-count:]
 
 
@@ -100,11 +98,9 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
             tied tensors or integers differ), of different training runs, given twice, damaged, not
             finite, or of a part of a model; the message names the file and the key.
     """
-    if not paths:
-        raise UsageError("--inputs: give at least one checkpoint")
     mean: Optional[_RunningMean] = None
     newest: Dict[str, Any] = {}
-    same_run = _SameRun()
+    seen: Dict[str, Any] = {}
     for path in bar("averaging", paths, unit=" checkpoints"):
         state = read_checkpoint(path)
         parameters = state.pop("model")
@@ -113,11 +109,12 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
         if mean is None:
             mean = _RunningMean(path, parameters, settings_to_match(state))
         mean.add(path, parameters, settings_to_match(state))
-        same_run.add(path, state)
+        _check_same_run(path, state, seen)
         del parameters
         if not newest or num_updates(state) >= num_updates(newest):
             newest = state
-    assert mean is not None
+    if mean is None:
+        raise UsageError("--inputs: give at least one checkpoint")
     newest["model"] = mean.result()
     return newest
 
@@ -133,41 +130,28 @@ def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
     return {**arch, **settings_by_role(state, ("model", "free"))}
 
 
-class _SameRun:
-    """Collects checkpoints and refuses one that was given before, or is of another training.
+def _check_same_run(path: str, checkpoint: Mapping[str, Any], seen: Dict[str, Any]) -> None:
+    """Refuse a checkpoint that counts twice, or is of another training than those *seen*.
 
     The folder of a file does not matter, nor do settings that may change when a run is resumed.
-    Files without a run's identifier, which version 0.2.0 introduced, are told apart by their seed,
-    and two of them after the same update are of two trainings.
+    Files without a run's identifier, which version 0.2.0 introduced, are told apart by their seed.
     """
-
-    def __init__(self) -> None:
-        self.seen: Dict[Any, str] = {}
-        self.first: Dict[str, Any] = {}
-
-    def add(self, path: str, checkpoint: Mapping[str, Any]) -> None:
-        """Add a checkpoint.
-
-        Raises:
-            UsageError: naming two files.
-        """
-        content = fingerprint(path)
-        if content in self.seen:
-            raise UsageError(
-                f"{path}: is the same checkpoint as {self.seen[content]} and would count twice; "
-                "give each checkpoint once"
-            )
-        self.seen[content] = path
-        for what, value in _signs(checkpoint).items():
-            other, file = self.first.setdefault(what, (value, path))
-            if value != other:
-                raise _unrelated(path, file, f"{what} {value} instead of {other}")
-        updates = num_updates(checkpoint)
-        if "run" in self.first or not updates:
-            return
-        twin = self.seen.setdefault(("update", updates), path)
-        if twin != path:
-            raise _unrelated(path, twin, f"both are of update {updates}, but differ")
+    run, common = record_of(checkpoint).get("run"), (checkpoint.get("cfg") or {}).get("common")
+    what, sign = ("run", run) if run is not None else ("--seed", (common or {}).get("seed"))
+    other, file = seen.setdefault(what, (sign, path)) if sign is not None else (None, path)
+    if sign != other:
+        raise UsageError(
+            f"{path}: is not of the same training run as {file} ({what} {sign} instead of "
+            f"{other}); average checkpoints of one training run"
+        )
+    updates = num_updates(checkpoint)
+    place = f"update {updates}" if updates else os.path.realpath(path)
+    if place in seen:
+        raise UsageError(
+            f"{path}: is of {place}, as {seen[place]} is; give each checkpoint of one training run "
+            "once"
+        )
+    seen[place] = path
 
 
 def num_updates(checkpoint: Mapping[str, Any]) -> int:
@@ -176,36 +160,16 @@ def num_updates(checkpoint: Mapping[str, Any]) -> int:
     return history[-1].get("num_updates", 0)
 
 
-def _signs(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """Values that all checkpoints of a run have in common, by name."""
-    run = record_of(checkpoint).get("run")
-    if run is not None:
-        return {"run": run}
-    common = (checkpoint.get("cfg") or {}).get("common") or {}
-    return {"--seed": common["seed"]} if common.get("seed") is not None else {}
-
-
-def _unrelated(path: str, other: str, why: str) -> UsageError:
-    return UsageError(
-        f"{path}: is not of the same training run as {other} ({why}); average checkpoints of one "
-        "training run"
-    )
-
-
 class _RunningMean:
     """The mean of the checkpoints so far, and the properties that further ones must share."""
 
     def __init__(self, path: str, parameters: Dict[str, Tensor], settings: Dict[str, Any]) -> None:
-        self.path = path
-        self.settings = settings
-        self.types = {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}
-        self.leader = _leaders(parameters)
-        self.count = 0
+        self.path, self.settings, self.count = path, settings, 0
+        self.types, self.leader = _types(parameters), _leaders(parameters)
         self.averaged: Dict[str, Tensor] = {}
         self.fixed: Dict[str, Tensor] = {}
-        for key, value in parameters.items():
-            if self.leader[key] != key:
-                continue
+        for key in dict.fromkeys(self.leader.values()):
+            value = parameters[key]
             if value.is_floating_point() and not key.endswith(tuple(IDENTICAL)):
                 self.averaged[key] = value.to(torch.float64, copy=True)
             else:
@@ -216,8 +180,7 @@ class _RunningMean:
         self._check_same(path, "setting", self.settings, settings)
         for key, value in parameters.items():
             refuse_nonfinite(value, key, path)
-        types = {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}
-        self._check_same(path, "parameter", self.types, types)
+        self._check_same(path, "parameter", self.types, _types(parameters))
         for key, leader in self.leader.items():
             if leader != key and not torch.equal(parameters[key], parameters[leader]):
                 raise UsageError(
@@ -226,33 +189,28 @@ class _RunningMean:
                 )
         for key, value in self.fixed.items():
             if not torch.equal(parameters[key], value):
-                what = "average checkpoints between which it did not change"
-                if key.endswith(_RANDOM_FEATURES):
-                    what = (
-                        "the random features were redrawn in between; average checkpoints after "
-                        "--favor-redraw-until, or train with --favor-redraw 0"
-                    )
+                redrawn = "the random features were redrawn in between; average checkpoints after "
+                redrawn += "--favor-redraw-until, or train with --favor-redraw 0"
+                same = "average checkpoints between which it did not change"
                 raise UsageError(
                     f"{path}: {key} is not the same as in {self.path}, and its mean would be "
-                    f"meaningless; {what}"
+                    f"meaningless; {redrawn if key.endswith(_RANDOM_FEATURES) else same}"
                 )
         self.count += 1
         for key, mean in self.averaged.items():
             value = parameters[key].double()
             # this form leaves equal values unchanged, including the sign of zero
-            self.averaged[key] = torch.where(
-                value == mean, mean, mean + (value - mean) / self.count
-            )
+            moved = mean + (value - mean) / self.count
+            self.averaged[key] = torch.where(value == mean, mean, moved)
 
     def result(self) -> Dict[str, Tensor]:
         """The mean, with the types, order and shared tensors of the checkpoints."""
-        leaders = dict(self.fixed)
-        for key, mean in self.averaged.items():
-            leaders[key] = mean.to(self.types[key][0])
+        averaged = {key: mean.to(self.types[key][0]) for key, mean in self.averaged.items()}
+        leaders = {**self.fixed, **averaged}
         return {key: leaders[leader] for key, leader in self.leader.items()}
 
     def _check_same(
-        self, path: str, what: str, first: Dict[str, Any], other: Dict[str, Any]
+        self, path: str, what: str, first: Mapping[str, Any], other: Mapping[str, Any]
     ) -> None:
         for key in [*first, *(key for key in other if key not in first)]:
             if (key in first, first.get(key)) != (key in other, other.get(key)):
@@ -260,6 +218,10 @@ class _RunningMean:
                     f"{path}: {what} {key} is {_shown(other, key)}, but {_shown(first, key)} in "
                     f"{self.path}; average checkpoints of one training run"
                 )
+
+
+def _types(parameters: Mapping[str, Tensor]) -> Dict[str, Any]:
+    return {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}
 
 
 def _leaders(parameters: Dict[str, Tensor]) -> Dict[str, str]:
@@ -272,15 +234,10 @@ def _leaders(parameters: Dict[str, Tensor]) -> Dict[str, str]:
     return leaders
 
 
-def _shown(group: Dict[str, Any], key: str) -> str:
+def _shown(group: Mapping[str, Any], key: str) -> str:
     if key not in group:
         return "absent"
     value = group[key]
     if isinstance(value, tuple) and value and isinstance(value[0], torch.dtype):
         return f"{value[0]} of shape {list(value[1])}"
     return repr(value)
-
-
-def _higher_is_better(path: str) -> bool:
-    settings = (read_checkpoint(path).get("cfg") or {}).get("checkpoint") or {}
-    return bool(settings.get("maximize_best_checkpoint_metric"))

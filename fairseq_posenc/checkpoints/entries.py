@@ -1,5 +1,7 @@
 """Rules for the entries of a checkpoint, which are checked wherever a file is read."""
 
+import glob
+import os
 import reprlib
 from argparse import Namespace
 from enum import Enum
@@ -10,20 +12,17 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.archive import remedy
 from fairseq_posenc.configuration.stock import COUNTS, STOCK_RANGES
 
 #: A test of a value, and what passes it in words.
-Rule = Tuple[Callable[[Any], bool], str]
-#: The names that lead to an entry; -1 is the last of a list.
-_Place = Tuple[str, ...]
+_Rule = Tuple[Callable[[Any], bool], str]
 
 
-def _type(words: str, *types: type) -> Rule:
+def _type(words: str, *types: type) -> _Rule:
     return lambda value: isinstance(value, types), words
 
 
-def _count(bounds: Mapping[str, Any]) -> Rule:
+def _count(bounds: Mapping[str, Any]) -> _Rule:
     at_least, at_most = bounds["at_least"], bounds["at_most"]
 
     def passes(value: Any) -> bool:
@@ -52,56 +51,56 @@ def _are_digests(known: Any) -> bool:
 _NONE = type(None)
 _DICTIONARY = _type("a dictionary", dict)
 _OPTIONAL = _type("a dictionary or None", dict, _NONE)
-_WHOLE: Rule = (lambda value: isinstance(value, int) and value >= 0, "a whole number from 0")
+_WHOLE: _Rule = (lambda value: isinstance(value, int) and value >= 0, "a whole number from 0")
 _NUMBER = _type("a number or None", int, float, _NONE)
 _SUM = _type("a number", int, float, Tensor)  # several processes write their sums as tensors
 _TEXT = _type("text or None", str, _NONE)
 
 #: The rules by place, from a whole to its parts; what a file lacks is not checked.
-_RULES: Dict[_Place, Rule] = {
-    ("args",): (
+_RULES: Dict[str, _Rule] = {
+    "args": (
         lambda args: args is None or _is_model(args),
         "the settings of a model with its name, or None",
     ),
-    ("cfg",): (
+    "cfg": (
         lambda cfg: cfg is None or (isinstance(cfg, dict) and "model" in cfg),
         "settings by group, with those of 'model'",
     ),
     **{
-        ("cfg", group): _type("settings by name, or None", dict, Namespace, _NONE)
+        f"cfg.{group}": _type("settings by name, or None", dict, Namespace, _NONE)
         for group in FairseqConfig.__dataclass_fields__
         if group != "_name"
     },
-    ("cfg", "model"): (_is_model, "the settings of a model, with its name"),
+    "cfg.model": (_is_model, "the settings of a model, with its name"),
     **{
-        (*place, name): _count(COUNTS[name]) if name in COUNTS else _NUMBER
-        for place in (("args",), ("cfg", "model"))
+        f"{place}.{name}": _count(COUNTS[name]) if name in COUNTS else _NUMBER
+        for place in ("args", "cfg.model")
         for name in STOCK_RANGES
     },
-    ("cfg", "task"): _type("settings by name", dict, Namespace),
-    ("cfg", "task", "_name"): _TEXT,
-    ("cfg", "task", "data"): _TEXT,
-    ("optimizer_history",): (
+    "cfg.task": _type("settings by name", dict, Namespace),
+    "cfg.task._name": _TEXT,
+    "cfg.task.data": _TEXT,
+    "optimizer_history": (
         lambda history: isinstance(history, list) and bool(history),
         "a list, with an entry for each optimizer",
     ),
-    ("optimizer_history", "-1"): _DICTIONARY,
-    ("optimizer_history", "-1", "num_updates"): _WHOLE,
-    ("optimizer_history", "-1", "lr_scheduler_state"): _DICTIONARY,
-    ("optimizer_history", "-1", "lr_scheduler_state", "lr"): _SUM,
-    ("last_optimizer_state",): _OPTIONAL,
-    ("task_state",): _OPTIONAL,
-    ("extra_state",): _DICTIONARY,
-    ("extra_state", "previous_training_time"): _SUM,
-    ("extra_state", "train_iterator"): _OPTIONAL,
-    ("extra_state", "train_iterator", "epoch"): _WHOLE,
-    ("extra_state", "train_iterator", "iterations_in_epoch"): _WHOLE,
-    ("extra_state", "fairseq_posenc"): _OPTIONAL,
-    ("extra_state", "fairseq_posenc", "languages"): _type("a list", list),
-    ("extra_state", "fairseq_posenc", "dictionaries"): (_are_digests, "sizes and digests by name"),
+    "optimizer_history.-1": _DICTIONARY,
+    "optimizer_history.-1.num_updates": _WHOLE,
+    "optimizer_history.-1.lr_scheduler_state": _DICTIONARY,
+    "optimizer_history.-1.lr_scheduler_state.lr": _SUM,
+    "last_optimizer_state": _OPTIONAL,
+    "task_state": _OPTIONAL,
+    "extra_state": _DICTIONARY,
+    "extra_state.previous_training_time": _SUM,
+    "extra_state.train_iterator": _OPTIONAL,
+    "extra_state.train_iterator.epoch": _WHOLE,
+    "extra_state.train_iterator.iterations_in_epoch": _WHOLE,
+    "extra_state.fairseq_posenc": _OPTIONAL,
+    "extra_state.fairseq_posenc.languages": _type("a list", list),
+    "extra_state.fairseq_posenc.dictionaries": (_are_digests, "sizes and digests by name"),
 }
 #: The rules of the flags of our families, by their types; the last that fits holds.
-_BY_TYPE: Dict[type, Rule] = {
+_BY_TYPE: Dict[type, _Rule] = {
     int: _type("a whole number or None", int, _NONE),
     bool: _type("True or False, or None", int, _NONE),
     float: _NUMBER,
@@ -121,26 +120,30 @@ def check_entries(checkpoint: Mapping[str, Any], path: str) -> None:
         _check(checkpoint, _declared(_by_name(checkpoint["cfg"]["model"])), path)
 
 
-def _declared(settings: Mapping[str, Any]) -> Dict[_Place, Rule]:
+def remedy(path: str) -> str:
+    """What to do about a damaged checkpoint, naming the newest one beside it."""
+    beside = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "checkpoint*.pt"))
+    newest = sorted((other for other in beside if other != path), key=os.path.getmtime)[-1:]
+    named = "".join(f", such as {other}," for other in newest)
+    return f"use an earlier checkpoint{named} or copy it again"
+
+
+def _declared(settings: Mapping[str, Any]) -> Dict[str, _Rule]:
     """The rules of the settings that the family of a model of this plug-in declares."""
     name = settings.get("_name") or settings.get("arch")
     family: Any = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
     flags = {} if family is None else family.__dataclass_fields__
     return {
-        ("cfg", "model", flag): rule
+        f"cfg.model.{flag}": rule
         for flag, field in flags.items()
         for kind, rule in _BY_TYPE.items()
-        if "position_encoding" in flags and flag not in STOCK_RANGES and _is_of(field.type, kind)
+        for declared in getattr(field.type, "__args__", (field.type,))[:1]  # inside Optional
+        if "position_encoding" in flags and flag not in STOCK_RANGES
+        if isinstance(declared, type) and issubclass(declared, kind)
     }
 
 
-def _is_of(declared: Any, kind: type) -> bool:
-    """True if a type, or what is optional in it, is *kind*."""
-    inner = getattr(declared, "__args__", (declared,))[0]
-    return isinstance(inner, type) and issubclass(inner, kind)
-
-
-def _check(checkpoint: Mapping[str, Any], rules: Mapping[_Place, Rule], path: str) -> None:
+def _check(checkpoint: Mapping[str, Any], rules: Mapping[str, _Rule], path: str) -> None:
     for place, (passes, words) in rules.items():
         try:
             value = _at(checkpoint, place)
@@ -148,14 +151,14 @@ def _check(checkpoint: Mapping[str, Any], rules: Mapping[_Place, Rule], path: st
             continue
         if not passes(value):
             raise UsageError(
-                f"{path}: its entry {'.'.join(place)} is {reprlib.repr(value)}, and has to be "
-                f"{words}; {remedy(path)}"
+                f"{path}: its entry {place} is {reprlib.repr(value)}, and has to be {words}; "
+                f"{remedy(path)}"
             )
 
 
-def _at(value: Any, place: _Place) -> Any:
-    """The entry at *place*; LookupError if there is none."""
-    for name in place:
+def _at(value: Any, place: str) -> Any:
+    """The entry at *place*, where -1 is the last of a list; LookupError if there is none."""
+    for name in place.split("."):
         value = _by_name(value)
         if not isinstance(value, (dict, list)):
             raise LookupError(name)

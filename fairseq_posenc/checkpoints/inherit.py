@@ -1,9 +1,9 @@
 """Settings that fine-tuning takes from its checkpoint.
 
 Fine-tuning with ``--task sentence_prediction`` starts from ``--restore-file`` or
-``--finetune-from-model``, or resumes in its ``--save-dir``.  Settings of the trained model are read
-from that file and need not be repeated on the command line; contradicting flags are an error, where
-fairseq would start from random weights.
+``--finetune-from-model``, or resumes in its ``--save-dir``.  It reads the settings of the trained
+model from that file, and refuses flags that contradict them, where fairseq would start from random
+weights.
 """
 
 import logging
@@ -30,19 +30,14 @@ FINE_TUNING = ["sentence_prediction", "sentence_ranking"]
 HEADS = ("pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm")
 #: the setting that a task for fine-tuning chooses for a model without such heads
 BY_TASK = "segments"
-#: settings of the checkpoint that a run starts from where its folder has none, in fairseq's order
-FIRST = ("continue_once", "finetune_from_model")
 #: the newest checkpoint in the folder of a run, and what a start from it is called in messages
 LAST, RESUMING = "checkpoint_last.pt", "--save-dir, resuming from"
-_HEADS = ("classification_heads.", "token_heads.")
-_TABLE = "num_positions"  # see _inherit_positions
 
 
 def inherited_flags(family: type, options: Options) -> Dict[str, Any]:
     """The flags that fine-tuning takes from the checkpoint, with their roles.
 
-    Those with the role ``free`` can be overridden on the command line.  The first conflict is
-    reported.
+    Those with the role ``free`` can be overridden on the command line.
 
     Args:
         options: the settings of the model that is fine-tuned.
@@ -50,7 +45,7 @@ def inherited_flags(family: type, options: Options) -> Dict[str, Any]:
     return {
         field.name: role_in(options, field.metadata)
         for field in computing_fields(family, options)
-        if field.name != _TABLE and not field.metadata.get("alone")
+        if field.name != "num_positions" and not field.metadata.get("alone")
     }
 
 
@@ -69,15 +64,17 @@ def start_of(cfg: Options, suffix: str = "") -> Optional[Tuple[str, str]]:
         cfg: the settings of checkpoints, or a parsed command line.
         suffix: the end of the names of files, for one of several parts of a model.
     """
-    named, folder = option(cfg, "restore_file") or LAST, option(cfg, "save_dir") or ""
-    own = os.path.join(folder, LAST)
-    if named != LAST and os.path.abspath(named) != os.path.abspath(own):
+    named = option(cfg, "restore_file") or LAST
+    last = os.path.join(option(cfg, "save_dir") or "", LAST)
+    if named != LAST and os.path.abspath(named) != os.path.abspath(last):
         return "--restore-file", named.replace(".pt", f"{suffix}.pt")
-    own = own.replace(".pt", f"{suffix}.pt")
-    if PathManager.isfile(own):
-        return RESUMING, own
-    given = ((flag_of(name), option(cfg, name)) for name in FIRST if named == LAST)
-    return next(((flag, path) for flag, path in given if path), None)
+    last = last.replace(".pt", f"{suffix}.pt")
+    if PathManager.isfile(last):
+        return RESUMING, last
+    for name in ("continue_once", "finetune_from_model") if named == LAST else ():
+        if option(cfg, name):
+            return flag_of(name), option(cfg, name)
+    return None
 
 
 def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -> None:
@@ -101,17 +98,15 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     complete = {**defaults_of(family), **{n: v for n, v in saved.items() if v is not None}}
     told = {name: option(args, name) for name in complete if option(args, name) is not None}
     for name, role in inherited_flags(family, Namespace(**{**complete, **told})).items():
-        value = saved.get(name)
-        if value is None:  # the flag is newer than the checkpoint
+        value, asked = saved.get(name), told.get(name)
+        # None is the value of a flag that is newer than the checkpoint
+        if value is None or (asked is not None and role == "free"):
             continue
-        given = option(args, name)
-        if given is not None and role == "free":
-            continue
-        if given is not None and given != value:
+        if asked is not None and asked != value:
             raise UsageError(
-                f"{flag_of(name)} {given}: {where} was trained with {value}; drop the flag"
+                f"{flag_of(name)} {asked}: {where} was trained with {value}; drop the flag"
             )
-        differs = given is None and preset.get(name, value) != value
+        differs = asked is None and preset.get(name, value) != value
         if differs and has_effect(name, complete, family):
             raise UsageError(
                 f"--arch {arch} has {flag_of(name)} {preset[name]}, but {where} has {value}; use "
@@ -141,7 +136,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
             "checkpoint of --task masked_lm"
         )
     saved = saved_settings(state)
-    heads = [key for key in state["model"] if key.startswith(_HEADS)]
+    heads = [k for k in state["model"] if k.startswith(("classification_heads.", "token_heads."))]
     if all(key.startswith(tuple(f"{module}." for module in PRETRAINING)) for key in heads):
         for name in (*HEADS, BY_TASK):
             saved.pop(name, None)
@@ -162,9 +157,9 @@ def as_ours(saved: Dict[str, Any]) -> Dict[str, Any]:
 def _inherit_positions(args: Options, saved: Mapping[str, Any], source: str) -> None:
     """Keep the size of the position table, and set the maximal length unless it was given."""
     rows = saved.get("num_positions") or saved.get("max_positions") or 512
-    given = option(args, "num_positions")
-    if given is not None and given != rows:
-        raise UsageError(f"--num-positions {given}: {source} has {rows}; drop the flag")
+    asked = option(args, "num_positions")
+    if asked not in (None, rows):
+        raise UsageError(f"--num-positions {asked}: {source} has {rows}; drop the flag")
     args.num_positions = rows
     if option(args, "max_positions") is None:
         args.max_positions = rows

@@ -25,13 +25,10 @@ from fairseq_posenc.flags.options import by_name
 
 
 def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
-    """Find the source dictionary, beside the checkpoint or in its training data.
+    """The path of the source dictionary, beside the checkpoint or in its training data.
 
     Args:
-        flag: the flag that gives the dictionary, for the error message.
-
-    Raises:
-        UsageError: it is not found there.
+        flag: the flag that gives the dictionary, for the message where there is none.
     """
     task = settings_in(checkpoint, "task")
     data = (task.get("data") or "").split(os.pathsep)[0]
@@ -55,9 +52,6 @@ def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
 
     Args:
         adds_mask: append ``<mask>`` unless the file has it, as ``--task masked_lm`` does.
-
-    Raises:
-        UsageError: the file cannot be read or is not a dictionary.
     """
     try:
         dictionary = Dictionary.load(path)
@@ -89,11 +83,7 @@ class Loaded(NamedTuple):
 
 
 class Sized(Dictionary):
-    """A dictionary of which only the size is known.
-
-    Args:
-        size: number of its symbols, those of fairseq included.
-    """
+    """A dictionary of which only the number of symbols is known, those of fairseq included."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -127,14 +117,7 @@ class BareTask:
 
 
 def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
-    """The model of a checkpoint that was read, in evaluation mode, for given dictionaries.
-
-    Args:
-        task: the dictionaries.
-
-    Raises:
-        UsageError: a weight is not a finite real number.
-    """
+    """The model of a checkpoint that was read, in evaluation mode; *task* has its dictionaries."""
     settings = Namespace(**model_settings(checkpoint))
     model = task.build_model(settings, from_checkpoint=True)
     model.load_state_dict(checkpoint["model"], model_cfg=settings)
@@ -150,12 +133,8 @@ REMEDY = "give the data folder that it was trained on"
 def named_labels(path: str, classes: int) -> List[str]:
     """The first symbols of a dictionary of labels, which others fill up; none without a file.
 
-    Args:
-        path: the dictionary.
-        classes: the number of labels.
-
     Raises:
-        UsageError: the dictionary has fewer.
+        UsageError: there are fewer than *classes*.
     """
     if not os.path.isfile(path):
         return []
@@ -170,15 +149,7 @@ def named_labels(path: str, classes: int) -> List[str]:
 
 @contextlib.contextmanager
 def in_one_line(path: str, remedy: str) -> Iterator[None]:
-    """Name the checkpoint where fairseq cannot load it with its data.
-
-    Args:
-        path: the file.
-        remedy: what to do where data or settings do not fit.
-
-    Raises:
-        UsageError: it could not be loaded.
-    """
+    """Name the checkpoint *path* where fairseq cannot load it with its data, and the *remedy*."""
     try:
         yield
     except DoesNotFit as error:
@@ -204,9 +175,6 @@ def load(
         device: cpu, or another device of PyTorch.
         task: the task, in place of the one that the file describes.
         remedy: what to do where data or settings do not fit, for messages.
-
-    Raises:
-        UsageError: the file cannot be loaded, or the device cannot be used.
     """
     device = checked_device(device)
     with in_one_line(path, remedy):
@@ -217,15 +185,10 @@ def load(
 
 
 def checked_device(device: Union[str, torch.device]) -> str:
-    """The name of a device on which a model can compute.
-
-    Raises:
-        UsageError: PyTorch does not know the device, or this machine lacks it.
-    """
+    """The name of a device on which a model can compute."""
     try:
-        found = torch.device(device)
-        torch.zeros(1, device=found).item()  # fails where there is no memory, as of "meta"
+        torch.zeros(1, device=device).item()  # fails where there is no memory, as of "meta"
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         reason = str(error).split("\n")[0].split(" See ")[0]
         raise UsageError(f"device {device}: cannot be used here ({reason}); cpu works") from error
-    return str(found)
+    return str(torch.device(device))

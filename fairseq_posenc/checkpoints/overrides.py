@@ -14,9 +14,14 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, ValidationError, open_dict
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import model_settings
-from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
+from fairseq_posenc.checkpoints.settings import (
+    heads_of,
+    is_ours,
+    settings_by_role,
+    stock_twin,
+    task_of,
+)
 from fairseq_posenc.configuration.effect import declared_by, lacks, unmet_needs
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.flags.options import SIDES, Options, by_name, option
@@ -26,7 +31,7 @@ from fairseq_posenc.flags.usage import near
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 _TASK = "sentence_prediction"
-#: What names a model or a task; with another name, fairseq would build another one.
+#: The settings that name the model; with another name, fairseq would build another one.
 _NAMES = ("_name", "arch")
 #: Settings of a task that decide what the model reads and what its outputs mean.
 _OF_TASK = ("init_token", "separator_token", "regression_target", "pairs")
@@ -39,12 +44,13 @@ def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
     Args:
         overrides: values by name; settings of the model can be in a dictionary ``model``.
     """
-    flat, own, settings = _flat(overrides), plug_in_flags(), model_settings(checkpoint)
+    flat, flags, settings = _flat(overrides), plug_in_flags(), model_settings(checkpoint)
     used = Namespace(**{**settings, **flat})
-    trained = trained_settings(checkpoint, used)
+    trained = settings_by_role(checkpoint, options=used)
     ours, twin = is_ours(settings), stock_twin(checkpoint)
     for name, value in flat.items():
-        role = role_in(used, metadata_of(name, own))
+        role = role_in(used, metadata_of(name, flags))
+        what = None
         if name in _NAMES and value not in (settings.get("_name"), settings.get("arch"), twin):
             raise UsageError(
                 f"--model-overrides {name}={value!r}: {path} is of --arch "
@@ -52,17 +58,21 @@ def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
                 "compute something else; leave it out"
             )
         if name in trained and ours:
-            if value != trained[name]:
-                raise _refused(name, value, path, f"was trained with {trained[name]!r}")
-        elif name in own and role == "model" and value is not None:
+            what = None if value == trained[name] else f"was trained with {trained[name]!r}"
+        elif name in flags and role == "model" and value is not None:
             what = "was trained without it" if ours else "is not a model of this plug-in"
-            raise _refused(name, value, path, what)
         elif ours:
-            _check_has_effect(name, checkpoint, own)
+            _check_is_known(name, checkpoint, flags)
             if role == "training":
                 kept = name.endswith("dropout")
                 when = "in training and with --retain-dropout" if kept else "in training only"
                 logger.warning("--model-overrides %s=%r: matters %s", name, value, when)
+        if what is not None:
+            raise UsageError(
+                f"--model-overrides {name}={value!r}: {path} {what}, and that is part of the "
+                "trained model; to change it, train on with --finetune-from-model "
+                f"{path} {flag_of(name)} {value}"
+            )
 
 
 def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) -> None:
@@ -70,9 +80,6 @@ def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) 
 
     Args:
         overrides: as for :func:`check_overrides`.
-
-    Raises:
-        UsageError: a setting is part of the trained model, misspelt, or out of range.
     """
     if not overrides:
         return
@@ -86,19 +93,35 @@ def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) 
     model: Any = checkpoint["cfg"].model
     _check_kept_layers(model)
     if OmegaConf.is_config(model) and "position_encoding" in model:
-        flat, known = _flat(overrides), plug_in_flags()
-        own = {name: value for name, value in flat.items() if name in known}
-        with open_dict(model):  # fairseq ignores flags newer than the checkpoint
-            for name, value in own.items():
-                _put(model, name, value)
-        for name in flat:
-            check_option(model, name, metadata_of(name, known))
-        for name, value in own.items():
-            if value not in (None, known[name].metadata.get("default")):
-                _check_is_used(name, value, model)
+        _apply_to_ours(model, _flat(overrides))
 
 
-def _rename(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any]) -> Dict[str, Any]:
+def _apply_to_ours(model: Any, overrides: Values) -> None:
+    """Set and check *overrides* by name of a model of the plug-in, in place."""
+    flags = plug_in_flags()
+    ours = {name: value for name, value in overrides.items() if name in flags}
+    with open_dict(model):  # fairseq ignores flags newer than the checkpoint
+        for name, value in ours.items():
+            try:
+                model[name] = value
+            except ValidationError as error:  # the configuration fixes the type
+                reason = str(error).splitlines()[0]
+                raise UsageError(f"--model-overrides {name}={value!r}: {reason}") from error
+    for name in overrides:
+        check_option(model, name, metadata_of(name, flags))
+    family = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name))
+    declared = {} if family is None else declared_by(family)
+    for name, value in ours.items():
+        idle = name not in declared or value in (None, declared[name].get("default"))
+        unmet = None if idle else unmet_needs(name, model, declared)
+        if unmet is not None:  # such as a scaling of ALiBi
+            raise UsageError(
+                f"--model-overrides {name}={value!r}: has no effect {lacks(unmet, model)}; leave "
+                "it out"
+            )
+
+
+def _rename(checkpoint: Values, overrides: Values) -> Dict[str, Any]:
     """Name the model of a checkpoint, whose own name is unknown here, as asked, in place.
 
     Returns:
@@ -112,7 +135,7 @@ def _rename(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any]) -> Dict
     return {name: value for name, value in overrides.items() if name not in _NAMES}
 
 
-def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> bool:
+def _change_task(checkpoint: Values, overrides: Values, path: str) -> bool:
     """Replace the task of a checkpoint by ``--task sentence_prediction``, in place, if given.
 
     ``fairseq-validate`` builds the task that a checkpoint records and ignores its own ``--task``.
@@ -120,9 +143,6 @@ def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], pa
 
     Returns:
         whether it was replaced.
-
-    Raises:
-        UsageError: the model has no classification head.
     """
     cfg = checkpoint["cfg"]
     if overrides.get("task") != _TASK or option(cfg.task, "_name") != "masked_lm":
@@ -134,12 +154,11 @@ def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], pa
             f"--finetune-from-model {path}"
         )
     criterion = overrides.get("criterion") or _TASK
-    chosen = {
-        "task": (_TASK, TASK_DATACLASS_REGISTRY),
-        "criterion": (criterion, CRITERION_DATACLASS_REGISTRY),
-    }
     with open_dict(cfg):
-        for group, (name, registry) in chosen.items():
+        for group, name, registry in (
+            ("task", _TASK, TASK_DATACLASS_REGISTRY),
+            ("criterion", criterion, CRITERION_DATACLASS_REGISTRY),
+        ):
             if name in registry:
                 cfg[group] = OmegaConf.structured(registry[name]())
                 cfg[group]._name = name
@@ -152,8 +171,8 @@ def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], pa
     return True
 
 
-def _check_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> None:
-    """Refuse a task with which the model would read or answer something else than in training."""
+def _check_task(checkpoint: Values, overrides: Values, path: str) -> None:
+    """Refuse a task that would change what the model reads, or what its answers mean."""
     trained = task_of(checkpoint)
     for name, value in _flat(overrides).items():
         before = option(trained, name)
@@ -172,7 +191,7 @@ def _check_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], pat
             )
 
 
-def _check_head(checkpoint: Mapping[str, Any], path: str) -> None:
+def _check_head(checkpoint: Values, path: str) -> None:
     """Refuse a classification head that the checkpoint lacks, which would be used untrained."""
     task, heads = option(checkpoint["cfg"], "task"), heads_of(checkpoint)
     name, classes = option(task, "classification_head_name"), option(task, "num_classes")
@@ -208,26 +227,24 @@ def _check_kept_layers(model: Options) -> None:
             )
 
 
-def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    found: Dict[str, Any] = {}
+def _saved_values(checkpoint: Values) -> Dict[str, Any]:
+    values: Dict[str, Any] = {}
     groups = checkpoint.get("cfg") or {}
     for group in groups:
         if isinstance(groups[group], (Mapping, Namespace)):
-            found.update(by_name(groups[group]))
-    return found
+            values.update(by_name(groups[group]))
+    return values
 
 
-def _converted(overrides: Mapping[str, Any], saved: Mapping[str, Any]) -> Dict[str, Any]:
-    """Overrides with text turned into the type of the saved value, as the command line does."""
-    return {
-        name: _converted(value, saved)
-        if isinstance(value, dict)
-        else _convert(name, value, saved.get(name))
-        for name, value in overrides.items()
-    }
+def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
+    """Overrides, with the text of a number or truth value as the type of the saved value."""
+    return {name: _convert(name, value, saved) for name, value in overrides.items()}
 
 
-def _convert(name: str, value: Any, saved: Any) -> Any:
+def _convert(name: str, value: Any, values: Values) -> Any:
+    saved = values.get(name)
+    if isinstance(value, dict):
+        return _converted(value, values)
     if not isinstance(value, str) or not isinstance(saved, (bool, int, float)):
         return value
     try:
@@ -251,36 +268,8 @@ def _flat(overrides: Values) -> Dict[str, Any]:
     return flat
 
 
-def _refused(name: str, value: object, path: str, what: str) -> UsageError:
-    return UsageError(
-        f"--model-overrides {name}={value!r}: {path} {what}, and that is part of the trained "
-        f"model; to change it, train on with --finetune-from-model {path} {flag_of(name)} {value}"
-    )
-
-
-def _put(model: Any, name: str, value: Any) -> None:
-    """Set a flag of a model's configuration, which may fix its type."""
-    try:
-        model[name] = value
-    except ValidationError as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"--model-overrides {name}={value!r}: {reason}") from error
-
-
-def _check_is_used(name: str, value: Any, model: Any) -> None:
-    """Refuse a flag of ours that the model does not read, such as a scaling of ALiBi."""
-    family = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(model._name, model._name))
-    if family is None or name not in family.__dataclass_fields__:
-        return
-    unmet = unmet_needs(name, model, declared_by(family))
-    if unmet is not None:
-        raise UsageError(
-            f"--model-overrides {name}={value!r}: has no effect {lacks(unmet, model)}; leave it out"
-        )
-
-
-def _check_has_effect(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:
-    known = [*_saved_values(checkpoint), *(checkpoint.get("cfg") or {}), *own]
+def _check_is_known(name: str, checkpoint: Values, flags: Iterable[str]) -> None:
+    known = [*_saved_values(checkpoint), *(checkpoint.get("cfg") or {}), *flags]
     # fairseq-validate overrides settings with everything on its command line, and fairseq's
     # from_pretrained with the tokeniser and the subwords
     others = [each["dataclass_registry"] for each in REGISTRIES.values()]

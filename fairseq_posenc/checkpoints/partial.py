@@ -1,6 +1,6 @@
 """Checkpoints that hold a part of a model, where another file holds the rest.
 
-A change to a built model (:mod:`fairseq_posenc.models.changes`) says what the checkpoints of a
+A change to a built model (:data:`.models.family.CHANGES`) says what the checkpoints of a
 model leave out.  Where a whole model is needed, as in averaging and export, such a file is refused.
 """
 
@@ -30,11 +30,7 @@ class PartlySaved:
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Load a state; what checkpoints leave out stays as it is where the state lacks it.
-
-        Raises:
-            UsageError: :attr:`check_state` refuses the state.
-        """
+        """Load a state; what checkpoints leave out stays as it is where the state lacks it."""
         if self.left_out:
             self.check_state(state_dict)
             state_dict = {**super().state_dict(), **state_dict}  # type: ignore[misc]

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.checkpoints.archive import damaged_member, remedy
-from fairseq_posenc.checkpoints.entries import check_entries
+from fairseq_posenc.checkpoints.entries import check_entries, remedy
 from fairseq_posenc.checkpoints.restricted import load_restricted
 from fairseq_posenc.flags.options import by_name
 
 Path = Union[str, "os.PathLike[str]"]
 #: Buffers of fairseq, each with one number.
 _CONSTANTS = ("version", "_float_tensor")
+_OF_FAIRSEQ = "give a file that fairseq-train wrote"
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
 
@@ -25,7 +25,7 @@ Checkpoint = Dict[str, Any]
 def load_file(
     path: Path, lazy: bool = False, stand_ins: Optional[Mapping[str, object]] = None
 ) -> Any:
-    """Load a file written by ``torch.save`` on the CPU, with an allow-list on every PyTorch.
+    """Load a file of ``torch.save`` on the CPU, with an allow-list whatever the PyTorch version.
 
     The archive's checksums are verified, which PyTorch does not do.
 
@@ -38,17 +38,16 @@ def load_file(
         the saved object.
 
     Raises:
-        UsageError: the file is missing, a directory, truncated, damaged, not written by
-            ``torch.save``, or contains an object outside
-            :data:`.restricted.FILE_GLOBALS`; the message names
-            the file, the object, and a remedy.
+        UsageError: the file is missing, no file of ``torch.save``, damaged, or contains an object
+            outside :data:`.restricted.FILE_GLOBALS`.
     """
     path = os.fspath(path)
-    _check_is_checkpoint_file(path)
-    if not lazy:
-        _check_whole(path)
     try:
+        if _is_archive(path) and not lazy:
+            _check_whole(path)
         return load_restricted(path, stand_ins or {}, mmap=lazy)
+    except UsageError:
+        raise
     except Exception as error:  # a damaged file can raise anything
         raise _explain(path, error) from error
 
@@ -91,7 +90,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
         if state.get(entry) is None and state.get(other) is None:
             raise UsageError(
                 f"{path}: not a fairseq checkpoint, it has no '{entry}' (its entries: "
-                f"{_some_of(list(state))}); give a file that fairseq-train wrote"
+                f"{_some_of(list(state))}); {_OF_FAIRSEQ}"
             )
     check_tensors(state["model"], os.fspath(path))
     check_entries(state, os.fspath(path))
@@ -99,15 +98,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
 
 
 def write_checkpoint(state: Checkpoint, path: Path) -> None:
-    """Write a checkpoint atomically.
-
-    Args:
-        state: what to save.
-        path: the file; an existing one is replaced when the new one is complete.
-
-    Raises:
-        UsageError: the folder does not exist or cannot be written to.
-    """
+    """Write a checkpoint atomically, in place of one of the same name."""
     with replace_file(path) as partial, open(partial, "wb") as file:
         torch.save(state, file)  # PyTorch would store the name in the file
 
@@ -125,18 +116,18 @@ def check_weights(
     path: str,
     weights: Mapping[str, Tensor],
     saved: Mapping[str, Tensor],
-    own: Mapping[str, Tensor],
+    ours: Mapping[str, Tensor],
 ) -> None:
-    """Refuse *weights* that are not finite, or that are saved as whole numbers and *own* are not.
+    """Refuse *weights* that are not finite, or that are saved as whole numbers and *ours* are not.
 
     Args:
         path: the file, for messages.
         weights: those of the file before they are loaded, or of the model that has loaded them.
         saved: those of the file.
-        own: those of the model.
+        ours: those of the model.
     """
     for name, value in weights.items():
-        before, after = saved.get(name, value), own.get(name, value)
+        before, after = saved.get(name, value), ours.get(name, value)
         if after.is_floating_point() and not before.is_floating_point():
             raise UsageError(
                 f"{path}: {name} holds {before.dtype} numbers, not {after.dtype}; give the "
@@ -166,12 +157,13 @@ def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
     return content
 
 
-def _check_is_checkpoint_file(path: str) -> None:
-    """Refuse a file that ``torch.save`` did not write, before any reader opens it."""
+def _is_archive(path: str) -> bool:
+    """True for a zip archive, as PyTorch writes since 1.6; refuses what ``torch.save`` never wrote.
+
+    A pipe is refused before it is opened, which would wait.
+    """
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise UsageError(
-            f"{path}: is a pipe or a device, not a checkpoint; give a file that fairseq-train wrote"
-        )
+        raise UsageError(f"{path}: is a pipe or a device, not a checkpoint; {_OF_FAIRSEQ}")
     try:
         with open(path, "rb") as file:
             head = file.read(4)
@@ -184,41 +176,36 @@ def _check_is_checkpoint_file(path: str) -> None:
         raise UsageError(
             f"{path}: is empty, so the run that wrote it was interrupted; {remedy(path)}"
         )
-    if head == b"PK\x03\x04":
-        try:
-            with zipfile.ZipFile(path) as archive:
-                members = {name.rpartition("/")[2] for name in archive.namelist()}
-        except zipfile.BadZipFile as error:
-            raise _explain(path, EOFError()) from error
-        if "data.pkl" not in members or "constants.pkl" in members:
-            raise UsageError(
-                "{}: is a {}, not a checkpoint; give a file that fairseq-train wrote".format(
-                    path, "TorchScript model" if "data.pkl" in members else "zip archive"
-                )
-            )
-    elif head[:1] != b"\x80":
+    zipped = head == b"PK\x03\x04"
+    if zipped:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.rpartition("/")[2] for name in archive.namelist()}
+    if zipped and ("data.pkl" not in members or "constants.pkl" in members):  # TorchScript has both
         raise UsageError(
-            f"{path}: is not a PyTorch checkpoint (it starts with {head!r}); give a file that "
-            "fairseq-train wrote"
+            f"{path}: is a zip archive or a TorchScript model, not a checkpoint; {_OF_FAIRSEQ}"
         )
+    if not zipped and head[:1] != b"\x80":
+        raise UsageError(
+            f"{path}: is not a PyTorch checkpoint (it starts with {head!r}); {_OF_FAIRSEQ}"
+        )
+    return zipped
 
 
 def _check_whole(path: str) -> None:
     """Refuse an archive with bytes that differ from its checksums."""
-    if not zipfile.is_zipfile(path):
-        return
-    try:
-        damaged = damaged_member(path)
-    except Exception as error:  # a damaged archive can raise anything
-        raise _explain(path, error) from error
+    with zipfile.ZipFile(path) as archive:
+        # torch.serialization.set_crc32_options(False) leaves the checksums out
+        has_checksums = any(member.CRC for member in archive.infolist())
+        damaged = archive.testzip() if has_checksums else None
     if damaged is not None:
+        part = damaged.partition("/")[2] or damaged
         raise UsageError(
-            f"{path}: is damaged, the checksum of its part {damaged} is wrong; {remedy(path)}"
+            f"{path}: is damaged, the checksum of its part {part} is wrong; {remedy(path)}"
         )
 
 
 def _explain(path: str, error: Exception) -> UsageError:
-    """Turn an exception of a reader into a one-line error."""
+    """The one-line error for an exception of a reader."""
     text = str(error)
     forbidden = re.search(r"GLOBAL ([\w.]+)", text)
     if forbidden is not None:
@@ -227,7 +214,8 @@ def _explain(path: str, error: Exception) -> UsageError:
             "and which could run code when loaded; if you trust the file, load it once with "
             "torch.load(..., weights_only=False) and save it again without that object"
         )
-    if isinstance(error, (EOFError, IndexError)) or re.search("truncated|unexpected EOF", text):
+    damage = (EOFError, IndexError, zipfile.BadZipFile)
+    if isinstance(error, damage) or re.search("truncated|unexpected EOF", text):
         return UsageError(
             f"{path}: is truncated or damaged, so the run or the copy that wrote it was "
             f"interrupted; {remedy(path)}"
@@ -247,15 +235,13 @@ def checkpoints_near(path: str) -> str:
     """List the checkpoints in the folder of *path*, for an error message."""
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     try:
-        found = sorted(name for name in os.listdir(folder) if name.endswith(".pt"))
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".pt"))
     except OSError:
         return f"there is no folder {folder}"
-    if not found:
-        return f"there is no .pt file in {folder}"
-    return f"in {folder} there is {_some_of(found)}"
+    return f"in {folder} there is {_some_of(names) or 'no .pt file'}"
 
 
 def _some_of(names: List[str], limit: int = 5) -> str:
-    """List a few names for an error message."""
+    """The first few of *names*, for an error message."""
     shown = ", ".join(str(name) for name in names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -17,21 +17,21 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.changes import changes, log_changes
-from fairseq_posenc.checkpoints.elsewhere import refuse_unknown
 from fairseq_posenc.checkpoints.inherit import RESUMING, no_such_file, start_of
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import check_weights, read_checkpoint, reason_of
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
 from fairseq_posenc.checkpoints.resuming import (
+    changes,
     check_same_kind,
     check_settings_of,
     first_mismatch,
     keep_longest,
+    log_changes,
     without_epochs_if_done,
 )
 from fairseq_posenc.checkpoints.run_record import check_dictionaries, check_direction, start_record
-from fairseq_posenc.checkpoints.settings import needs_segments, saved_settings
+from fairseq_posenc.checkpoints.settings import needs_segments, refuse_unknown, saved_settings
 from fairseq_posenc.checkpoints.warm_start import log_taken, position_difference
 from fairseq_posenc.configuration.resolve import fill_missing, open_config
 from fairseq_posenc.flags.options import Options, by_name, option
@@ -71,10 +71,8 @@ class DoesNotFit(UsageError):
     """
 
     def __init__(self, path: str, difference: str) -> None:
-        self.reason = (
-            "the parameters do not fit the model that its settings and the dictionaries of the "
-            f"data describe ({difference})"
-        )
+        self.reason = "the parameters do not fit the model that its settings and the dictionaries "
+        self.reason += f"of the data describe ({difference})"
         super().__init__(
             f"--path {path}: {self.reason}; give the data folder it was trained on, and no "
             "--model-overrides of sizes"
@@ -133,13 +131,13 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
                 raise DoesNotFit(":".join(filenames), first_mismatch(error)) from error
             raise
         for filename, model in zip(filenames, models):
-            checkpoint: Dict[str, Any] = {"model": {}}
+            saved, weights = {}, model.state_dict()
             if PathManager.isfile(filename):  # the parts of a sharded model have other names
                 checkpoint = read_checkpoint(PathManager.get_local_path(filename), lazy=True)
                 check_direction(filename, checkpoint, task)
                 check_dictionaries(filename, checkpoint, task)
-            weights = model.state_dict()
-            check_weights(filename, weights, checkpoint["model"], weights)
+                saved = checkpoint["model"]
+            check_weights(filename, weights, saved, weights)
         return models, cfg, task
 
     return wrapper
@@ -151,38 +149,29 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
         path = _start(cfg, trainer.checkpoint_suffix, ours)
-        warm = goes_on = False
-        saved: Dict[str, Any] = {}
-        if path is not None:
-            file, resumes = PathManager.get_local_path(path), _is_own(path, cfg)
-            checkpoint = read_checkpoint(file, lazy=True)
-            # FSDP shards parameters, so the names are others
-            parameters = {} if trainer.is_fsdp else trainer.get_model().state_dict()
-            taken = {} if trainer.is_fsdp else checkpoint["model"]
-            changed = changes(checkpoint, trainer.cfg) if resumes else {}
-            if ours:
-                check_same_kind(file, changed, trainer.cfg)
-            warm = check_settings_of(file, checkpoint, trainer.cfg, resumes)
-            goes_on = not cfg.reset_optimizer and path != cfg.finetune_from_model
-            if goes_on and checkpoint.get("last_optimizer_state"):
-                _check_optimizer(file, taken, parameters)
-            log_changes(file, changed)
-            start_record(trainer, path, checkpoint, goes_on)
-            check_weights(file, checkpoint["model"], checkpoint["model"], parameters)
-            saved = saved_settings(checkpoint) if ours else {}
-        try:
-            extra_state, epochs = load_checkpoint(cfg, trainer, *args, **kwargs)
-        except UsageError:
-            raise
-        except Exception as error:
-            text = str(error)
-            if text.startswith("--finetune-from-model"):
-                raise UsageError(text.partition(": {")[0]) from error
-            raise
+        if path is None:
+            return load_checkpoint(cfg, trainer, *args, **kwargs)
+        file, folder = PathManager.get_local_path(path), os.path.abspath(os.path.dirname(path))
+        resumes = folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
+        checkpoint = read_checkpoint(file, lazy=True)
+        # FSDP shards parameters, so the names are others
+        parameters = {} if trainer.is_fsdp else trainer.get_model().state_dict()
+        taken = {} if trainer.is_fsdp else checkpoint["model"]
+        changed = changes(checkpoint, trainer.cfg) if resumes else {}
+        if ours:
+            check_same_kind(file, changed, trainer.cfg)
+        warm = check_settings_of(file, checkpoint, trainer.cfg, resumes)
+        goes_on = not cfg.reset_optimizer and path != cfg.finetune_from_model
+        if goes_on and checkpoint.get("last_optimizer_state"):
+            _check_optimizer(file, taken, parameters)
+        log_changes(file, changed)
+        start_record(trainer, path, checkpoint, goes_on)
+        check_weights(file, checkpoint["model"], checkpoint["model"], parameters)
+        extra_state, epochs = load_checkpoint(cfg, trainer, *args, **kwargs)
         if warm:
             log_taken(file, taken, parameters)
-        if saved:
-            keep_longest(trainer.get_model(), trainer.cfg.model, saved)
+        if ours:
+            keep_longest(trainer.get_model(), trainer.cfg.model, saved_settings(checkpoint))
         if goes_on:
             epochs = without_epochs_if_done(trainer, extra_state, epochs)
         return extra_state, epochs
@@ -210,15 +199,9 @@ def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
     raise UsageError(f"{no_such_file(flag, path)}; correct it, or {instead}")
 
 
-def _is_own(path: str, cfg: Options) -> bool:
-    """True if the run resumes in its own folder without resetting the optimiser."""
-    folder = os.path.abspath(os.path.dirname(path))
-    return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
-
-
-def _check_optimizer(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
+def _check_optimizer(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
     """Refuse the optimiser's state of other parameters, which it identifies by index only."""
-    difference = position_difference(keys, own)
+    difference = position_difference(keys, ours)
     if difference is not None:
         raise UsageError(
             f"{path}: holds the optimizer's state of other parameters (first difference: "
@@ -237,8 +220,13 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
-        if from_checkpoint:
-            _keep_single_segment(cfg)
+        if from_checkpoint and needs_segments(by_name(cfg)):
+            logger.warning(
+                "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
+                "training; if it was imported, import it again"
+            )
+            with open_config(cfg):
+                cfg.segments = "single"
         try:
             model = build_model(cfg, task, from_checkpoint)
         except (UsageError, OSError):
@@ -261,14 +249,3 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
         return model
 
     return wrapper
-
-
-def _keep_single_segment(cfg: Options) -> None:
-    """Give a checkpoint older than ``--segments`` the value it was trained with."""
-    if needs_segments(by_name(cfg)):
-        logger.warning(
-            "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
-            "training; if it was imported, import it again"
-        )
-        with open_config(cfg):
-            cfg.segments = "single"

@@ -68,24 +68,21 @@ def allow_fairseq_checkpoints() -> None:
     """
     add = getattr(torch.serialization, "add_safe_globals", None)
     if add is not None:
-        add(_as_safe_globals(_found(ALLOWED_GLOBALS)))
+        add(_as_safe_globals(_installed(ALLOWED_GLOBALS)))
 
 
 def load_restricted(path: str, stand_ins: Mapping[str, object], mmap: bool = False) -> Any:
-    """Load a file written by ``torch.save`` on the CPU, calling only allowed objects.
+    """The object in a file written by ``torch.save``, on the CPU, calling only allowed objects.
 
     Args:
         stand_ins: objects that the file may refer to besides tensors and :data:`FILE_GLOBALS`, by
             the names it uses.
         mmap: map the tensors of an archive into memory, where PyTorch can, instead of reading them.
 
-    Returns:
-        the saved object.
-
     Raises:
         Exception: the file refers to another object, or is damaged; the type depends on PyTorch.
     """
-    allowed = {**_found(FILE_GLOBALS), **stand_ins}
+    allowed = {**_installed(FILE_GLOBALS), **stand_ins}
     if _HAS_NAMED_SAFE_GLOBALS:
         return _load_with_safe_globals(path, allowed, mmap and zipfile.is_zipfile(path))
     return _load_with_unpickler(path, allowed)
@@ -127,10 +124,10 @@ def _resolve(name: str) -> Optional[object]:
         return None
 
 
-def _found(names: Tuple[str, ...]) -> Dict[str, object]:
+def _installed(names: Tuple[str, ...]) -> Dict[str, object]:
     """The objects called *names*, by name, leaving out those that this installation lacks."""
-    found = {name: _resolve(name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    objects = {name: _resolve(name) for name in names}
+    return {name: value for name, value in objects.items() if value is not None}
 
 
 def _as_safe_globals(allowed: Mapping[str, object]) -> List[Any]:
@@ -164,11 +161,7 @@ def _pickle_module(allowed: Mapping[str, object]) -> types.ModuleType:
 
 
 def encode_latin1(text: str, encoding: str) -> bytes:
-    """Replacement of ``_codecs.encode``, with which pickle protocol 2 stores bytes.
-
-    Raises:
-        pickle.UnpicklingError: the encoding is not Latin-1, which is all that pickle uses.
-    """
+    """Replacement of ``_codecs.encode``, with which pickle protocol 2 stores bytes as Latin-1."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes encoded as {encoding!r}")
     return text.encode("latin1")

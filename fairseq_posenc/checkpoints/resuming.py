@@ -8,40 +8,46 @@ whichever stage was the last.
 import logging
 import math
 import os
-from typing import Any, Callable, Mapping, Optional
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, Mapping, Tuple
 
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.changes import Changes
 from fairseq_posenc.checkpoints.inherit import BY_TASK, HEADS, is_fine_tuning
-from fairseq_posenc.checkpoints.reading import (
-    Checkpoint,
-    model_settings,
-    read_checkpoint,
-    reason_of,
-)
+from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint, reason_of
 from fairseq_posenc.checkpoints.settings import (
     architecture,
+    differences,
     is_ours,
     saved_settings,
     settings_by_role,
-    trained_settings,
 )
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.encodings import all_encodings
-from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.options import Layer, Options, by_name, option
 
 logger = logging.getLogger(__name__)
+#: Values before and now, by group and name.
+Changes = Mapping[Tuple[str, str], Tuple[Any, Any]]
 
-# errors that fairseq raises where it does not expect the content of a checkpoint
+#: errors that fairseq raises where it does not expect the content of a checkpoint
 _OF_CONTENT = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
-
 #: settings that only say how long the sequences of training were
 _LENGTHS = ("rotary_original_length", "num_positions")
-
+#: The groups of fairseq's configuration that a training depends on.
+_GROUPS = ("optimization", "dataset", "optimizer", "lr_scheduler", "criterion", "model", "task")
+#: Settings of these groups that change no parameter, or that a training is continued by.
+_WITHOUT_EFFECT = {
+    *("max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "num_workers"),
+    *("data_buffer_size", "valid_subset", "combine_valid_subsets", "ignore_unused_valid_subsets"),
+    *("validate_interval", "validate_interval_updates", "validate_after_updates"),
+    *("disable_validation", "max_tokens_valid", "batch_size_valid", "max_valid_steps"),
+    *("fixed_validation_seed", "gen_subset", "num_shards", "shard_id", "report_accuracy"),
+}
 #: Flags that a run cannot change: the flag, its group in fairseq's configuration, its name there,
 #: and the setting that drops what depends on the flag from the checkpoint, or ""; packs add theirs.
 FIXED = [
@@ -52,6 +58,44 @@ FIXED = [
     ("--optimizer", "optimizer", "_name", "reset_optimizer"),
     ("--lr-scheduler", "lr_scheduler", "_name", "reset_lr_scheduler"),
 ]
+
+
+def changes(checkpoint: Mapping[str, Any], cfg: Options) -> Changes:
+    """The settings that have other values than in the run that goes on.
+
+    Args:
+        checkpoint: the content of the file that the run goes on from.
+        cfg: the configuration of the training.
+    """
+    container = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    return differences(_by_group(checkpoint.get("cfg") or {}), _by_group(container))
+
+
+def _by_group(cfg: Any) -> Dict[Tuple[str, str], Any]:
+    """The settings that a training depends on, by group and name."""
+    settings = {("common", "seed"): (cfg.get("common") or {}).get("seed")}
+    for group in _GROUPS:
+        settings.update({(group, name): x for name, x in by_name(cfg.get(group)).items()})
+    return settings
+
+
+def log_changes(path: str, changed: Changes) -> None:
+    """Say in one line which flags have other values than in the run that goes on.
+
+    fairseq goes on in silence.  It is no error: users change a learning rate on purpose.
+
+    Args:
+        path: the checkpoint that the run goes on from.
+        changed: the result of :func:`changes`.
+    """
+    flags = {name: values for (_, name), values in changed.items() if not name.startswith("_")}
+    said = [
+        f"{flag_of(name)} {now} (before: {before})"
+        for name, (before, now) in sorted(flags.items())
+        if name not in _WITHOUT_EFFECT
+    ]
+    if said:
+        logger.warning("%s: the training goes on with %s", path, ", ".join(said))
 
 
 def check_same_kind(path: str, changed: Changes, cfg: Options) -> None:
@@ -93,36 +137,39 @@ def check_settings_of(
     """
     if option(cfg.model, "position_encoding") is None:  # a model of fairseq's
         return False
-    saved = saved_settings(checkpoint)
+    saved, ours = saved_settings(checkpoint), plug_in_flags()
     if not is_ours(saved):
         return True
-    own, trained = plug_in_flags(), trained_settings(checkpoint, cfg.model)
-    free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
-    now = {n: field.metadata["default"] for n, field in own.items() if n not in cfg.model}
-    differences = {
-        name: (value, now.get(name, option(cfg.model, name)))
-        for name, value in {**trained, **free}.items()
-        if value != now.get(name, option(cfg.model, name))
-    }
+    trained = settings_by_role(checkpoint, options=cfg.model)
+    free = {n: saved[n] for n in ours if ours[n].metadata["role"] == "free" and n in saved}
+    before = {**trained, **free}
+    defaults = {n: field.metadata["default"] for n, field in ours.items() if n not in cfg.model}
+    changed = differences(before, {n: defaults.get(n, option(cfg.model, n)) for n in before})
     if _accepts_any_length(cfg.model):
-        differences = {n: both for n, both in differences.items() if n not in _LENGTHS}
+        changed = {n: both for n, both in changed.items() if n not in _LENGTHS}
     accepted = set(HEADS)
     if not resumes:  # fine-tuning leaves out modules of pre-training, with their settings
-        accepted |= {BY_TASK} | {name for name in differences if name not in cfg.model}
-    refused = [name for name in differences if name in trained and name not in accepted]
+        accepted |= {BY_TASK} | {name for name in changed if name not in cfg.model}
+    refused = [name for name in changed if name in trained and name not in accepted]
+    said = {name: f"{flag_of(name)} {was} -> {now}" for name, (was, now) in changed.items()}
     if refused and is_fine_tuning(cfg.task):
-        listed = ", ".join(_difference(name, *differences[name]) for name in refused)
         raise UsageError(
-            f"{path}: was trained with other settings ({listed}); use --arch posenc_masked_lm "
-            "without such flags, or under hydra give those of the file"
+            f"{path}: was trained with other settings ({', '.join(said[n] for n in refused)}); use "
+            "--arch posenc_masked_lm without such flags, or under hydra give those of the file"
         )
     if refused and resumes:
-        before, now = differences[refused[0]]
-        raise _changed(flag_of(refused[0]), now, before, path)
-    for name, values in differences.items():
-        logger.warning("warm start: %s", _difference(name, *values))
-    _check_trained_length(path, cfg.model, saved)
-    return bool(differences)
+        value, now = changed[refused[0]]
+        raise _changed(flag_of(refused[0]), now, value, path)
+    for difference in said.values():
+        logger.warning("warm start: %s", difference)
+    length, taken = saved.get("rotary_original_length"), cfg.model.rotary_original_length
+    if cfg.model.rotary_scaling != "none" and length is not None and length != taken:
+        raise UsageError(
+            f"--rotary-scaling {cfg.model.rotary_scaling}: {path} was trained on {length} tokens, "
+            f"and its frequencies would be scaled as if on {taken}; give --rotary-original-length "
+            f"{length}"
+        )
+    return bool(changed)
 
 
 def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
@@ -138,9 +185,7 @@ def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]
             raise
         except Exception as error:
             if str(error).startswith("Cannot load model parameters from"):
-                checkpoint = read_checkpoint(PathManager.get_local_path(path), lazy=True)
-                cause = error.__context__ or error
-                raise _misfit(path, checkpoint, trainer.cfg.model, cause) from error
+                raise _misfit(path, trainer.cfg.model, error.__context__ or error) from error
             if isinstance(error, _OF_CONTENT):
                 raise UsageError(
                     f"{path}: the state of its training cannot be restored ({reason_of(error)}); "
@@ -152,7 +197,7 @@ def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]
     return wrapper
 
 
-def _misfit(path: str, checkpoint: Checkpoint, model: Options, cause: BaseException) -> UsageError:
+def _misfit(path: str, model: Options, cause: BaseException) -> UsageError:
     """The error that says what does not fit, which fairseq's does not.
 
     Args:
@@ -160,9 +205,10 @@ def _misfit(path: str, checkpoint: Checkpoint, model: Options, cause: BaseExcept
     """
     if isinstance(cause, UsageError):
         return cause
+    checkpoint = read_checkpoint(PathManager.get_local_path(path), lazy=True)
     sizes = [
         f"{flag_of(name)} {value}"
-        for name, value in settings_by_role(checkpoint, ("model",)).items()
+        for name, value in settings_by_role(checkpoint).items()
         if type(value) is int and option(model, name, value) != value  # True and False are no sizes
     ]
     return UsageError(
@@ -174,9 +220,7 @@ def _misfit(path: str, checkpoint: Checkpoint, model: Options, cause: BaseExcept
 
 def first_mismatch(error: BaseException) -> str:
     """The first parameter that PyTorch names in an error of loading, and what is wrong with it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return repr(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
     listed, comma, _ = lines[min(1, len(lines) - 1)].partition('", "')
     return listed[:300].rstrip(".") + ('"' if comma else "")
 
@@ -201,12 +245,6 @@ def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> N
             module.set_trained_length(settings.rotary_original_length)
 
 
-class _NoEpochs:
-    """Stands for the data of a training that is done; fairseq's loop over epochs then has none."""
-
-    next_epoch_idx = math.nan  # NaN <= --max-epoch is false, even if that flag is infinite
-
-
 def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs: Any) -> Any:
     """The *epochs* of a training that goes on; none, as its log says, where its end was reached.
 
@@ -216,24 +254,19 @@ def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs:
         trainer: fairseq's trainer, which has loaded the checkpoint.
         extra_state: what the checkpoint says of the training besides its parameters.
     """
-    limit = _reached(trainer.cfg.optimization, trainer.get_num_updates(), extra_state)
-    if limit is None:
+    limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
+    if 0 < limits.max_update <= updates:
+        limit = f"--max-update {limits.max_update}"
+    elif 0 < limits.stop_time_hours < extra_state.get("previous_training_time", 0) / 3600:
+        limit = f"--stop-time-hours {limits.stop_time_hours}"
+    else:
         return epochs
     logger.info(
         "%s: already trained for %d updates (%s), so nothing is changed; raise that to go on",
-        *(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates(), limit),
+        *(trainer.cfg.checkpoint.save_dir, updates, limit),
     )
-    return _NoEpochs()
-
-
-def _reached(limits: Options, updates: int, extra_state: Mapping[str, Any]) -> Optional[str]:
-    """The flag with which a training has ended, or None."""
-    hours = extra_state.get("previous_training_time", 0) / 3600
-    if 0 < limits.max_update <= updates:
-        return f"--max-update {limits.max_update}"
-    if 0 < limits.stop_time_hours < hours:
-        return f"--stop-time-hours {limits.stop_time_hours}"
-    return None
+    # NaN <= --max-epoch is false, even if that flag is infinite
+    return SimpleNamespace(next_epoch_idx=math.nan)
 
 
 def _accepts_any_length(model: Options) -> bool:
@@ -246,18 +279,3 @@ def _changed(flag: str, now: object, before: object, path: str, reset: str = "")
         f"{flag} {now}: the run in {os.path.dirname(path) or '.'} was trained with {before}; give "
         f"another --save-dir, and --finetune-from-model {path} to start from its parameters{reset}"
     )
-
-
-def _difference(name: str, before: object, now: object) -> str:
-    return f"{flag_of(name)} {before} -> {now}"
-
-
-def _check_trained_length(path: str, model: Options, saved: Mapping[str, Any]) -> None:
-    """Refuse frequencies scaled for another length than the checkpoint's."""
-    trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
-    if model.rotary_scaling != "none" and trained is not None and trained != taken:
-        raise UsageError(
-            f"--rotary-scaling {model.rotary_scaling}: {path} was trained on {trained} tokens, and "
-            f"its frequencies would be scaled as if on {taken}; give --rotary-original-length "
-            f"{trained}"
-        )

@@ -77,13 +77,9 @@ def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTa
 
 
 def check_direction(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
-    """Refuse to translate in the direction opposite to that of the training.
-
-    Raises:
-        UsageError: the source is the target that the model was trained with, and the other way.
-    """
-    trained = record_of(checkpoint).get("languages") or languages_of(task_of(checkpoint))
-    source, target = languages_of(task_settings(task))
+    """Refuse to translate in the direction opposite to that of the training."""
+    trained = record_of(checkpoint).get("languages") or _languages_of(task_of(checkpoint))
+    source, target = _languages_of(task_settings(task))
     if source != target and None not in trained and [target, source] == list(trained):
         raise UsageError(
             f"--source-lang {source} --target-lang {target}: {path} was trained to translate from "
@@ -91,7 +87,7 @@ def check_direction(path: str, checkpoint: Mapping[str, Any], task: FairseqTask)
         )
 
 
-def languages_of(task: Options) -> List[Optional[str]]:
+def _languages_of(task: Options) -> List[Optional[str]]:
     """The languages in the settings of a task, None where it does not name them."""
     return [option(task, "source_lang"), option(task, "target_lang")]
 
@@ -100,7 +96,7 @@ def _new_record(task: FairseqTask) -> Record:
     return {
         "run": uuid.uuid4().hex,
         "dictionaries": _dictionaries(task),
-        "languages": languages_of(task_settings(task)),
+        "languages": _languages_of(task_settings(task)),
     }
 
 
@@ -109,14 +105,13 @@ def _dictionaries(task: FairseqTask) -> Dict[str, Record]:
     languages: Mapping[str, Any] = getattr(task, "dicts", None) or {}
     named = {f"{language}_dictionary": each for language, each in languages.items()}
     for name in () if named else ("source_dictionary", "target_dictionary"):
-        with contextlib.suppress(
-            NotImplementedError, AttributeError, KeyError
-        ):  # the task has no dictionary
+        # where the task has none
+        with contextlib.suppress(NotImplementedError, AttributeError, KeyError):
             named[name] = getattr(task, name)
-    found = {}
+    digests = {}
     for name, dictionary in named.items():
         symbols = getattr(dictionary, "symbols", None)
         if symbols:
             digest = hashlib.sha256("\n".join(symbols).encode("utf-8", "surrogatepass"))
-            found[name] = {"size": len(symbols), "digest": digest.hexdigest()}
-    return found
+            digests[name] = {"size": len(symbols), "digest": digest.hexdigest()}
+    return digests

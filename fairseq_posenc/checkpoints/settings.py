@@ -1,12 +1,15 @@
 """The model settings of a checkpoint, under their present names and by role.
 
-Checkpoints are given as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns them.
+Checkpoints are what :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns.
 """
 
 import re
 from argparse import Namespace
 from typing import Any, Dict, Mapping, Optional, Set, Tuple
 
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
+
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import model_settings, settings_in
 from fairseq_posenc.configuration.effect import unused_settings
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
@@ -16,6 +19,12 @@ from fairseq_posenc.flags.options import SIDES, Options
 from fairseq_posenc.flags.settings import role_in
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
+#: The start of the names of the layers in fairseq's models; a translation model has those of two.
+STACKS = {
+    "transformer": "encoder.",
+    "transformer_lm": "decoder.",
+    "roberta": "encoder.sentence_encoder.",
+}
 
 
 def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
@@ -41,7 +50,7 @@ def task_settings(task: Any) -> Any:
 
 
 def heads_of(checkpoint: Mapping[str, Any]) -> Dict[str, int]:
-    """The numbers of outputs of the classification heads in a checkpoint, by their names."""
+    """The number of classes of each classification head in a checkpoint, by its name."""
     matches = (
         (_OUTPUT.search(key), value) for key, value in (checkpoint.get("model") or {}).items()
     )
@@ -71,20 +80,6 @@ def encodings_by_side(settings: Mapping[str, Any]) -> Dict[str, str]:
     }
 
 
-def trained_settings(
-    checkpoint: Mapping[str, Any], options: Optional[Options] = None
-) -> Dict[str, Any]:
-    """The settings that are part of the trained model.
-
-    Args:
-        options: the settings with which it is used, if not its own.
-    """
-    trained = settings_by_role(checkpoint, ("model",), options)
-    if needs_segments(trained):
-        trained["segments"] = "single"  # before there was a choice
-    return trained
-
-
 def needs_segments(settings: Mapping[str, Any]) -> bool:
     """True for a masked language model with segments that is older than ``--segments``.
 
@@ -97,9 +92,11 @@ def needs_segments(settings: Mapping[str, Any]) -> bool:
 
 
 def settings_by_role(
-    checkpoint: Mapping[str, Any], roles: Tuple[str, ...], options: Optional[Options] = None
+    checkpoint: Mapping[str, Any],
+    roles: Tuple[str, ...] = ("model",),
+    options: Optional[Options] = None,
 ) -> Dict[str, Any]:
-    """The settings of a checkpoint's model that have one of *roles*.
+    """The settings of a checkpoint's model that have one of *roles*; by default, what was trained.
 
     An architecture defined with argparse stores all flags of the run with the model's; flags
     that are also in another group (task, optimiser, paths) are left out.  Flags newer than the
@@ -110,19 +107,21 @@ def settings_by_role(
         roles: some of :data:`fairseq_posenc.flags.settings.ROLES`.
         options: the settings with which the model is used, if not its own.
     """
-    saved = saved_settings(checkpoint)
-    given, own = dict(saved), plug_in_flags()
-    declared = {name: metadata_of(name, own) for name in {*own, *given}}
+    saved, ours = saved_settings(checkpoint), plug_in_flags()
+    complete = dict(saved)
+    if needs_segments(saved):
+        complete["segments"] = "single"  # before there was a choice
+    declared = {name: metadata_of(name, ours) for name in {*ours, *complete}}
     if is_ours(saved):
-        defaults = {name: flag.metadata["default"] for name, flag in own.items()}
-        younger = [name for name in own if saved.get(name) is None]
-        given.update({name: defaults[name] for name in younger if defaults[name] is not None})
-        unused = unused_settings(Namespace(**given), declared)
-        given.update({name: defaults[name] for name in unused if name in own})
-    elsewhere, used = _names_elsewhere(checkpoint), options or Namespace(**given)
+        defaults = {name: flag.metadata["default"] for name, flag in ours.items()}
+        younger = [name for name in ours if saved.get(name) is None and defaults[name] is not None]
+        complete.update({name: defaults[name] for name in younger})
+        unused = unused_settings(Namespace(**complete), declared)
+        complete.update({name: defaults[name] for name in unused if name in ours})
+    elsewhere, used = _names_elsewhere(checkpoint), options or Namespace(**complete)
     return {
         name: value
-        for name, value in given.items()
+        for name, value in complete.items()
         if name not in elsewhere
         and not name.startswith("_")
         and role_in(used, declared[name]) in roles
@@ -137,3 +136,47 @@ def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
         if group != "model" and isinstance(settings, Mapping):
             names.update(set(settings))
     return names
+
+
+def differences(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Dict[Any, Tuple[Any, Any]]:
+    """Both values of each setting that both have, and with other values, by name."""
+    common = [name for name in before if name in now]
+    return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
+
+
+def _registered(checkpoint: Mapping[str, Any]) -> bool:
+    name = architecture(model_settings(checkpoint))
+    return name in ARCH_MODEL_NAME_REGISTRY or name in MODEL_REGISTRY
+
+
+def stock_twin(checkpoint: Mapping[str, Any]) -> Optional[str]:
+    """fairseq's model with the parameters of a model that is registered elsewhere, if there is one.
+
+    Most such models, as IndicTrans2's ``transformer_18_18``, are fairseq's own under another name,
+    but some compute something else with the same parameters: only a user can tell.
+
+    Returns:
+        its name; None where the architecture is known here, or no model has such parameters.
+    """
+    if _registered(checkpoint):
+        return None
+    state = checkpoint["model"]
+    key = "layers.0.self_attn.k_proj.weight"
+    twins = [twin for twin, stack in STACKS.items() if stack + key in state]
+    if twins == ["transformer_lm"] and any(name.startswith("encoder.") for name in state):
+        return None
+    return twins[0] if twins else None
+
+
+def refuse_unknown(path: str, checkpoint: Mapping[str, Any]) -> None:
+    """Refuse to build a model whose architecture is not registered."""
+    if _registered(checkpoint):
+        return
+    name, twin, other = architecture(model_settings(checkpoint)), stock_twin(checkpoint), ""
+    if twin is not None:
+        other = f", or, if it is fairseq's {twin} under another name, --model-overrides "
+        other += f"\"{{'arch': '{twin}'}}\""
+    raise UsageError(
+        f"{path}: is of --arch {name}, which is not registered here; give the --user-dir that "
+        f"registers it{other}"
+    )

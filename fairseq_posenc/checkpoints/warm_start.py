@@ -1,9 +1,13 @@
-"""Loading a checkpoint that was trained with another position encoding or attention.
+"""Loading a checkpoint that was trained with another position encoding, attention or key heads.
 
 Apart from position state, parameters have the same names for every encoding and in stock fairseq,
 and fairseq loads them strictly.  Position state and random features are an exception: entries that
 the model lacks are left out, entries that the checkpoint lacks keep their initial values, and both
 are logged.
+
+Key heads follow Ainslie et al. 2023, arXiv 2305.13245, section 2.1: the key projection of a group
+is the mean of its heads' key projections, the value projection likewise, and training goes on for a
+short while.  In the other direction each head is repeated for its group, which computes the same.
 """
 
 import logging
@@ -24,9 +28,9 @@ _HEAD, _EMBEDDING = "encoder.lm_head.", "encoder.sentence_encoder.embed_tokens.w
 
 #: The names, in a stack or a layer, of modules that hold the state of positions.
 POSITION_STATE = r"(embed_positions|position_(bias|map|terms|vectors)(_\d+)?)"
-_FEATURES = ".feature_map."
 _POSITION_STATE = re.compile(rf"\.({POSITION_STATE}|feature_map)\.")
 _UNTRAINED = ("._float_tensor", ".projection")  # buffers of sinusoids and of random features
+_PROJECTIONS = re.compile(r"(.+)\.(?:k_proj|v_proj)\.(?:weight|bias)$")
 
 
 def in_any_layer(key: str) -> str:
@@ -34,8 +38,11 @@ def in_any_layer(key: str) -> str:
     return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
 
 
-def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
-    return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
+def _positions_apart(keys: Iterable[str], others: Iterable[str], name: str) -> List[str]:
+    """The *keys* of position state in the stack *name* that *others* have in no layer."""
+    known = {in_any_layer(key) for key in others}
+    ours = [key for key in keys if key.startswith(f"{name}.") and _POSITION_STATE.search(key)]
+    return [key for key in ours if in_any_layer(key) not in known]
 
 
 def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[str]:
@@ -47,9 +54,9 @@ def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[
     return min(trained(keys) ^ trained(others), default=None)
 
 
-def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
-    """Log the parameters in *keys* that a model with parameters *own* took from *path*."""
-    taken = set(keys) & set(own)
+def log_taken(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
+    """Log the parameters in *keys* that a model with parameters *ours* took from *path*."""
+    taken = set(keys) & set(ours)
     kinds = Counter(in_any_layer(key) for key in sorted(taken))
     names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
     logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
@@ -65,20 +72,16 @@ def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
         key: name of the table in it.
     """
     table: Any = getattr(stack, "embed_positions", None)
-    saved = state_dict.get(key)
-    own = getattr(table, "weight", None)
-    if own is None or saved is None or len(own) <= len(saved):
+    saved, weight = state_dict.get(key), getattr(table, "weight", None)
+    if weight is None or saved is None or len(weight) <= len(saved):
         return
-    first = (
-        table.padding_idx + 1 if table.padding_idx is not None else 0
-    )  # row of the first position
-    places = torch.arange(len(own) - first, device=saved.device) % (len(saved) - first)
+    first = 0 if table.padding_idx is None else table.padding_idx + 1  # row of the first position
+    before, now = len(saved) - first, len(weight) - first
+    places = torch.arange(now, device=saved.device) % before
     state_dict[key] = torch.cat((saved[:first], saved[first:][places]))
     logger.warning(
         "warm start: %s has %d positions in the checkpoint, repeated to fill %d",
-        key,
-        len(saved) - first,
-        len(own) - first,
+        *(key, before, now),
     )
 
 
@@ -91,18 +94,16 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     Raises:
         UsageError: there is a difference and *stack* is strict about positions.
     """
-    own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
-    wanted = {in_any_layer(key) for key in own}
-    left_out = [k for k in _position_keys(state_dict, f"{name}.") if in_any_layer(k) not in wanted]
-    present = {in_any_layer(key) for key in state_dict}
-    new = [k for k in _position_keys(own, f"{name}.") if in_any_layer(k) not in present]
+    ours = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
+    left_out = _positions_apart(state_dict, ours, name)
+    new = _positions_apart(ours, state_dict, name)
     if stack.strict_positions and left_out + new:
         odd = (left_out + new)[0]
-        given = f"--position-encoding {stack.encoding.name}"
-        if _FEATURES in odd:
-            given = f"--attention {stack.encoding.options.attention}"
+        flag = f"--position-encoding {stack.encoding.name}"
+        if ".feature_map." in odd:
+            flag = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
-            f"{given}: the checkpoint was trained differently (first difference: {odd}, only in "
+            f"{flag}: the checkpoint was trained differently (first difference: {odd}, only in "
             f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
         )
     for key in left_out:
@@ -111,12 +112,86 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     if not stack.strict_positions:
         repeat_positions(stack, state_dict, f"{name}.embed_positions.weight")
     for key in new:
-        state_dict[key] = own[key]
-        logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))
+        state_dict[key] = ours[key]
+        logger.warning("warm start: %s %s starts untrained", key, tuple(ours[key].shape))
+
+
+def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
+    """The weight or bias of a key or value projection, for another number of heads.
+
+    >>> import torch
+    >>> regroup(torch.tensor([1.0, 3.0, 5.0, 7.0]), head_dim=1, kv_heads=2)
+    tensor([2., 6.])
+    >>> regroup(torch.tensor([2.0, 6.0]), head_dim=1, kv_heads=4)
+    tensor([2., 2., 6., 6.])
+
+    Args:
+        x: (N·D, C) or (N·D), for N heads.
+        head_dim: D.
+        kv_heads: G, a divisor or a multiple of N.
+
+    Returns:
+        (G·D, C) or (G·D).
+    """
+    heads = x.view(-1, head_dim, *x.shape[1:])
+    if len(heads) >= kv_heads:
+        heads = heads.view(kv_heads, -1, *heads.shape[1:]).mean(dim=1)
+    else:
+        heads = heads.repeat_interleave(kv_heads // len(heads), dim=0)
+    return heads.flatten(0, 1)
+
+
+def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
+    """Adapt the heads of keys and values in *state_dict* to *stack*, in place, and log the change.
+
+    Args:
+        stack: an encoder or decoder with position encodings.
+        name: name of *stack* in the state, for example ``decoder``.
+
+    Raises:
+        UsageError: the numbers of heads do not divide each other, or *stack* has to be as trained.
+    """
+    grouped = {
+        in_any_layer(f"{name}.{path}"): module
+        for path, module in stack.named_modules()
+        if hasattr(module, "kv_heads")
+    }
+    changed: Dict[int, int] = {}
+    for key, x in state_dict.items():
+        match = _PROJECTIONS.match(key)
+        module = grouped.get(in_any_layer(match[1])) if match else None
+        if match is None or module is None:
+            continue
+        head_dim, kv_heads = module.head_dim, module.kv_heads
+        heads, rest = divmod(len(x), head_dim)
+        divides = not rest and (heads % kv_heads == 0 or kv_heads % heads == 0)
+        if heads == kv_heads or not divides or not _same_widths(module, state_dict, match[1]):
+            continue  # loading refuses another model altogether
+        if stack.strict_positions:
+            raise UsageError(
+                f"--kv-heads {kv_heads}: the checkpoint has {heads} heads of keys in {key}; "
+                f"{stack.strict_advice}"
+            )
+        state_dict[key] = regroup(x, head_dim, kv_heads)
+        changed[heads] = kv_heads
+    for heads, kv_heads in changed.items():
+        how = "means of groups" if heads > kv_heads else "each repeated"
+        logger.warning(
+            "warm start: %s has %d heads of keys and values for the %d of the checkpoint (%s)",
+            *(name, kv_heads, heads, how),
+        )
+
+
+def _same_widths(module: Any, state_dict: State, name: str) -> bool:
+    """True if the attention *name* has the inputs and the queries of *module*."""
+    q, k = (state_dict.get(f"{name}.{part}_proj.weight") for part in "qk")
+    if q is None or k is None or k.size(1) != module.k_proj.in_features:
+        return False
+    return q.shape == (module.q_proj.out_features, module.q_proj.in_features)
 
 
 def leave_out_pretraining(state: State, name: str, model: Any) -> None:
-    """Leave out of a checkpoint the modules that only pre-training needs, in place.
+    """Drop from a checkpoint the modules that only pre-training needs, in place.
 
     What they are trained with may have no head that predicts tokens: the model's head then stays as
     initialised, with its projection tied to the embeddings of the checkpoint.
@@ -131,12 +206,11 @@ def leave_out_pretraining(state: State, name: str, model: Any) -> None:
     for module, flag in PRETRAINING.items():
         kept = model.args.load_checkpoint_heads and module.startswith("classification_heads.")
         keys = [key for key in state if key.startswith(f"{prefix}{module}.")]
-        if module in present or kept or not keys:
-            continue
-        for key in keys:
-            del state[key]
-        logger.info("left out %s%s, which only %s needs", prefix, module, flag)
-        left_out = True
+        if keys and module not in present and not kept:
+            for key in keys:
+                del state[key]
+            logger.info("left out %s%s, which only %s needs", prefix, module, flag)
+            left_out = True
     head = model.encoder.lm_head  # None where another head is trained
     for key, value in head.state_dict().items() if left_out and head is not None else ():
         tied = key == "weight"

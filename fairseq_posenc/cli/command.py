@@ -83,7 +83,7 @@ def add_commands(
         )
         if each.run is not None:
             subparser.set_defaults(run=each.run, parser=subparser)
-        declare(subparser, *each.arguments)
+        several(*each.arguments)(subparser)
         if each.run is not None:
             subparser.usage = f"%(prog)s {_usage(subparser)}"
 
@@ -99,15 +99,14 @@ def _usage(parser: argparse.ArgumentParser) -> str:
     return " ".join(words)
 
 
-def declare(parser: argparse.ArgumentParser, *arguments: Declare) -> None:
-    """Declare *arguments* in *parser*."""
-    for add in arguments:
-        add(parser)
-
-
 def several(*arguments: Declare) -> Declare:
     """Several arguments that commands have in common, as one."""
-    return lambda parser: declare(parser, *arguments)
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        for each in arguments:
+            each(parser)
+
+    return add
 
 
 def argument(*names: str, **options: Any) -> Declare:

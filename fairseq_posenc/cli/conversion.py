@@ -50,7 +50,7 @@ def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) ->
     _USER_DIR(first)
     load_plug_in(first.parse_known_args(words)[0].user_dir)
     load("exchange")
-    from fairseq_posenc.exchange.shipped import FORMATS, export_flags, import_flags
+    from fairseq_posenc.exchange import FORMATS, export_flags, import_flags
 
     flags = import_flags() if way == "import" else export_flags()
     chosen = set(words) & set(FORMATS)
@@ -95,7 +95,7 @@ def _options(args: argparse.Namespace) -> Dict[str, Any]:
 )
 def import_(args: argparse.Namespace) -> None:
     """Convert a model of another toolkit to checkpoint.pt and dict.txt."""
-    from fairseq_posenc.exchange.shipped import Wanted, importer_of
+    from fairseq_posenc.exchange import Wanted, importer_of
     from fairseq_posenc.exchange.transfer import import_checkpoint
 
     importer = importer_of(args.format)
@@ -116,7 +116,7 @@ def import_(args: argparse.Namespace) -> None:
 )
 def export(args: argparse.Namespace) -> None:
     """Convert a checkpoint of this plug-in to a model of another toolkit."""
-    from fairseq_posenc.exchange.shipped import Wanted, check_flags, exporter_of
+    from fairseq_posenc.exchange import Wanted, check_flags, exporter_of
 
     exporter = exporter_of(args.format)
     wanted = Wanted(args.source, args.out_dir, args.verify, _options(args))

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc import __version__, register
 from fairseq_posenc.basics.packages import EXTRAS
@@ -113,7 +113,7 @@ FAIRSEQ_OLD = "pip install 'pip<24.1' && pip install fairseq==0.12.2"
 
 
 class Finding(NamedTuple):
-    """One line of the report; *fix* is a command or an instruction, empty if none is needed."""
+    """One line of the report; *fix* is a command or an instruction for what is not ``ok``."""
 
     level: str
     text: str
@@ -134,34 +134,33 @@ def _numbers(version: str) -> Tuple[int, ...]:
     return tuple(int("".join(c for c in part if c.isdecimal()) or 0) for part in digits)
 
 
-def check_python() -> List[Finding]:
+def check_python() -> Iterator[Finding]:
     """fairseq runs on Python 3.8 to 3.13."""
+    fits = (3, 8) <= sys.version_info[:2] <= (3, 13)
     text = "Python " + ".".join(map(str, sys.version_info[:3]))
-    if not (3, 8) <= sys.version_info[:2] <= (3, 13):
-        return [Finding(FAIL, text, "use Python 3.8 to 3.13")]
-    return [Finding(OK, text)]
+    yield Finding(OK if fits else FAIL, text, "use Python 3.8 to 3.13")
 
 
-def check_torch() -> List[Finding]:
+def check_torch() -> Iterator[Finding]:
     """PyTorch 1.12 or later, built for the GPUs that are there."""
     try:
         torch = importlib.import_module("torch")
     except Exception as error:
-        return [Finding(FAIL, f"torch cannot be imported: {error}", "pip install torch")]
-    text = f"torch {torch.__version__}"
-    if _numbers(torch.__version__) < (1, 12):
-        return [Finding(FAIL, text, "install PyTorch 1.12 or later")]
-    found = [Finding(OK, text)]
+        yield Finding(FAIL, f"torch cannot be imported: {error}", "pip install torch")
+        return
+    recent = _numbers(torch.__version__) >= (1, 12)
+    yield Finding(
+        OK if recent else FAIL, f"torch {torch.__version__}", "install PyTorch 1.12 or later"
+    )
     if not torch.cuda.is_available():
-        return found + [Finding(OK, "no usable GPU: training runs on the CPU with --cpu")]
-    built_for = torch.cuda.get_arch_list()
+        yield Finding(OK, "no usable GPU: training runs on the CPU with --cpu")
+        return
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
+        fits = any(runs_on(arch, major, minor) for arch in torch.cuda.get_arch_list())
         text = f"GPU {index}: {torch.cuda.get_device_name(index)} (sm_{major}{minor})"
-        fits = any(runs_on(arch, major, minor) for arch in built_for)
-        fix = "" if fits else "this torch is not built for it; see constraints/v100.txt for sm_70"
-        found.append(Finding(OK if fits else FAIL, text, fix))
-    return found
+        fix = "this torch is not built for it; see constraints/v100.txt for sm_70"
+        yield Finding(OK if fits else FAIL, text, fix)
 
 
 def runs_on(arch: str, major: int, minor: int) -> bool:
@@ -183,85 +182,79 @@ def runs_on(arch: str, major: int, minor: int) -> bool:
     return built <= (major, minor) and (found[1] == "compute" or built[0] == major)
 
 
-def check_numpy() -> List[Finding]:
+def check_numpy() -> Iterator[Finding]:
     """fairseq was written for NumPy 1; the plug-in fixes text tasks under NumPy 2."""
-    version = _version("numpy")
+    version, fix = _version("numpy"), "pip install 'numpy<2'"
     if version is None:
-        return [Finding(FAIL, "numpy is missing", "pip install 'numpy<2'")]
-    if _numbers(version) >= (2, 0):
-        return [
-            Finding(WARN, f"numpy {version}: fixed for text tasks only", "pip install 'numpy<2'")
-        ]
-    return [Finding(OK, f"numpy {version}")]
+        yield Finding(FAIL, "numpy is missing", fix)
+    elif _numbers(version) >= (2, 0):
+        yield Finding(WARN, f"numpy {version}: fixed for text tasks only", fix)
+    else:
+        yield Finding(OK, f"numpy {version}")
 
 
-def check_fairseq() -> List[Finding]:
+def check_fairseq() -> Iterator[Finding]:
     """One of the three distributions of fairseq, importable, with its compiled extensions."""
     new = sys.version_info >= (3, 11)
     install = FAIRSEQ_NEW if new else FAIRSEQ_OLD
     official, fork = _version("fairseq"), _version("fairseq-fixed")
     if official == "0.12.2" and new:
         text = "fairseq 0.12.2 cannot be imported on Python 3.11 and later"
-        return [Finding(FAIL, text, f"pip uninstall fairseq && {FAIRSEQ_NEW}")]
+        yield Finding(FAIL, text, f"pip uninstall fairseq && {FAIRSEQ_NEW}")
+        return
     try:
         fairseq = importlib.import_module("fairseq")
         importlib.import_module("fairseq.data.data_utils_fast")
-    except ImportError as error:
-        fix = install if error.name in ("fairseq", None) else f"pip install {error.name}"
-        return [Finding(FAIL, f"fairseq cannot be imported: {error}", fix)]
     except Exception as error:
-        return [Finding(FAIL, f"fairseq cannot be imported: {error}", install)]
+        missing = error.name if isinstance(error, ImportError) else None
+        fix = install if missing in ("fairseq", None) else f"pip install {missing}"
+        yield Finding(FAIL, f"fairseq cannot be imported: {error}", fix)
+        return
     name = "fairseq-fixed" if fork else "fairseq"
-    found = [Finding(OK, f"{name} {fork or official or fairseq.__version__}")]
+    yield Finding(OK, f"{name} {fork or official or fairseq.__version__}")
     absent = [package for package in UNUSED if _version(package) is None]
     if absent:
         text = f"pip warns that {name} requires {', '.join(absent)}: harmless, speech needs them"
-        found.append(Finding(OK, text))
+        yield Finding(OK, text)
     omegaconf, pip = _version("omegaconf"), _version("pip")
     if omegaconf and _numbers(omegaconf) < (2, 1) and new:
         fix = "pip install omegaconf==2.3.0 hydra-core==1.3.2"
-        found.append(Finding(FAIL, f"omegaconf {omegaconf} is too old for this Python", fix))
+        yield Finding(FAIL, f"omegaconf {omegaconf} is too old for this Python", fix)
     if pip and _numbers(pip) >= (24, 1) and not new and official:
         text = f"pip {pip} refuses the omegaconf 2.0 that fairseq 0.12.2 needs"
-        found.append(Finding(WARN, text, "pip install 'pip<24.1' before changing packages"))
-    return found
+        yield Finding(WARN, text, "pip install 'pip<24.1' before changing packages")
 
 
-def check_plugin() -> List[Finding]:
+def check_plugin() -> Iterator[Finding]:
     """The plug-in can be registered with fairseq."""
     try:
         register()
+        yield Finding(OK, f"fairseq_posenc {__version__} in {FOLDER} registers its architectures")
     except Exception as error:
         text = f"fairseq_posenc does not register: {type(error).__name__}: {error}"
-        return [Finding(FAIL, text, "fix the problems above first")]
-    return [Finding(OK, f"fairseq_posenc {__version__} in {FOLDER} registers its architectures")]
+        yield Finding(FAIL, text, "fix the problems above first")
 
 
-def check_extras() -> List[Finding]:
+def check_extras() -> Iterator[Finding]:
     """Optional packages, grouped by the features that need them."""
-    findings = []
     for purpose in dict.fromkeys(extra.purpose for extra in EXTRAS):
         extras = [extra for extra in EXTRAS if extra.purpose == purpose]
         missing = [extra for extra in extras if importlib.util.find_spec(extra.module) is None]
-        text, fix = f"for {purpose}: " + ", ".join(extra.module for extra in extras), ""
-        if missing:
-            names = ", ".join(extra.module for extra in missing)
-            text = f"optional, for {purpose}: {names} missing"
-            fix = "pip install " + " ".join(extra.install for extra in missing)
-        findings.append(Finding(WARN if missing else OK, text, fix))
-    return findings
+        names = ", ".join(extra.module for extra in missing or extras)
+        text = f"optional, for {purpose}: {names} missing" if missing else f"for {purpose}: {names}"
+        fix = "pip install " + " ".join(extra.install for extra in missing)
+        yield Finding(WARN if missing else OK, text, fix)
 
 
-def check_environment() -> List[Finding]:
+def check_environment() -> Iterator[Finding]:
     """Settings that silently change what fairseq does."""
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     if os.environ.get(name):
         text = f"{name} is set: checkpoints can run arbitrary code"
-        return [Finding(WARN, text, f"unset {name}; the plug-in does not need it")]
-    return []
+        yield Finding(WARN, text, f"unset {name}; the plug-in does not need it")
 
 
-CHECKS: Tuple[Callable[[], List[Finding]], ...] = (
+CHECKS = (
     check_python,
     check_torch,
     check_numpy,
@@ -272,13 +265,15 @@ CHECKS: Tuple[Callable[[], List[Finding]], ...] = (
 )
 
 
-def report(findings: List[Finding]) -> int:
+def report(findings: Iterable[Finding]) -> int:
     """Print *findings*; returns 1 if one of them is an error, else 0."""
+    failed = False
     for finding in findings:
         print(f"{finding.level:<5} {finding.text}")
-        if finding.fix and finding.level != OK:
+        if finding.level != OK:
             print(f"      fix: {finding.fix}")
-    return int(any(finding.level == FAIL for finding in findings))
+            failed = failed or finding.level == FAIL
+    return int(failed)
 
 
 @command("doctor", "check this installation and suggest fixes")
@@ -288,7 +283,7 @@ def doctor(args: argparse.Namespace) -> int:
     The command that fixes each problem is printed.
     """
     quieten()
-    return report([finding for check in CHECKS for finding in check()])
+    return report(finding for check in CHECKS for finding in check())
 
 
 COMMANDS = (path, list_, doctor)

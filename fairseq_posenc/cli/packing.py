@@ -1,4 +1,4 @@
-"""``fairseq-posenc pack``: a model folder of a checkpoint and what its text needs."""
+"""``fairseq-posenc pack``, and the flags that say how a model's text was prepared."""
 
 import argparse
 import math
@@ -11,11 +11,85 @@ from fairseq_posenc.cli.command import (
     load_plug_in,
     number,
     place,
+    several,
     switch,
     user_dir,
 )
-from fairseq_posenc.cli.prepared_text import prepared_text, text_from
-from fairseq_posenc.serving.model_folder import Search
+from fairseq_posenc.serving.model_folder import Search, read_model_folder
+from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.subwords import RAW, SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.serving.words import TOKENIZERS
+
+#: The arguments that say how the text of a model was prepared.
+prepared_text = several(
+    argument("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)"),
+    switch("--dash-splits", "Moses split hyphenated words: rich @-@ text"),
+    switch("--lowercase", "text was lower-cased"),
+    argument(
+        "--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)"
+    ),
+    argument(
+        "--subword-file",
+        metavar="FILE",
+        help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
+    ),
+    argument(
+        "--text-of",
+        metavar="FOLDER",
+        help="instead of these flags: as the folder of a packed model says it",
+    ),
+)
+
+
+def text_from(args: argparse.Namespace) -> Text:
+    """The preparation that the arguments say, with the path of the subwords.
+
+    Raises:
+        UsageError: naming the flag that does not fit to the others.
+    """
+    given = Text(
+        args.source_lang,
+        vars(args).get("target_lang"),
+        args.tokenizer,
+        args.dash_splits,
+        args.subwords,
+        args.subword_file,
+        args.lowercase,
+        vars(args).get("target_subword_file"),
+    )
+    if args.text_of is not None:
+        return _packed(args.text_of, given)
+    if (SUBWORD_FILES[given.subwords] is None) != (given.subword_file is None):
+        with_file = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
+        raise UsageError(
+            f"--subwords {given.subwords}: give one of {', '.join(with_file)} with --subword-file, "
+            "or another without"
+        )
+    if given.dash_splits and given.tokenizer != "moses":
+        raise UsageError("--dash-splits: has no effect without --tokenizer moses; drop it")
+    if given.subwords in RAW and (given.tokenizer, given.lowercase) != ("none", False):
+        raise UsageError(
+            f"--subwords {given.subwords}: takes the text as it is; drop --tokenizer and "
+            "--lowercase"
+        )
+    return given
+
+
+def _packed(folder: str, given: Text) -> Text:
+    """The preparation of a model folder, with the paths of its subwords and given languages."""
+    languages = Text(source_lang=given.source_lang, target_lang=given.target_lang)
+    if given != languages:
+        raise UsageError(f"--text-of {folder}: says how text was prepared; drop the other flags")
+    packed = read_model_folder(folder, "--text-of")
+    text = packed.text
+    both = (text.subword_file, text.target_subword_file)
+    source, target = (name and packed.file(name) for name in both)
+    return text._replace(
+        source_lang=given.source_lang or text.source_lang,
+        target_lang=given.target_lang,
+        subword_file=source,
+        target_subword_file=target,
+    )
 
 
 @command(
@@ -67,14 +141,20 @@ def pack(args: argparse.Namespace) -> None:
     model exported to CTranslate2. `fairseq-posenc translate` and `predict` read the folder, and
     from Python fairseq_posenc.from_pretrained.
     """
-    if args.check is not None:
-        _run_check(args)
-        return
-    for name, value in (("CHECKPOINT", args.checkpoint), ("FOLDER", args.out_dir)):
-        if value is None:
+    places = {"CHECKPOINT": args.checkpoint, "FOLDER": args.out_dir, "--data": args.data}
+    for name, value in places.items():
+        if args.check is None and value is None:
             raise UsageError(f"pack: give {name}, as in `pack CHECKPOINT FOLDER --data DIR`")
-    if args.data is None:
-        raise UsageError("pack: give --data, the folder with the dictionaries")
+        if args.check is not None and value is not None:
+            raise UsageError(f"--check {args.check}: writes nothing; leave {name} {value} out")
+    if args.check is not None:
+        load_plug_in(args.user_dir)
+        from fairseq_posenc.serving.pack import check
+
+        count = check(args.check)
+        digests = f"{count} files are those that were packed"
+        print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
+        return
     if args.quantization is not None and args.ctranslate2 == "no":
         raise UsageError(
             f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
@@ -85,40 +165,26 @@ def pack(args: argparse.Namespace) -> None:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     text = text_from(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.ctranslate2.packed import export_packed
+    from fairseq_posenc.exchange.ctranslate2.export import export_packed
     from fairseq_posenc.serving.pack import Pack
     from fairseq_posenc.serving.pack import pack as write_folder
 
     wanted = Pack(
         args.checkpoint,
         args.data,
-        text._replace(subword_file=None, target_subword_file=None),
-        text.subword_file,
+        text,
         Search(args.beam, args.lenpen),
         args.about,
         args.scores or (),
         args.ctranslate2,
         args.quantization,
         args.regression_range,
-        text.target_subword_file,
         args.trust_subwords,
     )
     report = write_folder(wanted, args.out_dir, export_packed)
     if report is not None:
         print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)
-
-
-def _run_check(args: argparse.Namespace) -> None:
-    for name, value in (("CHECKPOINT", args.checkpoint), ("--data", args.data)):
-        if value is not None:
-            raise UsageError(f"--check {args.check}: writes nothing; leave {name} {value} out")
-    load_plug_in(args.user_dir)
-    from fairseq_posenc.serving.pack import check
-
-    count = check(args.check)
-    digests = f"{count} files are those that were packed"
-    print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
 
 
 COMMANDS = (pack,)

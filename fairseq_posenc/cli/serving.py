@@ -175,21 +175,20 @@ def predict(args: argparse.Namespace) -> None:
     Each line gives a line with the label, a tab and the probability of the label. A regression
     gives the value. Lines without text, or with more than the model accepts, give an empty line.
     """
-    from fairseq_posenc.serving.model_folder import read_model_folder, refuse_without_head
+    from fairseq_posenc.serving.model_folder import common_head, read_model_folder
 
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
-    head = refuse_without_head(folders[0], f"--model {args.model}")
+    head = common_head(folders)
     at_least(args, **_LEAST)
     with _opened(args.input) as stream:
         load_plug_in(args.user_dir)
         import torch
 
         from fairseq_posenc.serving.hub import loaded_folder
-        from fairseq_posenc.serving.predict import Table, check_same_heads, predicted_lines
+        from fairseq_posenc.serving.predict import Table, predicted_lines
 
         if args.threads:
             torch.set_num_threads(args.threads)
-        check_same_heads(folders, "--ensemble")
         models = [loaded_folder(folder, args.device) for folder in folders]
         table = Table(args.columns, args.header, args.scores, _buffer_of(args), args.max_tokens)
         read = decoded(stream, args.input or "the input")

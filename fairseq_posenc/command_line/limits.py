@@ -15,22 +15,19 @@ LIMITS = ("max_source_positions", "max_target_positions")
 
 
 def take_limits(args: Namespace, names: Iterable[str]) -> None:
-    """Take over limits of the tasks that the models of ``--path`` were trained on.
+    """Take over limits of the tasks that the models of ``--path`` were trained on, in place.
 
     ``fairseq-generate`` and ``fairseq-interactive`` make a task anew, whose defaults are 1,024
     tokens, however many the model takes.
 
     Args:
-        args: the parsed command line, changed in place; left alone if it has no ``--path``.
+        args: the parsed command line; left alone if it has no ``--path``.
         names: those of :data:`LIMITS` that are not on the command line.
-
-    Raises:
-        UsageError: a file cannot be read.
     """
     paths = utils.split_paths(option(args, "path") or "")
     tasks = [task_of(read_checkpoint(path, lazy=True)) for path in paths if os.path.isfile(path)]
     overrides = read_overrides(option(args, "model_overrides") or "{}")
     for name in names:
-        found = [str(overrides.get(name, option(task, name))) for task in tasks]
-        if found and hasattr(args, name) and all(limit.isdigit() for limit in found):
-            setattr(args, name, min(map(int, found)))
+        limits = [str(overrides.get(name, option(task, name))) for task in tasks]
+        if limits and hasattr(args, name) and all(limit.isdigit() for limit in limits):
+            setattr(args, name, min(map(int, limits)))

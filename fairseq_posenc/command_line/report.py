@@ -2,8 +2,7 @@
 
 import argparse
 import sys
-from types import TracebackType
-from typing import Any, Callable, List, NoReturn, Optional, Sequence, Type
+from typing import Any, Callable, List, Mapping, NoReturn, Optional, Sequence
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
@@ -18,31 +17,19 @@ from fairseq_posenc.models import FAMILIES, Family, family_of
 
 
 def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """The line that replaces an error of argparse and its usage.
-
-    Args:
-        message: what argparse says.
-        parser: the parser of a command of fairseq.
-        words: the command line.
-    """
+    """The line that replaces an error of a parser of fairseq's; as :func:`one_line`."""
     arch, ours = _value_of(("--arch", "-a"), words), [flag_of(name) for name in plug_in_flags()]
     unknown = message.partition("unrecognized arguments: ")[2].split()
     flags = [word.partition("=")[0] for word in unknown if word.startswith("--")]
     for flag in sorted(flags, key=lambda flag: flag not in ours):  # those of the plug-in first
-        having = [family for family in FAMILIES.values() if flag in _flags_of(family)]
+        having = [each for each in FAMILIES.values() if flag in map(flag_of, each.declared)]
         if having:
             return f"{flag}: {_where_it_belongs(flag, having, arch)}"
     return one_line(message, flags_of_parser(parser), words)
 
 
-def _flags_of(family: Family) -> Sequence[str]:
-    parser = argparse.ArgumentParser()
-    family.add_args(parser)
-    return flags_of_parser(parser)
-
-
 def _where_it_belongs(flag: str, having: Sequence[Family], arch: Optional[str]) -> str:
-    """The models that have a flag which this one has not, or how it is given without --arch."""
+    """The models *having* a flag that *arch* lacks, or how it is given without --arch."""
     if arch is None:
         name = flag[2:].replace("-", "_")
         return (
@@ -114,30 +101,23 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
         allow_bfloat16(namespace)
         if input_args is None:  # a command that runs here; studies read commands for other machines
             check_machine(namespace)
-            sys.excepthook = _Report(namespace)
+            sys.excepthook = _excepthook(vars(namespace))
         return parsed
 
     return wrapper
 
 
-class _Report:
-    """Replacement of ``sys.excepthook`` that prints one line for a known error.
+def _excepthook(flags: Mapping[str, Any]) -> Callable[..., None]:
+    """A ``sys.excepthook`` that prints one line for a known error of a command with *flags*."""
 
-    Args:
-        args: the parsed command line.
-    """
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.flags = vars(args)
-
-    def __call__(
-        self, kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
-    ) -> None:
-        known = explained(error, self.flags)
+    def hook(kind: Any, error: BaseException, trace: Any) -> None:
+        known = explained(error, flags)
         if known is None:
             sys.__excepthook__(kind, error, trace)
         else:
             print(known, file=sys.stderr)
+
+    return hook
 
 
 def fail_in_one_line(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:

@@ -14,7 +14,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.usage import near
 
 _FOLDER = "checkpoint.save_dir"
-#: The overrides of the jobs of a multirun that trained in this process, by their folder.
+#: The overrides of the multirun jobs that this process has trained, by their folder.
 _begun: Dict[str, Sequence[str]] = {}
 
 

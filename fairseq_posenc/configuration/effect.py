@@ -2,14 +2,19 @@
 
 That follows from the declarations: a flag of a registry's entry needs that entry, and others name
 what they need (``needs`` of :func:`~fairseq_posenc.flags.settings.setting`).
+
+An ablation over a flag without effect would compare identical models.  Only what a user gave is
+refused, and not a default; what a preset, a checkpoint or fine-tuning brings is left out of the
+configuration.
 """
 
 import dataclasses
+import logging
 from argparse import Namespace
-from typing import Any, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.basics.errors import flag_of
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.features import FEATURES
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.configuration.stock import SIZES
@@ -18,13 +23,13 @@ from fairseq_posenc.encodings.registry import names_in
 from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.registry import Registry
 from fairseq_posenc.flags.replacements import REPLACEMENTS
-from fairseq_posenc.flags.settings import Needs
+from fairseq_posenc.flags.settings import Needs, refuse_empty
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
 
+logger = logging.getLogger(__name__)
 #: The declarations of a model's flags, by name.
 Declared = Mapping[str, Mapping[str, Any]]
-_ENCODING = "position_encoding"
 
 
 def declared_by(family: type) -> Declared:
@@ -42,7 +47,7 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
 
 
 def unused_settings(cfg: Options, declared: Declared) -> List[str]:
-    """The settings of a trained model that have no effect on it, and not their defaults.
+    """The settings of a trained model that have no effect on it, and are not their defaults.
 
     fairseq's sizes of sub-layers are left out, since their defaults say no more than other values.
 
@@ -80,40 +85,22 @@ def lacks(unmet: Needs, cfg: Options) -> str:
     return f"without {flag_of(first)}" if unmet[first] is None else f"with {flag_of(first)} {now}"
 
 
-def remedy(unmet: Needs) -> str:
-    """What to give so that a flag has an effect, for messages."""
-    return " or ".join(_remedy(other, wanted) for other, wanted in unmet.items())
-
-
 def _all_needs(name: str, declared: Declared) -> Iterator[Needs]:
-    """Everything that a flag needs: each of the mappings has to be met by one of its flags."""
-    for registry in _registries():
-        declaring = registry.declaring(name)
-        if declaring:
-            instead = _present(declared[name].get("or_with"), declared)
-            yield _or_read(
-                name, {registry.flag[2:].replace("-", "_"): declaring, **instead}, declared
-            )
-    needs = _present(declared[name].get("needs"), declared)
-    if needs:
-        yield _or_read(name, needs, declared)
-
-
-def _or_read(name: str, needs: Needs, declared: Declared) -> Needs:
-    """*needs*, or one of the replacements that read the flag *name*."""
+    """Everything that a flag needs: in each mapping, one flag has to have one of its values."""
+    metadata = declared[name]
+    registries: List[Registry[Any]] = [ENCODINGS, ATTENTIONS, NORMS, FEED_FORWARDS]
+    registries += [registry for feature in FEATURES for registry in feature.registries]
+    needs: List[Needs] = []
+    for registry in registries:
+        entries = registry.declaring(name)
+        if entries:
+            chosen = {registry.flag[2:].replace("-", "_"): entries}
+            needs.append({**chosen, **(metadata.get("or_with") or {})})
+    needs.append(metadata.get("needs") or {})
     reading = {each.flag: None for each in REPLACEMENTS if name in each.reads}
-    return {**needs, **_present(reading, declared)} if reading else needs
-
-
-def _present(needs: Optional[Needs], declared: Declared) -> Needs:
-    """The needs of flags that the family has."""
-    return {name: values for name, values in needs.items() if name in declared} if needs else {}
-
-
-def _registries() -> List[Registry[Any]]:
-    """The registries whose entries have flags."""
-    features = [registry for feature in FEATURES for registry in feature.registries]
-    return [ENCODINGS, ATTENTIONS, NORMS, FEED_FORWARDS, *features]
+    for each in needs:
+        if not declared.keys().isdisjoint(each):
+            yield {n: values for n, values in {**each, **reading}.items() if n in declared}
 
 
 def _matches(name: str, values: Any, cfg: Options) -> bool:
@@ -124,11 +111,56 @@ def _matches(name: str, values: Any, cfg: Options) -> bool:
 
 def _values(name: str, cfg: Options) -> List[Any]:
     """The values of a flag; of ``--position-encoding`` the encodings on both sides."""
-    if name != _ENCODING:
+    if name != "position_encoding":
         return [option(cfg, name)]
     return names_in(",".join([side_encoding(cfg, side) for side in SIDES]))
 
 
-def _remedy(name: str, wanted: Any) -> str:
-    values = " or ".join(map(str, wanted() if callable(wanted) else wanted or ()))
-    return f"add {values}" if name == _ENCODING else f"give {flag_of(name)} {values}".rstrip()
+def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> Dict[str, Any]:
+    """The flags in *cfg*, before it is completed, that have other values than their defaults.
+
+    A value that equals the default is accepted anyway, since scripts may give it explicitly.
+
+    Args:
+        preset: settings that *cfg* may contain although nobody gave them.
+
+    Raises:
+        UsageError: a flag of the plug-in is empty.
+    """
+    given = {}
+    for name, metadata in declared.items():
+        value = getattr(cfg, name, None)
+        if value is None:
+            continue
+        if "traceable" in metadata:  # declared by setting, so not fairseq's
+            refuse_empty(name, value)
+        if value != metadata.get("default") and value != preset.get(name):
+            given[name] = value
+    return given
+
+
+def check_given(given: Mapping[str, Any], cfg: Options, declared: Declared) -> None:
+    """Refuse flags without an effect on the model.
+
+    Args:
+        given: the flags that were given.
+        cfg: flat configuration, complete.
+    """
+    sizes = []
+    for name, value in given.items():
+        unmet = unmet_needs(name, cfg, declared)
+        if unmet is None:
+            continue
+        shown = flag_of(name) if value is True else f"{flag_of(name)} {value}"
+        if name not in SIZES or cfg.layer != "gated":
+            remedy = " or ".join(_remedy(other, values) for other, values in unmet.items())
+            raise UsageError(f"{shown}: has no effect {lacks(unmet, cfg)}; drop it, or {remedy}")
+        sizes.append(shown)
+    if sizes:
+        logger.warning("--layer gated: %s: no effect on gated attention units", ", ".join(sizes))
+
+
+def _remedy(name: str, values: Any) -> str:
+    words = " or ".join(map(str, values() if callable(values) else values or ()))
+    flag = "add" if name == "position_encoding" else f"give {flag_of(name)}"
+    return f"{flag} {words}".rstrip()

@@ -1,10 +1,10 @@
-"""Features of models that are no encoding, attention, norm or layer: flags, and what they ask for.
+"""Flags of models that belong to no encoding, attention, norm or layer, and what they ask for.
 
 A pack, or a user's own ``--user-dir``, registers here what its flags do to a configuration, before
 a model is built.  What they change in the model is for others to register.
 """
 
-from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.attention.kernels import flag_of_kernel, kernel_of
 from fairseq_posenc.basics.errors import UsageError, flag_of
@@ -39,32 +39,7 @@ class Completed(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """Flags and what they ask for; see :func:`register_feature`."""
-
-    flags: type
-    models: Tuple[str, ...]
-    registries: Tuple[Registry[Any], ...]
-    complete: Optional[Callable[[Options], None]]
-    stack: Optional[Callable[[Options, Stack], Stack]]
-    trained_length: Optional[Callable[[Options, int], int]]
-    check: Optional[Callable[[Completed], None]]
-
-
-#: All features, in the order in which they were registered.
-FEATURES: List[Feature] = []
-
-
-def register_feature(
-    flags: type,
-    *,
-    models: Iterable[str] = (),
-    registries: Iterable[Registry[Any]] = (),
-    complete: Optional[Callable[[Options], None]] = None,
-    stack: Optional[Callable[[Options, Stack], Stack]] = None,
-    trained_length: Optional[Callable[[Options, int], int]] = None,
-    check: Optional[Callable[[Completed], None]] = None,
-) -> None:
-    """Register flags of models, and what has to be true of a configuration that has them.
+    """Flags, and what has to be true of a configuration that has them.
 
     Args:
         flags: a dataclass whose fields are declared with
@@ -77,13 +52,28 @@ def register_feature(
         trained_length: returns the number of positions that a model sees in training, which without
             the feature is the length of a text; the greatest of all features counts.
         check: refuses by :class:`UsageError` what cannot work.
+    """
+
+    flags: type
+    models: Sequence[str] = ()
+    registries: Sequence[Registry[Any]] = ()
+    complete: Optional[Callable[[Options], None]] = None
+    stack: Optional[Callable[[Options, Stack], Stack]] = None
+    trained_length: Optional[Callable[[Options, int], int]] = None
+    check: Optional[Callable[[Completed], None]] = None
+
+
+#: All features, in the order in which they were registered.
+FEATURES: List[Feature] = []
+
+
+def register_feature(flags: type, **entries: Any) -> None:
+    """Register a :class:`Feature`, given its flags and by name its other entries.
 
     Raises:
         UsageError: a flag has the name of another one.
     """
-    FEATURES.append(
-        Feature(flags, tuple(models), tuple(registries), complete, stack, trained_length, check)
-    )
+    FEATURES.append(Feature(flags, **entries))
     try:
         tell()
     except UsageError:
@@ -97,11 +87,11 @@ def features_of(models: Iterable[str]) -> List[Feature]:
     return [each for each in FEATURES if not each.models or not names.isdisjoint(each.models)]
 
 
-def refuse_flags(cfg: Options, given: str, why: Mapping[str, str], remedy: str = "drop") -> None:
+def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = "drop") -> None:
     """Refuse flags that contradict another.
 
     Args:
-        given: that flag, with its value.
+        flag: that flag, with its value.
         why: names of the flags, and the reason for each.
         remedy: what to do, before the flag to drop.
     """
@@ -109,17 +99,17 @@ def refuse_flags(cfg: Options, given: str, why: Mapping[str, str], remedy: str =
         value = option(cfg, name)
         if value:
             text = "" if value is True else f" {value}"
-            raise UsageError(f"{given}: {reason}; {remedy} {flag_of(name)}{text}")
+            raise UsageError(f"{flag}: {reason}; {remedy} {flag_of(name)}{text}")
 
 
-def refuse_one_input(cfg: Options, given: str) -> None:
+def refuse_one_input(cfg: Options, flag: str) -> None:
     """Refuse attentions whose keys cannot come from elsewhere than their queries.
 
     Args:
-        given: the flag that needs it, with its value.
+        flag: the flag that needs other keys, with its value.
     """
     if "keys" not in kernel_of(cfg).takes:
         instead = "--layer transformer" if cfg.layer == "gated" else "--attention softmax"
         raise UsageError(
-            f"{given}: {flag_of_kernel(cfg)} has one input for queries and keys; give {instead}"
+            f"{flag}: {flag_of_kernel(cfg)} has one input for queries and keys; give {instead}"
         )

@@ -20,16 +20,20 @@ from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.base import AttentionFlags
-from fairseq_posenc.attention.normalisers import GatedFlags
+from fairseq_posenc.attention.gated import GatedFlags
+from fairseq_posenc.attention.kernels import refuse_any_order
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.features import (
     FEATURES,
+    Completed,
     Feature,
     features_of,
     register_feature,
 )
 from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, STOCK_ROLES
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
+from fairseq_posenc.encodings.position_ids import FLAG, POSITION_RULES, check_position_ids
+from fairseq_posenc.encodings.registry import PositionFlags
 from fairseq_posenc.flags.former import NAMES
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
@@ -73,7 +77,7 @@ class EncodingFlags:
 
 
 def kernels_with_groups() -> List[str]:
-    """The attentions whose heads of queries can share heads of keys."""
+    """The attentions in which several query heads can share a key head."""
     return [name for name, entry in ATTENTIONS.items() if hasattr(entry.flags, "kv_heads")]
 
 
@@ -82,14 +86,10 @@ class SideFlags:
     """The flags that select the encoding and the key heads of one side of an encoder-decoder."""
 
     encoder_position_encoding: Optional[str] = setting(
-        None,
-        "position encoding of the encoder (default: --position-encoding)",
-        role="model",
+        None, "position encoding of the encoder (default: --position-encoding)", role="model"
     )
     decoder_position_encoding: Optional[str] = setting(
-        None,
-        "position encoding of the decoder (default: --position-encoding)",
-        role="model",
+        None, "position encoding of the decoder (default: --position-encoding)", role="model"
     )
     encoder_kv_heads: Optional[int] = setting(
         None,
@@ -107,21 +107,26 @@ class SideFlags:
     )
 
 
+def _check_positions(completed: Completed) -> None:
+    """Refuse a rule for positions that a stack does not have, or whose positions nothing reads."""
+    cfg = completed.cfg
+    if cfg.position_ids is None:
+        return
+    refuse_any_order(cfg, f"{FLAG} {cfg.position_ids}")
+    for stack in completed.stacks:
+        for name, encodings in completed.patterns[stack.side].compositions.items():
+            check_position_ids(cfg, name, encodings, stack)
+
+
 register_feature(SideFlags, models=["posenc_transformer"])
-
-
-def optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
-    """A field that starts as None, with its default and help text in *metadata*."""
-    metadata = dict(metadata, help=help_text(metadata))
-    start = metadata.get("default") if name in _NEVER_NONE else None
-    return name, Optional[kind], dataclasses.field(default=start, metadata=metadata)
+register_feature(PositionFlags, registries=[POSITION_RULES], check=_check_positions)
 
 
 def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
     """Fields for flags declared with ``setting``, and hidden fields for their former names."""
     fields: List[Field] = []
     for flag in flags:
-        fields.append((flag.name, flag.type, optional(flag.name, str, flag.metadata)[2]))
+        fields.append((flag.name, flag.type, _field(flag.name, flag.metadata)))
         for former in [name for name, present in NAMES.items() if present == flag.name]:
             hidden: Any = {"help": argparse.SUPPRESS, "role": "former"}
             fields.append((former, flag.type, dataclasses.field(default=None, metadata=hidden)))
@@ -130,7 +135,14 @@ def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
 
 def stock_field(name: str, kind: Any, help: Optional[str], default: object) -> Field:
     """A field for a flag of fairseq's, with its role, its range and the flags that it needs."""
-    return optional(name, kind, {"default": default, **_stock_metadata(name, help)})
+    metadata = {"default": default, **_stock_metadata(name, help)}
+    return name, Optional[kind], _field(name, metadata)
+
+
+def _field(name: str, metadata: Mapping[str, Any]) -> Any:
+    """A field that starts as None, with its default and help text in *metadata*."""
+    start = metadata.get("default") if name in _NEVER_NONE else None
+    return dataclasses.field(default=start, metadata={**metadata, "help": help_text(metadata)})
 
 
 def _stock_metadata(name: str, help: Optional[str] = None) -> Dict[str, Any]:
@@ -168,9 +180,12 @@ def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
     Args:
         models: the ``--arch`` of the family, and of another whose features it has, too.
     """
-    fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
     flags = list(_flags_of_features(features_of(models)))
-    flags += [flag for each in (*fixed, ParameterFlags) for flag in dataclasses.fields(each)]
+    for fixed in (
+        *(EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags),
+        ParameterFlags,
+    ):
+        flags += dataclasses.fields(fixed)
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()
@@ -184,11 +199,7 @@ def _flags_of_features(features: Iterable[Feature]) -> Iterator["dataclasses.Fie
 
 
 def make_dataclass(name: str, fields: List[Field]) -> type:
-    """The dataclass of a family's flags.
-
-    Raises:
-        UsageError: two flags have the same name.
-    """
+    """The dataclass of a family's flags."""
     counts = Counter(field[0] for field in fields)
     for field, count in counts.items():
         if count > 1:
@@ -217,13 +228,12 @@ def computing_fields(family: type, options: Options) -> List["dataclasses.Field[
     Args:
         options: the settings of the model.
     """
-    own = plug_in_flags()
-    found = []
+    ours, computing = plug_in_flags(), []
     for field in dataclasses.fields(family):
         role = role_in(options, field.metadata)
-        if role == "model" or (role == "free" and field.name in own):
-            found.append(field)
-    return sorted(found, key=lambda field: field.name not in own)
+        if role == "model" or (role == "free" and field.name in ours):
+            computing.append(field)
+    return sorted(computing, key=lambda field: field.name not in ours)
 
 
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
@@ -231,11 +241,11 @@ def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     return {flag.name: flag for flag in (*layer_flags(), *_flags_of_features(FEATURES))}
 
 
-def metadata_of(name: str, own: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
+def metadata_of(name: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
     """The declaration of a model flag, the plug-in's or fairseq's own.
 
     Args:
-        own: result of :func:`plug_in_flags`, to reuse it over many calls.
+        ours: result of :func:`plug_in_flags`.
     """
-    flag = (plug_in_flags() if own is None else own).get(name)
+    flag = ours.get(name)
     return _stock_metadata(name) if flag is None else flag.metadata

@@ -68,12 +68,11 @@ def left_open(cfg: Options) -> Iterator[None]:
             setattr(cfg, name, None)
 
 
-def close(cfg: Options, family: type) -> None:
-    """Set the sizes of *family* that follow another flag, in place, unless they were given."""
-    for field in dataclasses.fields(family):
-        source = _OWN_DEFAULTS_FROM.get(field.name)
-        if source is not None and getattr(cfg, field.name) is None:
-            setattr(cfg, field.name, getattr(cfg, source))
+def close(cfg: Options, declared: Declared) -> None:
+    """Set the *declared* sizes that follow another flag, in place, unless they were given."""
+    for name, source in _OWN_DEFAULTS_FROM.items():
+        if name in declared and getattr(cfg, name) is None:
+            setattr(cfg, name, getattr(cfg, source))
 
 
 def configure(
@@ -94,9 +93,6 @@ def configure(
         preset: the settings of the architecture.
         settings: those of the task, or the parsed command line.
         longest: tokens of the longest text in training, by default all that the stacks take.
-
-    Raises:
-        UsageError: flags contradict each other or are not supported.
     """
     flags, fresh, features = family.dataclass, not is_complete(cfg), features_of(family.models)
     declared = declared_by(flags)
@@ -185,23 +181,23 @@ def _resolve_encoding(cfg: Options, declared: Declared) -> Dict[str, Pattern]:
     parsed, patterns = {value: parse(value)}, {}
     for side in with_flag or ["encoder"]:
         name = f"{side}_position_encoding"
-        own = option(cfg, name) or value
-        if side in learned and own == "sinusoidal" and learned != with_flag and name in declared:
-            own = "learned"  # fairseq lets one of the two tables be learned
-            setattr(cfg, name, own)
-        if own not in parsed:
-            parsed[own] = parse(own, flag_of(name))
-        patterns[side] = parsed[own]
-        tables = {encoding.input for encoding in parsed[own].encodings} - {None}
+        here = option(cfg, name) or value
+        if side in learned and here == "sinusoidal" and learned != with_flag and name in declared:
+            here = "learned"  # fairseq lets one of the two tables be learned
+            setattr(cfg, name, here)
+        if here not in parsed:
+            parsed[here] = parse(here, flag_of(name))
+        patterns[side] = parsed[here]
+        tables = {encoding.input for encoding in parsed[here].encodings} - {None}
         if side in learned and "learned" not in tables:
-            instead = "learned" if tables else f"learned+{own}"
+            instead = "learned" if tables else f"learned+{here}"
             raise UsageError(
-                f"--{side}-learned-pos contradicts {FLAG} {own}; for a learned table give {FLAG} "
+                f"--{side}-learned-pos contradicts {FLAG} {here}; for a learned table give {FLAG} "
                 f"{instead} alone"
             )
         if no_table and tables:
             raise UsageError(
-                f"--no-token-positional-embeddings contradicts {FLAG} {own}, which adds such "
+                f"--no-token-positional-embeddings contradicts {FLAG} {here}, which adds such "
                 "embeddings; drop one of the two"
             )
         if tables == {"learned"}:

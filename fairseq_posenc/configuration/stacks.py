@@ -13,16 +13,28 @@ def side_encoding(cfg: Options, side: str) -> str:
     return option(cfg, f"{side}_position_encoding") or cfg.position_encoding
 
 
-def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
-    """A :class:`Stack` with the heads of the self-attention that *cfg* selects.
+def stack_of(cfg: Options, side: str) -> Stack:
+    """The encoder or decoder of a translation or language model.
 
     Args:
         cfg: model configuration, flat or nested with the flat one's attributes, complete.
-        side: encoder or decoder.
-        causal: whether later keys are hidden.
-        max_positions: longest sequence, in tokens; features may add to it.
-        has_cls: whether the input starts with [CLS].
     """
+    longest = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
+    return _stack(cfg, side, side == "decoder", longest, False)
+
+
+def masked_lm_stack(cfg: Options) -> Stack:
+    """The encoder of a masked language model: its input starts with [CLS]."""
+    return _stack(cfg, "encoder", bool(cfg.causal), cfg.num_positions, True)
+
+
+def translation_stacks(cfg: Options) -> List[Stack]:
+    """The stacks of an encoder-decoder."""
+    return [stack_of(cfg, side) for side in SIDES]
+
+
+def _stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
+    """A stack with the heads of the self-attention that *cfg* selects, as features change it."""
     kernel = kernel_of(cfg)
     heads, size = kernel.heads(cfg, side)
     flags, relative = kernel.size_flags(cfg, side), kernel.relative_after_rotation(cfg)
@@ -31,20 +43,3 @@ def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cl
     for feature in FEATURES:
         stack = feature.stack(cfg, stack) if feature.stack else stack
     return stack
-
-
-def stack_of(cfg: Options, side: str) -> Stack:
-    """The encoder or decoder of a translation or language model."""
-    if side == "encoder":
-        return make_stack(cfg, side, False, cfg.max_source_positions, has_cls=False)
-    return make_stack(cfg, side, True, cfg.max_target_positions, has_cls=False)
-
-
-def masked_lm_stack(cfg: Options) -> Stack:
-    """The encoder of a masked language model: its input starts with [CLS]."""
-    return make_stack(cfg, "encoder", bool(cfg.causal), cfg.num_positions, has_cls=True)
-
-
-def translation_stacks(cfg: Options) -> List[Stack]:
-    """The stacks of an encoder-decoder."""
-    return [stack_of(cfg, side) for side in SIDES]

@@ -201,7 +201,7 @@ class Rotary(QKVTransform):
     applies_to_features = True  # rotations keep norms
     named = "rotary"  # in messages
     #: True if layers are compiled, whose graphs have no operators for complex numbers
-    in_graph = False
+    compiled = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -283,7 +283,7 @@ class Rotary(QKVTransform):
         base = self.bases[layer % len(self.bases)]
         theta = frequencies(self.dim, base, positions.device, self.scaling, self.kept)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
-        if self.in_graph or torch.jit.is_tracing():
+        if self.compiled or torch.jit.is_tracing():
             both = torch.cat((angles.cos(), angles.sin()), dim=-1) * self.temperature
             return both.float().unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)

@@ -9,10 +9,26 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairseq_posenc.exchange.shipped import *  # noqa: F403
+    from fairseq_posenc.exchange.formats import *  # noqa: F403
+    from fairseq_posenc.exchange.native import *  # noqa: F403
+    from fairseq_posenc.exchange.reader import *  # noqa: F403
+    from fairseq_posenc.exchange.transfer import *  # noqa: F403
+
+_CLASSES = ("language_models", "masked", "modernbert", "released", "remote_code", "roformer", "t5")
+_SHIPPED = (
+    *("onnx", "tupe", "ctranslate2.export", "huggingface.translation"),
+    *(f"huggingface.{name}" for name in _CLASSES),
+)
+#: The modules with the names of this package.
+_INTERFACES = ("formats", "transfer", "native", "reader")
 
 
 def __getattr__(name: str) -> Any:  # on use: a part of the package does without all formats
-    if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.shipped"), name)
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:
+        for module in _SHIPPED:
+            importlib.import_module(f"{__name__}.{module}")
+        for module in _INTERFACES:
+            found = vars(importlib.import_module(f"{__name__}.{module}"))
+            if name in found:
+                return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -67,7 +67,6 @@ def adapter_in(wanted: Wanted, holds: Callable[[Adapter], bool]) -> Optional[Ada
     """The adapter that *wanted* names, or None for a whole model.
 
     Args:
-        wanted: the request.
         holds: whether its path is one of a kind of adapters.
 
     Raises:

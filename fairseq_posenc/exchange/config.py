@@ -1,17 +1,7 @@
 """The entries of a foreign model's settings, read and checked."""
 
 import math
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    TypeVar,
-)
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from fairseq_posenc.basics.errors import UsageError
 

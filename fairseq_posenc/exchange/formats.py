@@ -31,6 +31,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.reader import Vocabulary
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.kinds import MASKED, Kind, Parameters, Settings
 
@@ -159,7 +160,6 @@ class Importer:
         """Read a model.
 
         Args:
-            path: its folder or file.
             vocab: its vocabulary, if that is not at the format's usual place.
 
         Raises:
@@ -220,8 +220,6 @@ def register_format(
     Args:
         name: its name on the command line.
         summary: one clause for ``fairseq-posenc list``.
-        importer: reads models of the format.
-        exporter: writes models of the format.
 
     Raises:
         UsageError: the name is taken, or there is neither an importer nor an exporter.
@@ -262,12 +260,7 @@ def export_flags() -> Dict[Flag, List[str]]:
 
 
 def check_flags(name: str, wanted: Wanted) -> None:
-    """Refuse flags that have no effect on an export.
-
-    Args:
-        name: the format.
-        wanted: what was asked for.
-    """
+    """Refuse flags that have no effect on an export."""
     for flag, takers in export_flags().items():
         value = wanted.get(flag.name)
         if value is not None and name not in takers:
@@ -276,6 +269,19 @@ def check_flags(name: str, wanted: Wanted) -> None:
                 f"{flag_of(flag.name)} {shown}: is for export {' or '.join(takers)}, and has no "
                 f"effect on {name}; drop it"
             )
+
+
+#: Settings that show in the modules and parameters of a model, which formats read instead.
+FROM_PARAMETERS = (
+    *(f"{side}_{name}" for side in SIDES for name in ("layers", "embed_dim", "ffn_embed_dim")),
+    *(f"{side}_{name}" for side in SIDES for name in ("attention_heads", "kv_heads")),
+    *(f"{side}_{name}" for side in SIDES for name in ("normalize_before", "learned_pos")),
+    *(f"{side}_position_encoding" for side in SIDES),
+    *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
+    *("no_token_positional_embeddings", "layernorm_embedding", "no_scale_embedding"),
+    *("no_decoder_final_norm", "layer_norm_eps", "no_bias", "kv_heads", "qk_norm"),
+    "position_encoding",
+)
 
 
 class Expressible(NamedTuple):
@@ -296,12 +302,6 @@ def refuse_inexpressible(
 
     Flags registered by other packages are compared as well, so that none is dropped silently.  A
     setting that the format does not name may have any value where it changes nothing.
-
-    Args:
-        path: the checkpoint, for the message.
-        family: the flags of the model.
-        settings: their values, complete.
-        expressible: what the format can express.
 
     Raises:
         UsageError: naming each flag that is lost, with the values that the format has.

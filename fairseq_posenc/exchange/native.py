@@ -25,7 +25,7 @@ from fairseq_posenc.checkpoints.loader import Loaded, find_dictionary, read_dict
 from fairseq_posenc.checkpoints.reading import Checkpoint, refuse_nonfinite
 from fairseq_posenc.checkpoints.settings import is_ours, task_of
 from fairseq_posenc.exchange.formats import Flag
-from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords
+from fairseq_posenc.exchange.huggingface.splitters import Subwords
 from fairseq_posenc.exchange.reader import size_of
 from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.layers.state_heads import PRETRAINING
@@ -136,11 +136,7 @@ def new_checkpoint(
 
 
 def flags_of(settings: Settings, kind: Kind = MASKED) -> str:
-    """The command-line flags of a model, for training it further.
-
-    Args:
-        settings: the settings; defaults and former names are left out.
-    """
+    """The command-line flags of a model, for training it further."""
     words = ["--arch", kind.arch]
     for name, value in kind.changed(settings).items():
         if value is False:  # no flag turns off a default

@@ -128,10 +128,6 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
 def refuse_untraceable(path: str, settings: Settings) -> None:
     """Refuse a model of which one graph cannot serve texts of every length, as its flags declare.
 
-    Args:
-        path: the checkpoint, for the message.
-        settings: its settings, complete.
-
     Raises:
         UsageError: naming the flag, its value and those that can be exported.
     """
@@ -206,9 +202,6 @@ def _compare(exported: Graph, run: Run, path: str, description: str) -> float:
 
     The batches have other sizes and lengths than the example, and padding on the right, on the left
     and nowhere.
-
-    Raises:
-        UsageError: it is above the tolerance or NaN.
     """
     say_on_terminal("comparing the two models")
     right, _ = sample(len(exported.symbols), exported.longest, 0)

@@ -52,7 +52,6 @@ class Vocabulary(NamedTuple):
 
         Args:
             tensor: one row per foreign number.
-            what: its name and file, for the error message.
 
         Raises:
             UsageError: the number of rows differs from the size of the vocabulary.
@@ -219,31 +218,10 @@ class Reader:
         """Move a tensor unchanged."""
         self.put(ours, self.take(theirs), theirs)
 
-    def move_module(self, theirs: str, ours: str) -> None:
-        """Move a module's weight and bias unchanged."""
-        for kind in (".weight", ".bias"):
-            self.move(theirs + kind, ours + kind)
-
     def move_rows(self, theirs: str, ours: str) -> None:
         """Move a tensor with one row per symbol, reordered as in fairseq's dictionary."""
         rows = self.vocabulary.rows(self.take(theirs), f"{self.path}: {theirs}")
         self.put(ours, rows, theirs)
-
-    def split(self, theirs: str, ours: List[str], kind: str) -> None:
-        """Split the joint weight or bias of several projections into equal parts.
-
-        Raises:
-            UsageError: it has fewer rows than parts.
-        """
-        joint = self.take(theirs)
-        parts = joint.chunk(len(ours)) if joint.dim() else ()
-        if len(parts) != len(ours):
-            raise UsageError(
-                f"{self.path}: {theirs} has size {size_of(joint)}, and cannot be split into "
-                f"{len(ours)} parts"
-            )
-        for part, target in zip(parts, ours):
-            self.put(f"{target}.{kind}", part.clone(), theirs)
 
     def put_identity(self, ours: str, channels: int, theirs: str) -> None:
         """Store an identity projection where the foreign module *theirs* has none."""
@@ -259,9 +237,6 @@ class Reader:
 
     def finish(self, described_by: str) -> None:
         """Refuse a checkpoint with tensors that have not been taken.
-
-        Args:
-            described_by: the source of the model's settings, for the error message.
 
         Raises:
             UsageError: a tensor is left.

@@ -10,26 +10,21 @@ TUPE, Ke, He, Liu, arXiv 2006.15595, Eq. 7, 10 and 11, with the details of the r
 """
 
 import math
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping, Sequence
 
 import torch
 from fairseq import utils
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_posenc.exchange.formats import ForeignModel
+from fairseq_posenc.exchange.formats import ForeignModel, Logits
 from fairseq_posenc.exchange.reader import ForeignParameters
 
-#: Logits of the last states (T, C) of one sequence.
-Head = Callable[[Tensor], Tensor]
 #: The content of config.json.
 Entries = Dict[str, Any]
 
 _PAD = 1
 _STACK = "decoder.sentence_encoder."
-
-#: Name of the reference in the output of ``--verify``.
-FORMULAS = "the released model's formulas in float64 (transformers has no such class)"
 
 #: Attention weights from logits of T keys each (GAU sections 2.3 and 3.2).
 NORMALISERS: Dict[str, Callable[[Tensor], Tensor]] = {
@@ -39,72 +34,43 @@ NORMALISERS: Dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def released_logits(
+def encoder_model(
     layer: Callable[[ForeignParameters, Entries, str, Tensor], Tensor],
-    prefix: str,
     parameters: ForeignParameters,
     entries: Entries,
-    head: Head,
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """A function from tokens, segments and the mask of real tokens, (B, T) each, to logits.
+    order: Tensor,
+    output: str,
+) -> ForeignModel:
+    """A model of :func:`gated_layer` or :func:`transformer_layer`.
 
     Args:
-        layer: :func:`gated_layer` or :func:`transformer_layer`.
-        parameters: the parameters, by their released names.
-        entries: the content of config.json.
-        head: logits of one sequence, per token (T, …) or as a whole.
+        order: the foreign number of each symbol of fairseq's dictionary, (V,).
+        output: the projection: ``classifier``, of the first position, or one of every token, which
+            is the embedding where it is not there.
     """
+    prefix = entries["model_type"] + "."
     given = {key: value for key, value in entries.items() if value is not None}
     entries = {"layer_norm_eps": 1e-12, **given}
 
-    def one(model: ForeignParameters, tokens: Tensor, segments: Tensor) -> Tensor:
-        x = model[prefix + "embeddings.word_embeddings.weight"][tokens]
-        x = x + model[prefix + "embeddings.token_type_embeddings.weight"][segments]
-        x = _norm(x, entries["layer_norm_eps"])
-        for number in range(entries["num_hidden_layers"]):
-            x = layer(model, entries, f"{prefix}encoder.layer.{number}.", x)
-        return head(x)
-
-    def logits(tokens: Tensor, segments: Tensor, real: Tensor) -> Tensor:
+    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         model, rows = {name: value.double() for name, value in parameters.items()}, []
-        for row, kept in enumerate(real):
-            out = one(model, tokens[row][kept], segments[row][kept])
-            if out.dim() == 2:  # logits per token: zeros at padding
-                padded = out.new_zeros(len(kept), out.size(1))
-                padded[kept] = out
-                out = padded
-            rows.append(out)
+        words = model[prefix + "embeddings.word_embeddings.weight"]
+        for row, real in enumerate(tokens.ne(_PAD)):
+            x = words[order[tokens[row][real]]]
+            x = x + model[prefix + "embeddings.token_type_embeddings.weight"][segments[row][real]]
+            x = _norm(x, entries["layer_norm_eps"])
+            for number in range(entries["num_hidden_layers"]):
+                x = layer(model, entries, f"{prefix}encoder.layer.{number}.", x)
+            if output == "classifier":
+                rows.append(model["classifier.weight"] @ x[0] + model["classifier.bias"])
+                continue
+            padded = x.new_zeros(len(real), len(order))  # zeros at padding
+            padded[real] = x @ model.get(output, words)[order].t()
+            rows.append(padded)
         return torch.stack(rows)
 
-    return logits
-
-
-def by_formulas(
-    released: Callable[[Tensor, Tensor, Tensor], Tensor], order: Tensor, by_token: bool = True
-) -> ForeignModel:
-    """A model of :func:`released_logits` as the reference of a converted one.
-
-    Args:
-        released: computes the logits of tokens by their foreign numbers.
-        order: the foreign number of each symbol of fairseq's dictionary, (V,).
-        by_token: whether the logits are those of tokens, and not of classes.
-    """
-
-    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        out = released(order[tokens], segments, tokens.ne(_PAD))
-        return out[..., order] if by_token else out
-
-    return ForeignModel(logits, FORMULAS)
-
-
-def tied_head(weight: Tensor) -> Head:
-    """Projection by the transposed token embedding."""
-    return lambda x: x @ weight.double().t()
-
-
-def first_position(weight: Tensor, bias: Tensor) -> Head:
-    """Classification of the first position."""
-    return lambda x: weight.double() @ x[0] + bias.double()
+    name = "the released model's formulas in float64 (transformers has no such class)"
+    return ForeignModel(logits, name)
 
 
 def gated_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor) -> Tensor:
@@ -154,6 +120,22 @@ def _rotate(x: Tensor) -> Tensor:
     out[:, 0::2] = x[:, 0::2] * cosine - x[:, 1::2] * sine
     out[:, 1::2] = x[:, 0::2] * sine + x[:, 1::2] * cosine
     return out
+
+
+def tupe_model(
+    parameters: ForeignParameters, flags: Mapping[str, Any], order: Tensor, heads: Sequence[str]
+) -> ForeignModel:
+    """A released TUPE model; arguments as for :class:`ReleasedTUPE` and :func:`encoder_model`."""
+    model = ReleasedTUPE(parameters, flags)
+
+    def classes(head: str) -> Logits:
+        return lambda tokens, segments: model.classes(order[tokens], head)
+
+    return ForeignModel(
+        lambda tokens, segments: model.logits(order[tokens])[..., order],
+        "the released model's formulas in float64 (its own code needs fairseq 0.9)",
+        {head: classes(head) for head in heads},
+    )
 
 
 class ReleasedTUPE:

@@ -1,14 +1,15 @@
 """What an export reads: the settings of a checkpoint, then the model with its task."""
 
 import os
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.settings import encodings_by_side, task_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.exchange.formats import Flag, Wanted
-from fairseq_posenc.exchange.native import NativeCheckpoint, taken_alone
+from fairseq_posenc.exchange.huggingface.splitters import Subwords
+from fairseq_posenc.exchange.native import SEARCH, NativeCheckpoint, taken_alone
 from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.flags.values import read_overrides
 from fairseq_posenc.models.kinds import (
@@ -20,6 +21,9 @@ from fairseq_posenc.models.kinds import (
     Settings,
     read_trained,
 )
+from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_folder
+from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
 DATA = Flag("data", "the binary data, if it is no longer where training had it", "DIR")
 #: The languages of a translation model.
@@ -51,7 +55,6 @@ def source_of(wanted: Wanted, target: str, kinds: Sequence[Kind] = KINDS) -> Sou
     """Read the settings of the checkpoint that *wanted* names.
 
     Args:
-        target: what is written, for messages.
         kinds: the kinds of models that can be written.
 
     Raises:
@@ -78,9 +81,6 @@ def source_of(wanted: Wanted, target: str, kinds: Sequence[Kind] = KINDS) -> Sou
 def load_source(source: Source, target: str) -> Loaded:
     """Load the model, with its heads and its task.
 
-    Args:
-        target: what is written, for messages.
-
     Raises:
         UsageError: it cannot be loaded, or was trained on a task with inputs of another kind.
     """
@@ -105,13 +105,9 @@ def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
 
     Args:
         wanted: the request; its checkpoint is a file.
-        target: what is written, for messages.
 
     Returns:
         the model; its encoding is in ``position_encoding`` where both sides have the same.
-
-    Raises:
-        UsageError: as :func:`source_of` and :func:`load_source`.
     """
     source = source_of(wanted, target, [TRANSLATION])
     loaded = load_source(source, target)
@@ -132,3 +128,57 @@ def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
         notes=source.notes,
         loaded=loaded,
     )
+
+
+ABOUT = Flag("about", "a sentence on the data, for the card", "TEXT")
+#: The flags of an exporter that writes a card.
+CARD_FLAGS = (ABOUT, Flag("scores", "texts with scores, for the card", "FILE", nargs="+"))
+#: How text was prepared.
+SUBWORD_FLAGS = (
+    Flag("text_of", "the folder of a packed model that says how text was prepared", "FOLDER"),
+    Flag("subwords", "without --text-of: how words were split (none)", choices=SUBWORDS),
+    Flag("subword_file", "merges, model of SentencePiece, or tokenizer", "FILE"),
+)
+
+
+def prepared(wanted: Wanted) -> Tuple[Wanted, Optional[Subwords], Search]:
+    """An export with the file of the checkpoint, how its text was prepared, and its search.
+
+    Args:
+        wanted: its path can be a model folder, which says all of it.
+
+    Raises:
+        UsageError: a folder does not say it, or flags contradict each other.
+    """
+    if os.path.isdir(wanted.path):
+        folder = read_model_folder(wanted.path, "export")
+        if folder.checkpoint is None:
+            raise UsageError(f"{wanted.path}: has no {CHECKPOINT}; pack the checkpoint")
+        said = {
+            "data": wanted.path,
+            "source_lang": folder.text.source_lang,
+            "target_lang": folder.text.target_lang,
+            **({} if wanted.get("subwords") else {"text_of": wanted.path}),
+        }
+        found = wanted._replace(path=folder.checkpoint, options={**said, **wanted.options})
+        return found, subwords_of(found), folder.search
+    return wanted, subwords_of(wanted), SEARCH
+
+
+def subwords_of(wanted: Wanted) -> Optional[Subwords]:
+    """The preparation of text that the flags of an export name; None if they name none."""
+    kind, file, folder = map(wanted.get, ("subwords", "subword_file", "text_of"))
+    if folder is not None:
+        if kind is not None or file is not None:
+            raise UsageError(f"--text-of {folder}: give it without --subwords and --subword-file")
+        model = read_model_folder(folder, "--text-of")
+        names = (model.text.subword_file, model.text.target_subword_file or model.text.subword_file)
+        return Subwords(model.text, *(None if n is None else model.file(n) for n in names))
+    if kind is None and file is None:
+        return None
+    if kind is None or (SUBWORD_FILES[kind] is None) != (file is None):
+        raise UsageError(
+            f"--subword-file {file}: belongs to --subwords subword-nmt, sentencepiece or "
+            f"transformers, which need one; --subwords is {kind}"
+        )
+    return Subwords(Text(subwords=kind, subword_file=file), file, file)

@@ -28,7 +28,7 @@ from fairseq_posenc.exchange.formats import (
     Report,
     Wanted,
 )
-from fairseq_posenc.exchange.prepared import ABOUT, prepared
+from fairseq_posenc.exchange.source import ABOUT, prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.layers.state_heads import PRETRAINING
 from fairseq_posenc.models.kinds import (
@@ -36,7 +36,7 @@ from fairseq_posenc.models.kinds import (
     TOKEN_HEADS,
     Parameters,
 )
-from fairseq_posenc.serving.exported_card import write_card
+from fairseq_posenc.serving.card import write_card
 
 HEAD = Flag(
     "head",
@@ -69,7 +69,6 @@ def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
-        importer: reads the foreign format.
         wanted: what was asked for; the foreign model can be an adapter, which is merged.
 
     Returns:
@@ -128,7 +127,6 @@ class CheckpointExporter(Exporter):
         Args:
             head: name of the classification or token head to export, None for the language-model
                 head.
-            folder: an existing empty folder.
 
         Raises:
             UsageError: the format cannot express the model.
@@ -165,14 +163,7 @@ class CheckpointExporter(Exporter):
         return Report(files, list(written.notes), difference, compared)
 
     def whole(self, wanted: Wanted, folder: str) -> Written:
-        """Write a whole model.
-
-        Args:
-            folder: an existing empty folder.
-
-        Raises:
-            UsageError: as :meth:`export`.
-        """
+        """Write a whole model."""
         wanted, subwords, search = prepared(wanted)
         checkpoint = self.read(wanted)
         checkpoint = checkpoint._replace(
@@ -213,11 +204,7 @@ def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Opt
 
 
 def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> Parameters:
-    """All parameters of the model that *checkpoint* describes, in its order.
-
-    Raises:
-        UsageError: the shape of one of them does not match the settings.
-    """
+    """All parameters of the model that *checkpoint* describes, in its order."""
     kind = imported.kind
     model = native.build(checkpoint, dictionary, kind)
     trained = {name for name, _ in model.named_parameters() if not name.startswith(kind.head)}

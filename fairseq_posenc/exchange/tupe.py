@@ -6,280 +6,239 @@ its table that no distance uses; this corresponds to ``--cls-reset each``.  Thei
 with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
 """
 
+import dataclasses
 import math
 import os
 from argparse import Namespace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
-import torch
 from fairseq import utils
-from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import (
-    ForeignModel,
-    Imported,
-    Importer,
-    Logits,
-    register_format,
+from fairseq_posenc.exchange.formats import Imported, register_format
+from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface import table as t
+from fairseq_posenc.exchange.huggingface.convert import ClassImporter
+from fairseq_posenc.exchange.huggingface.entries import rate
+from fairseq_posenc.exchange.huggingface.layouts import IN_ROWS
+from fairseq_posenc.exchange.huggingface.texts import Texts
+from fairseq_posenc.exchange.reader import (
+    SPECIAL,
+    ForeignParameters,
+    Reader,
+    Vocabulary,
+    renumber,
+    size_of,
 )
-from fairseq_posenc.exchange.reader import SPECIAL, ForeignParameters, Reader, Vocabulary, renumber
-from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
+from fairseq_posenc.exchange.released_formulas import tupe_model
 from fairseq_posenc.models import kinds
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
-_STACK = "decoder.sentence_encoder."
-_BIAS = kinds.ENCODER + "position_bias."
-_POSITIONS = _STACK + "pos.weight"
-_TOKENS, _OUTPUT = _STACK + "embed_tokens.weight", "decoder.lm_head.weight"
-_RELATIVE = _STACK + "relative_attention_bias.weight"
-
-#: Released and fairseq's names of modules with a weight and a bias.
-_OUTSIDE = (
-    (_STACK + "pos_ln", _BIAS + "tupe.norm"),
-    ("decoder.lm_head.dense", kinds.LM_HEAD + "dense"),
-    ("decoder.lm_head.layer_norm", kinds.LM_HEAD + "layer_norm"),
+_STACK, _HEAD = "decoder.sentence_encoder.", "decoder.lm_head."
+_POSITIONS, _RELATIVE = _STACK + "pos.weight", _STACK + "relative_attention_bias.weight"
+_BIAS = "position_bias."
+_TABLE, _Q = kinds.ENCODER + _BIAS, _BIAS + "tupe.q_proj"
+#: The constant of the logits' divisor √(aD), a flag of later versions.
+_SCALE = "attn_scale_factor"
+_BUCKETS = (
+    t.Entry("rel_pos_bins", ("t5_num_buckets",), usual=32),
+    t.Entry("max_rel_pos", ("t5_max_distance",), usual=128),
 )
-_OPTIONAL = (
-    (_STACK + "emb_layer_norm", kinds.ENCODER + "layernorm_embedding"),
-    (_STACK + "emb_out_layer_norm", kinds.ENCODER + "layer_norm"),
-)
-_LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
-
-
-def _activation(args: Config, name: str, default: str) -> str:
-    return args.one_of(name, default, utils.get_available_activation_fns())
-
-
-#: Flags of the released code with the same name and meaning here: their defaults there and checks.
-_FLAGS: Dict[str, Tuple[Any, Callable[..., Any]]] = {
-    "encoder_layers": (12, Config.size),
-    "encoder_embed_dim": (768, Config.size),
-    "encoder_ffn_embed_dim": (3072, Config.size),
-    "encoder_attention_heads": (12, Config.size),
-    "activation_fn": ("gelu", _activation),
-    "pooler_activation_fn": ("tanh", _activation),
-    "dropout": (0.1, Config.fraction),
-    "attention_dropout": (0.1, Config.fraction),
-    "activation_dropout": (0.0, Config.fraction),
-    "pooler_dropout": (0.1, Config.fraction),
-    "encoder_normalize_before": (False, Config.flag),
-}
-#: Constants of the released code, which later versions of it turned into flags.
-_CONSTANTS: Dict[str, Tuple[Any, Callable[..., Any]]] = {
-    "rel_pos_bins": (32, Config.size),
-    "max_rel_pos": (128, Config.size),
-    "attn_scale_factor": (2, Config.factor),
-}
-
-
-_METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
 #: Classes that checkpoints of fairseq 0.9 refer to; its training statistics are not used.
 _STAND_INS: Dict[str, object] = {
     "argparse.Namespace": Namespace,
-    **{f"fairseq.meters.{name}": type(name, (), {}) for name in _METERS},
+    **{
+        f"fairseq.meters.{name}": type(name, (), {})
+        for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
+    },
 }
 
 
-class Released(NamedTuple):
-    """A released checkpoint."""
-
-    path: str  # the file
-    flags: Dict[str, Any]  # the values of :data:`_FLAGS` and :data:`_CONSTANTS`, by name
-    parameters: ForeignParameters  # the parameters, by their released names
+def _same(name: str, usual: Any, checked: Any = Config.size) -> t.Entry:
+    """A flag of the released code with the same name and meaning here."""
+    return t.Entry(name, (name,), checked, usual)
 
 
-def open_released(path: str) -> Released:
-    """Load a checkpoint.
-
-    Raises:
-        UsageError: it is not a TUPE checkpoint.
-    """
-    checkpoint = load_file(path, stand_ins=_STAND_INS)
-    checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
-    args, model = checkpoint.get("args"), checkpoint.get("model")
-    if not isinstance(args, Namespace) or not model:
-        raise UsageError(f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)")
-    parameters = check_tensors(model, path)
-    if _POSITIONS not in parameters or parameters[_POSITIONS].dim() != 2:
-        raise UsageError(
-            f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
-        )
-    config = Config(f"{path}: args", vars(args))
-    known = {**_FLAGS, **_CONSTANTS}
-    flags = {name: read(config, name, default) for name, (default, read) in known.items()}
-    return Released(path, flags, parameters)
+def _activation(args: Config, name: str, usual: str) -> str:
+    return args.one_of(name, usual, utils.get_available_activation_fns())
 
 
-def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
-    """Read the dictionary of a checkpoint: dict.txt after seven special symbols, <mask> last.
-
-    Args:
-        vocab: its dict.txt, if that is not beside it.
-
-    Raises:
-        UsageError: the dictionary is missing or damaged.
-    """
-    path = vocab or os.path.join(os.path.dirname(path), "dict.txt")
-    subject = f"{path}: the dictionary, which --vocab gives if it is elsewhere,"
-    symbols, counts = list(_LEADING), [1] * len(_LEADING)
-    for number, line in enumerate(read_lines(path, subject), 1):
-        symbol, _, count = line.rpartition(" ")
-        if not symbol or not count.isdecimal():
-            raise UsageError(
-                f"{path}: line {number} is {line!r}, but every line of a dictionary is a symbol, a "
-                "space and a count"
-            )
-        symbols.append(symbol)
-        counts.append(int(count))
-    source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
-    return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
+def _heads(parameters: ForeignParameters) -> List[str]:
+    """The names of the classification heads, with the start of the names of their parameters."""
+    start = len(kinds.CLASSIFICATION_HEADS)
+    names = [key[: key.index(".", start)] for key in parameters if key.startswith("classif")]
+    return list(dict.fromkeys(names))
 
 
-class TUPEImporter(Importer):
-    """Reads a checkpoint of TUPE's released code."""
+class _Texts(Texts):
+    """A dict.txt after seven special symbols, and <mask> last."""
 
-    def read(self, path: str, vocab: Optional[str]) -> Imported:
-        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        released, vocabulary = open_released(path), read_vocabulary(path, vocab)
-        reader = Reader(released.path, released.parameters, vocabulary)
-        settings = _settings(released, reader)
-        reader.move_rows(_TOKENS, kinds.EMBEDDING)
-        reader.move_rows("decoder.lm_head.bias", kinds.LM_HEAD + "bias")
-        table = released.parameters[_TOKENS]
-        if not torch.equal(released.parameters.get(_OUTPUT, table), table):
-            raise UsageError(
-                f"{path}: {_OUTPUT} is not {_TOKENS}, though the released code has one matrix for "
-                "both"
-            )
-        reader.drop(_OUTPUT, _STACK + "rp_bucket")  # the latter is a constant of an early version
-        _encoder(released, reader, settings)
-        notes = [f"classification head {name}" for name in _heads(reader, settings)]
-        if _rescale(released, reader.parameters, settings):
-            notes.append(
-                f"attn_scale_factor is {released.flags['attn_scale_factor']}: queries were "
-                "multiplied by a constant, to undo the division by √(2D)"
-            )
-        reader.finish("args in the same file")
-        foreign = _reference(released, vocabulary.order)
-        return Imported(
-            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
-        )
+    def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
+        """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
+        path = file or os.path.join(os.path.dirname(path), "dict.txt")
+        subject = f"{path}: the dictionary, which --vocab gives if it is elsewhere,"
+        symbols, counts = list(_LEADING), [1] * len(_LEADING)
+        for number, line in enumerate(read_lines(path, subject), 1):
+            symbol, _, count = line.rpartition(" ")
+            if not symbol or not count.isdecimal():
+                raise UsageError(
+                    f"{path}: line {number} is {line!r}, but every line of a dictionary is a "
+                    "symbol, a space and a count"
+                )
+            symbols.append(symbol)
+            counts.append(int(count))
+        source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
+        return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
 
 
-def _reference(released: Released, order: Tensor) -> ForeignModel:
-    """The model computed from its formulas."""
-    model = ReleasedTUPE(released.parameters, released.flags)
-
-    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        return model.logits(order[tokens])[..., order]
-
-    def classes(head: str) -> Logits:
-        return lambda tokens, segments: model.classes(order[tokens], head)
-
-    return ForeignModel(
-        logits,
-        "the released model's formulas in float64 (its own code needs fairseq 0.9)",
-        {head: classes(head) for head in _head_names(released.parameters)},
+def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
+    """The table of a checkpoint, whose parts follow from its parameters."""
+    relative = _RELATIVE in parameters
+    normed = _STACK + "emb_layer_norm.weight" in parameters
+    outside = [t.Joint(_STACK + "pos_ln", (_BIAS + "tupe.norm",))]
+    if normed:
+        outside.append(t.Joint(_STACK + "emb_layer_norm", ("layernorm_embedding",)))
+    last = t.Joint(
+        _STACK + "emb_out_layer_norm",
+        (t.LAST_NORM,),
+        when=lambda settings, number: bool(settings["encoder_normalize_before"]),
+    )
+    projections = (_Q, _BIAS + "tupe.k_proj")
+    if _STACK + "pos_proj.weight" in parameters:  # an early version had both in one tensor
+        outside.append(t.Joint(_STACK + "pos_proj", projections, IN_ROWS))
+    else:
+        names = zip("qk", projections)
+        outside += [t.Joint(f"{_STACK}pos_{side}_linear", (ours,)) for side, ours in names]
+    modules = {kinds.LM_HEAD + name: _HEAD + name for name in ("dense", "layer_norm")}
+    for head in _heads(parameters):
+        parts = [f"{head}.{part}" for part in ("out_proj", "dense")]
+        modules.update({name: name for name in parts if f"{name}.weight" in parameters})
+    return t.TransformersClass(
+        "tupe",
+        {"TUPE": t.Architecture(modules)},
+        kinds.MASKED,
+        stacks=(
+            t.Stack(
+                kinds.ENCODER,
+                _STACK + "layers.{}.",
+                (
+                    t.Joint("self_attn.in_proj_", (t.Q, t.K, t.V), IN_ROWS),
+                    t.Joint("self_attn.out_proj", (t.OUT,)),
+                    *(t.Joint(name, (name,)) for name in (t.FC1, t.FC2, t.NORM_1, t.NORM_2)),
+                ),
+                _STACK + "embed_tokens.weight",
+                (*outside, last),
+            ),
+        ),
+        entries=(
+            _same("encoder_layers", 12),
+            _same("encoder_embed_dim", 768),
+            _same("encoder_ffn_embed_dim", 3072),
+            _same("encoder_attention_heads", 12),
+            _same("activation_fn", "gelu", _activation),
+            _same("pooler_activation_fn", "tanh", _activation),
+            *(rate(name, name, usual=0.1) for name in ("dropout", "attention_dropout")),
+            rate("activation_dropout", "activation_dropout"),
+            rate("pooler_dropout", "pooler_dropout", usual=0.1),
+            _same("encoder_normalize_before", False, Config.flag),
+            t.Entry(_SCALE, (), Config.factor, 2),
+            *(_BUCKETS if relative else ()),
+        ),
+        always={
+            "position_encoding": "tupe+t5" if relative else "tupe",
+            "untie_cls": True,
+            "cls_reset": "each" if relative else "sum",
+            "layernorm_embedding": normed,
+            "max_positions": len(parameters[_POSITIONS]) - 1,
+        },
+        output=_HEAD + "weight",
+        output_biases=(_HEAD + "bias",),
+        unused=(_STACK + "rp_bucket",),  # a constant of an early version
+        texts=_Texts(),
+        padded=False,
+        after_reading=_read_positions,
     )
 
 
-def _settings(released: Released, reader: Reader) -> kinds.Settings:
-    """The flags of the model."""
-    relative = _RELATIVE in reader
-    return {
-        **{name: released.flags[name] for name in _FLAGS},
-        "position_encoding": "tupe+t5" if relative else "tupe",
-        "untie_cls": True,
-        "cls_reset": "each" if relative else "sum",
-        "encoder_normalize_before": _STACK + "emb_out_layer_norm.weight" in reader,
-        "layernorm_embedding": _STACK + "emb_layer_norm.weight" in reader,
-        "max_positions": reader.rest[_POSITIONS].size(0) - 1,
-    }
-
-
-def _encoder(released: Released, reader: Reader, settings: kinds.Settings) -> None:
-    """Move everything between the embedding and the head."""
-    for theirs, ours in _OUTSIDE:
-        reader.move_module(theirs, ours)
-    for theirs, ours in _OPTIONAL:
-        if theirs + ".weight" in reader:
-            reader.move_module(theirs, ours)
+def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) -> List[str]:
+    """Move the tables of positions, complete the heads, and undo another divisor of the logits."""
     table = reader.take(_POSITIONS)
-    reader.put(_BIAS + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
-    reader.put(_BIAS + "tupe.table.weight", table[1:].clone(), _POSITIONS)
-    projections = [_BIAS + "tupe.q_proj", _BIAS + "tupe.k_proj"]
-    if _STACK + "pos_proj.weight" in reader:  # an early version had both in one tensor
-        for kind in ("weight", "bias"):
-            reader.split(f"{_STACK}pos_proj.{kind}", projections, kind)
-    else:
-        for name, ours in zip(("pos_q_linear", "pos_k_linear"), projections):
-            reader.move_module(_STACK + name, ours)
-    if _RELATIVE in reader:
+    reader.put(_TABLE + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
+    reader.put(_TABLE + "tupe.table.weight", table[1:].clone(), _POSITIONS)
+    number = settings.get("t5_num_buckets")
+    if number is not None:
         values = reader.take(_RELATIVE)
-        number = released.flags["rel_pos_bins"]
         if values.dim() != 2 or len(values) != number + 1:
             raise UsageError(
-                f"{released.path}: args.rel_pos_bins is {number}, which makes {number + 1} rows, "
-                f"but {_RELATIVE} has size {' x '.join(map(str, values.shape))}"
+                f"{config.path}.rel_pos_bins is {number}, which makes {number + 1} rows, but "
+                f"{_RELATIVE} has size {size_of(values)}"
             )
+        reader.put(_TABLE + "t5.table.weight", values[:number].clone(), _RELATIVE)
         theta = values[[number // 2, number]]  # from [CLS], to [CLS]
-        reader.put(_BIAS + "t5.table.weight", values[:number].clone(), _RELATIVE)
-        reader.put(_BIAS + "theta", theta, _RELATIVE)
-        settings["t5_num_buckets"] = number
-        settings["t5_max_distance"] = released.flags["max_rel_pos"]
-    for layer in range(settings["encoder_layers"]):
-        theirs, ours = f"{_STACK}layers.{layer}.", f"{kinds.ENCODER}layers.{layer}."
-        for name in _LAYER:
-            reader.move_module(theirs + name, ours + name)
-        parts = [f"{ours}self_attn.{name}_proj" for name in "qkv"]
-        for kind in ("weight", "bias"):
-            reader.split(f"{theirs}self_attn.in_proj_{kind}", parts, kind)
-
-
-def _heads(reader: Reader, settings: kinds.Settings) -> List[str]:
-    """Move the classification heads, which keep their names; returns the names."""
-    names = _head_names(reader.rest)
-    for head in (kinds.CLASSIFICATION_HEADS + name for name in names):
-        reader.move_module(head + ".out_proj", head + ".out_proj")
-        if head + ".dense.weight" in reader:
-            reader.move_module(head + ".dense", head + ".dense")
-            continue
-        # an early version had no dense layer
+        reader.put(_TABLE + "theta", theta, _RELATIVE)
+    heads = _heads(reader.parameters)
+    plain = [head for head in heads if f"{head}.dense.weight" not in reader.parameters]
+    for head in plain:  # an early version had no dense layer
+        if plain != heads:
+            raise UsageError(
+                f"{reader.path}: has no tensor {head}.dense.weight, which another head has"
+            )
         reader.put_identity(head + ".dense", settings["encoder_embed_dim"], head)
         settings["pooler_activation_fn"] = "linear"
-    settings["load_checkpoint_heads"] = bool(names)
-    return names
-
-
-def _head_names(parameters: ForeignParameters) -> List[str]:
-    """The names of the classification heads."""
-    start = len(kinds.CLASSIFICATION_HEADS)
-    names = [key[start:] for key in parameters if key.startswith(kinds.CLASSIFICATION_HEADS)]
-    return list(dict.fromkeys(name.split(".")[0] for name in names))
-
-
-def _rescale(released: Released, parameters: kinds.Parameters, settings: kinds.Settings) -> bool:
-    """Multiply all queries so that dividing by √(2D), as here, gives the released logits.
-
-    The released code divides by √(aD), where a is ``attn_scale_factor``.
-
-    Returns:
-        whether that was necessary.
-    """
-    factor = math.sqrt(2 / released.flags["attn_scale_factor"])
-    if factor == 1:
-        return False
-    layers = [
-        f"{kinds.ENCODER}layers.{n}.self_attn.q_proj" for n in range(settings["encoder_layers"])
+    settings["load_checkpoint_heads"] = bool(heads)
+    notes = [f"classification head {head.partition('.')[2]}" for head in heads]
+    scale = config.factor(_SCALE, 2)
+    if scale == 2:  # as here, where logits are divided by √(2D)
+        return notes
+    layers = [f"{kinds.ENCODER}layers.{n}.{t.Q}" for n in range(int(settings["encoder_layers"]))]
+    for name in [*layers, kinds.ENCODER + _Q]:
+        for key in (f"{name}.weight", f"{name}.bias"):
+            reader.parameters[key] = reader.parameters[key] * math.sqrt(2 / scale)
+    return [
+        *notes,
+        f"attn_scale_factor is {scale}: queries were multiplied by a constant, to undo the "
+        "division by √(2D)",
     ]
-    for name in [*layers, _BIAS + "tupe.q_proj"]:
-        for key in (name + ".weight", name + ".bias"):
-            parameters[key] = parameters[key] * factor
-    return True
+
+
+class TUPEImporter(ClassImporter):
+    """Reads a checkpoint of TUPE's released code."""
+
+    def __init__(self) -> None:
+        self.transposed = ()
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        checkpoint = load_file(path, stand_ins=_STAND_INS)
+        checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
+        args, model = checkpoint.get("args"), checkpoint.get("model")
+        if not isinstance(args, Namespace) or not model:
+            raise UsageError(
+                f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)"
+            )
+        parameters = check_tensors(model, path)
+        if _POSITIONS not in parameters or parameters[_POSITIONS].dim() != 2:
+            raise UsageError(
+                f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
+            )
+        folder = hf.Folder(path, Config(f"{path}: args", vars(args)), path, parameters)
+        return self.convert(_class_of(parameters), folder, vocab)
+
+    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
+        """The same, compared with the formulas of the paper."""
+        config = folder.config
+        flags = {
+            **imported.settings,
+            "pooler_activation_fn": config.get("pooler_activation_fn", "tanh"),
+            "max_rel_pos": config.get("max_rel_pos", 128),
+            _SCALE: config.get(_SCALE, 2),
+        }
+        heads = [head.partition(".")[2] for head in _heads(folder.parameters)]
+        foreign = tupe_model(folder.parameters, flags, imported.vocabulary.order, heads)
+        return dataclasses.replace(imported, foreign=foreign)
 
 
 register_format(

@@ -23,37 +23,11 @@ def largest(ours: Tensor, theirs: Tensor, real: Optional[Tensor] = None) -> floa
     """The largest absolute difference of two outputs.
 
     Args:
-        ours: one output.
         theirs: the other, of the same shape.
         real: True for the tokens (B, T) to compare, where the outputs are by token.
     """
     difference = (ours.double() - theirs.double()).abs()
     return float((difference if real is None else difference[real]).max())
-
-
-def computed(
-    logits: Logits, tokens: Tensor, other: Tensor, source: str, description: str
-) -> Tensor:
-    """The logits of a reference, which may fail on settings that it loads.
-
-    Args:
-        logits: computes them.
-        tokens: its first input.
-        other: its second input.
-        source: what is converted, for messages.
-        description: the reference, for messages.
-
-    Raises:
-        UsageError: it fails.
-    """
-    try:
-        return logits(tokens, other)
-    except UsageError:
-        raise
-    except Exception as error:  # versions of transformers differ in what they raise
-        raise UsageError(
-            f"{source}: {description} cannot compute it ({error}); nothing was written"
-        ) from error
 
 
 def refuse_difference(difference: float, source: str, description: str) -> None:
@@ -73,9 +47,7 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
     """Tokens and segments for the comparison: always the same, one full row and two padded.
 
     Args:
-        vocabulary: V.
         longest: the maximum length of the model.
-        num_segments: number of segments, 0 for none.
 
     Returns:
         tokens (3, T), starting with <s>, and segments (3, T).
@@ -124,7 +96,6 @@ def compare(
         kind: what it is; the tokens of a language model are all in the first segment.
         head: name of the head to compare, None for the language-model head.
         foreign: the foreign model, if anything can run it.
-        source: what was converted, for messages.
 
     Returns:
         the largest absolute difference of logits, padding excluded.
@@ -142,7 +113,14 @@ def compare(
         of_head = {"classification_head_name": name} if kind is MASKED else {}
         with torch.no_grad():
             ours, _ = model(tokens, **inputs, **of_head)
-        theirs = computed(logits, tokens, other, source, foreign.description)
+        try:
+            theirs = logits(tokens, other)
+        except UsageError:
+            raise
+        except Exception as error:  # versions of transformers differ in what they raise
+            raise UsageError(
+                f"{source}: {foreign.description} cannot compute it ({error}); nothing was written"
+            ) from error
         difference = largest(ours, theirs, real if theirs.dim() == 3 else None)
         if not difference <= TOLERANCE and kind is CAUSAL:
             _check_causal(logits, tokens, other, source, foreign.description)

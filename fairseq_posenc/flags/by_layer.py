@@ -19,9 +19,6 @@ def split_pattern(value: str, flag: str, example: str) -> List[str]:
         value: items separated by commas, each optionally repeated by ``*`` and a number.
         flag: the flag that *value* was given by.
         example: a pattern of that flag, for the error message.
-
-    Raises:
-        UsageError: a count is not a positive integer.
     """
     period: List[str] = []
     for item in value.split(","):
@@ -44,9 +41,6 @@ def numbers_by_layer(name: str, value: Any) -> List[float]:
     Args:
         name: the setting that has *value*, for the error message.
         value: a number, or text.
-
-    Raises:
-        UsageError: a part of *value* is no number.
     """
     flag = flag_of(name)
     period = split_pattern(str(value), flag, "160000*2,10000")

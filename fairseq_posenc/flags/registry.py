@@ -52,12 +52,7 @@ def tell() -> None:
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):
-    """Entries by name.
-
-    Args:
-        flag: the flag that selects one, such as ``--norm``.
-        title: what they are, for ``fairseq-posenc list``.
-    """
+    """Entries by name, of which a *flag* selects one; *title* is for ``fairseq-posenc list``."""
 
     def __init__(self, flag: str, title: str = "") -> None:
         super().__init__()
@@ -82,11 +77,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
             raise
 
     def find(self, name: str) -> Entry:
-        """The entry called *name*.
-
-        Raises:
-            UsageError: there is none; the message lists the registered names.
-        """
+        """The entry called *name*."""
         if name not in self:
             raise UsageError(f"{self.flag} {name}: must be {self.choices(name)}")
         return self[name]
@@ -101,15 +92,15 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         Raises:
             UsageError: two entries declare different flags of the same name.
         """
-        found: Dict[str, dataclasses.Field[Any]] = {}
+        distinct: Dict[str, dataclasses.Field[Any]] = {}
         for name, entry in self.items():
             for field in fields_of(entry.flags) if entry.flags else ():
-                if found.setdefault(field.name, field) is not field:
+                if distinct.setdefault(field.name, field) is not field:
                     raise UsageError(
                         f"{self.flag} {name}: declares {flag_of(field.name)}, a flag of another "
                         "entry; choose another name, or inherit from its dataclass"
                     )
-        return list(found.values())
+        return list(distinct.values())
 
     def declaring(self, flag: str) -> List[str]:
         """The names of the entries that have a flag of this name."""
@@ -134,14 +125,7 @@ class ClassRegistry(Registry[Registered]):
     def register(
         self, name: str, *, paper: str, summary: str, flags: Optional[type] = None
     ) -> Callable[[Thing], Thing]:
-        """Class decorator that registers a class under a value of the flag, in every family.
-
-        Args:
-            name: the value of the flag.
-            paper: authors, year and arXiv number.
-            summary: one clause, or a formula.
-            flags: dataclass of the flags of this class.
-        """
+        """Class decorator that registers a class, with the entries of :class:`Registered`."""
 
         def add(thing: Thing) -> Thing:
             self.add(name, Registered(name, paper, summary, thing, flags))

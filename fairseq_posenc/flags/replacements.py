@@ -9,32 +9,11 @@ Class = TypeVar("Class", bound=type)
 
 
 class Replacement(NamedTuple):
-    """A class with the arguments of :func:`register_replacement`."""
-
-    flag: str
-    base: type
-    thing: Any
-    value: Optional[str]
-    reads: Collection[str]
-    no_matrix: str
-
-
-#: All of them, in the order in which they were registered.
-REPLACEMENTS: List[Replacement] = []
-
-
-def register_replacement(
-    flag: str,
-    *,
-    of: type,
-    value: Optional[str] = None,
-    reads: Collection[str] = (),
-    no_matrix: str = "",
-) -> Callable[[Class], Class]:
-    """Class decorator: the class is built in place of another where a flag is on.
+    """A class that is built in place of another where a flag is on.
 
     Args:
         flag: the name of the flag, of which None, False and 0 are off.
+        thing: the class.
         of: the class that it derives from, and whose place it takes.
         value: the flag's value that asks for the class, if others do not.
         reads: names of flags that have an effect on it, whatever else these need.
@@ -42,8 +21,23 @@ def register_replacement(
             and what to analyse instead.
     """
 
+    flag: str
+    thing: Any
+    of: type
+    value: Optional[str] = None
+    reads: Collection[str] = ()
+    no_matrix: str = ""
+
+
+#: All of them, in the order in which they were registered.
+REPLACEMENTS: List[Replacement] = []
+
+
+def register_replacement(flag: str, **entries: Any) -> Callable[[Class], Class]:
+    """Class decorator that registers a :class:`Replacement`, given its other entries by name."""
+
     def add(thing: Class) -> Class:
-        REPLACEMENTS.append(Replacement(flag, of, thing, value, reads, no_matrix))
+        REPLACEMENTS.append(Replacement(flag, thing, **entries))
         return thing
 
     return add
@@ -51,19 +45,19 @@ def register_replacement(
 
 def replacements_in(options: Options) -> List[Replacement]:
     """Those whose flags are on."""
-    given = [(each, getattr(options, each.flag, None)) for each in REPLACEMENTS]
-    return [each for each, value in given if value and each.value in (None, value)]
+    values = [(each, getattr(options, each.flag, None)) for each in REPLACEMENTS]
+    return [each for each, value in values if value and each.value in (None, value)]
 
 
 def class_for(base: type, options: Options) -> Any:
-    """What the flags put in place of *base*, or *base* itself.
+    """The class that the flags put in place of *base*, or *base* itself.
 
     Where several flags are on, the classes are joined, and each calls its ``super()``.
     """
-    found = [each.thing for each in replacements_in(options) if issubclass(base, each.base)]
-    if not found:
+    things = [each.thing for each in replacements_in(options) if issubclass(base, each.of)]
+    if not things:
         return base
-    classes = (*found, base)
+    classes = (*things, base)
     return _joined(tuple(c for c in classes if sum(issubclass(d, c) for d in classes) == 1))
 
 

@@ -90,26 +90,9 @@ def setting(
         alone: for a setting of samples of several texts, which fine-tuning does not inherit and
             an exported model does without: what such a model does instead.
     """
+    metadata = dict(locals())  # all arguments by name
     assert role in ROLES, role
-    metadata = {
-        "help": help,
-        "default": default,
-        "role": role,
-        "model_with": model_with or {},
-        "choices": choices,
-        "refused": refused,
-        "names": names,
-        "at_least": at_least,
-        "above": above,
-        "at_most": at_most,
-        "below": below,
-        "needs": needs,
-        "or_with": or_with,
-        "by_layer": by_layer,
-        "stored": number_or_pattern if by_layer else stored,
-        "traceable": traceable,
-        "alone": alone,
-    }
+    metadata.update(model_with=model_with or {}, stored=number_or_pattern if by_layer else stored)
     return dataclasses.field(default=None, metadata=metadata)
 
 
@@ -152,7 +135,7 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     """
     for field in fields:
         metadata, value = field.metadata, getattr(options, field.name, None)
-        follows = False  # a range that another flag gives, which a default can be outside of
+        follows = False  # whether another flag is a bound, which the default may violate
         for key in _COMPARE:
             follows = follows or isinstance(metadata.get(key), str)
         if value is not None and (follows or value != metadata.get("default")):
@@ -182,34 +165,23 @@ def check_value(
         named = isinstance(choices, Registry)
         known = choices.choices(str(value)) if named else " or ".join(choices)
         raise UsageError(f"{flag_of(name)} {value}: {reason or 'must be ' + known}")
-    limits = {}
+    limits, words = {}, []
     for key in _COMPARE:
         bound = metadata.get(key)
         if bound is not None:
             limits[key] = getattr(options, bound) if isinstance(bound, str) else bound
-    if limits:
-        for number in _numbers(name, value, metadata):
-            inside = math.isfinite(number)
-            for key, limit in limits.items():
-                inside = inside and _COMPARE[key](number, limit)
-            if not inside:
-                raise _outside(name, value, number, metadata, limits)
-
-
-def _outside(
-    name: str,
-    value: Any,
-    number: float,
-    metadata: Mapping[str, Any],
-    limits: Mapping[str, Number],
-) -> UsageError:
-    """The error for a *number* of a flag's *value* outside its *limits*."""
-    words = [] if math.isfinite(number) else ["a finite number"]
-    for key, limit in limits.items():
-        flag = f"{flag_of(metadata[key])} " if isinstance(metadata[key], str) else ""
-        shown = limit if isinstance(limit, int) else f"{limit:g}"
-        words.append(f"{key.replace('_', ' ')} {flag}{shown}")
-    return UsageError(f"{flag_of(name)} {value}: must be {' and '.join(words)}")
+    for number in _numbers(name, value, metadata) if limits else ():
+        inside = math.isfinite(number)
+        for key, limit in limits.items():
+            inside = inside and _COMPARE[key](number, limit)
+        if inside:
+            continue
+        for key, limit in limits.items():
+            other = f"{flag_of(metadata[key])} " if isinstance(metadata[key], str) else ""
+            shown = limit if isinstance(limit, int) else f"{limit:g}"
+            words.append(f"{key.replace('_', ' ')} {other}{shown}")
+        finite = [] if math.isfinite(number) else ["a finite number"]
+        raise UsageError(f"{flag_of(name)} {value}: must be {' and '.join(finite + words)}")
 
 
 def _numbers(name: str, value: Any, metadata: Mapping[str, Any]) -> List[float]:
@@ -239,9 +211,9 @@ def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> 
         reason: why the flags do not work.
     """
     for name, value in off.items():
-        given = option(options, name)
-        if given is not None and str(given).lower() != str(value).lower():
-            shown = flag_of(name) if given is True else f"{flag_of(name)} {given}"
+        asked = option(options, name)
+        if asked is not None and str(asked).lower() != str(value).lower():
+            shown = flag_of(name) if asked is True else f"{flag_of(name)} {asked}"
             raise UsageError(f"{shown}: {reason}; drop it")
 
 

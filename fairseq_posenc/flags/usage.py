@@ -21,21 +21,22 @@ def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> s
         known: the flags of the command.
         words: the command line.
     """
-    choice = re.match(r"argument (\S+): invalid choice: '?(.*?)'? \(choose from (.*)\)$", message)
-    if choice:
-        flag, value, names = choice.groups()
-        name = "" if flag.isupper() else f"{_given(flag, words)} "
-        return f"{name}{value}: unknown" + near(value, re.findall(r"[\w.\-]+", names))
-    invalid = re.match(r"argument (\S+): (invalid \S+ value): '(.*)'$", message)
-    if invalid:
-        flag, what, value = invalid.groups()
-        return f"{_given(flag, words)} {value or repr(value)}: {what}"
-    other = re.match(r"argument (\S+): (.*)$", message)
-    if other:
-        return f"{_given(other.group(1), words)}: {other.group(2)}"
-    missing = re.match(r"the following arguments are required: (.*)$", message)
+    of_flag = re.match(r"argument (\S+): (.*)$", message)
+    if of_flag:
+        name, what = of_flag.groups()
+        flag = _given(name, words)
+        choice = re.match(r"invalid choice: '?(.*?)'? \(choose from (.*)\)$", what)
+        if choice:
+            value, names = choice.groups()
+            shown = value if name.isupper() else f"{flag} {value}"
+            return f"{shown}: unknown" + near(value, re.findall(r"[\w.\-]+", names))
+        invalid = re.match(r"(invalid \S+ value): '(.*)'$", what)
+        if invalid:
+            return f"{flag} {invalid[2] or repr(invalid[2])}: {invalid[1]}"
+        return f"{flag}: {what}"
+    missing = message.partition("the following arguments are required: ")[2]
     if missing:
-        return f"{missing.group(1)}: required"
+        return f"{missing}: required"
     unknown = message.partition("unrecognized arguments: ")[2].split()
     if not unknown:
         return message
@@ -47,9 +48,9 @@ def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> s
 
 def near(value: str, known: Sequence[str], shown: int = 30) -> str:
     """A clause with the names in *known* nearest to *value*, or all if they are at most *shown*."""
-    found = difflib.get_close_matches(value, dict.fromkeys(known), n=3, cutoff=0.6)
-    if found:
-        return "; did you mean {}?".format(" or ".join(found))
+    nearest = difflib.get_close_matches(value, dict.fromkeys(known), n=3, cutoff=0.6)
+    if nearest:
+        return "; did you mean {}?".format(" or ".join(nearest))
     return "; known: " + ", ".join(known) if len(known) <= shown else ""
 
 
@@ -61,8 +62,8 @@ def flags_of_parser(parser: argparse.ArgumentParser) -> Sequence[str]:
 def _given(flag: str, words: Sequence[str]) -> str:
     """The spelling of ``--max-sentences/--batch-size`` that is in *words*, or else the longest."""
     names = flag.split("/")
-    given = [name for name in names for word in words if word.partition("=")[0] == name]
-    return max(given or names, key=lambda name: (name.startswith("--"), len(name)))
+    used = [name for name in names for word in words if word.partition("=")[0] == name]
+    return max(used or names, key=lambda name: (name.startswith("--"), len(name)))
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -11,6 +11,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.cache import IncrementalState
+from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.flags.options import Layer, Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
@@ -18,7 +19,6 @@ from fairseq_posenc.layers.transformer import (
     DecoderForward,
     LayerOut,
     Prepared,
-    add_and_norm,
     attention_to_source,
     self_attention,
 )
@@ -26,6 +26,8 @@ from fairseq_posenc.layers.transformer import (
 
 class _GatedLayer(nn.Module):
     """Base of encoder and decoder layers: units, norms, dropout, residual connections."""
+
+    self_attn: nn.Module
 
     def __init__(self, cfg: Options, side: Layer, encoding: PositionEncoding) -> None:
         super().__init__()
@@ -56,9 +58,10 @@ class GatedEncoderLayer(_GatedLayer):
 
     def forward(self, x: Tensor, **prepared: Prepared) -> LayerOut:
         """Apply the layer; arguments as for the Transformer's encoder layer."""
-        norm = self.self_attn_layer_norm
-        out = self.self_attn(norm(x) if self.normalize_before else x, **prepared)
-        x = add_and_norm(self, norm, x, out)
+        norm, pre_norm = self.self_attn_layer_norm, self.normalize_before
+        out = self.self_attn(norm(x) if pre_norm else x, **prepared)
+        x = x + drop(out, self.dropout_module)
+        x = x if pre_norm else norm(x)
         return (x, out) if self.return_fc else x
 
 
@@ -76,7 +79,7 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
     ) -> None:
         super().__init__(cfg, cfg.decoder, encoding)
         self.need_attn = True
-        self.w_resid = None
+        self.c_attn = self.attn_ln = self.w_resid = None
         self.encoder_attn: Optional[nn.Module] = None
         if not no_encoder_attn:
             self.encoder_attn = attention_to_source(self.embed_dim, cfg)
@@ -84,11 +87,6 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
         self.second_attn = self_attention(self.embed_dim, encoding, cfg)
         self.final_layer_norm = LayerNorm(self.embed_dim)
         apply_norms_and_biases(self, cfg)
-
-    def _self_attention(
-        self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared
-    ) -> Tensor:
-        return self.self_attn(x, incremental_state=incremental_state, **prepared)
 
     def _last(self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared) -> Tensor:
         return self.second_attn(x, incremental_state=incremental_state, **prepared)

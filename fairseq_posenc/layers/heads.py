@@ -70,15 +70,11 @@ class TiedHead(nn.Module):
 
 
 def mean_of(features: Tensor, real: Tensor) -> Tensor:
-    """The mean of the features of real tokens, in place of the first token's, (B, 1, C).
+    """The mean (B, 1, C) of the features (B, T, C) of *real* tokens, (B, T).
 
     >>> import torch
     >>> mean_of(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]))
     tensor([[[3.]]])
-
-    Args:
-        features: (B, T, C).
-        real: (B, T), False at padding.
     """
     wide = features.to(AT_LEAST_FLOAT32[features.dtype])  # a sum may leave the range of float16
     weights = real.unsqueeze(-1).type_as(wide)
@@ -87,11 +83,7 @@ def mean_of(features: Tensor, real: Tensor) -> Tensor:
 
 
 def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
-    """Refuse features of several tokens in a head that expects their mean.
-
-    Args:
-        head: the head.
-        inputs: the features (B, T, C).
+    """Refuse features (B, T, C) of several tokens in a head that expects their mean.
 
     Raises:
         UsageError: T is not 1.

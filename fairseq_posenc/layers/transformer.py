@@ -8,6 +8,7 @@ feed-forward differ.
 from typing import Any, Callable, Optional, Tuple, Union, cast
 
 import torch
+import torch.nn.functional as F
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules import transformer_layer as stock
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel, kernel_of
 from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.functional import drop
+from fairseq_posenc.attention.functional import drop, dropout_rate
 from fairseq_posenc.attention.grouped import kv_heads_of
 from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.compat.fast_path import no_fast_path
@@ -43,10 +44,9 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
 
 
 def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
-    """Inputs of a checkpointed layer; the first, (B, T, C), is made to have a gradient.
+    """Inputs of a checkpointed layer, of which the first, (B, T, C), is made to have a gradient.
 
-    fairseq's checkpointing trains no parameter if none of its inputs has a gradient, as where the
-    embeddings are frozen.
+    fairseq's checkpointing trains no parameter if no input has one, as with frozen embeddings.
     """
     x, *others = inputs
     if x.requires_grad or not torch.is_grad_enabled():
@@ -94,31 +94,11 @@ def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
     )
 
 
-def add_and_norm(
-    layer: Layer,
-    norm: nn.Module,
-    x: Tensor,
-    out: Tensor,
-    residual_scale: Optional[Tensor] = None,
-) -> Tensor:
-    """x + dropout(out), then the norm unless the layer is pre-norm.
-
-    Args:
-        layer: gives the dropout and whether the layer is pre-norm.
-        norm: the sub-layer's norm.
-        x: input of the sub-layer before any norm, (B, T, C).
-        out: its output, (B, T, C).
-        residual_scale: factor on *x* in the sum, per channel.
-    """
-    residual = x if residual_scale is None else x * residual_scale
-    x = residual + drop(out, layer.dropout_module)
-    return x if layer.normalize_before else norm(x)
-
-
-def feed_forward(layer: Layer, x: Tensor) -> Tensor:
+def feed_forward(layer: Layer, x: Tensor, *unused: object, **prepared: Prepared) -> Tensor:
     """Output (B, T, C) of the feed-forward sub-layer of *layer* for its input x (B, T, C)."""
     x = layer.feed_forward_form.hidden(layer, x)
-    x = drop(x, layer.activation_dropout_module)
+    if layer.activation_dropout_module.p:
+        x = drop(x, layer.activation_dropout_module)
     if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
         x = layer.ffn_layernorm(x)
     return layer.fc2(x)
@@ -157,28 +137,32 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
         if keys is not None:
             prepared["keys"] = norm(keys) if pre_norm else keys
+        rate = dropout_rate(self.dropout_module)
         out = self.self_attn(norm(x) if pre_norm else x, **prepared)
-        x = add_and_norm(self, norm, x, out)
+        x = x + (F.dropout(out, rate) if rate else out)
+        x = x if pre_norm else norm(x)
         norm = self.final_layer_norm
         out = feed_forward(self, norm(x) if pre_norm else x)
-        x = add_and_norm(self, norm, x, out)
+        x = x + (F.dropout(out, rate) if rate else out)
+        x = x if pre_norm else norm(x)
         return (x, out) if self.return_fc else x
 
 
 class DecoderForward:
-    """Forward pass of decoder layers: self-attention, attention to the source, a last sub-layer.
+    """Forward pass of decoder layers: self-attention, attention to the source, a last sub-layer."""
 
-    A layer defines ``_self_attention`` and ``_last``; ``encoder_attn`` is optional.
-    """
-
+    self_attn: nn.Module
     self_attn_layer_norm: nn.Module
     final_layer_norm: nn.Module
     encoder_attn_layer_norm: nn.Module
     encoder_attn: Optional[nn.Module]
+    c_attn: Optional[Tensor]  # --scale-heads: a factor for each head of the self-attention
+    attn_ln: Optional[nn.Module]  # --scale-attn: a norm of the output of the self-attention
     w_resid: Optional[Tensor]  # --scale-resids: a factor on the input of the last sub-layer
     normalize_before: bool
     dropout_module: FairseqDropout
-    _self_attention: Callable[..., Tensor]
+    head_dim: int
+    #: the last sub-layer: a function of its input (B, T, C), the cache and the prepared arguments
     _last: Callable[..., Tensor]
 
     def forward(
@@ -209,8 +193,14 @@ class DecoderForward:
         if earlier is not None:
             keys = torch.cat((earlier, x), dim=1)
             prepared["keys"] = norm(keys) if pre_norm else keys
-        out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **prepared)
-        x = add_and_norm(self, norm, x, out)
+        rate = dropout_rate(self.dropout_module)
+        inputs = norm(x) if pre_norm else x
+        out = self.self_attn(inputs, incremental_state=incremental_state, **prepared)
+        if self.c_attn is not None:
+            out = out * self.c_attn.repeat_interleave(self.head_dim)
+        out = out if self.attn_ln is None else self.attn_ln(out)
+        x = x + (F.dropout(out, rate) if rate else out)
+        x = x if pre_norm else norm(x)
         weights: Optional[Tensor] = None
         if self.encoder_attn is not None and encoder_out is not None:
             norm = self.encoder_attn_layer_norm
@@ -221,10 +211,13 @@ class DecoderForward:
                 incremental_state,
                 need_weights,
             )
-            x = add_and_norm(self, norm, x, out)
+            x = x + (F.dropout(out, rate) if rate else out)
+            x = x if pre_norm else norm(x)
         norm = self.final_layer_norm
         out = self._last(norm(x) if pre_norm else x, incremental_state, **prepared)
-        return add_and_norm(self, norm, x, out, self.w_resid), weights, None
+        x = x if self.w_resid is None else x * self.w_resid
+        x = x + (F.dropout(out, rate) if rate else out)
+        return x if pre_norm else norm(x), weights, None
 
 
 class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase):
@@ -235,6 +228,8 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
         encoding: position encoding of the stack.
         no_encoder_attn: leave out the attention to the source.
     """
+
+    _last = feed_forward
 
     def __init__(
         self, cfg: Options, encoding: PositionEncoding, no_encoder_attn: bool = False
@@ -253,15 +248,3 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
     def build_encoder_attention(self, embed_dim: int, cfg: Options) -> CrossAttention:
         """The attention to the source, without positions."""
         return attention_to_source(embed_dim, cfg)
-
-    def _self_attention(
-        self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared
-    ) -> Tensor:
-        """Self-attention, with fairseq's optional learned scales of its output."""
-        x = self.self_attn(x, incremental_state=incremental_state, **prepared)
-        if self.c_attn is not None:  # --scale-heads: one factor per head
-            x = x * self.c_attn.repeat_interleave(self.head_dim)
-        return x if self.attn_ln is None else self.attn_ln(x)  # --scale-attn
-
-    def _last(self, x: Tensor, incremental_state: IncrementalState, **prepared: Prepared) -> Tensor:
-        return feed_forward(self, x)

@@ -1,6 +1,5 @@
 """Model families; importing this registers them with fairseq."""
 
-from fairseq_posenc.configuration import positions  # noqa: F401 - importing registers a feature
 from fairseq_posenc.models import language_model, masked_lm, translation
 from fairseq_posenc.models.family import FAMILIES, Family, family_of, register_preset
 

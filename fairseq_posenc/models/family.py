@@ -1,6 +1,5 @@
 """Model families: flags, presets, registration and supported tasks."""
 
-import dataclasses
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
@@ -16,17 +15,12 @@ from fairseq.models import (
 from fairseq.tasks import FairseqTask
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
+from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.configuration.effect import declared_by
-from fairseq_posenc.configuration.fields import (
-    Field,
-    declared_fields,
-    layer_flags,
-    make_dataclass,
-)
-from fairseq_posenc.configuration.given import check_given, given_flags
+from fairseq_posenc.configuration.effect import check_given, declared_by, given_flags
+from fairseq_posenc.configuration.fields import Field, declared_fields, layer_flags, make_dataclass
 from fairseq_posenc.configuration.resolve import (
     close,
     configure,
@@ -43,6 +37,8 @@ from fairseq_posenc.flags.options import SIDES, Options, option
 Preset = Mapping[str, Any]
 Model = TypeVar("Model", bound=type)
 
+#: Each changes a model that was just built, in place, as the flags in its configuration say.
+CHANGES: List[Callable[[nn.Module, Options], None]] = []
 # fairseq criterions that fail with an adaptive softmax; a user's own criterion may support it
 _WHOLE_SOFTMAX = ("cross_entropy", "label_smoothed_cross_entropy")
 
@@ -72,12 +68,13 @@ class Family:
         self.presets = {self.model: {}, **self.presets}
         self.completed: Dict[str, Any] = {}  # the last command line of this process
         self.models = (self.model, *self.like)  # those whose features it has
-        self.dataclass = self._declare()
+        self._declare()
 
-    def _declare(self) -> type:
+    def _declare(self) -> None:
         name = "".join(word.title() for word in self.model.split("_")) + "Config"
-        fields = declared_fields(layer_flags(self.models))
-        return make_dataclass(name, self.own_fields() + fields)
+        fields = self.own_fields() + declared_fields(layer_flags(self.models))
+        self.dataclass = make_dataclass(name, fields)
+        self.declared = declared_by(self.dataclass)
 
     def register(self, model: Model) -> Model:
         """Class decorator that registers a model and its architectures with fairseq."""
@@ -100,9 +97,8 @@ class Family:
 
     def add_preset(self, name: str, preset: Preset) -> None:
         """Register another architecture; see :func:`register_preset`."""
-        known = {field.name for field in dataclasses.fields(self.dataclass)}
         for setting in preset:
-            if setting not in known:
+            if setting not in self.declared:
                 raise UsageError(
                     f"preset {name}: {setting} is no setting of {self.model}; give names of flags, "
                     "with underscores and without the two dashes"
@@ -112,18 +108,17 @@ class Family:
 
     def declare_again(self) -> None:
         """Add the flags of entries registered since the last declaration."""
-        self.dataclass = self._declare()
+        self._declare()
         if self.for_hydra:
             setattr(self.class_, "__dataclass", self.dataclass)  # noqa: B010 - not to be mangled
             MODEL_DATACLASS_REGISTRY[self.model] = self.dataclass
             node = self.dataclass()
             node._name = self.model
-            ConfigStore.instance().store(
-                name=self.model, group="model", node=node, provider="fairseq"
-            )
+            store = ConfigStore.instance()
+            store.store(name=self.model, group="model", node=node, provider="fairseq")
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the flags without defaults, so that flags not given can be recognised."""
+        """Add the flags without their defaults, to tell which of them were given."""
         gen_parser_from_dataclass(parser, self.dataclass(), delete_default=True)
 
     def _architecture(self, name: str, preset: Preset) -> Callable[[Any], None]:
@@ -131,13 +126,13 @@ class Family:
             if OmegaConf.is_config(cfg) and self.for_hydra:
                 fill_missing(cfg, preset)  # build_model, which knows the task, completes it
                 return
-            self.refuse_other_tasks(name, cfg)
+            self._refuse_other_tasks(name, cfg)
             given = self._given(cfg, {}, notice=True)
             self.inherit(cfg, name, preset)
             with left_open(cfg):
                 self.complete(cfg, preset, cfg)
-            check_given(given, cfg, declared_by(self.dataclass))
-            self.refuse_other_criterions(name, cfg)
+            check_given(given, cfg, self.declared)
+            self._refuse_other_criterions(name, cfg)
             self.completed = self._settings(cfg, cfg)
 
         return architecture
@@ -147,12 +142,11 @@ class Family:
         with open_config(cfg):
             modernise(cfg, self.dataclass, notice)
         complete = is_complete(cfg)  # a checkpoint's, in which nothing was given
-        return {} if complete else given_flags(cfg, declared_by(self.dataclass), preset)
+        return {} if complete else given_flags(cfg, self.declared, preset)
 
     def _settings(self, cfg: Options, where: Any) -> Dict[str, Any]:
         """The flags of a model and the task, on the command line or itself, by name."""
-        names = [field.name for field in dataclasses.fields(self.dataclass)]
-        settings = {name: getattr(cfg, name, None) for name in names if name != "_name"}
+        settings = {n: getattr(cfg, n, None) for n in self.declared if n != "_name"}
         return {**settings, "task": _task_in(where)}
 
     def complete(self, cfg: Options, preset: Preset, settings: Any) -> None:
@@ -162,9 +156,6 @@ class Family:
             cfg: the configuration.
             preset: the settings of the architecture.
             settings: those of the task.
-
-        Raises:
-            UsageError: flags contradict each other.
         """
         self.configure(cfg, self, preset, settings)
 
@@ -176,32 +167,28 @@ class Family:
 
         Args:
             cfg: flat configuration.
-
-        Raises:
-            UsageError: the task needs another family, or flags contradict each other.
         """
         arch = option(cfg, "_name", self.model)
-        self.refuse_other_tasks(arch, task)
+        self._refuse_other_tasks(arch, task)
         if self._settings(cfg, task) != self.completed:
             given = self._given(cfg, self.presets.get(arch, {}))
             self.complete(cfg, {}, task_settings(task))
-            check_given(given, cfg, declared_by(self.dataclass))
-        close(cfg, self.dataclass)
+            check_given(given, cfg, self.declared)
+        close(cfg, self.declared)
         for side in SIDES:
             kept = option(cfg, f"{side}_layers_to_keep")
             if kept:  # fairseq prunes the checkpoint to these layers, and builds no others
                 setattr(cfg, f"{side}_layers", len(kept.split(",")))
 
-    def refuse_other_tasks(self, arch: str, where: Any) -> None:
-        """Refuse a task that needs another family.
+    def finish(self, model: Any, cfg: Options) -> Any:
+        """The *model* that was just built, with its settings, changed as flags of packs say."""
+        model.completed_settings = cfg
+        for change in CHANGES:
+            change(model, cfg)
+        return model
 
-        Args:
-            arch: the value of ``--arch``.
-            where: the parsed command line, or the task.
-
-        Raises:
-            UsageError: naming an architecture that fits the task.
-        """
+    def _refuse_other_tasks(self, arch: str, where: Any) -> None:
+        """Refuse a task, itself or on the parsed command line, that needs another family."""
         task = _task_in(where)
         for other in FAMILIES.values():
             if other is not self and task in other.tasks and task not in self.tasks:
@@ -210,29 +197,47 @@ class Family:
                     f"needs {other.what}, for example --arch {other.example}"
                 )
 
-    def refuse_other_criterions(self, arch: str, args: Options) -> None:
+    def _refuse_other_criterions(self, arch: str, args: Options) -> None:
         """Refuse a criterion that needs another family, or does not match the output layer.
 
         Args:
-            arch: the value of ``--arch``.
             args: parsed command line, with the settings of the architecture.
-
-        Raises:
-            UsageError: naming an architecture, a criterion or a flag that fits.
         """
-        criterion = option(args, "criterion")
-        if self.criterion is not None and criterion not in (None, self.criterion):
+        criterion, cutoff = option(args, "criterion"), option(args, "adaptive_softmax_cutoff")
+        if criterion is None:  # in commands other than training
+            return
+        if self.criterion not in (None, criterion):
             raise UsageError(
                 f"--criterion {criterion}: does not train {self.what}, as --arch {arch} is; give "
                 f"--criterion {self.criterion}"
             )
         for other in FAMILIES.values():
-            if criterion is not None and other.criterion == criterion and other is not self:
+            if other.criterion == criterion and other is not self:
                 raise UsageError(
                     f"--criterion {criterion}: needs {other.what}, and --arch {arch} is "
                     f"{self.what}; give for example --arch {other.example}"
                 )
-        check_output(criterion, args)
+        # only criterions that fit declare this flag
+        classifies = hasattr(args, "classification_head_name")
+        if option(args, "task") == "sentence_prediction" and not classifies:
+            raise UsageError(
+                f"--criterion {criterion}: --task sentence_prediction needs another one; give "
+                "--criterion sentence_prediction_metrics or sentence_prediction"
+            )
+        if criterion == "adaptive_loss" and cutoff is None:
+            raise UsageError(
+                "--criterion adaptive_loss: give --adaptive-softmax-cutoff, for example 20000,60000"
+            )
+        if criterion == "adaptive_loss" and args.ddp_backend in ("c10d", "pytorch_ddp"):
+            raise UsageError(
+                f"--criterion adaptive_loss: does not work with --ddp-backend {args.ddp_backend}, "
+                "even with one process; give --ddp-backend legacy_ddp"
+            )
+        if criterion in _WHOLE_SOFTMAX and cutoff is not None:
+            raise UsageError(
+                f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} does not support it; "
+                "give --criterion adaptive_loss --ddp-backend legacy_ddp"
+            )
 
 
 def _task_in(where: Any) -> Optional[str]:
@@ -278,38 +283,3 @@ def register_preset(name: str, base: str, **settings: Any) -> None:
     if name in ARCH_MODEL_NAME_REGISTRY:
         raise UsageError(f"preset {name}: this architecture exists already; choose another name")
     family.add_preset(name, {**family.presets[base], **settings})
-
-
-def check_output(criterion: Optional[str], args: Options) -> None:
-    """Refuse a criterion that does not match the output layer.
-
-    Args:
-        criterion: None in commands other than training.
-        args: parsed command line, with the settings of the architecture.
-
-    Raises:
-        UsageError: naming the missing flag.
-    """
-    classifies = option(args, "task") == "sentence_prediction" and criterion is not None
-    # only criterions that fit declare this flag
-    if classifies and not hasattr(args, "classification_head_name"):
-        raise UsageError(
-            f"--criterion {criterion}: --task sentence_prediction needs another one; give "
-            "--criterion sentence_prediction_metrics or sentence_prediction"
-        )
-    cutoff = option(args, "adaptive_softmax_cutoff")
-    if criterion == "adaptive_loss":
-        if cutoff is None:
-            raise UsageError(
-                "--criterion adaptive_loss: give --adaptive-softmax-cutoff, for example 20000,60000"
-            )
-        if args.ddp_backend in ("c10d", "pytorch_ddp"):
-            raise UsageError(
-                f"--criterion adaptive_loss: does not work with --ddp-backend {args.ddp_backend}, "
-                "even with one process; give --ddp-backend legacy_ddp"
-            )
-    elif criterion in _WHOLE_SOFTMAX and cutoff is not None:
-        raise UsageError(
-            f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} does not support it; "
-            "give --criterion adaptive_loss --ddp-backend legacy_ddp"
-        )

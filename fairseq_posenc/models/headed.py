@@ -89,17 +89,15 @@ class HeadedModel(RobertaModel):
 
     def _adapt_token_heads(self, state_dict: State, prefix: str) -> None:
         last = "out_proj.weight" if self.args.pooler_norm else "weight"
-        saved = [key for key in state_dict if key.startswith(prefix)]
-        names = {key: key[len(prefix) :].split(".")[0] for key in saved}
-        outputs = {head: state_dict.get(f"{prefix}{head}.{last}") for head in names.values()}
-        classes = {head: 0 if weight is None else len(weight) for head, weight in outputs.items()}
-        for key, head in names.items():
+        for key in [key for key in state_dict if key.startswith(prefix)]:
+            head = key[len(prefix) :].split(".")[0]
+            classes = len(state_dict.get(f"{prefix}{head}.{last}", ()))
             if head not in self.token_heads and self.args.load_checkpoint_heads:
-                self.register_token_head(head, classes[head])
+                self.register_token_head(head, classes)
             if head not in self.token_heads:
                 logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
                 del state_dict[key]
-            elif classes[head] != self.token_heads[head].out_features:
+            elif classes != self.token_heads[head].out_features:
                 logger.warning("left out %s, which is of another size", key)
                 del state_dict[key]
         for key, value in self.token_heads.state_dict().items():

@@ -13,10 +13,9 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
 
-from fairseq_posenc.checkpoints.elsewhere import STACKS
 from fairseq_posenc.checkpoints.partial import refuse_partial
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
-from fairseq_posenc.checkpoints.settings import architecture, saved_settings
+from fairseq_posenc.checkpoints.settings import STACKS, architecture, saved_settings
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
@@ -80,11 +79,7 @@ class Kind(NamedTuple):
         }
 
     def complete(self, settings: Settings) -> Settings:
-        """Complete settings by their defaults, as when a model is built.
-
-        Raises:
-            UsageError: they contradict each other.
-        """
+        """Complete settings by their defaults, as when a model is built."""
         cfg = Namespace(**settings)
         self.family.complete(cfg, {}, None)
         return vars(cfg)
@@ -151,11 +146,7 @@ class Trained(NamedTuple):
 
 
 def read_trained(path: str, lazy: bool = False) -> Trained:
-    """Read the checkpoint of a whole model; *lazy* leaves its parameters on the disk.
-
-    Raises:
-        UsageError: it cannot be read, or only adapts a model.
-    """
+    """Read the checkpoint of a whole model; *lazy* leaves its parameters on the disk."""
     checkpoint = read_checkpoint(path, lazy)
     refuse_partial(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
@@ -174,18 +165,11 @@ _RENAMED = {
 _BACK = {ours: masked for masked, ours in _RENAMED.items()}
 #: Settings that only masked language models have.
 _MASKED_ONLY = (
-    "causal",
-    "encoder_input_dim",
-    "load_checkpoint_heads",
-    "pooler_activation_fn",
-    "pooler_dropout",
-    "untie_weights_roberta",
+    *("causal", "encoder_input_dim", "load_checkpoint_heads", "untie_weights_roberta"),
+    *("pooler_activation_fn", "pooler_dropout"),
 )
 #: Settings that give a language model BERT's shape.
 _SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
-
-#: Settings that follow from the position encoding.
-FOLLOWING = ("no_token_positional_embeddings",)
 
 
 def language_model_settings(masked: Settings) -> Settings:
@@ -213,11 +197,11 @@ def masked_settings(causal: Settings) -> Settings:
 
 def renamed(entries: Mapping[str, Entry], source: Kind, target: Kind) -> Dict[str, Entry]:
     """Entries by parameter name, renamed from the *source* kind of model to the *target* kind."""
-    return {_renamed(name, source, target): value for name, value in entries.items()}
 
+    def rename(name: str) -> str:
+        for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
+            if name.startswith(theirs):
+                return ours + name[len(theirs) :]
+        return name
 
-def _renamed(name: str, source: Kind, target: Kind) -> str:
-    for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
-        if name.startswith(theirs):
-            return ours + name[len(theirs) :]
-    return name
+    return {rename(name): value for name, value in entries.items()}

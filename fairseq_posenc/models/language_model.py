@@ -29,7 +29,6 @@ from fairseq_posenc.layers.heads import MaskedLMHead
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.changes import apply_changes
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 
@@ -64,21 +63,21 @@ def _own_fields() -> List[Field]:
     """
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}
-    own = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
-    own += declared_fields(fields_of(LanguageModelFlags))
+    fields = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
+    fields += declared_fields(fields_of(LanguageModelFlags))
     for name, field in references.items():
         metadata = {"role": "free", **STOCK_RANGES.get(name, {})}
         reference = dataclasses.field(default=field.default, metadata=metadata)
-        own.append((name, Optional[field.type], reference))
-    return own
+        fields.append((name, Optional[field.type], reference))
+    return fields
 
 
 def _complete(cfg: Options, family: Family, preset: Preset, settings: Options) -> None:
     """Complete a flat configuration; *settings* are those of the task."""
 
     def setting(name: str) -> Any:
-        given = option(cfg, name)
-        return option(settings, name) if given is None else given
+        value = option(cfg, name)
+        return option(settings, name) if value is None else value
 
     for flag in ("self_target", "past_target"):
         if setting(flag):
@@ -131,7 +130,7 @@ class LanguageModelDecoder(TransformerDecoder):
         size = embed_tokens.embedding_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         if self.embed_segments is not None:
-            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # tokens have the same
+            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # as token embeddings
 
     def build_output_projection(
         self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
@@ -153,24 +152,14 @@ class LanguageModelDecoder(TransformerDecoder):
 
 @LANGUAGE_MODEL.register
 class LanguageModel(PartlySaved, FairseqLanguageModel):
-    """Decoder for ``--task language_modeling`` with position encodings in its attention.
-
-    Args:
-        decoder: the decoder, without attention to a source.
-    """
+    """Decoder for ``--task language_modeling`` with position encodings in its attention."""
 
     @classmethod
     def build_model(cls, cfg: Options, task: FairseqTask) -> "LanguageModel":
-        """Build the model for *task* from a flat configuration.
-
-        Raises:
-            UsageError: the task needs another family, or flags contradict each other.
-        """
+        """Build the model for *task* from a flat configuration."""
         LANGUAGE_MODEL.complete_for_task(cfg, task)
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
         decoder = class_for(LanguageModelDecoder, cfg)
         model = cls(decoder(nested(cfg), task.target_dictionary, embed_tokens))
-        model.completed_settings = cfg
         initialise(model, cfg)
-        apply_changes(model, cfg)
-        return model
+        return LANGUAGE_MODEL.finish(model, cfg)

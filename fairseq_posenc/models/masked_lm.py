@@ -33,7 +33,6 @@ from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.heads import ClassifierFlags
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.changes import apply_changes
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.roberta import MaskedLMEncoder, SentenceModel
 from fairseq_posenc.models.segments import (
@@ -98,11 +97,9 @@ def _roberta_fields() -> List[Field]:
     return fields
 
 
-_FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
-
-
 def _own_fields() -> List[Field]:
-    transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
+    names = ("checkpoint_activations", "offload_activations")
+    transformer = [field for field in flat_fields(TransformerConfig) if field[0] in names]
     return _roberta_fields() + transformer + declared_fields(fields_of(MaskedLMFlags))
 
 
@@ -163,12 +160,7 @@ def register_fine_tuning(task: str) -> None:
 
 @MASKED_LM.register
 class MaskedLMModel(PartlySaved, SentenceModel):
-    """RoBERTa with position encodings in its attention.
-
-    Args:
-        args: complete flat configuration.
-        encoder: the encoder with its head.
-    """
+    """RoBERTa with position encodings in its attention; arguments of its base class."""
 
     family = MASKED_LM
 
@@ -202,39 +194,27 @@ class MaskedLMModel(PartlySaved, SentenceModel):
                 RoBERTa, GPT-2's is no default: fairseq would download it.
             kwargs: further settings of fairseq.
         """
-        found = hub_utils.from_pretrained(
-            model_name_or_path,
-            checkpoint_file,
-            data_name_or_path,
-            archive_map=cls.hub_models(),
-            bpe=bpe,
-            load_checkpoint_heads=True,
-            **kwargs,
+        kwargs.update(archive_map=cls.hub_models(), bpe=bpe, load_checkpoint_heads=True)
+        loaded = hub_utils.from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
         )
-        interface = found.get("interface", RobertaHubInterface)  # that of a model folder
-        return interface(found["args"], found["task"], found["models"][0])
+        interface = loaded.get("interface", RobertaHubInterface)  # that of a model folder
+        return interface(loaded["args"], loaded["task"], loaded["models"][0])
 
     @classmethod
     def build_model(cls, args: Options, task: FairseqTask) -> "MaskedLMModel":
-        """Build the model for *task* from a flat configuration.
-
-        Raises:
-            UsageError: the task needs another family, or flags contradict each other.
-        """
+        """Build the model for *task* from a flat configuration."""
         settings = task_settings(task)
         with open_config(args):  # fairseq's RoBERTa adds entries, too
             cls.family.complete_for_task(args, task)
             if args.untie_cls and option(settings, "init_token", 0) is None:
                 raise UsageError(
-                    "--untie-cls: without --init-token 0 the input of this task has no [CLS]; "
-                    "give it"
+                    "--untie-cls: without --init-token 0 the input has no [CLS]; give it"
                 )
             model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
         if OmegaConf.is_config(args):  # omegaconf 2.0 raises for entries that an open one lacks
             OmegaConf.set_struct(args, True)
-        model.completed_settings = args
         if is_fine_tuning(settings):
             model.encoder.sentence_encoder.strict_positions = True
             model.encoder.sentence_encoder.strict_advice = "give its encoding and options"
-        apply_changes(model, args)
-        return model
+        return cls.family.finish(model, args)

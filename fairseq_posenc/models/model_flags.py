@@ -1,4 +1,4 @@
-"""The flags with which a trained model goes on, with its position encoding or with another.
+"""The flags that continue the training of a model, with its position encoding or with another.
 
 A warm start (``--finetune-from-model``) needs the shape of the model and its task, which
 ``fairseq-train`` does not read from the checkpoint.
@@ -12,9 +12,8 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.elsewhere import stock_twin
 from fairseq_posenc.checkpoints.reading import Checkpoint, settings_in
-from fairseq_posenc.checkpoints.settings import encodings_by_side
+from fairseq_posenc.checkpoints.settings import encodings_by_side, stock_twin
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
 from fairseq_posenc.encodings import parse_pattern
@@ -55,14 +54,14 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
     if kind is None:
         known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
         raise UsageError(f"{path}: is a model {name}; it has to be one of {known}")
-    own = set(encodings_by_side(settings).values())
-    if encoding is not None and own == {encoding}:
+    trained = set(encodings_by_side(settings).values())
+    if encoding is not None and trained == {encoding}:
         raise UsageError(
             f"--position-encoding {encoding}: {path} has it already; give another encoding"
         )
-    if encoding is None and len(own) > 1:
+    if encoding is None and len(trained) > 1:
         raise UsageError(f"{path}: its sides differ in their encoding; give --position-encoding")
-    encoding = encoding or own.pop()
+    encoding = encoding or trained.pop()
     groups = {"task": TASK_DATACLASS_REGISTRY, "criterion": CRITERION_DATACLASS_REGISTRY}
     words = ["--arch", kind.arch, "--position-encoding", encoding]
     words += _of_model(settings, kind, encoding)
@@ -74,12 +73,12 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
 def _of_model(settings: Mapping[str, Any], kind: Kind, encoding: str) -> List[str]:
     """The flags of a model that keep their meaning with another encoding."""
     family, defaults = kind.family.dataclass, defaults_of(kind.family.dataclass)
-    given = {name: value for name, value in settings.items() if value is not None}
-    complete: Settings = {**defaults, **given, "position_encoding": encoding}
+    known = {name: value for name, value in settings.items() if value is not None}
+    complete: Settings = {**defaults, **known, "position_encoding": encoding}
     complete.update({f"{side}_position_encoding": None for side in SIDES})
-    own, words = plug_in_flags(), []
-    for name, value in kind.changed(given).items():
-        if name in FOLLOWING or (name in own and not has_effect(name, complete, family)):
+    ours, words = plug_in_flags(), []
+    for name, value in kind.changed(known).items():
+        if name in FOLLOWING or (name in ours and not has_effect(name, complete, family)):
             continue
         if value is False and defaults[name] is True:
             raise UsageError(

@@ -1,20 +1,21 @@
 """The architectures: settings by the names that ``--arch`` takes, family by family."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from fairseq_posenc.models.family import Preset
 
-ROTARY: Dict[str, Any] = {"position_encoding": "rotary"}
+
+def _encoding(name: str) -> Dict[str, Any]:
+    return {"position_encoding": name}
+
+
+ROTARY, LEARNED, TUPE = _encoding("rotary"), _encoding("learned"), _encoding("tupe")
+SHAW, XL, DEBERTA = _encoding("shaw"), _encoding("transformer_xl"), _encoding("deberta")
 PERFORMER: Dict[str, Any] = {**ROTARY, "attention": "favor"}  # RoFormer section 4.4
 
 #: RoFormerV2 (GAU section 5.1): RoFormer without biases and without parameters in its norms
-ROFORMER_V2: Dict[str, Any] = {
-    **ROTARY,
-    "norm": "rms",
-    "layer_norm_eps": 1e-12,
-    "no_bias": True,
-    "init_weights": "truncated_normal",
-}
+ROFORMER_V2: Dict[str, Any] = {**ROTARY, "norm": "rms", "layer_norm_eps": 1e-12, "no_bias": True}
+ROFORMER_V2["init_weights"] = "truncated_normal"
 #: GAU section 4.1: gated units in place of RoFormerV2's layers
 GAU: Dict[str, Any] = {**ROFORMER_V2, "layer": "gated"}
 #: GAU at 128 channels, for which the paper's key size of 128 is too large
@@ -49,30 +50,25 @@ TRANSLATION: Dict[str, Preset] = {
     # Garg et al. 2019: word alignments supervised in one layer
     "roformer_align": {**ROTARY, **_BASE, "alignment_layer": 4, "alignment_heads": 1},
     # baselines for rotary
-    "tupe_tiny": {"position_encoding": "tupe", **_TINY},
-    "tupe_base": {"position_encoding": "tupe", **_BASE},
-    "t5bias_base": {"position_encoding": "t5", **_BASE},
-    "alibi_base": {"position_encoding": "alibi", **_BASE},
+    "tupe_tiny": {**TUPE, **_TINY},
+    "tupe_base": {**TUPE, **_BASE},
+    "t5bias_base": {**_encoding("t5"), **_BASE},
+    "alibi_base": {**_encoding("alibi"), **_BASE},
     # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
-    "shaw_base": {
-        "position_encoding": "shaw",
-        "shaw_values": True,
-        "shaw_max_distance": 16,
-        **_BASE,
-    },
-    "transformer_xl_base": {"position_encoding": "transformer_xl", **_BASE},
-    "deberta_base": {"position_encoding": "deberta", **_BASE},
+    "shaw_base": {**SHAW, "shaw_values": True, "shaw_max_distance": 16, **_BASE},
+    "transformer_xl_base": {**XL, **_BASE},
+    "deberta_base": {**DEBERTA, **_BASE},
     # RoFormer section 4.4; the baseline without rotary is --position-encoding sinusoidal
     "performer_tiny": {**PERFORMER, **_TINY},
     "performer_base": {**PERFORMER, **_BASE},
     # GAU sections 4.1 and 5.1; two units per Transformer layer
     "roformer_v2_base": {**ROFORMER_V2, **_EMBEDDING_NORM, **_BASE},
+    # a standard deviation of 0.02 suits 768 channels; with 128, training starts slowly
     "gau_tiny": {
         **GAU_TINY,
         **_EMBEDDING_NORM,
         **_TINY,
         "encoder_layers": 4,
-        # a standard deviation of 0.02 suits 768 channels; with 128, training starts slowly
         "init_weights": "default",
     },
     "gau_base": {**GAU, **_EMBEDDING_NORM, **_BASE, "encoder_layers": 12},
@@ -83,10 +79,10 @@ MULTILINGUAL: Dict[str, Preset] = {"multilingual_roformer": ROTARY}
 # --- masked language models
 
 
-def _bert(channels: int, heads: int, layers: int) -> Dict[str, Any]:
+def _bert(channels: int, heads: int, layers: int, ffn: Optional[int] = None) -> Dict[str, Any]:
     return {
         "encoder_embed_dim": channels,
-        "encoder_ffn_embed_dim": 4 * channels,
+        "encoder_ffn_embed_dim": ffn or 4 * channels,
         "encoder_attention_heads": heads,
         "encoder_layers": layers,
     }
@@ -115,36 +111,22 @@ MASKED_LM: Dict[str, Preset] = {
     "roformer_masked_lm_base": {**ROTARY, **_BERT_BASE},
     "roformer_masked_lm_large": {**ROTARY, **_BERT_LARGE},
     # TUPE Table 2, from BERT-A to its ablations
-    "bert_a_masked_lm_base": {"position_encoding": "learned", **_BERT_BASE},
-    "bert_r_masked_lm_base": {"position_encoding": "learned+t5", **_BERT_BASE},
-    "tupe_a_masked_lm_base": {"position_encoding": "tupe", **_UNTIED},
-    "tupe_r_masked_lm_base": {"position_encoding": "tupe+t5", **_UNTIED},
-    "tupe_a_tie_cls_masked_lm_base": {
-        "position_encoding": "tupe",
-        "untie_cls": False,
-        **_BERT_BASE,
-    },
-    "bert_ad_masked_lm_base": {"position_encoding": "bert_ad", **_BERT_BASE},
+    "bert_a_masked_lm_base": {**LEARNED, **_BERT_BASE},
+    "bert_r_masked_lm_base": {**_encoding("learned+t5"), **_BERT_BASE},
+    "tupe_a_masked_lm_base": {**TUPE, **_UNTIED},
+    "tupe_r_masked_lm_base": {**_encoding("tupe+t5"), **_UNTIED},
+    "tupe_a_tie_cls_masked_lm_base": {**TUPE, "untie_cls": False, **_BERT_BASE},
+    "bert_ad_masked_lm_base": {**_encoding("bert_ad"), **_BERT_BASE},
     # the relative positions of RoFormer Eq. 32 (keys alone), 34 and 37, in BERT's shape
-    "shaw_masked_lm_base": {"position_encoding": "shaw", **_BERT_BASE},
-    "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **_BERT_BASE},
-    "deberta_masked_lm_base": {"position_encoding": "deberta", **_BERT_BASE},
+    "shaw_masked_lm_base": {**SHAW, **_BERT_BASE},
+    "transformer_xl_masked_lm_base": {**XL, **_BERT_BASE},
+    "deberta_masked_lm_base": {**DEBERTA, **_BERT_BASE},
     # RoFormer section 4.4; its baseline without rotary is --position-encoding learned
     "performer_masked_lm_tiny": {**PERFORMER, **_BERT_TINY},
     "performer_masked_lm_base": {**PERFORMER, **_BERT_BASE},
     # as `export hf-modernbert` writes them; base has the paper's 149 million parameters
-    "modernbert_masked_lm_tiny": {
-        **_BERT_TINY,
-        **_MODERN,
-        "encoder_layers": 3,
-        "encoder_ffn_embed_dim": 192,
-    },
-    "modernbert_masked_lm_base": {
-        **_BERT_BASE,
-        **_MODERN,
-        "encoder_layers": 22,
-        "encoder_ffn_embed_dim": 1152,
-    },
+    "modernbert_masked_lm_tiny": {**_bert(128, 4, 3, 192), **_MODERN},
+    "modernbert_masked_lm_base": {**_bert(768, 12, 22, 1152), **_MODERN},
     # GAU sections 4.1 and 5.1
     "roformer_v2_masked_lm_tiny": {**ROFORMER_V2, **RELEASED, **_BERT_TINY},
     "roformer_v2_masked_lm_base": {**ROFORMER_V2, **RELEASED, **_BERT_BASE},
@@ -180,28 +162,27 @@ _GPT_TINY, _GPT_SMALL, _GPT_MEDIUM = _gpt(128, 4, 2), _gpt(768, 12, 12), _gpt(20
 # here: output gates and their norm, and keys and values mixed with those of the token before; its
 # norm of queries and keys is --qk-norm.
 _LLAMA = {"norm": "rms", "no_bias": True, "feed_forward": "swiglu", "decoder_ffn_embed_dim": 2048}
-_GROUPED = {**ROTARY, "rotary_pairing": "half", "kv_heads": 4}
+
+
+def _grouped(kv_heads: int) -> Dict[str, Any]:
+    return {**ROTARY, "rotary_pairing": "half", "kv_heads": kv_heads}
+
+
 LANGUAGE_MODEL: Dict[str, Preset] = {
     "roformer_lm_tiny": {**ROTARY, **_GPT_TINY},
     "roformer_lm_small": {**ROTARY, **_GPT_SMALL},
     "roformer_lm_medium": {**ROTARY, **_GPT_MEDIUM},
     # baselines for rotary
-    "learned_lm_small": {"position_encoding": "learned", **_GPT_SMALL},
-    "t5bias_lm_small": {"position_encoding": "t5", **_GPT_SMALL},
-    "alibi_lm_small": {"position_encoding": "alibi", **_GPT_SMALL},
-    "shaw_lm_small": {"position_encoding": "shaw", **_GPT_SMALL},
-    "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **_GPT_SMALL},
+    "learned_lm_small": {**LEARNED, **_GPT_SMALL},
+    "t5bias_lm_small": {**_encoding("t5"), **_GPT_SMALL},
+    "alibi_lm_small": {**_encoding("alibi"), **_GPT_SMALL},
+    "shaw_lm_small": {**SHAW, **_GPT_SMALL},
+    "transformer_xl_lm_small": {**XL, **_GPT_SMALL},
     # LLaMA's blocks (Touvron et al., arXiv 2302.13971, section 2.2) with the grouped queries of its
     # second version (arXiv 2307.09288, section 2.2), as `export hf-llama` writes them
-    "llama_lm_tiny": {
-        **_GPT_TINY,
-        **_LLAMA,
-        **_GROUPED,
-        "decoder_ffn_embed_dim": 344,
-        "kv_heads": 2,
-    },
-    "llama_lm_small": {**_GPT_SMALL, **_LLAMA, **_GROUPED},
-    "fox_lm": {**_GPT_SMALL, **_LLAMA, "position_encoding": "fox"},
+    "llama_lm_tiny": {**_GPT_TINY, **_LLAMA, "decoder_ffn_embed_dim": 344, **_grouped(2)},
+    "llama_lm_small": {**_GPT_SMALL, **_LLAMA, **_grouped(4)},
+    "fox_lm": {**_GPT_SMALL, **_LLAMA, **_encoding("fox")},
     # Yang et al., arXiv 2501.18795: three layers of four have rotary and a sliding window, the
     # fourth has no positions and, up to 65,536 tokens, sees all before
     "rnope_swa_lm": {

@@ -149,7 +149,10 @@ class MaskedLMEncoder(RobertaEncoder):
         size, symbols = args.encoder_input_dim, len(dictionary)
         if embed_tokens is None:
             embed_tokens = nn.Embedding(symbols, size, dictionary.pad())
-        self.sentence_encoder = _build_encoder(args, dictionary, embed_tokens)
+        cfg = nested(args)
+        cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
+        stack = class_for(SentenceEncoder, args)(cfg, dictionary, embed_tokens)
+        self.sentence_encoder = stack.apply(init_bert_params)
         weight = embed_tokens.weight
         if args.untie_weights_roberta:
             output = nn.Linear(size, symbols, bias=False)
@@ -201,14 +204,6 @@ class MaskedLMEncoder(RobertaEncoder):
     ) -> Tuple[Tensor, Any]:
         """Features (B, T, C) of the tokens; the arguments are those of :meth:`forward`."""
         return self(src_tokens, True, return_all_hiddens, **kwargs)
-
-
-def _build_encoder(args: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> Any:
-    """The sentence encoder that the flags select, with BERT's initialisation."""
-    cfg = nested(args)
-    cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
-    kind = class_for(SentenceEncoder, args)
-    return kind(cfg, dictionary, embed_tokens).apply(init_bert_params)
 
 
 class SentenceModel(HeadedModel):

@@ -1,13 +1,16 @@
 """The ``--segments`` of a masked language model: its default by task, its checks, its labels."""
 
 from dataclasses import dataclass
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
+import torch
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import is_fine_tuning
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.checkpoints.settings import task_settings
+from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 
 SINGLE, PAIRS = "single", "pairs"
@@ -56,9 +59,6 @@ def resolve_segments(cfg: Options, settings: Options) -> None:
     Args:
         cfg: flat configuration that accepts new entries.
         settings: the parsed command line, or the settings of the task.
-
-    Raises:
-        UsageError: there are no segments to choose from.
     """
     several = cfg.num_segments > 1
     if cfg.segments is None:
@@ -71,14 +71,7 @@ def resolve_segments(cfg: Options, settings: Options) -> None:
 
 
 def refuse_pairs_in_blocks(args: Options) -> None:
-    """Refuse a training on pairs from blocks of running text.
-
-    Args:
-        args: parsed command line.
-
-    Raises:
-        UsageError: naming the flag that keeps the pairs apart.
-    """
+    """Refuse a command line that trains on pairs from blocks of running text."""
     if option(args, "segments") == PAIRS and samples_are_pairs(args) is False:
         mode = option(args, "sample_break_mode")
         raise UsageError(
@@ -88,7 +81,7 @@ def refuse_pairs_in_blocks(args: Options) -> None:
 
 
 def samples_are_pairs(settings: Options) -> Optional[bool]:
-    """Whether pre-training is on pairs, or on lines that may be pairs; None for other tasks."""
+    """Whether pre-training uses pairs, or lines that may be pairs; None for other tasks."""
     mode, samples = option(settings, "sample_break_mode"), samples_of(settings)
     if mode is None:
         return None
@@ -101,7 +94,6 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
     A text ends with a separator.  Adjacent separators all belong to the text before them, so both
     BERT's ``[CLS] a [SEP] b [SEP]`` and RoBERTa's ``<s> a </s> </s> b </s>`` are labelled.
 
-    >>> import torch
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2, 2)
     tensor([[0, 0, 0, 0, 1, 1, 0]])
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
@@ -126,17 +118,42 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
 def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
     """The number of tokens of the first text of a pair, [CLS] and separators included.
 
-    >>> import torch
     >>> first_text_lengths(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2)
     tensor([[4]])
 
     Args:
-        tokens: (B, T), padded on either side.
-        padding: index of the padding symbol.
-        separator: index of the separator.
+        tokens, padding, separator: as for :func:`segment_labels`.
 
     Returns:
         numbers (B, 1), int64; for a single text, the number of all its tokens.
     """
     first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
     return first.sum(dim=1, keepdim=True)
+
+
+def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a step of the task: give masked language models what follows from the original tokens.
+
+    A separator can itself be masked, and a random token be one.  Models that read pairs get the
+    segments, all 0 in blocks of running text, and those that go by separators the tokens.
+    """
+
+    def wrapper(
+        task: FairseqTask, sample: Dict[str, Any], model: Layer, *args: object, **kwargs: object
+    ) -> Any:
+        inputs, pairs = sample.get("net_input", {}), None
+        reads_original = getattr(model, "reads_original", False)
+        if getattr(model, "reads_pairs", False):
+            pairs = samples_are_pairs(task_settings(task))  # None where nothing is masked
+        if "src_tokens" in inputs and (reads_original or pairs is not None):
+            encoder = model.encoder.sentence_encoder
+            target = sample["target"]  # padding except at masked tokens
+            original = torch.where(target.ne(encoder.padding_idx), target, inputs["src_tokens"])
+            if reads_original:
+                inputs.setdefault("original", original)
+            if pairs is not None and "segment_labels" not in inputs:
+                labels = encoder.segment_labels(original)
+                inputs["segment_labels"] = labels if pairs else torch.zeros_like(labels)
+        return step(task, sample, model, *args, **kwargs)
+
+    return wrapper

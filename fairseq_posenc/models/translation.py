@@ -22,7 +22,6 @@ from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.replacements import class_for
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.changes import apply_changes
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
@@ -31,15 +30,15 @@ from fairseq_posenc.stacks.positions import read_padding
 MODEL, MANY = "posenc_transformer", "multilingual_posenc_transformer"
 
 
+_CONTEXT = "let the alignment see the whole target sentence"
+
+
 def _own_fields() -> List[Field]:
-    align = "decoder layer trained on word alignments"
-    heads = "heads of that layer trained on alignments"
-    context = "let the alignment see the whole target sentence"
     return [
         *flat_fields(TransformerConfig),
-        stock_field("alignment_layer", int, align, None),
-        stock_field("alignment_heads", int, heads, None),
-        stock_field("full_context_alignment", bool, context, False),
+        stock_field("alignment_layer", int, "decoder layer trained on word alignments", None),
+        stock_field("alignment_heads", int, "heads of that layer trained on alignments", None),
+        stock_field("full_context_alignment", bool, _CONTEXT, False),
     ]
 
 
@@ -48,13 +47,8 @@ TRANSLATION = Family(
     what="a translation model",
     example="roformer_base",
     tasks=(
-        "translation",
-        "translation_multi_simple_epoch",
-        "translation_from_pretrained_bart",
-        "semisupervised_translation",
-        "denoising",
-        "multilingual_denoising",
-        "span_masked_lm",
+        *("translation", "translation_multi_simple_epoch", "translation_from_pretrained_bart"),
+        *("semisupervised_translation", "denoising", "multilingual_denoising", "span_masked_lm"),
     ),
     own_fields=_own_fields,
     presets=presets.TRANSLATION,
@@ -80,32 +74,25 @@ class TranslationModel(PartlySaved, TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg: Options, task: FairseqTask) -> "TranslationModel":
-        """Build the model for *task* from a flat configuration.
-
-        Raises:
-            UsageError: the task needs another family, or flags contradict each other.
-        """
+        """Build the model for *task* from a flat configuration."""
         TRANSLATION.complete_for_task(cfg, task)
         model = super().build_model(nested(cfg), task)
-        model.completed_settings = cfg
         initialise(model, cfg)
-        apply_changes(model, cfg)
-        return model
+        return TRANSLATION.finish(model, cfg)
 
     @classmethod
     def build_encoder(
         cls, cfg: Options, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The encoder, with its position encodings."""
-        return class_for(TransformerEncoder, cfg)(cfg, src_dict, embed_tokens)
+        return _build_stack(True, cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(
         cls, cfg: Options, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The decoder, with its position encodings."""
-        decoder = class_for(TransformerDecoder, cfg)
-        return decoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
+        return _build_stack(False, cfg, tgt_dict, embed_tokens)
 
     def forward(
         self,
@@ -156,6 +143,15 @@ class TranslationModel(PartlySaved, TransformerModelBase):
         return out, extra
 
 
+def _build_stack(
+    is_encoder: bool, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
+) -> nn.Module:
+    if is_encoder:
+        return class_for(TransformerEncoder, cfg)(cfg, dictionary, embed_tokens)
+    decoder = class_for(TransformerDecoder, cfg)
+    return decoder(cfg, dictionary, embed_tokens, cfg.no_cross_attention)
+
+
 _SHARED = {
     "share_encoder_embeddings": "use one source embedding for all source languages",
     "share_decoder_embeddings": "use one target embedding for all target languages",
@@ -195,25 +191,15 @@ MULTILINGUAL = Family(
 
 @MULTILINGUAL.register
 class MultilingualModel(MultilingualTransformerModel):
-    """One encoder-decoder per language pair, with position encodings in its attention.
-
-    Args:
-        encoders: encoder of every pair.
-        decoders: decoder of every pair.
-    """
+    """One encoder-decoder per language pair, with position encodings in its attention."""
 
     @classmethod
     def build_model(cls, args: Options, task: FairseqTask) -> MultilingualTransformerModel:
-        """Build the models of all pairs of *task* from a flat configuration.
-
-        Raises:
-            UsageError: the task needs another family, or flags contradict each other.
-        """
+        """Build the models of all pairs of *task* from a flat configuration."""
         MULTILINGUAL.complete_for_task(args, task)
         model = super().build_model(args, task)
         initialise(model, args)
-        apply_changes(model, args)
-        return model
+        return MULTILINGUAL.finish(model, args)
 
     @classmethod
     def _get_module_class(
@@ -224,8 +210,4 @@ class MultilingualModel(MultilingualTransformerModel):
         embed_tokens: nn.Embedding,
         langs: Sequence[str],
     ) -> nn.Module:
-        cfg = nested(args)
-        if is_encoder:
-            return class_for(TransformerEncoder, cfg)(cfg, lang_dict, embed_tokens)
-        decoder = class_for(TransformerDecoder, cfg)
-        return decoder(cfg, lang_dict, embed_tokens, cfg.no_cross_attention)
+        return _build_stack(is_encoder, nested(args), lang_dict, embed_tokens)

@@ -1,18 +1,32 @@
-"""The card of a model folder, in Markdown: what the model is, its data, flags, scores, limits."""
+"""The cards of model folders and exported folders, in Markdown: data, flags, scores, limits."""
 
-from typing import Any, List, Mapping, Optional
+import json
+import os
+from pathlib import Path
+from typing import Any, List, Mapping, Optional, Sequence
 
 from fairseq_posenc.basics.errors import flag_of
-from fairseq_posenc.checkpoints.reading import Checkpoint, settings_in
-from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
+from fairseq_posenc.basics.lines import read_json_object, read_lines
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, settings_in
+from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role, task_of
 from fairseq_posenc.configuration.fields import defaults_of
+from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.family import family_of
-from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.serving.model_folder import CARD, ModelFolder
 from fairseq_posenc.version import __version__
 
 #: Groups of fairseq's configuration that describe a training.
 _TRAINING = ("criterion", "optimizer", "lr_scheduler", "optimization")
 _BATCHES = ("max_tokens", "batch_size")
+#: The Hub's name of a task and the class that loads a model, by the end of its architecture.
+_TASKS = (
+    ("ForCausalLM", "text-generation", "AutoModelForCausalLM"),
+    ("LMHeadModel", "text-generation", "AutoModelForCausalLM"),
+    ("ForMaskedLM", "fill-mask", "AutoModelForMaskedLM"),
+    ("ForSequenceClassification", "text-classification", "AutoModelForSequenceClassification"),
+    ("ForTokenClassification", "token-classification", "AutoModelForTokenClassification"),
+    ("", "translation", "AutoModelForSeq2SeqLM"),
+)
 
 
 def card(
@@ -23,7 +37,7 @@ def card(
     scores: Mapping[str, str],
     report: Any,
 ) -> str:
-    """The card of a model.
+    """The card of a model folder.
 
     Args:
         name: the name of the folder.
@@ -31,42 +45,107 @@ def card(
         scores: the content of files with scores, by their paths.
         report: the report of the export to CTranslate2, or None.
     """
-    settings = saved_settings(checkpoint)
-    arch = settings.get("arch") or settings.get("_name")
-    parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
     text = folder.text
-    sections = [f"# {name}", _what(folder, str(arch), parameters)]
-    if about:
-        sections += ["## Data", about]
-    if folder.head is not None:
-        sections += ["## Labels", ", ".join(folder.head.labels)]
+    parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
+    pair = f", {text.source_lang} to {text.target_lang}" if folder.task == "translation" else ""
+    what = f"A model of `--task {folder.task}`, `--arch {_arch(checkpoint)}`{pair}"
+    labels = [] if folder.head is None else ["## Labels", ", ".join(folder.head.labels)]
     case = "; lower case" if text.lowercase else ""
     prepared = f"Tokeniser: {text.tokenizer}; subwords: {text.subwords}{case}."
-    sections += ["## Text", prepared, *trained_with(checkpoint, str(arch))]
-    if scores:
-        sections += ["## Scores", *(block([content.strip()]) for content in scores.values())]
+    export = []
     if report is not None:
-        sections += ["## Export", _export(report)]
-    sections += ["## Use", block([_use(folder, name)])]
-    sections.append(f"Packed by fairseq_posenc {__version__}.")
-    return "\n\n".join(sections) + "\n"
+        form = f"to `ctranslate2/`, {report.quantization}"
+        export = [form, *_remarks(report.notes, report.difference)]
+    return _written(
+        [f"# {name}", f"{what}, {parameters:,} parameters."],
+        about,
+        [*labels, "## Text", prepared],
+        checkpoint,
+        list(scores.values()),
+        export,
+        [_block([_use(folder, name)]), f"Packed by fairseq_posenc {__version__}."],
+    )
 
 
-def trained_with(checkpoint: Checkpoint, arch: str) -> List[str]:
-    """The sections on the flags of a model and on its training."""
-    flags, training = _model_flags(checkpoint, arch), _training_flags(checkpoint)
-    return ["## Flags", block(flags), "## Training", _progress(checkpoint), block(training)]
+def write_card(
+    folder: str,
+    name: str,
+    path: str,
+    options: Mapping[str, Any],
+    notes: Sequence[str],
+    difference: Optional[float],
+) -> None:
+    """Write the card of an exported model, as the Hugging Face Hub reads it: metadata in front.
+
+    The license is left to the user: nothing that is exported says it.
+
+    Args:
+        folder: an existing folder with the config.json of the model.
+        name: the name that the folder will have.
+        path: the checkpoint.
+        options: the flags of the export: ``about``, ``scores``, and the languages, if they are
+            given.
+        notes: what the user should know.
+        difference: the largest difference from fairseq, if it was measured.
+
+    Raises:
+        UsageError: a file of scores cannot be read.
+    """
+    checkpoint, file = read_checkpoint(path, lazy=True), os.path.join(folder, "config.json")
+    config = read_json_object(file, f"{file}:")
+    architecture = config["architectures"][0]
+    _, task, loads = next(row for row in _TASKS if architecture.endswith(row[0]))
+    trained = f"trained with fairseq by `--arch {_arch(checkpoint)}`"
+    trusted = ", trust_remote_code=True" if "auto_map" in config else ""
+    code = [
+        f"from transformers import {loads}, AutoTokenizer\n",
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trusted})',
+        f'model = {loads}.from_pretrained("{name}"{trusted})',
+    ]
+    text = _written(
+        [
+            _metadata(checkpoint, task, options),
+            f"# {name}",
+            f"`{architecture}` of transformers, {trained}.",
+        ],
+        options.get("about"),
+        [],
+        checkpoint,
+        ["\n".join(read_lines(s, f"--scores {s}")) for s in options.get("scores") or ()],
+        _remarks(notes, difference),
+        [_block(code, "python"), f"Exported by fairseq_posenc {__version__}."],
+    )
+    Path(folder, CARD).write_text(text, "utf-8")
 
 
-def _what(folder: ModelFolder, arch: str, parameters: int) -> str:
-    text = folder.text
-    pair = f", {text.source_lang} to {text.target_lang}" if folder.task == "translation" else ""
-    return f"A model of `--task {folder.task}`, `--arch {arch}`{pair}, {parameters:,} parameters."
+def _written(
+    start: List[str],
+    about: Optional[str],
+    prepared: List[str],
+    checkpoint: Checkpoint,
+    scores: List[str],
+    export: List[str],
+    end: List[str],
+) -> str:
+    """The text of a card, from its sections."""
+    sections = [*start, *(["## Data", about] if about else []), *prepared]
+    sections += ["## Flags", _block(_model_flags(checkpoint))]
+    sections += ["## Training", _progress(checkpoint), _block(_training_flags(checkpoint))]
+    if scores:
+        sections += ["## Scores", *(_block([text.strip()]) for text in scores)]
+    if export:
+        sections += ["## Export", "\n".join(f"- {remark}" for remark in export)]
+    return "\n\n".join([*sections, "## Use", *end]) + "\n"
 
 
-def _model_flags(checkpoint: Checkpoint, arch: str) -> List[str]:
+def _arch(checkpoint: Checkpoint) -> str:
+    settings = saved_settings(checkpoint)
+    return str(settings.get("arch") or settings.get("_name"))
+
+
+def _model_flags(checkpoint: Checkpoint) -> List[str]:
     """The settings that are part of the model and differ from the defaults."""
-    family = family_of(arch)
+    family = family_of(_arch(checkpoint))
     defaults = {} if family is None else defaults_of(family.dataclass)
     given = settings_by_role(checkpoint, ("model",))
     return [
@@ -108,15 +187,15 @@ def _flag(name: str, value: Any) -> str:
     return flag_of(name) if value is True else f"{flag_of(name)} {value}"
 
 
-def block(lines: List[str], language: str = "") -> str:
+def _block(lines: List[str], language: str = "") -> str:
     """A block of code."""
     return "\n".join([f"```{language}", *lines, "```"])
 
 
-def _export(report: Any) -> str:
-    notes = [f"- {note}" for note in report.notes]
-    difference = f"- largest difference from fairseq: {report.difference:.1e}"
-    return "\n".join([f"`ctranslate2/`, {report.quantization}:", "", difference, *notes])
+def _remarks(notes: Sequence[str], difference: Optional[float]) -> List[str]:
+    """The notes of an export, and how far its outputs are from fairseq's."""
+    measured = [] if difference is None else [f"largest difference from fairseq: {difference:.1e}"]
+    return [*notes, *measured]
 
 
 def _use(folder: ModelFolder, name: str) -> str:
@@ -126,3 +205,18 @@ def _use(folder: ModelFolder, name: str) -> str:
         columns = "1" if folder.head.inputs == 1 else "1,2"
         return f"fairseq-posenc predict --model {name} --columns {columns} <table.tsv >labels.tsv"
     return f"python -c \"import fairseq_posenc; fairseq_posenc.from_pretrained('{name}')\""
+
+
+def _metadata(checkpoint: Checkpoint, task: str, options: Mapping[str, Any]) -> str:
+    """The lines of YAML in front, whose values are JSON, which is YAML as well."""
+    saved = task_of(checkpoint)
+    given = [options.get(name) or option(saved, name) for name in ("source_lang", "target_lang")]
+    languages = [name for name in given if name and name.isalpha() and len(name) in (2, 3)]
+    entries = {
+        "library_name": "transformers",
+        "pipeline_tag": task,
+        "tags": ["fairseq", "fairseq_posenc"],
+        **({"language": list(dict.fromkeys(languages))} if languages else {}),
+    }
+    lines = [f"{name}: {json.dumps(value)}" for name, value in entries.items()]
+    return "\n".join(["---", *lines, "# license: for you to say", "---"])

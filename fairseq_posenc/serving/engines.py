@@ -4,7 +4,7 @@ Neither PyTorch nor fairseq is imported unless fairseq is chosen.
 """
 
 import os
-from typing import Any, List, Optional
+from typing import Any, List, NoReturn, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
@@ -29,10 +29,7 @@ class CTranslate2Engine:
         folder.check(f"--model {folder.path}", EXPORT)
         settings = read_settings(os.path.join(path, EXPORT_SETTINGS), f"--model {folder.path}")
         if settings.get("kind") != "translation":
-            raise UsageError(
-                f"--model {folder.path}: holds the export of {settings.get('kind')}; give one of a "
-                "translation model"
-            )
+            _refuse(folder, f"the export of {settings.get('kind')}")
         try:
             self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -97,7 +94,8 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         name: ctranslate2 or fairseq, to choose.
 
     Raises:
-        UsageError: the folder has no model for the engine, or the engine lacks the type of weights.
+        UsageError: the folder has no model for the engine, or no translation model, or the engine
+            lacks the type of weights.
     """
     has = {"ctranslate2": folder.export, "fairseq": folder.checkpoint}
     chosen = name or ("ctranslate2" if folder.export else "fairseq")
@@ -110,6 +108,17 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         )
     if chosen == "ctranslate2":
         return CTranslate2Engine(folder, hardware)
-    from fairseq_posenc.serving.translation import engine_of
+    if folder.task != "translation":
+        _refuse(folder, f"a model of --task {folder.task}")
+    import torch
 
-    return engine_of(folder, hardware)
+    from fairseq_posenc.serving.inputs import load
+    from fairseq_posenc.serving.translation import FairseqEngine
+
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
+    return FairseqEngine(load(folder, hardware.device))
+
+
+def _refuse(folder: ModelFolder, what: str) -> NoReturn:
+    raise UsageError(f"--model {folder.path}: holds {what}; give one of a translation model")

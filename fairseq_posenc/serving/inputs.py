@@ -11,9 +11,6 @@ from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
 from fairseq_posenc.serving.translate import Tokens
 
-#: Largest number of tokens in a batch.
-BATCH = 4000
-
 
 def checkpoint_of(folder: ModelFolder) -> str:
     """The checkpoint of a model folder.
@@ -76,24 +73,6 @@ def batches_by_tokens(
         else:
             batches.append([number])
     return batches
-
-
-def check_texts(texts: object, function: str, *sizes: int) -> None:
-    """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
-
-    Args:
-        texts: what was given.
-        sizes: numbers of texts that an element may have; 1, the default, is a text itself.
-    """
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
-        raise UsageError(f"{function}: takes a list of texts; write [text] for a single one")
-    for number, text in enumerate(texts):
-        parts = text if isinstance(text, (tuple, list)) else [text]
-        if not all(isinstance(part, str) for part in parts):
-            raise UsageError(f"{function}: element {number} of the list is {text!r}, and no text")
-        if (1 if isinstance(text, str) else len(parts)) not in (sizes or (1,)):
-            wanted = " or ".join(map(str, sizes or (1,)))
-            raise UsageError(f"{function}: element {number} of the list is not {wanted} texts")
 
 
 def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> None:

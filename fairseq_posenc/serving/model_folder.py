@@ -28,6 +28,7 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Sequence,
     Tuple,
     TypeVar,
     get_type_hints,
@@ -290,18 +291,29 @@ def _check_text(text: Text, shown: str) -> None:
         raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
 
 
-def refuse_without_head(folder: ModelFolder, shown: str) -> Head:
-    """The head of a classifier's folder.
+def common_head(folders: Sequence[ModelFolder]) -> Head:
+    """The head that classifiers for one task have in common, but for its name.
 
     Args:
-        shown: the folder in messages.
+        folders: that of ``--model``, and those of ``--ensemble``.
 
     Raises:
-        UsageError: the model is no classifier.
+        UsageError: one is no classifier, or has other labels or inputs.
     """
-    if folder.head is None:
-        raise UsageError(
-            f"{shown}: holds a model of --task {folder.task} without a classification head, or "
-            "with several; predict needs a classifier, fine-tuned with --task sentence_prediction"
-        )
-    return folder.head
+    first = folders[0].head
+    for folder, flag in zip(folders, ["--model", *["--ensemble"] * len(folders)]):
+        head = folder.head
+        if head is None or first is None:
+            raise UsageError(
+                f"{flag} {folder.path}: holds a model of --task {folder.task} without a "
+                "classification head, or with several; predict needs a classifier, fine-tuned "
+                "with --task sentence_prediction"
+            )
+        if head._replace(name=first.name) != first:
+            raise UsageError(
+                f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
+                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
+                "inputs); give models of one task"
+            )
+    assert first is not None
+    return first

@@ -48,9 +48,7 @@ class Pack(NamedTuple):
 
     checkpoint: str  # the file of the model
     data: str  # the folder with the dictionaries, as given to ``fairseq-train``
-    text: Text  # how the text was prepared; languages may be None
-    # the file of the subwords, or the folder of a tokenizer of transformers, or None
-    subword_file: Optional[str] = None
+    text: Text  # how the text was prepared, with the paths of subwords; languages may be None
     search: Search = Search()  # defaults of the search
     about: Optional[str] = None  # a sentence on the data, or None
     scores: Sequence[str] = ()  # files whose content becomes part of the card
@@ -59,8 +57,6 @@ class Pack(NamedTuple):
     quantization: Optional[str] = None  # type of the exported weights, or None for float32
     # the values that 0 and 1 stand for in a regression, or None for themselves
     bounds: Optional[Sequence[float]] = None
-    # the subword file of the target, if it differs from that of the source
-    target_subword_file: Optional[str] = None
     trust_subwords: bool = False  # do not compare the subwords with the dictionaries and the data
 
 
@@ -103,11 +99,11 @@ def pack(
         _copy_dictionaries(wanted.data, folder)
         for file in folder_task(task).files:
             _copy(os.path.join(wanted.data, file), folder.file(file), "--data")
-        if wanted.subword_file is not None:
-            _copy_subwords(wanted.subword_file, folder)
-        if wanted.target_subword_file is not None:
+        if wanted.text.subword_file is not None:
+            _copy_subwords(wanted.text.subword_file, folder)
+        if wanted.text.target_subword_file is not None:
             target = folder.file(str(text.target_subword_file))
-            _copy(wanted.target_subword_file, target, "--target-subword-file")
+            _copy(wanted.text.target_subword_file, target, "--target-subword-file")
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
         report = export(wanted, folder)
@@ -138,29 +134,25 @@ def check(path: str) -> int:
 
 
 def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
-    """The text settings with languages, as given, recorded, or found in the data."""
-    text, saved = wanted.text, task_of(state)
-    named = {
-        "source_lang": text.source_lang or option(saved, "source_lang"),
-        "target_lang": text.target_lang or option(saved, "target_lang"),
-    }
-    if task == "translation" and None in named.values():
-        named = dict(zip(named, data_utils.infer_language_pair(wanted.data)))
-    if task == "translation" and None in named.values():
+    """The text settings of the folder, with languages as given, recorded, or told by the data."""
+    text, saved, name = wanted.text, task_of(state), SUBWORD_FILES[wanted.text.subwords]
+    source = text.source_lang or option(saved, "source_lang")
+    target = text.target_lang or option(saved, "target_lang")
+    if task == "translation" and None in (source, target):
+        source, target = data_utils.infer_language_pair(wanted.data)
+    if task == "translation" and None in (source, target):
         raise UsageError(
             f"--data {wanted.data}: has no data from which the languages could be told; give "
             "--source-lang and --target-lang"
         )
-    name = SUBWORD_FILES[text.subwords]
-    if wanted.target_subword_file is not None:
-        if name is None or text.subwords == "transformers" or task != "translation":
-            raise UsageError(
-                f"--target-subword-file {wanted.target_subword_file}: is for translation with "
-                "--subwords subword-nmt, sentencepiece or marked-pieces; leave it out"
-            )
-        text = text._replace(target_subword_file=f"target.{name}")
-    source, target = named["source_lang"], named["target_lang"]
-    return text._replace(subword_file=name, source_lang=source, target_lang=target)
+    other = text.target_subword_file
+    if other is not None and (name is None or name == "tokenizer" or task != "translation"):
+        raise UsageError(
+            f"--target-subword-file {other}: is for translation with --subwords subword-nmt, "
+            "sentencepiece or marked-pieces; leave it out"
+        )
+    text = text._replace(source_lang=source, target_lang=target, subword_file=name)
+    return text if other is None else text._replace(target_subword_file=f"target.{name}")
 
 
 def _copy_dictionaries(data: str, folder: ModelFolder) -> None:
@@ -201,8 +193,8 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
 
 def _check_subwords(wanted: Pack, folder: ModelFolder) -> None:
     """Read the subwords, and refuse those of another model unless the user insists."""
-    kind, target = folder.text.subwords, wanted.target_subword_file
-    sides = [("--subword-file", wanted.subword_file)]
+    kind, target = wanted.text.subwords, wanted.text.target_subword_file
+    sides = [("--subword-file", wanted.text.subword_file)]
     if folder.task == "translation":
         sides.append(sides[0] if target is None else ("--target-subword-file", target))
     for name, (flag, file) in zip(folder.dictionaries, sides):

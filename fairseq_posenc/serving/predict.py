@@ -3,9 +3,8 @@
 Several classifiers for one task average their logits (RoBERTa section 5.1).
 """
 
-import functools
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import data_utils
@@ -14,12 +13,10 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import in_blocks
 from fairseq_posenc.serving.inputs import batches_by_tokens
-from fairseq_posenc.serving.model_folder import Head, ModelFolder, refuse_without_head
+from fairseq_posenc.serving.model_folder import Head
 
 #: The texts of an example, one or two.
 Example = Tuple[str, ...]
-#: Called with the number, from 0, of an example that is empty, too long or cut, and why.
-Complain = Callable[[int, str], None]
 
 
 def places_of(columns: str, header: Optional[str]) -> List[int]:
@@ -110,11 +107,10 @@ def predicted_lines(
         yield "\t".join([*(["value"] if head.regression else ["label", "probability"]), *named])
     for block in in_blocks(source, table.buffer):
         examples = examples_of(block, places, before + 1)
-
-        def complain(number: int, reason: str, first: int = before + 1) -> None:
-            print(f"line {first + number}: {reason}", file=sys.stderr)
-
-        for logits in averaged(models, examples, complain, table.max_tokens):
+        outputs, remarks = averaged(models, examples, table.max_tokens)
+        for number, remark in sorted(remarks.items()):
+            print(f"line {before + 1 + number}: {remark}", file=sys.stderr)
+        for logits in outputs:
             yield "" if logits is None else _line(logits, head, bool(table.scores and named))
         before += len(block)
 
@@ -129,85 +125,47 @@ def _line(logits: Tensor, head: Head, scores: bool) -> str:
     return "\t".join([*label, *(f"{value:.6f}" for value in shown)])
 
 
-def check_same_heads(folders: Sequence[ModelFolder], flag: str) -> Head:
-    """The head of the first of several model folders, which all others must equal but in name.
-
-    Args:
-        folders: the model folders.
-        flag: what named the further ones, for messages.
-
-    Raises:
-        UsageError: one is no classifier, or has other labels or inputs.
-    """
-    first, *others = [refuse_without_head(folder, folder.path) for folder in folders]
-    for folder, head in zip(folders[1:], others):
-        if head._replace(name=first.name) != first:
-            raise UsageError(
-                f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
-                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
-                "inputs); give models of one task"
-            )
-    return first
-
-
+@torch.no_grad()
 def averaged(
-    models: Sequence[Any], examples: Sequence[Example], complain: Complain, max_tokens: int
-) -> List[Optional[Tensor]]:
-    """The averaged outputs (N,) of several models for each example, or None.
+    models: Sequence[Any], examples: Sequence[Example], max_tokens: int
+) -> Tuple[List[Optional[Tensor]], Dict[int, str]]:
+    """The averaged outputs (N,) of several models for each example, or None where one is unread.
 
     Args:
         models: the hub interfaces; each prepares text as its own folder says.
         examples: their texts.
-        complain: the first model speaks for all.
         max_tokens: tokens in a batch.
+
+    Returns:
+        the outputs, and what is said of an example by its number, from 0.
     """
-
-    def silent(number: int, reason: str) -> None:
-        pass
-
-    outputs = [
-        outputs_of(model, examples, silent if place else complain, max_tokens)
-        for place, model in enumerate(models)
-    ]
-    found: List[Optional[Tensor]] = []
-    for rows in zip(*outputs):
-        read = [row for row in rows if row is not None]
-        found.append(torch.stack(read).mean(0) if len(read) == len(rows) else None)
-    return found
-
-
-@torch.no_grad()
-def outputs_of(
-    model: Any, examples: Sequence[Example], complain: Complain, max_tokens: int
-) -> List[Optional[Tensor]]:
-    """The outputs (N,) of a classifier for each example, or None; see :func:`averaged`."""
-    encoded, places = [], []
-    for place, example in enumerate(examples):
-        numbers = _accepted(model, example, functools.partial(complain, place))
-        if numbers is not None:
-            encoded.append(numbers)
-            places.append(place)
-    found: List[Optional[Tensor]] = [None] * len(examples)
-    for batch in batches_by_tokens(list(map(len, encoded)), max_tokens):
-        padding = model.task.source_dictionary.pad()
-        tokens = data_utils.collate_tokens([encoded[number] for number in batch], padding)
-        logits = model.predict(model.folder.head.name, tokens, return_logits=True).float().cpu()
-        for number, row in zip(batch, logits):
-            found[places[number]] = row
-    return found
+    outputs: List[List[Tensor]] = [[] for _ in examples]
+    remarks: Dict[int, str] = {}
+    for model in models:
+        read = [_read(model, texts) for texts in examples]
+        for place, (_, remark) in enumerate(read):
+            if remark:
+                remarks.setdefault(place, remark)
+        places = [place for place, (numbers, _) in enumerate(read) if numbers is not None]
+        encoded = [numbers for numbers, _ in read if numbers is not None]
+        for batch in batches_by_tokens(list(map(len, encoded)), max_tokens):
+            padding = model.task.source_dictionary.pad()
+            tokens = data_utils.collate_tokens([encoded[number] for number in batch], padding)
+            logits = model.predict(model.folder.head.name, tokens, return_logits=True)
+            for number, row in zip(batch, logits.float().cpu()):
+                outputs[places[number]].append(row)
+    whole = len(models)
+    return [torch.stack(r).mean(0) if len(r) == whole else None for r in outputs], remarks
 
 
-def _accepted(model: Any, texts: Example, complain: Callable[[str], None]) -> Optional[Tensor]:
-    """The numbers (T,) of an example that a model reads, or None."""
+def _read(model: Any, texts: Example) -> Tuple[Optional[Tensor], str]:
+    """The numbers (T,) of an example that a model reads, or None, and what is to be said."""
     if not any(text.strip() for text in texts):
-        complain("it is empty; its prediction is left empty")
-        return None
+        return None, "it is empty; its prediction is left empty"
     numbers: Tensor = model.joined(texts)
     if len(numbers) <= model.longest:
-        return numbers
+        return numbers, ""
     size = f"it has {len(numbers)} tokens, and the model accepts {model.longest}"
     if model.cuts:
-        complain(f"{size}; the rest is cut off, as in training")
-        return numbers[: model.longest]
-    complain(f"{size}; its prediction is left empty")
-    return None
+        return numbers[: model.longest], f"{size}; the rest is cut off, as in training"
+    return None, f"{size}; its prediction is left empty"

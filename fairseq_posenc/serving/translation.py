@@ -5,11 +5,9 @@ from typing import Any, Dict, List
 
 import torch
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.serving.inputs import batches_by_tokens, load, numbers_of
-from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.translate import Beam, Hardware, Hypothesis, Tokens
+from fairseq_posenc.serving.inputs import batches_by_tokens, numbers_of
+from fairseq_posenc.serving.translate import Beam, Hypothesis, Tokens
 
 
 class FairseqEngine:
@@ -52,19 +50,3 @@ class FairseqEngine:
         dictionary = self._task.target_dictionary
         numbers = [number for number in found["tokens"].tolist() if number != dictionary.eos()]
         return Hypothesis([dictionary[number] for number in numbers], float(found["score"]))
-
-
-def engine_of(folder: ModelFolder, hardware: Hardware) -> FairseqEngine:
-    """The checkpoint of a model folder as an engine.
-
-    Raises:
-        UsageError: the checkpoint cannot be loaded, or is no translation model.
-    """
-    if folder.task != "translation":
-        raise UsageError(
-            f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
-            "translation model"
-        )
-    if hardware.threads:
-        torch.set_num_threads(hardware.threads)
-    return FairseqEngine(load(folder, hardware.device))

@@ -2,7 +2,7 @@
 
 import tempfile
 import unicodedata
-from typing import Callable, Dict, List, Optional
+from typing import Callable, List, Optional
 
 from fairseq_posenc.basics.packages import import_extra
 
@@ -11,13 +11,9 @@ Join = Callable[[List[str]], str]
 TOKENIZERS = ("moses", "jieba", "none")
 
 
-class _Printable(Dict[int, str]):
-    """Translation table that turns characters of Unicode's C categories into spaces."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        self[code] = " " if unicodedata.category(character)[0] == "C" else character
-        return self[code]
+def _printable(line: str) -> str:
+    """A line with spaces in place of the characters of Unicode's C categories."""
+    return "".join(" " if unicodedata.category(c)[0] == "C" else c for c in line)
 
 
 def _moses_words(lang: str, dash_splits: bool) -> Split:
@@ -27,12 +23,11 @@ def _moses_words(lang: str, dash_splits: bool) -> Split:
     single space.
     """
     sacremoses = import_extra("sacremoses", "the words of Moses")
-    printable = _Printable()
     normalizer = sacremoses.MosesPunctNormalizer(lang=lang)
     moses = sacremoses.MosesTokenizer(lang=lang)
 
     def split(line: str) -> List[str]:
-        line = normalizer.normalize(" ".join(line.translate(printable).split()))
+        line = normalizer.normalize(" ".join(_printable(line).split()))
         return moses.tokenize(line, aggressive_dash_splits=dash_splits, return_str=True).split()
 
     return split

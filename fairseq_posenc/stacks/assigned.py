@@ -85,8 +85,7 @@ class AssignedPositions:
         """Check positions and make an :class:`Assigned` of them.
 
         Args:
-            ruled: rows of the input table, and positions of the layers.
-            bound: a number above all of them.
+            ruled: rows of the input table, and positions of the layers, all below *bound*.
             by_index: whether distances in the layers are differences of indices.
             remedy: another remedy for too many positions, for the message.
 

@@ -69,15 +69,10 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return_all_hiddens: bool = False,
         **further: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """Logits of the next tokens.
+        """Logits of the next tokens (B, T, V), or states (B, T, C) if *features_only*.
 
-        Args:
-            features_only: stop before the projection to the vocabulary.
-            src_lengths: unused, as in fairseq; so is *return_all_hiddens*.
-            further: further arguments of :meth:`extract_features_scriptable`, as are the others.
-
-        Returns:
-            logits (B, T, V) or states (B, T, C), and the dictionary of that method.
+        Other arguments and the dictionary are those of :meth:`extract_features_scriptable`;
+        *src_lengths* and *return_all_hiddens* are unused, as in fairseq.
         """
         x, extra = self.extract_features_scriptable(
             prev_output_tokens, encoder_out, incremental_state, **further
@@ -121,15 +116,13 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         causal = not full_context_alignment
         if incremental_state is not None:
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
+            self.positions.refuse_cache()
         elif padding is None:
             padding = read_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
-        if incremental_state is not None:
-            self.positions.refuse_cache()
         assigned = self.positions.assigned(padding, prev_output_tokens, self.training, before)
-        asked = alignment_layer
-        if asked is None and not self.training:
-            asked = self.num_layers - 1
-        weights = (asked, alignment_heads)
+        if alignment_layer is None and not self.training:
+            alignment_layer = self.num_layers - 1
+        weights = (alignment_layer, alignment_heads)
         if incremental_state is not None and self.steps is not None:
             step = (prev_output_tokens, seen, padding, assigned, encoder_out)
             done = self.steps.step(self, *step, incremental_state, weights)
@@ -157,8 +150,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
         Args:
             batch: the batch, with the input of the first layer for the new tokens, (B, T, C).
-            source: encoder states (B, S', C) and their padding as an additive mask, or two None.
-            incremental_state: fairseq's cache.
+            source: the result of :meth:`source_of`.
             weights: the layer whose attention over the source is returned unless generation
                 disables it, or None; the number of heads to average, by default all.
             earlier: as for :meth:`extract_features_scriptable`.
@@ -248,13 +240,14 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if encoder_out is None or not encoder_out["encoder_out"]:
             return None, None
         states = encoder_out["encoder_out"][0].transpose(0, 1)
-        masks = encoder_out["encoder_padding_mask"]
-        padding_mask = masks[0] if masks else None
-        bias = additive_mask(1, states.size(1), False, padding_mask, like)
-        return states, None if bias is None else aligned(bias.to(product_dtype(like)))
+        if not encoder_out["encoder_padding_mask"]:
+            return states, None
+        mask = encoder_out["encoder_padding_mask"][0]
+        bias: Any = additive_mask(1, states.size(1), False, mask, like)
+        return states, aligned(bias.to(product_dtype(like)))
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
+        """Adapt an older or differently encoded checkpoint, as in the base class."""
         super().upgrade_state_dict_named(state_dict, name)
         if self.adaptive_softmax is not None and self.output_projection is None:
             # fairseq adds it wherever embeddings are tied

@@ -84,19 +84,17 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         token_embeddings: Optional[Tensor] = None,
         padding: Optional[Padding] = None,
     ) -> Dict[str, List[Tensor]]:
-        """Encode a batch; same arguments and result as fairseq's encoder.
+        """Encode a batch, with the arguments and the result of fairseq's encoder.
 
         Args:
             src_tokens: (B, T), padded on either side.
-            src_lengths: unused, as in fairseq.
             return_all_hiddens: also return the input of every layer and the last output.
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
             padding: the padding of *src_tokens*, if known.
 
         Returns:
-            fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none
-            without padding, encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens,
-            src_lengths (B, 1).
+            lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none without padding,
+            encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens, src_lengths (B, 1).
         """
         batch, embedding = self.begin(src_tokens, token_embeddings, padding)
         encoded = self.run_layers(batch, Requested(states=return_all_hiddens))
@@ -134,10 +132,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Tuple[Batch, Tensor]:
         """The batch, with the input of the first layer, zero at padding; and the embeddings.
 
-        Args:
-            src_tokens: (B, T).
-            token_embeddings: (B, T, E), used instead of the embeddings of *src_tokens*.
-            padding: the padding of *src_tokens*, if known.
+        Arguments are those of :meth:`forward`.
 
         Raises:
             UsageError: the sequences are longer than a table of positions.
@@ -166,12 +161,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         return Batch(x, x.size(1), padding, causal, assigned=places), embedding
 
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
-        """Apply the layers and the last norm.
-
-        Args:
-            batch: the batch, with the input of the first layer, (B, T, C).
-            requested: only whether the states are requested is read here.
-        """
+        """Apply the layers and the last norm to a batch with the input of the first layer."""
         x, prepared = batch.like, self.positions.prepare(batch)
         states, fc_results = [x] if requested.states else [], []
         for layer in self.layers:

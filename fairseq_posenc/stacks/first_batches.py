@@ -10,9 +10,7 @@ class FirstBatches:
     """Logs once if none of the first batches has what a flag acts on.
 
     Args:
-        log: writes the message.
-        message: the message, with ``%d`` for the number of batches.
-        batches: number of batches to look at.
+        log: writes the message, which has ``%d`` for the number of batches.
     """
 
     def __init__(

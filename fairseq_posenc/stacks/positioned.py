@@ -8,8 +8,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel
-from fairseq_posenc.checkpoints.grouped_heads import adapt_heads
-from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
+from fairseq_posenc.checkpoints.warm_start import State, adapt_heads, adapt_positions
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers

@@ -46,18 +46,10 @@ def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
 
 
 def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:
-    """Positions of a sequence, counted from the first real token if necessary.
+    """Positions of a sequence, (1|B, S), int64, counted from the first real token if necessary.
 
-    All rows share one set of positions if an offset has no effect, or without padding on the left.
-
-    Args:
-        relative: whether the encodings depend on distances alone.
-        length: S.
-        padding: the padding of the batch.
-        device: device of the result.
-
-    Returns:
-        (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
+    All rows share one set of positions without padding on the left, or if encodings are *relative*,
+    that is, depend on distances alone.  Padding has the position of a neighbour.
     """
     if padding.mask is None or relative or not padding.left:
         return torch.arange(length, device=device).unsqueeze(0)
@@ -164,13 +156,7 @@ class StackPositions:
 
 
 def places_of(batch: Batch, relative: bool) -> Places:
-    """The positions of the queries and keys of a batch.
-
-    Args:
-        batch: the batch.
-        relative: whether the encodings depend on distances alone, so that all sequences can share
-            one row, whatever their padding.
-    """
+    """The positions of the queries and keys of a batch; see :func:`count_positions`."""
     queries = batch.like.size(1)
     if batch.assigned is not None:
         return batch.assigned._replace(queries=batch.assigned.queries[:, -queries:])

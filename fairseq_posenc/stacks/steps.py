@@ -38,13 +38,7 @@ class Steps(nn.Module):
         """Compute a step, or return None to leave it to the layers.
 
         Args:
-            decoder: the decoder.
-            tokens: all tokens so far, (B, S).
-            seen: number of tokens in the cache.
-            padding: padding of the tokens.
-            assigned: assigned positions, or None.
-            encoder_out: output of the encoder, or None.
-            state: fairseq's cache.
+            tokens: all tokens so far, (B, S), of which *seen* are in the cache.
             weights: as for the decoder's ``apply_layers``.
 
         Returns:

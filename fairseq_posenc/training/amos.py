@@ -20,28 +20,21 @@ _DECAY = {"at_least": 0, "below": 1}
 _SPEED = {"at_least": 0, "at_most": 1_000_000}
 
 
+def _flag(default: float, help: str, **bounds: float) -> Any:
+    return field(default=default, metadata={"help": help, **bounds})
+
+
 @dataclass
 class AmosConfig(FairseqDataclass):
     """Flags of Amos."""
 
-    amos_beta: float = field(
-        default=0.999,
-        metadata={"help": "decay of the mean square of a tensor's gradient", **_DECAY},
+    amos_beta: float = _flag(0.999, "decay of the mean square of a tensor's gradient", **_DECAY)
+    amos_momentum: float = _flag(
+        0.0, "decay of the running mean of the updates; 0 disables it", **_DECAY
     )
-    amos_momentum: float = field(
-        default=0.0,
-        metadata={"help": "decay of the running mean of the updates; 0 disables it", **_DECAY},
-    )
-    amos_c: float = field(
-        default=0.25, metadata={"help": "c in c_t: how fast the weight decay is reduced", **_SPEED}
-    )
-    amos_d: float = field(
-        default=0.25, metadata={"help": "d in d_t: how fast the learning rate is reduced", **_SPEED}
-    )
-    amos_eps: float = field(
-        default=1e-18,
-        metadata={"help": "added to the mean square of the gradient", "above": 0, "at_most": 1},
-    )
+    amos_c: float = _flag(0.25, "c in c_t: how fast the weight decay is reduced", **_SPEED)
+    amos_d: float = _flag(0.25, "d in d_t: how fast the learning rate is reduced", **_SPEED)
+    amos_eps: float = _flag(1e-18, "added to the mean square of the gradient", above=0, at_most=1)
     lr: List[float] = II("optimization.lr")
 
 
@@ -51,9 +44,6 @@ class FairseqAmos(FairseqOptimizer):
 
     The learning rate is ξ in the paper, about 1/√N for N updates.  It needs no decay: use
     ``--lr-scheduler fixed`` with a warm-up.
-
-    Raises:
-        UsageError: the package is not installed, or a flag is out of range.
     """
 
     def __init__(self, cfg: AmosConfig, params: Any) -> None:
@@ -77,11 +67,7 @@ class FairseqAmos(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """Not supported, as Amos has a schedule per tensor; fairseq asks before flattening them.
-
-        Raises:
-            UsageError: always.
-        """
+        """Not supported, as Amos has a schedule per tensor; fairseq asks before flattening them."""
         raise UsageError(
             "--optimizer amos: has a schedule per tensor, and --fp16 would flatten all tensors "
             "into one; also give --fp16-no-flatten-grads (--ddp-backend fully_sharded is not "

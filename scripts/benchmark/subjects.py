@@ -17,7 +17,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.joint import JointProjection
+from fairseq_posenc.attention.joint import JoinedParameters
 from fairseq_posenc.models import search
 
 Run = Callable[[], Any]
@@ -45,7 +45,7 @@ def explicit_attention() -> ContextManager[None]:
 SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
     "explicit": explicit_attention,
     "no-joint": functools.partial(
-        mock.patch.object, JointProjection, "serves", lambda self, x: False
+        mock.patch.object, JoinedParameters, "current", lambda self, parts: {}
     ),
     # the keys and values of a source are read once for each hypothesis
     "no-sharing": functools.partial(mock.patch.object, search, "BEAM", "beam that nobody reads"),

@@ -14,6 +14,8 @@ from fairseq_posenc.attention.functional import additive_mask, attend, attend_wi
 from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.encodings.base import Content
 
+pytestmark = pytest.mark.formulas
+
 B, H, T, S, D = 2, 3, 4, 7, 8
 
 

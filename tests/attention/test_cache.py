@@ -8,8 +8,10 @@ from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from support.helpers import build, sentences
 from support.parts import storage_of
 
-from fairseq_posenc.attention import cache, joint
+from fairseq_posenc.attention import base, cache, joint
 from fairseq_posenc.attention.cache import append_to_cache, reorder_cache
+
+pytestmark = pytest.mark.properties
 
 NAMES = ["prev_key", "prev_value", "prev_content_key"]
 
@@ -143,11 +145,15 @@ def test_gradients_pass_through_the_cache():
 @pytest.fixture
 def products(monkeypatch):
     """Counts joint products, which are computed as on a GPU."""
-    calls, product = [], joint.JointProjection.__call__
-    monkeypatch.setattr(joint, "launch_bound", lambda x: not torch.is_grad_enabled())
-    monkeypatch.setattr(
-        joint.JointProjection, "__call__", lambda self, x: calls.append(1) or product(self, x)
-    )
+    calls, current = [], joint.JoinedParameters.current
+
+    def noted(attention, parts):
+        whole = current(attention, parts)
+        calls.extend([1] if whole else [])
+        return whole
+
+    monkeypatch.setattr(base, "launch_bound", lambda x: not torch.is_grad_enabled())
+    monkeypatch.setattr(joint.JoinedParameters, "current", noted)
     return calls
 
 
@@ -241,4 +247,4 @@ def test_hooks_and_other_layers_are_not_passed_by(products):
     handle.remove()
     noisy = build("roformer_tiny", "--quant-noise-pq", "0.1", "--quant-noise-pq-block-size", "8")
     noisy.make_generation_fast_()
-    assert noisy.encoder.layers[0].self_attn.joint is None
+    assert not noisy.encoder.layers[0].self_attn.joined

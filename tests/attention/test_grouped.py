@@ -9,7 +9,6 @@ from support.helpers import (
     OTHER_LAYERS,
     build,
     decode_in_steps,
-    encoding_of_sides,
     padded_batch,
     sentences,
     tiny,
@@ -19,6 +18,8 @@ from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import attend, attend_with_weights
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import parse_encodings
+
+pytestmark = pytest.mark.formulas
 
 H, D = 4, 8
 PROJECTIONS = ("attn.k_proj", "attn.v_proj", "global_k_proj", "global_v_proj")
@@ -48,8 +49,6 @@ SHARING = [
     for name in EVERY_ENCODING
     if not any(e.transform and e.transform.differs_by_head for e in parse_encodings(name))
 ]
-
-
 OF_SOME_KEYS = [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
 
 
@@ -143,32 +142,6 @@ def test_keys_of_a_model_of_another_width_are_not_taken_for_grouped_ones(caplog)
     with pytest.raises(RuntimeError, match="size mismatch for encoder.layers.0.self_attn.k_proj"):
         tiny("rotary").load_state_dict(narrow.state_dict())
     assert "encoder has" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (
-            ["--kv-heads", "3"],
-            "--kv-heads 3: must divide --encoder-attention-heads 8; possible are 1, 2, 4, 8",
-        ),
-        (
-            ["--decoder-kv-heads", "3"],
-            "--decoder-kv-heads 3: must divide --decoder-attention-heads 8",
-        ),
-        (["--kv-heads", "0"], "--kv-heads 0: must be at least 1"),
-        (["--kv-heads", "2", "--attention", "favor"], "--kv-heads 2: has no effect"),
-        (["--kv-heads", "2", "--position-encoding", "bert_ad"], "--position-encoding bert_ad"),
-        (
-            ["--decoder-kv-heads", "2", "--decoder-position-encoding", "bert_ad"],
-            "--decoder-kv-heads 2: --position-encoding bert_ad changes the keys",
-        ),
-        (["--kv-heads", "2", "--layer", "gated"], "--kv-heads 2: has no effect"),
-    ],
-)
-def test_what_cannot_be_grouped_is_refused(flags, words):
-    with pytest.raises(UsageError, match=words):
-        build("posenc_transformer", *encoding_of_sides("rotary"), *flags)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from support.linear_layers import (
     attend,
     cut,
     either_direction,
-    empty_state,
     every_kernel,
     every_rotation,
     feature_map,
@@ -26,8 +25,9 @@ from support.linear_layers import (
 )
 from support.parts import kernel_of
 
-from fairseq_posenc.attention.linear.prefix_sums import KeySums, attend_causally
 from fairseq_posenc.basics.versions import TORCH_VERSION
+
+pytestmark = pytest.mark.formulas
 
 
 def plain_features(kernel, m, q, k, projection, seen, causal):
@@ -78,20 +78,6 @@ class TestPairsOfRandomFeatures:
         norm = (-x.square().sum(-1, keepdim=True) / (2 * D**0.5)).exp()
         want = torch.cat((u.exp(), (-u).exp()), dim=-1) * norm / M**0.5
         torch.testing.assert_close(favor.keys(x), want)
-
-    def test_their_products_vary_less(self):
-        q, k = torch.randn(1, 1, 20, D) * 0.7, torch.randn(1, 1, 20, D) * 0.7
-        exact, errors = torch.exp(q @ k.transpose(-1, -2) / D**0.5), {}
-        for kernel in "softmax", "hyperbolic":
-            draws = []
-            for seed in range(60):
-                flags = {"favor_kernel": kernel, "favor_epsilon": 0.0, "favor_seed": seed}
-                favor = feature_map("favor", **flags)
-                draws.append(favor.keys(q) @ favor.keys(k).transpose(-1, -2))
-            mean = torch.stack(draws).mean(0)
-            errors[kernel] = (torch.stack(draws) - exact).square().mean()
-            assert ((mean - exact) / exact).mean().abs() < 0.05
-        assert errors["hyperbolic"] < 0.8 * errors["softmax"]
 
 
 def by_hand(layer, kernel, rotary, x, causal, padding):
@@ -221,15 +207,6 @@ class TestCache:
         got, _ = in_steps(layer, x, steps, padding)
         torch.testing.assert_close(got, full, atol=1e-6, rtol=1e-5)
 
-    @pytest.mark.slow
-    @every_kernel
-    @torch.no_grad()
-    def test_4096_tokens_one_by_one(self, kernel):
-        layer = layer_of(kernel, heads=2, causal=True)
-        x = torch.randn(1, 4096, 2 * D)
-        full = apply(layer, x, True)
-        assert (in_steps(layer, x, [1] * 4096)[0] - full).abs().max() <= 1e-4
-
     @every_kernel
     @torch.no_grad()
     def test_its_size_does_not_grow(self, kernel):
@@ -241,16 +218,6 @@ class TestCache:
             sizes.add(sum(value.numel() for value in saved.values()))
         features = layer.feature_map.size(D, layer.encoding.options)
         assert sizes == {B * H * features * (D + 1)}
-
-    @torch.no_grad()
-    def test_it_follows_a_beam(self):
-        layer, x = layer_of("elu", causal=True), torch.randn(B, 6, H * D)
-        order, state = torch.tensor([1, 1, 0]), {}
-        apply(layer, x[:, :4], True, incremental_state=state)
-        layer.reorder_incremental_state(state, order)
-        x = x[order]
-        got = apply(layer, x[:, 4:], True, start=4, incremental_state=state)
-        torch.testing.assert_close(got, apply(layer, x, True)[:, 4:])
 
     @every_kernel
     @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
@@ -275,15 +242,3 @@ def test_no_output_depends_on_a_later_token(kernel, rotary):
     layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 150, H * D)
     other = 30 * torch.randn_like(x)
     assert_causal(lambda x: apply(layer, x, True), x, other, [1, 70, 149])
-
-
-def test_a_state_carries_on_where_a_sequence_was_cut():
-    q, k, v = torch.rand(B, H, 20, M), torch.rand(B, H, 20, M), torch.randn(B, H, 20, D)
-    for per_feature in (False, True):
-        how = (1e-9, per_feature)
-        whole, last = attend_causally(q, k, v, empty_state(v, M), *how)
-        first, state = attend_causally(*(x[:, :, :8] for x in (q, k, v)), empty_state(v, M), *how)
-        assert isinstance(state, KeySums)
-        second, end = attend_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
-        torch.testing.assert_close(torch.cat((first, second), 2), whole)
-        torch.testing.assert_close(tuple(end), tuple(last))

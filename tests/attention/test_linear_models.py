@@ -1,7 +1,6 @@
-"""Models with linear attention: what they refuse, and their random features.
+"""Models with linear attention: what they refuse, and the random features of FAVOR+."""
 
-The properties that every layer has are in test_properties.py.
-"""
+from argparse import Namespace
 
 import pytest
 import torch
@@ -12,70 +11,31 @@ from support.helpers import (
     VOCABULARY,
     assert_causal,
     build,
-    decode_in_steps,
     model_settings,
     sentences,
     tiny,
 )
-from support.linear_layers import PERFORMER, projections
+from support.linear_layers import PERFORMER, D, attend, feature_map, projections
 from support.masked_language_models import tiny as masked_lm
 
+from fairseq_posenc.attention.linear.favor import Favor
+from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.stacks import masked_lm_stack
 from tests.checkpoints.test_warm_start import load
 
-ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "bert_ad", "rotary+t5"]
+pytestmark = pytest.mark.properties
+
 every_kernel = pytest.mark.parametrize("attention", LINEAR)
-
-
 B, T = 3, 9
 
 
-class TestRefusals:
-    @every_kernel
-    @pytest.mark.parametrize("encoding", ADDING)
-    def test_encodings_that_add_logits(self, attention, encoding):
-        name = encoding.rpartition("+")[2]
-        acts = "transforms queries" if name == "bert_ad" else "adds to logits"
-        words = f"--attention {attention}: --position-encoding {name} {acts}"
-        with pytest.raises(UsageError, match=words):
-            tiny(encoding, "--attention", attention)
-
+class TestFamilies:
     @pytest.mark.parametrize("flags", [["--rotary-value"], ["--favor-features", "7"]])
-    def test_they_work_on_inputs(self, flags):
+    def test_what_rotated_features_refuse_works_on_inputs(self, flags):
         inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
         out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
         assert torch.isfinite(out).all()
-
-
-class TestRotatedInputs:
-    """Not relative: the feature map is between the rotation and the product."""
-
-    @every_kernel
-    @torch.no_grad()
-    def test_padding_and_cache(self, attention):
-        model = tiny("rotary", "--attention", attention, "--linear-rotary", "inputs")
-        assert not model.encoder.encoding.relative
-        source, target = sentences(B, 7), sentences(B, T, seed=1)
-        full, _ = model(source, None, target)
-        for steps in ([1] * T, [4, 1, 4]):
-            got = decode_in_steps(model, source, target, steps)
-            torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
-        gap = torch.full((B, 3), VOCABULARY.pad())
-        for padded in (torch.cat((gap, source), 1), torch.cat((source, gap), 1)):
-            got, _ = model(padded, None, target)
-            torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
-        left, _ = model(source, None, torch.cat((gap, target), 1))
-        torch.testing.assert_close(left[:, 3:], full, atol=1e-5, rtol=0)
-
-
-class TestFamilies:
-    def test_the_rotary_table_has_the_size_of_what_it_turns(self):
-        flags = ["--attention", "favor", "--favor-features", "20"]
-        for more, size in ([], 20), (["--linear-rotary", "inputs"], 8):
-            model = tiny("rotary", *flags, *more)
-            table = model.encoder.encoding.transform.table(torch.arange(3)[None])
-            assert table.size(-1) == size // 2
 
     @every_kernel
     @torch.no_grad()
@@ -167,3 +127,110 @@ class TestRandomFeatures:
         caplog.clear()
         messages = load(tiny("rotary"), performer.state_dict(), caplog)
         assert sum("left out" in m for m in messages) == 4
+
+
+class TestProjections:
+    def test_rows_are_orthogonal_in_blocks_and_as_long_as_gaussian_vectors(self):
+        rows = orthogonal_rows(40, 16, "a")
+        for block in rows.split(16):
+            products = block @ block.t()
+            off = products - products.diagonal().diag()
+            assert off.abs().max() < 1e-9
+        many = orthogonal_rows(4096, 16, "b")
+        squares = many.square().sum(1)
+        assert squares.mean() == pytest.approx(16, rel=0.02)
+        assert squares.var() == pytest.approx(32, rel=0.15)
+
+    def test_they_are_a_function_of_the_key_and_leave_pytorchs_numbers_alone(self):
+        before = torch.get_rng_state()
+        assert torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "a"))
+        assert not torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "b"))
+        assert torch.equal(before, torch.get_rng_state())
+
+    def test_products_estimate_the_softmax_kernel(self):
+        q, k = torch.randn(1, 1, 5, D) * 0.5, torch.randn(1, 1, 5, D) * 0.5
+        favor = feature_map("favor", favor_features=20000, favor_epsilon=0.0)
+        estimate = favor.queries(q) @ favor.keys(k).transpose(-1, -2)
+        exact = torch.exp(q @ k.transpose(-1, -2) / D**0.5)
+        ratio = estimate / exact  # the stabiliser of a query is the same for all keys
+        torch.testing.assert_close(ratio / ratio[..., :1], torch.ones(1, 1, 5, 5), atol=0.1, rtol=0)
+
+    @pytest.mark.parametrize(
+        "scale, causal", [(0.5, False), (8.0, False), (0.5, True), (5.0, True)]
+    )
+    def test_without_epsilon_long_queries_and_keys_do_not_vanish(self, scale, causal):
+        """The larger scales have features below the usual least denominator, or 0 in float32."""
+        favor = feature_map("favor", favor_epsilon=0.0)
+        q, k, v = (x * torch.randn(1, 2, 5, D) for x in (scale, scale, 1))
+        omega = favor.projection.double() * D**-0.25
+        phi = [
+            x.double() @ omega.t() - x.double().square().sum(-1, keepdim=True) / (2 * D**0.5)
+            for x in (q, k)
+        ]
+        logits = torch.logsumexp(phi[0].unsqueeze(3) + phi[1].unsqueeze(2), dim=-1)
+        hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) & causal
+        want = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1) @ v.double()
+        q.requires_grad_(), k.requires_grad_()
+        keys = favor.keys(k, None if causal else favor.stabiliser(k.transpose(1, 2), None, 5))
+        got = attend(favor.queries(q), keys, v, causal, epsilon=1e-30)
+        torch.testing.assert_close(got.double(), want, atol=1e-4, rtol=1e-3)
+        got.square().sum().backward()
+        assert all(torch.isfinite(x.grad).all() and x.grad.abs().max() > 0 for x in (q, k))
+
+    def test_another_number_of_them_is_refused_by_name(self):
+        saved = feature_map("favor", favor_features=6).state_dict()
+        with pytest.raises(UsageError, match="--favor-features 8: the checkpoint has 6"):
+            feature_map("favor", favor_features=8).load_state_dict(saved)
+
+    def test_half_leaves_the_projection_alone(self):
+        favor = feature_map("favor")
+        exact = favor.projection.clone()
+        for change in (favor.half, favor.bfloat16, favor.double, favor.float):
+            change()
+            assert favor.projection.dtype is torch.float32
+            assert torch.equal(favor.projection, exact)
+
+    def test_they_are_redrawn_on_schedule(self):
+        favor = feature_map("favor", favor_redraw=10, favor_redraw_until=25)
+        seen = {}
+        for update in range(60):
+            favor.set_num_updates(update)
+            favor.set_num_updates(update)  # fairseq calls it more than once
+            seen.setdefault(favor.projection.numpy().tobytes(), []).append(update)
+        assert sorted(seen.values()) == [list(range(10)), list(range(10, 20)), list(range(20, 60))]
+
+    @pytest.mark.parametrize("stopped", [9, 10, 11, 20])
+    def test_resuming_gives_those_of_a_run_without_a_break(self, stopped):
+        def run(favor, start, end):
+            found = []
+            for update in range(start, end):
+                favor.set_num_updates(update)  # before every update, with the number of those done
+                found.append(favor.projection.clone())
+            return found
+
+        make = lambda: feature_map("favor", favor_redraw=10)  # noqa: E731
+        whole = run(make(), 0, 40)
+        first = make()
+        run(first, 0, stopped)
+        second = make()
+        second.set_num_updates(stopped)  # in this order in fairseq's trainer
+        second.load_state_dict(first.state_dict())
+        assert torch.equal(second.projection, whole[stopped - 1])
+        rest = run(second, stopped, 40)
+        assert all(torch.equal(a, b) for a, b in zip(rest, whole[stopped:]))
+
+    def test_their_number_is_d_ln_d_or_what_the_flag_says(self):
+        sizes = [Favor.size(d, Namespace(favor_features=None)) for d in (1, 2, 8, 64)]
+        assert sizes == [2, 2, 16, 266]
+        assert Favor.size(64, Namespace(favor_features=100)) == 100
+
+
+def test_hidden_keys_of_large_queries_leave_gradients_finite():
+    """With a stabiliser from visible keys, the exponent of a hidden one has no bound of its own."""
+    favor = feature_map("favor", favor_epsilon=0.0)
+    k = torch.cat((torch.randn(1, 1, 3, D) * 40, torch.zeros(1, 1, 1, D)), dim=2).requires_grad_()
+    hidden = torch.tensor([False, False, False, True]).view(1, 4, 1, 1)
+    stabiliser = favor.stabiliser(k.transpose(1, 2), hidden, 4)
+    found = favor.keys(k, stabiliser).masked_fill(hidden.transpose(1, 2), 0.0)
+    found.sum().backward()
+    assert found.isfinite().all() and k.grad.isfinite().all()

@@ -10,6 +10,8 @@ from fairseq_posenc.attention import MultiheadKernel, register_attention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 
+pytestmark = pytest.mark.properties
+
 every_encoding = pytest.mark.parametrize("name", sorted(ENCODINGS))
 FILES = ("mine/cosine.py", "mine/scale.py", "mine/squared.py")
 MINE = ("--attention", "cosine", "--norm", "scale", "--feed-forward", "squared_glu")

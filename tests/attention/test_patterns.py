@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from support.helpers import PAD, TINY, build, decode_in_steps, parse, sentences
+from support.helpers import TINY, build, decode_in_steps, parse, sentences
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import parse_pattern
+
+pytestmark = pytest.mark.properties
 
 FOUR = ["--encoder-layers", "4", "--decoder-layers", "4"]
 
@@ -16,18 +17,6 @@ def model_of(*flags):
 
 def names(stack):
     return [layer.encoding.name for layer in stack.layers]
-
-
-@pytest.mark.parametrize(
-    "value, period",
-    [
-        ("rotary", ["rotary"]),
-        ("rotary*3,none", ["rotary", "rotary", "rotary", "none"]),
-        ("t5 + rotary * 2 , alibi", ["t5+rotary", "t5+rotary", "alibi"]),
-    ],
-)
-def test_patterns_are_read(value, period):
-    assert parse_pattern(value) == period
 
 
 def test_layers_follow_the_pattern():
@@ -42,19 +31,6 @@ def test_pruned_layers_keep_their_encodings():
     model = model_of(*flags, "--encoder-layers-to-keep", "1,3", "--decoder-layers-to-keep", "0,1")
     assert names(model.encoder) == ["rotary", "none"]
     assert names(model.decoder) == ["rotary", "rotary"]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("value", ["rotary,none", "t5,rotary+t5", "tupe,shaw", "deberta,alibi"])
-@pytest.mark.parametrize("flags", [[], ["--layer", "gated", "--gau-key-size", "8"]])
-def test_patterns_decode_and_ignore_padding(value, flags):
-    model = model_of("--position-encoding", value, *flags)
-    source, target = sentences(2, 7), sentences(2, 8, seed=1)
-    full, _ = model(source, None, target)
-    padded = torch.cat((torch.full((2, 3), PAD), source), dim=1)
-    for steps in ([1] * 8, [3, 4, 1]):
-        got = decode_in_steps(model, padded, target, steps)
-        torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

@@ -12,6 +12,8 @@ from support.sparse_layers import KERNELS, golden_layer, golden_output, register
 from fairseq_posenc.attention import Batch, Padding, by_blocks
 from fairseq_posenc.basics.versions import HAS_SDPA
 
+pytestmark = pytest.mark.formulas
+
 B, S = 3, 45
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 #: those in which some tokens see all, and are seen by all

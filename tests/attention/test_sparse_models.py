@@ -10,6 +10,8 @@ from support.sparse_layers import KERNELS, LOCAL
 
 from fairseq_posenc.encodings import Places
 
+pytestmark = pytest.mark.properties
+
 EOS = Vocabulary.eos()
 
 

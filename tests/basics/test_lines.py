@@ -12,6 +12,8 @@ from fairseq_posenc.basics.lines import (
     read_lines,
 )
 
+pytestmark = pytest.mark.refusals
+
 CONTENT = b"\xef\xbb\xbfein Haus\r\n\xef\xbb\xbfzwei\rdrei\nohne\x0b\xe2\x80\xa8\xc2\x85 Ende"
 LINES = ["ein Haus", "\ufeffzwei\rdrei", "ohne\x0b\u2028\x85 Ende"]
 

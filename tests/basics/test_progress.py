@@ -6,10 +6,13 @@ import subprocess
 import sys
 from argparse import Namespace
 
+import pytest
 from support.commands import ROOT
 
 from fairseq_posenc.basics.progress import bar, say_on_terminal
 from fairseq_posenc.cli import serving
+
+pytestmark = pytest.mark.properties
 
 
 class Terminal(io.StringIO):

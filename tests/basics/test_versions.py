@@ -6,6 +6,8 @@ import torch
 from fairseq_posenc.basics import versions
 from fairseq_posenc.basics.versions import parse_version
 
+pytestmark = pytest.mark.properties
+
 
 def test_versions_are_read_from_any_spelling():
     spellings = {"2.13.0+cpu": (2, 13), "1.13.0a0+git1": (1, 13), "2.0": (2, 0)}

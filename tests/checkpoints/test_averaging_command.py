@@ -10,6 +10,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.cli import main
 
+pytestmark = pytest.mark.journeys
+
 
 @pytest.fixture
 def training(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 import torch
 from golden import DATA, earlier
 
+pytestmark = pytest.mark.formulas
+
 EARLIER = json.loads((DATA / "earlier.json").read_text(encoding="utf-8"))["models"]
 
 

@@ -10,6 +10,8 @@ from support.saved_states import state_with
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 
+pytestmark = pytest.mark.refusals
+
 WRONG = [
     ("cfg", {}, "settings by group"),
     ("cfg", [], "settings by group"),

@@ -1,6 +1,9 @@
 """A training killed again and again ends in the bits of one that was left alone."""
 
+import logging
+import math
 import os
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,10 @@ from support import commands
 from support.commands import SMALL, TRAINING, USER_DIR, Command
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.resuming import without_epochs_if_done
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "killed_training.py")
 FLAGS = ["--arch", "roformer_tiny", *SMALL, "--update-epoch-batch-itr", "True"]
@@ -71,22 +76,30 @@ def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path, processes):
     assert {key.split()[0] for key in expected.keys() - logged.keys()} <= {"train"}
 
 
+def test_a_training_that_is_done_says_so_and_changes_nothing(toy, tmp_path):
+    flags = ["--arch", "transformer", *SMALL, "--max-update"]
+    assert len(commands.train(toy.separate, tmp_path, *flags, 3).losses()) == 3 + 2
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    again = commands.train(toy.separate, tmp_path, *flags, 3)
+    assert not again.losses() and (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    assert "already trained for 3 updates (--max-update 3)" in again.out
+    assert "done training in" in again.out
+    assert list(commands.train(toy.separate, tmp_path, *flags, 4).losses())[0] == "update 4"
+
+
 @pytest.mark.parametrize(
-    "arch, limit, updates, said",
+    "limits, said",
     [
-        ("roformer_tiny", ["--max-update", 3], 3, "already trained for 3 updates (--max-update 3)"),
-        ("transformer", ["--max-update", 3], 3, "already trained for 3 updates (--max-update 3)"),
-        ("roformer_tiny", ["--stop-time-hours", 1e-9], 1, "1 updates (--stop-time-hours 1e-09)"),
+        ({"max_update": 7}, "for 7 updates (--max-update 7)"),
+        ({"stop_time_hours": 1}, "(--stop-time-hours 1)"),
+        ({"max_update": 8, "stop_time_hours": 3}, None),
     ],
 )
-def test_a_training_that_is_done_says_so_and_changes_nothing(
-    toy, tmp_path, arch, limit, updates, said
-):
-    flags = ["--arch", arch, *SMALL]
-    assert len(commands.train(toy.separate, tmp_path, *flags, *limit).losses()) == updates + 2
-    before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    again = commands.train(toy.separate, tmp_path, *flags, *limit)
-    assert not again.losses() and (tmp_path / "checkpoint_last.pt").read_bytes() == before
-    assert said in again.out and "done training in" in again.out
-    longer = commands.train(toy.separate, tmp_path, *flags, "--max-update", updates + 1)
-    assert list(longer.losses())[0] == f"update {updates + 1}"
+def test_what_a_training_is_done_by(limits, said, caplog):
+    limits = Namespace(**{"max_update": 0, "stop_time_hours": 0, **limits})
+    cfg = Namespace(optimization=limits, checkpoint=Namespace(save_dir="here"))
+    trainer = Namespace(cfg=cfg, get_num_updates=lambda: 7)
+    with caplog.at_level(logging.INFO, logger="fairseq_posenc"):
+        epochs = without_epochs_if_done(trainer, {"previous_training_time": 7200}, "epochs")
+    assert (epochs == "epochs") == (said is None) and (said or "") in caplog.text
+    assert said is None or not epochs.next_epoch_idx <= math.inf

@@ -8,6 +8,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.flags.values import read_overrides
 
+pytestmark = pytest.mark.refusals
+
 
 def classifier(**task):
     """The checkpoint of a classifier of three tones, as fairseq reads it."""
@@ -94,6 +96,7 @@ def test_what_a_command_takes_from_its_own_flags_is_refused(name):
         (["tone", "sentence_classification_head"], {}, ("sentence_classification_head", 3)),
         (["tone", "topic"], {"classification_head_name": "topic"}, ("topic", 3)),
         (["tone", "topic"], {}, "has tone, topic; give one of those"),
+        ([], {}, "--task sentence_prediction: x.pt has no classification head"),
     ],
 )
 def test_an_imported_classifier_is_validated_with_the_head_that_it_has(heads, asked, expected):

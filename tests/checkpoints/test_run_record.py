@@ -11,6 +11,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.run_record import check_direction
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 ROFORMER = ["--arch", "roformer_tiny", *SMALL]
 
@@ -33,7 +34,12 @@ def permuted(toy, tmp_path):
 def test_a_resumed_run_keeps_its_identifier_and_another_has_another(toy, trained, tmp_path):
     for name in ("one", "moved"):
         shutil.copytree(str(trained), str(tmp_path / name))
-    train(toy.separate, tmp_path / "moved", *ROFORMER, "--max-epoch", "11")
+    other = ["--lr", "0.02", "--dropout", "0.3", "--max-tokens", "700", "--seed", "7"]
+    done = train(toy.separate, tmp_path / "moved", *ROFORMER, "--max-epoch", "11", *other)
+    (said,) = (line for line in (done.out + done.err).split("\n") if " goes on with " in line)
+    for part in ("--lr [0.02] (before: [", "--dropout 0.3 (before: ", "--seed 7 (before: "):
+        assert part in said
+    assert "--max-tokens 700 (before: " in said and "--max-epoch" not in said
     start = ["--finetune-from-model", trained / "checkpoint_last.pt", "--max-epoch", "1"]
     train(toy.separate, tmp_path / "other", *ROFORMER, *start)
     names = ("one/checkpoint10.pt", "moved/checkpoint11.pt", "other/checkpoint1.pt")

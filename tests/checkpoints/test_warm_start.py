@@ -21,6 +21,8 @@ from support.masked_language_models import tiny as masked_language_model
 
 from fairseq_posenc.encodings import ENCODINGS
 
+pytestmark = pytest.mark.properties
+
 
 def stock(*flags):
     return build("transformer", *TINY, *flags).eval()
@@ -39,37 +41,16 @@ def load(model, state, caplog):
 
 
 def test_a_stock_transformer_continues_as_a_roformer_and_back(caplog):
-    source, roformer = stock(), tiny("rotary")
+    source, roformer, back = stock(), tiny("rotary"), stock()
     load(roformer, source.state_dict(), caplog)
     assert same(parameters_of(roformer), parameters_of(source))
-    other = stock()
-    other.load_state_dict(roformer.state_dict(), strict=True)
-    assert same(parameters_of(other), parameters_of(source))
-
-
-def test_a_sinusoidal_model_of_ours_computes_what_stock_computes():
-    source, model = stock(), tiny("sinusoidal")
+    back.load_state_dict(roformer.state_dict(), strict=True)
+    assert same(parameters_of(back), parameters_of(source))
+    model, tokens, target = tiny("sinusoidal"), sentences(3, 7), sentences(3, 5, seed=1)
     model.load_state_dict(source.state_dict())
-    tokens, target = sentences(3, 7), sentences(3, 5, seed=1)
     torch.testing.assert_close(
         model(tokens, None, target)[0], source(tokens, None, target)[0], atol=1e-5, rtol=1e-5
     )
-
-
-def test_a_table_that_is_left_out_is_listed(caplog):
-    source = stock("--encoder-learned-pos", "--decoder-learned-pos")
-    messages = load(tiny("rotary"), source.state_dict(), caplog)
-    for side in ("encoder", "decoder"):
-        assert any("left out" in m and f"{side}.embed_positions.weight" in m for m in messages)
-
-
-def test_a_table_that_is_new_is_listed_and_keeps_its_initial_values(caplog):
-    model = tiny("learned")
-    before = model.encoder.embed_positions.weight.clone()
-    messages = load(model, tiny("rotary").state_dict(), caplog)
-    assert torch.equal(model.encoder.embed_positions.weight, before)
-    for side in ("encoder", "decoder"):
-        assert any("untrained" in m and f"{side}.embed_positions.weight" in m for m in messages)
 
 
 FAMILIES = {

@@ -11,11 +11,12 @@ from support.foreign_models import SOURCES
 
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.huggingface.tokenizers.encoder import vocabulary_order
+from fairseq_posenc.exchange.huggingface.encoder_texts import vocabulary_order
 from fairseq_posenc.models.kinds import EMBEDDING, PAD
 from fairseq_posenc.serving.huggingface.tokenizer import ROLES
 
 pytest_plugins = ["support.conversion"]
+pytestmark = pytest.mark.journeys
 
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "40"]
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]

@@ -6,6 +6,7 @@ import pytest
 from support.commands import SMALL, TRAINING, USER_DIR, Command, train
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
+pytestmark = pytest.mark.journeys
 
 ROFORMER = ["--arch", "roformer_tiny", *SMALL, "--dropout", "0", "--batch-size", "6"]
 ROFORMER += ["--update-epoch-batch-itr", "True"]

@@ -9,6 +9,7 @@ from support.warm_starts import FRESH
 from fairseq_posenc.models.masked_lm import MODEL
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
+pytestmark = pytest.mark.journeys
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +128,6 @@ def test_hydra_does_not_fine_tune_with_another_encoding(corpora, alibi, tmp_path
     assert "--position-encoding alibi -> rotary" in failed.err
 
 
-def test_a_classifier_needs_a_criterion_for_classes(corpora, tmp_path):
-    flags = ["--arch", MODEL, "--task", "sentence_prediction", "--init-token", "0"]
-    message = refusal(corpora.pairs, tmp_path, *flags)
-    assert "--criterion cross_entropy: " in message and "give --criterion sentence" in message
-
-
 def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path):
     data = tmp_path / "data"
     (data / "label").mkdir(parents=True)
@@ -151,30 +146,8 @@ def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path)
     assert settings["position_encoding"] == "tupe+t5"
 
 
-@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
-def test_a_missing_pretrained_model_stops(how, corpora, tmp_path):
-    missing = tmp_path / "nowhere" / "model.pt"
-    usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", how, missing]
-    message = refusal(corpora.pairs, tmp_path, *usual)
-    assert f"{how} {missing}: no such file" in message
-
-
 def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path):
     source = trained / "checkpoint_last.pt"
     usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", "--restore-file", source, *FRESH]
     message = refusal(corpora.pairs, tmp_path, *usual)
     assert "is not a masked language model" in message
-
-
-def test_the_hub_interface_fills_masks(corpora, pretrained):
-    from fairseq_posenc.models.masked_lm import MaskedLMModel
-
-    hub = MaskedLMModel.from_pretrained(
-        str(pretrained.parent), pretrained.name, str(corpora.text), bpe=None
-    )
-    hub.bpe = type("Words", (), {"encode": staticmethod(str), "decode": staticmethod(str)})
-    hub.eval()
-    filled = hub.fill_mask("a1 a2 <mask> a4", topk=3)
-    assert filled and all(0 < probability < 1 for _, probability, _ in filled)
-    assert all(text == f"a1 a2{word} a4" for text, _, word in filled)
-    assert hub.extract_features(hub.encode("a1 a2", "a3")).shape == (1, 7, 16)

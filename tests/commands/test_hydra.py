@@ -6,6 +6,7 @@ import pytest
 from support.commands import ROOT, USER_DIR, Command, generate, read, succeed, train
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 # what a test has to change, for its size
 QUICK = ["common.cpu=true", "dataset.num_workers=0", "optimization.max_epoch=1"]
@@ -51,10 +52,6 @@ def checkpoint_of(data, folder, *overrides):
     return folder / "checkpoints" / "checkpoint_last.pt"
 
 
-def losses(finished):
-    return [entry["loss"] for entry in finished.entries("train_inner")]
-
-
 def test_the_architecture_keeps_its_defaults(toy, tmp_path):
     checkpoint = checkpoint_of(toy.separate, tmp_path)
     parameters, settings = read(checkpoint)
@@ -76,21 +73,12 @@ def test_the_command_line_overrides_the_file(toy, tmp_path):
     assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
 
 
-@pytest.mark.parametrize("encoding", ["learned", "rotary"])
-def test_the_generic_model_takes_any_encoding(encoding, toy, tmp_path):
-    model = ["model._name=posenc_transformer", f"model.position_encoding={encoding}"]
-    model += ["model.encoder_embed_dim=16", "model.encoder_attention_heads=2"]
-    model += ["model.encoder_layers=1", "model.decoder_layers=1"]
-    parameters, settings = read(checkpoint_of(toy.separate, tmp_path, *model))
-    assert settings["position_encoding"] == encoding
-    assert ("encoder.embed_positions.weight" in parameters) == (encoding == "learned")
-
-
 def test_training_resumes(toy, tmp_path):
     small = ["model.encoder_embed_dim=16", "common.log_format=json", "common.log_interval=1"]
-    small += ["dataset.update_epoch_batch_itr=true", "dataset.max_tokens=160"]
-    twice = [*small, "optimization.max_epoch=2"]
-    whole = losses(hydra_train(toy.separate, tmp_path / "whole", *twice))
-    assert len(whole) == 8
-    parts = losses(hydra_train(toy.separate, tmp_path / "parts", *small))
-    assert parts + losses(hydra_train(toy.separate, tmp_path / "parts", *twice)) == whole
+    small += ["dataset.max_tokens=160"]
+    first = hydra_train(toy.separate, tmp_path, *small).losses()
+    second = hydra_train(toy.separate, tmp_path, *small, "optimization.max_epoch=2").losses()
+    assert [key for key in {**first, **second} if "update" in key] == [
+        f"update {number}" for number in range(1, 9)
+    ]
+    assert second["valid 2"] < first["valid 1"]

@@ -11,19 +11,9 @@ from support.warm_starts import FRESH
 from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.models.masked_lm import MODEL
 from tests.commands.test_distributed import train_together
-from tests.commands.test_tasks import INTO_TGT, PAIRS
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
-
-
-def test_several_languages(toy, tmp_path):
-    flags = ["--task", "multilingual_translation", *PAIRS, "--attention", "favor"]
-    train(toy.separate, tmp_path, "--arch", "multilingual_roformer", *SMALL, *flags)
-    parameters, _ = read(tmp_path / "checkpoint_last.pt")
-    assert projections(parameters)
-    asked = ["--task", "multilingual_translation", *INTO_TGT, "--gen-subset", "valid"]
-    found = generate(toy.separate, tmp_path / "checkpoint_last.pt", *asked).hypotheses()
-    assert sorted(found) == list(range(12))
+pytestmark = pytest.mark.journeys
 
 
 def test_alignments_are_those_of_the_attention_to_the_source(toy, tmp_path):

@@ -5,14 +5,15 @@ import re
 import pytest
 import torch
 from support.commands import SMALL, generate, read, refusal, succeed, train, validate
-from support.masked_lm_runs import hydra_settings, written
+from support.masked_lm_runs import CLASSIFY, hydra_settings, pretrain, written
 from support.toy_lm import LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
 from support.warm_starts import FRESH
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.models.language_model import MODEL
 
-pytest_plugins = ["support.toy", "support.toy_lm"]
+pytest_plugins = ["support.toy", "support.toy_lm", "support.masked_lm_runs"]
+pytestmark = pytest.mark.journeys
 
 YARN = {"rotary_scaling": "yarn", "rotary_scaling_factor": 4, "rotary_original_length": 8}
 LONG = ["--tokens-per-sample", "48"]
@@ -104,9 +105,8 @@ def test_scaled_training_on_from_another_length_has_to_name_it(corpus, trained_l
     assert not warnings_in(log)
 
 
-@pytest.mark.parametrize("arch", [MODEL, "roformer_lm_tiny"])
-def test_hydra_keeps_the_length_of_training(arch, corpus, tmp_path):
-    model = {"_name": arch, "position_encoding": "rotary"}
+def test_hydra_keeps_the_length_of_training(corpus, tmp_path):
+    model = {"_name": "roformer_lm_tiny", "position_encoding": "rotary"}
     settings = hydra_settings(tmp_path, corpus, model, SHAPE)
     settings["task"] = {"_name": "language_modeling", "data": str(corpus)}
     settings["task"]["tokens_per_sample"] = LENGTH
@@ -152,30 +152,15 @@ def test_a_scaled_model_is_trained_and_keeps_its_flags(toy, tmp_path):
     assert len(generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()) == 24
 
 
-@pytest.mark.parametrize("scaled", [True, False])
-def test_fine_tuning_may_read_longer_inputs(scaled, toy, tmp_path):
+@pytest.mark.parametrize("rule", ["ntk", "none"])
+def test_fine_tuning_may_read_longer_inputs(rule, corpora, tmp_path):
     """The scaling is no part of what a checkpoint fixes; the length of training comes from it."""
-    text, labels = tmp_path / "text", tmp_path / "label"
-    for name in ("train", "valid"):
-        lines = (toy.text / f"{name}.src").read_text().splitlines()
-        (tmp_path / f"{name}.label").write_text("".join(f"{len(x) > 14}\n" for x in lines))
-        (tmp_path / f"{name}.text").write_text("\n".join(lines) + "\n")
-    for suffix, folder in (("text", text), ("label", labels)):
-        parts = [f for n in ("train", "valid") for f in (f"--{n}pref", tmp_path / f"{n}.{suffix}")]
-        succeed("preprocess", "--only-source", *parts, "--destdir", folder)
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "input0").symlink_to(text)
-    (data / "label").symlink_to(labels)
-    shape = ["--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"]
-    masked = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "12"]
-    usual = ["--arch", "roformer_masked_lm_tiny", *shape, "--encoder-attention-heads", "2"]
-    train(text, tmp_path / "pre", *usual, *masked, "--sample-break-mode", "none")
-    flags = ["--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0"]
-    flags += ["--criterion", "sentence_prediction", "--max-positions", "24"]
-    flags += ["--rotary-scaling", "ntk", "--rotary-scaling-factor", "2"] if scaled else []
+    short = ["--tokens-per-sample", "12", "--sample-break-mode", "none"]
+    pretrain(corpora.text, tmp_path / "pre", "roformer_masked_lm_tiny", *short)
+    flags = [*CLASSIFY, "--num-classes", "2", "--max-positions", "24"]
+    flags += ["--rotary-scaling", rule, *(["--rotary-scaling-factor", "2"] * (rule != "none"))]
     flags += ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
-    train(data, tmp_path / "fine", "--arch", "posenc_masked_lm", *flags)
+    train(corpora.pairs, tmp_path / "fine", "--arch", "posenc_masked_lm", *flags)
     settings = read(tmp_path / "fine" / "checkpoint_last.pt")[1]
     assert settings["rotary_original_length"] == 12
-    assert settings["rotary_scaling"] == ("ntk" if scaled else "none")
+    assert settings["rotary_scaling"] == rule

@@ -1,28 +1,28 @@
-"""Every named translation architecture through fairseq's command lines, from start to end."""
+"""A translation model through fairseq's command lines, from text to translations."""
 
 import shutil
 
 import pytest
-from support.commands import SMALL, average, generate, train, validate
-from support.helpers import kinds
+from support.commands import SMALL, average, generate, pruned, train, validate
 from support.toy import TEST_SIZES
 
-from fairseq_posenc.models.presets import TRANSLATION as PRESETS
-from fairseq_posenc.models.translation import MODEL
-
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
-KINDS = [MODEL, *kinds(PRESETS)]
+ROFORMER = ["--arch", "roformer_tiny", *SMALL]
 # fairseq groups sentences into batches once a run, by the epoch in which that run began
 SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
-# its layer of alignments is the fifth, which the small models have not
-OWN_FLAGS = {"roformer_align": ["--alignment-layer", "1"]}
 
 
-@pytest.mark.parametrize("arch", KINDS)
-def test_every_kind_of_architecture_trains_resumes_averages_and_generates(arch, toy, tmp_path):
+@pytest.fixture(scope="module")
+def plain(toy, tmp_path_factory):
+    """Losses of the RoFormer without further flags."""
+    return train(toy.joined, tmp_path_factory.mktemp("plain"), *ROFORMER).losses()
+
+
+def test_training_resuming_averaging_and_generating(toy, tmp_path):
     whole, rest = tmp_path / "whole", tmp_path / "rest"
-    flags = ["--arch", arch, *SMALL, *OWN_FLAGS.get(arch, []), *SAME_BATCHES, "--max-epoch", "2"]
+    flags = [*ROFORMER, *SAME_BATCHES, "--max-epoch", "2"]
     losses = train(toy.separate, whole, *flags, "--save-interval-updates", "6").losses()
     assert len(losses) == 12  # eight updates; training and validation of two epochs
     rest.mkdir()
@@ -30,18 +30,15 @@ def test_every_kind_of_architecture_trains_resumes_averages_and_generates(arch, 
     resumed = train(toy.separate, rest, *flags).losses()
     assert resumed.keys() == {"update 7", "update 8", "train 2", "valid 2"}
     assert resumed.items() <= losses.items()
+    last = validate(toy.separate, rest / "checkpoint_last.pt", "--max-tokens", "100")
+    (entry,) = last.entries("valid")
+    assert float(entry["valid_loss"]) == pytest.approx(losses["valid 2"], abs=2e-3)
     checkpoint = average(whole, "--num-epoch-checkpoints", "2")
     assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", [name for name in PRESETS if name not in KINDS])
-def test_every_other_architecture_trains(arch, toy, tmp_path):
-    assert len(train(toy.separate, tmp_path, "--arch", arch, *SMALL).losses()) == 6
-
-
 def test_resuming_at_the_end_of_an_epoch(toy, tmp_path):
-    flags = ["--arch", "roformer_tiny", *SMALL, *SAME_BATCHES]
+    flags = [*ROFORMER, *SAME_BATCHES]
     whole = train(toy.separate, tmp_path / "whole", *flags, "--max-epoch", "2").losses()
     in_parts = train(toy.separate, tmp_path / "parts", *flags).losses()
     in_parts.update(train(toy.separate, tmp_path / "parts", *flags, "--max-epoch", "2").losses())
@@ -49,10 +46,9 @@ def test_resuming_at_the_end_of_an_epoch(toy, tmp_path):
 
 
 def test_resuming_within_the_first_epoch_needs_no_flag(toy, tmp_path):
-    flags = ["--arch", "roformer_tiny", *SMALL]
-    whole = train(toy.separate, tmp_path / "whole", *flags).losses()
-    in_parts = train(toy.separate, tmp_path / "parts", *flags, "--max-update", "2").losses()
-    in_parts.update(train(toy.separate, tmp_path / "parts", *flags).losses())
+    whole = train(toy.separate, tmp_path / "whole", *ROFORMER).losses()
+    in_parts = train(toy.separate, tmp_path / "parts", *ROFORMER, "--max-update", "2").losses()
+    in_parts.update(train(toy.separate, tmp_path / "parts", *ROFORMER).losses())
     assert in_parts == whole
 
 
@@ -66,13 +62,48 @@ def test_every_sentence_of_a_test_set_is_translated(number, size, toy, trained):
 
 def test_every_sentence_is_trained_on_and_validated(toy, tmp_path):
     flags = ["--batch-size", "7", "--required-batch-size-multiple", "8"]
-    run = train(toy.separate, tmp_path, "--arch", "roformer_tiny", *SMALL, *flags)
+    run = train(toy.separate, tmp_path, *ROFORMER, *flags)
     sentences = sum(float(entry["bsz"]) for entry in run.entries("train_inner"))
     assert sentences == len((toy.text / "train.src").read_text().splitlines())
 
 
-def test_validating_a_checkpoint_gives_the_loss_that_training_logged(toy, tmp_path):
-    logged = train(toy.separate, tmp_path, "--arch", "roformer_tiny", *SMALL).losses()
-    found = validate(toy.separate, tmp_path / "checkpoint_last.pt", "--max-tokens", "100")
-    (entry,) = found.entries("valid")
-    assert float(entry["valid_loss"]) == pytest.approx(logged["valid 1"], abs=2e-3)
+@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
+def test_saving_memory_changes_no_loss(flag, toy, tmp_path, plain):
+    assert train(toy.joined, tmp_path, *ROFORMER, flag).losses() == plain
+
+
+def test_quantisation_noise_is_in_training_alone(toy, tmp_path, plain):
+    noise = ["--quant-noise-pq", "0.5", "--quant-noise-pq-block-size", "4"]
+    losses = train(toy.joined, tmp_path, *ROFORMER, *noise).losses()
+    assert losses["update 1"] != plain["update 1"]
+    found = [generate(toy.joined, tmp_path / "checkpoint_last.pt").hypotheses() for _ in range(2)]
+    assert found[0] == found[1] and len(found[0]) == 24
+
+
+@pytest.mark.gpu
+def test_scalar_quantisation_noise(toy, tmp_path, plain):
+    """fairseq moves its scales to CUDA, in stock models too."""
+    losses = train(toy.joined, tmp_path, *ROFORMER, "--quant-noise-scalar", "0.5").losses()
+    assert losses["update 1"] != plain["update 1"]
+
+
+def test_keeping_some_layers_is_the_model_with_those_layers(toy, tmp_path):
+    layers = ["--encoder-layers", "3", "--decoder-layers", "3"]
+    drop = ["--encoder-layerdrop", "0.2", "--decoder-layerdrop", "0.2"]
+    train(toy.separate, tmp_path, *ROFORMER, *layers, *drop)
+    checkpoint, keep = tmp_path / "checkpoint_last.pt", {"encoder": [0, 2], "decoder": [1]}
+    overrides = {f"{side}_layers_to_keep": ",".join(map(str, k)) for side, k in keep.items()}
+    found = generate(toy.separate, checkpoint, "--model-overrides", str(overrides)).hypotheses()
+    assert found == generate(toy.separate, pruned(checkpoint, keep)).hypotheses()
+    assert found != generate(toy.separate, checkpoint).hypotheses()
+
+
+def test_bleu_while_training(toy, tmp_path):
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 10}']
+    bleu += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+    first = train(toy.separate, tmp_path, *ROFORMER, *bleu).entries("valid")
+    # the checkpoint holds BLEU's counts, which are NumPy arrays
+    second = train(toy.separate, tmp_path, *ROFORMER, *bleu, "--max-epoch", "2").entries("valid")
+    assert [entry["epoch"] for entry in first + second] == [1, 2]
+    assert all(float(entry["valid_bleu"]) >= 0 for entry in first + second)
+    assert len(generate(toy.separate, tmp_path / "checkpoint_best.pt").hypotheses()) == 24

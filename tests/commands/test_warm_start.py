@@ -7,6 +7,7 @@ from support.commands import NO_DROPOUT, SMALL, check_same, generate, refusal, t
 from support.warm_starts import carried_over, starting_from
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
 
 LEARNED_TABLES = ["decoder.embed_positions.weight", "encoder.embed_positions.weight"]
 LEARNED = ["--encoder-learned-pos", "--decoder-learned-pos"]
@@ -36,17 +37,10 @@ def carry_over(data, checkpoint, folder, *flags, by="--restore-file"):
 
 
 @pytest.mark.parametrize("by", ["--restore-file", "--finetune-from-model"])
-def test_stock_continues_as_a_roformer(by, toy, stock, tmp_path):
-    found = carry_over(toy.separate, stock, tmp_path, *ROFORMER, by=by)
-    assert found == ([], [])  # sinusoidal positions are no parameters
-
-
-@pytest.mark.parametrize("by", ["--restore-file", "--finetune-from-model"])
-def test_tables_of_stock_that_a_roformer_has_no_use_for_are_listed(
-    by, toy, stock_learned, tmp_path
-):
-    found = carry_over(toy.separate, stock_learned, tmp_path, *ROFORMER, by=by)
-    assert found == (LEARNED_TABLES, [])
+def test_stock_continues_as_a_roformer(by, toy, stock, stock_learned, tmp_path):
+    for source, left_out in ((stock, []), (stock_learned, LEARNED_TABLES)):
+        folder = tmp_path / source.parent.name
+        assert carry_over(toy.separate, source, folder, *ROFORMER, by=by) == (left_out, [])
 
 
 def test_sizes_that_differ_are_named(toy, stock, tmp_path):

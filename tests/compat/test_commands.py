@@ -4,6 +4,8 @@ import pytest
 from support import commands, stock_runs
 from support.stock_runs import PLUGIN, SIZES, TINY
 
+pytestmark = pytest.mark.journeys
+
 folder, trained = stock_runs.folder, stock_runs.trained
 
 # No sentence is lost
@@ -32,8 +34,6 @@ def test_validation_scores_every_sentence(folder, trained):
     "data, flags, says",
     [
         ("empty", (), "cannot mmap an empty file"),
-        ("data", ("--max-source-positions", 1, "--max-target-positions", 1), ""),
-        ("data", ("--max-tokens", 2), ""),
         (
             "long",
             ("--max-source-positions", 20, "--max-target-positions", 20),
@@ -46,11 +46,6 @@ def test_data_that_cannot_be_used_end_a_training(folder, tmp_path, data, flags, 
     finished = commands.run("train", folder / data, *TINY, *flags, "--save-dir", tmp_path)
     assert finished.status and says in finished.err
     assert not list(tmp_path.iterdir())
-
-
-def test_too_few_tokens_for_a_test_sentence(folder, trained):
-    flags = ("--path", trained, "--max-tokens", 3, "--cpu", *PLUGIN)
-    assert "--max-tokens" in commands.run("generate", folder / "data", *flags).message()
 
 
 def test_command_line_with_another_spelling_of_the_folder(folder, trained, tmp_path):

@@ -1,9 +1,6 @@
 """Work-arounds for fairseq as its commands see them: checkpoints, damaged and overridden."""
 
 import io
-import random
-import shutil
-import subprocess
 
 import pytest
 import torch
@@ -16,8 +13,9 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import reading as checkpoints
 from fairseq_posenc.checkpoints import restricted
 
-folder, trained = stock_runs.folder, stock_runs.trained
+pytestmark = pytest.mark.journeys
 
+folder, trained = stock_runs.folder, stock_runs.trained
 SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 
@@ -29,25 +27,6 @@ def test_only_load_differs_in_what_reads_checkpoints(trained):
     with open(str(trained), "rb") as file:
         state = seen.load(file, map_location="cpu", weights_only=False)
     assert state["model"].keys() == checkpoints.read_checkpoint(trained)["model"].keys()
-
-
-@pytest.mark.parametrize(
-    "kind, says", [("forbidden", "random.Random"), ("flipped", "the checksum of its part data/")]
-)
-def test_commands_say_what_is_wrong_with_a_checkpoint(folder, trained, tmp_path, kind, says):
-    path = tmp_path / f"{kind}.pt"
-    state = checkpoints.read_checkpoint(trained)
-    if kind == "flipped":
-        content = bytearray(trained.read_bytes())
-        weights = state["model"]["encoder.layers.0.fc1.weight"]
-        content[content.index(weights.numpy().tobytes()) + 3] ^= 1
-        path.write_bytes(bytes(content))
-    else:
-        state["extra_state"]["sampler"] = random.Random(1)
-        torch.save(state, str(path))
-    flags = ("--path", path, "--cpu", "--max-tokens", 99, *PLUGIN)
-    message = commands.run("generate", folder / "data", *flags).message()
-    assert str(path) in message and says in message
 
 
 def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(
@@ -65,20 +44,6 @@ def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(
     assert named.hypotheses() == commands.succeed(*generate, trained).hypotheses()
     other = commands.run(*generate, path, "--model-overrides", "{'arch': 'transformer_lm'}")
     assert "arch='transformer_lm'" in other.message()
-
-
-def test_a_damaged_last_checkpoint_names_the_one_to_go_on_from(trained, folder, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(str(trained.parent), str(run))
-    last = run / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:5000])
-    flags = ("train", folder / "data", *TINY, "--save-dir", run, "--max-epoch", 2)
-    message = commands.run(*flags).message()
-    command = f"cp {run / 'checkpoint1.pt'} {last}"
-    assert "truncated or damaged" in message and message.endswith(command)
-    subprocess.run(command.split(), check=True)
-    finished = commands.succeed(*flags, "--log-format", "json")
-    assert [entry["epoch"] for entry in finished.entries("train")] == [2]
 
 
 def test_stock_models_start_anew_where_the_file_to_restore_is_absent(folder, tmp_path):
@@ -109,12 +74,6 @@ def test_a_log_file_holds_every_line_once(folder, tmp_path):
         for kind in ("train_wall", "valid_loss", "train_loss"):  # updates, validation, epoch
             assert any(kind in line for line in of_epoch), (epoch, kind)
     assert len(set(lines)) == len(lines)
-
-
-def test_resuming_another_architecture_names_the_parameter(folder, trained, tmp_path):
-    flags = ("--save-dir", tmp_path, "--restore-file", trained, "--encoder-ffn-embed-dim", 16)
-    message = commands.run("train", folder / "data", *TINY, *flags).message()
-    assert str(trained) in message and "encoder.layers.0.fc1" in message
 
 
 def test_another_dictionary_is_named(trained, folder, tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.tasks.fairseq_task import FairseqTask
 
+pytestmark = pytest.mark.properties
+
 SIZES = [1, 7, 8, 9, 461]
 
 

@@ -1,13 +1,29 @@
-"""The table of repairs: each is installed once, says why, and nothing else changes."""
+"""The table of repairs, and what is repaired of files, libraries and layers."""
 
+import copy
+import io
+import os
+import shutil
 import sys
 import types
+import warnings
+from pathlib import Path
 
+import numpy as np
 import pytest
-from fairseq.data import bucket_pad_length_dataset
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import TokenBlockDataset, bucket_pad_length_dataset, data_utils
+from fairseq.file_io import PathManager
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from support.commands import ROOT, Command
 
 from fairseq_posenc import compat
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.compat import libraries
+
+pytestmark = pytest.mark.properties
 
 
 def test_applying_twice_changes_nothing():
@@ -65,3 +81,130 @@ print(len(before) > 1000, changed)
         finished = Command(str(script), []).finish()
         assert finished.status == 0, finished.err
         assert expected in finished.out
+
+
+def test_a_checkpoint_is_replaced_when_the_next_is_complete(tmp_path, monkeypatch):
+    path, copy = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    (tmp_path / "checkpoint1.pt.tmp").write_text("of a killed run without the plug-in")
+    checkpoint_utils.torch_persistent_save({"number": 1}, str(path))
+    assert PathManager.copy(str(path), str(copy), overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
+    before = copy.read_bytes()
+    assert before == path.read_bytes()
+
+    def half(source, target):
+        Path(target).write_bytes(before[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", half)
+    with pytest.raises(UsageError, match="checkpoint_last.pt: cannot be written .No space left"):
+        PathManager.copy(str(path), str(copy), overwrite=True)
+    assert copy.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
+
+
+def test_other_places_than_files_are_left_to_fairseq(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(shutil, "copyfile", lambda *paths: seen.append(paths) or "copied")
+    for source, target in (("a", "s3://b"), ("s3://a", "b")):
+        assert PathManager.copy(source, target, overwrite=True) == "copied"
+    assert seen == [("a", "s3://b"), ("s3://a", "b")]
+    buffer = io.BytesIO()
+    with pytest.raises(TypeError):  # as in stock
+        checkpoint_utils.torch_persistent_save({"number": 1}, buffer)
+
+
+def test_compat_long_is_there_when_numpy_has_it_no_more(monkeypatch):
+    if hasattr(np, "compat"):
+        monkeypatch.delattr(np, "compat")
+    libraries.numpy_compat_long()
+    sizes = [3, 1, 4]
+    blocks = TokenBlockDataset(
+        *([torch.ones(size).long() for size in sizes], sizes, None), pad=0, eos=2, break_mode="eos"
+    )
+    assert [len(block) for block in blocks] == sizes
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 7, 50])
+def test_buckets_are_lower_percentiles(number):
+    sizes = np.random.RandomState(number).randint(1, 100, 64)
+    ordered = sorted(sizes.tolist())
+    positions = [int((len(sizes) - 1) * rank / number + 1e-9) for rank in range(1, number + 1)]
+    expected = sorted({ordered[position] for position in positions})
+    assert libraries._buckets(sizes, number).tolist() == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in (data_utils, bucket_pad_length_dataset):
+            assert module.get_buckets(sizes, number).tolist() == expected
+
+
+@pytest.mark.parametrize("aggregate", [None, lambda norm: norm * 2])
+def test_the_norm_of_gradients_is_moved_to_their_device(aggregate):
+    """The result is on the device of the input, as if fairseq had computed it on another one."""
+    weights = [None, torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
+    weights[2].grad = torch.ones(2)
+    moved = []
+
+    class Norm(float):
+        def __mul__(self, other):
+            return Norm(float(self) * other)
+
+        def to(self, device):
+            moved.append(device)
+            return float(self)
+
+    def clip(params, max_norm, aggregate_norm_fn):
+        assert params == weights and max_norm == 3.0
+        return aggregate_norm_fn(Norm(7))
+
+    found = libraries.clip_where_gradients_are(clip)(iter(weights), 3.0, aggregate)
+    assert found == (7 if aggregate is None else 14) and moved == [torch.device("cpu")]
+
+
+def encoder_layer():
+    cfg = TransformerConfig()
+    cfg.encoder.embed_dim = cfg.encoder.ffn_embed_dim = 8
+    cfg.encoder.attention_heads = 2
+    cfg.dropout = 0.0
+    return TransformerEncoderLayerBase(cfg)
+
+
+NAMES = {
+    *(f"self_attn.{x}_proj.{y}" for x in ("q", "k", "v", "out") for y in ("weight", "bias")),
+    *(f"{x}.{y}" for x in ("fc1", "fc2") for y in ("weight", "bias")),
+    *(f"{x}_layer_norm.{y}" for x in ("self_attn", "final") for y in ("weight", "bias")),
+}
+
+
+def test_a_layer_calls_its_attention_after_loading():
+    layer = encoder_layer()
+    compat.no_fast_path(layer)
+    assert {name for name, _ in layer.named_parameters()} == set(layer.state_dict()) == NAMES
+    other = copy.deepcopy(layer)
+    layer.load_state_dict(layer.state_dict())
+    other.load_state_dict(layer.state_dict())
+    x = torch.randn(5, 3, 8)
+    padding = torch.tensor([[True, False, False, False, False], *[[False] * 5] * 2])
+    expected = layer.train()(x, padding)  # with dropout 0, and never a fast path
+    calls = []
+    other.self_attn.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        torch.testing.assert_close(other.eval()(x, padding), expected)
+        other(x, None)
+    assert len(calls) == 2
+
+
+def test_a_layer_loads_what_fairseq_0_12_2_saved_and_still_refuses_other_names():
+    layer = encoder_layer()
+    compat.no_fast_path(layer)
+    state = {name: torch.randn_like(value) for name, value in layer.state_dict().items()}
+    official = dict(state, in_proj_weight=torch.randn(24, 8), fc1_bias=torch.zeros(8))
+    stack = torch.nn.ModuleList([layer])
+    stack.load_state_dict({f"0.{name}": value for name, value in official.items()})
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, state[name])
+    with pytest.raises(RuntimeError, match="in_proj_x"):
+        layer.load_state_dict(dict(official, in_proj_x=torch.zeros(1)))
+    del state["fc1.bias"]
+    with pytest.raises(RuntimeError, match="fc1.bias"):
+        layer.load_state_dict(state)

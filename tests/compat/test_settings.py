@@ -15,6 +15,8 @@ import fairseq_posenc
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.settings import value_of
 
+pytestmark = pytest.mark.refusals
+
 PACKAGE = ROOT / "fairseq_posenc"
 EVALUATES = re.compile(r"(?<![\w.])eval\(")
 

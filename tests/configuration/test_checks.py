@@ -26,34 +26,29 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.models import FAMILIES
 
+pytestmark = pytest.mark.properties
+
 
 def states():
     return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_random_numbers_are_those_from_before_the_checks(encoding):
+def test_checks_draw_no_numbers_and_a_model_constructs_its_encodings_once(encoding, monkeypatch):
     """The weights that a seed gives do not depend on what is checked."""
-    family, before = FAMILIES["posenc_transformer"], states()
-    settings = model_settings("posenc_transformer", *TINY, *encoding_of_sides(encoding))
-    family.complete_for_task(settings, TranslationTask())
-    assert states() == before
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_model_constructs_its_encodings_once(encoding, monkeypatch):
-    """One composition a stack; both stacks of this model have only one."""
-    built, plain = [], PositionEncoding.__init__
+    built, plain, before = [], PositionEncoding.__init__, states()
 
     def noting(self, *arguments):
         built.append(self)
         plain(self, *arguments)
 
-    settings = model_settings("posenc_transformer", *TINY, *encoding_of_sides(encoding))
     monkeypatch.setattr(PositionEncoding, "__init__", noting)
+    settings = model_settings("posenc_transformer", *TINY, *encoding_of_sides(encoding))
+    FAMILIES["posenc_transformer"].complete_for_task(settings, TranslationTask())
+    assert states() == before and not built
     model = models.build_model(settings, TranslationTask())
     used = [one for stack in (model.encoder, model.decoder) for one in stack.encodings.values()]
-    assert built == used
+    assert built == used  # one composition a stack
 
 
 def calls(function):

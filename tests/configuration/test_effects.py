@@ -17,6 +17,8 @@ from fairseq_posenc.flags.settings import role_in
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
 
+pytestmark = pytest.mark.properties
+
 TASK = Namespace(
     cfg=Namespace(_name="language_modeling", tokens_per_sample=32),
     source_dictionary=VOCABULARY,

@@ -23,6 +23,8 @@ from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
+pytestmark = pytest.mark.properties
+
 ALIBI = ["--position-encoding", "alibi"]
 GATED = ["--layer", "gated", "--position-encoding", "rotary"]
 #: command lines in which every flag has an effect, or the value that it has anyway
@@ -117,9 +119,8 @@ def test_a_checkpoint_that_recorded_heads_it_does_not_have_is_the_model_that_it_
     older = OmegaConf.merge(settings, {"kv_heads": 2})
     states = [{"cfg": {"model": OmegaConf.to_container(each)}} for each in (settings, older)]
     assert settings_to_match(states[0]) == settings_to_match(states[1])
-    model, loaded = (
-        models.build_model(each, LanguageModelTask()).eval() for each in (settings, older)
-    )
+    task = task_of("language_modeling")
+    model, loaded = (models.build_model(each, task).eval() for each in (settings, older))
     loaded.load_state_dict(model.state_dict())
     tokens = sentences(1, 3)
     assert torch.equal(loaded(tokens)[0], model(tokens)[0])
@@ -171,31 +172,22 @@ def test_flags_need_what_exists():
                 assert values and set(values) <= set(choices[other]), field.name
 
 
+def task_of(name):
+    """The little of a task that building a model needs."""
+    task = TranslationTask()
+    task.cfg = OmegaConf.create({"_name": name, "tokens_per_sample": 16})
+    return task
+
+
 def test_sizes_that_follow_others_follow_what_a_program_changes():
     """``fairseq.options.get_args`` changes settings after the architecture has set its own."""
     args = options.get_args("data", "masked_lm", "roformer_masked_lm_tiny", encoder_embed_dim=16)
-    model = models.build_model(args, MaskedLMTask())
-    embedding = model.encoder.sentence_encoder.embed_tokens.weight
-    assert embedding.size(1) == 16
+    model = models.build_model(args, task_of("masked_lm"))
+    assert model.encoder.sentence_encoder.embed_tokens.weight.size(1) == 16
     assert "encoder.sentence_encoder.embed_project.weight" not in model.state_dict()
     assert model.completed_settings.encoder_input_dim == 16
-
-
-class LanguageModelTask(TranslationTask):
-    """The little of a task of language models that building a model needs."""
-
-    cfg = Namespace(_name="language_modeling", tokens_per_sample=16)
-
-
-class MaskedLMTask(TranslationTask):
-    """The little of a masked-LM task that building a model needs."""
-
-    cfg = OmegaConf.create({"_name": "masked_lm", "tokens_per_sample": 16})
-
-
-def test_sizes_that_follow_others_are_in_checkpoints():
     settings = model_settings("roformer_masked_lm_tiny", task="masked_lm")
     assert settings.encoder_input_dim is None  # until the model is built
-    models.build_model(settings, MaskedLMTask())
+    models.build_model(settings, task_of("masked_lm"))
     assert settings.encoder_input_dim == settings.encoder_embed_dim
     assert settings.num_positions == settings.max_positions

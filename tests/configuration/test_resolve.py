@@ -5,18 +5,16 @@ import dataclasses
 from argparse import Namespace
 
 import pytest
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 from support.helpers import (
     EVERY_ENCODING,
     TINY,
-    VOCABULARY,
     TranslationTask,
     build,
     causal_only,
     parameters_of,
     parse,
-    tiny,
     without_values,
 )
 
@@ -25,6 +23,8 @@ from fairseq_posenc.encodings.registry import parse_pattern
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
+
+pytestmark = pytest.mark.properties
 
 STOCK_OF = {
     "posenc_transformer": "transformer",
@@ -51,8 +51,7 @@ def test_every_flag_of_the_stock_model_is_ours_too(theirs, model):
 
 
 def test_every_flag_of_ours_has_a_help_text_with_its_default():
-    for name, action in flags_of(MODEL).items():
-        assert action.help, name
+    assert all(action.help for action in flags_of(MODEL).values())
     assert "(default: 10000.0)" in flags_of(MODEL)["--rotary-base"].help
 
 
@@ -73,11 +72,11 @@ def test_presets_have_the_sizes_of_their_stock_counterparts(arch, stock):
 
 
 def test_roformer_base_is_the_model_of_table_1():
-    cfg = parse("roformer_base").model
-    for side in ("encoder", "decoder"):
-        shape = [cfg[f"{side}_{name}"] for name in ("layers", "embed_dim", "attention_heads")]
-        assert shape == [6, 512, 8] and cfg[f"{side}_ffn_embed_dim"] == 2048
-    assert cfg.position_encoding == "rotary" and cfg.dropout == 0.1
+    cfg = nested(parse("roformer_base", "--rotary-base", "500").model)
+    for side in (cfg.encoder, cfg.decoder):
+        assert (side.layers, side.embed_dim, side.attention_heads) == (6, 512, 8)
+        assert side.ffn_embed_dim == 2048
+    assert (cfg.position_encoding, cfg.dropout, cfg.rotary_base) == ("rotary", 0.1, 500.0)
 
 
 @pytest.mark.parametrize("arch", PRESETS)
@@ -105,8 +104,6 @@ def test_defaults_survive_what_hydra_does_to_a_configuration(arch):
     """fairseq-hydra-train fills the dataclass in before the architecture is asked."""
     cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, "encoder_layers": 1})
     model = ARCH_MODEL_REGISTRY[arch]
-    from fairseq.models import ARCH_CONFIG_REGISTRY
-
     ARCH_CONFIG_REGISTRY[arch](cfg)
     want = dict(parse(arch).model, encoder_layers=1)
     with without_values():
@@ -129,32 +126,16 @@ def test_configuring_twice_changes_nothing(name):
     "flags, encoding",
     [
         ([], "sinusoidal"),
+        (["--encoder-learned-pos"], "learned"),
         (["--encoder-learned-pos", "--decoder-learned-pos"], "learned"),
         (["--no-token-positional-embeddings"], "none"),
     ],
 )
 def test_fairseqs_own_position_flags_choose_the_encoding(flags, encoding):
     model, stock = build(MODEL, *TINY, *flags), build("transformer", *TINY, *flags)
-    assert model.encoder.encoding.name == encoding
+    assert model.encoder.encoding.name == encoding and f"encoding={encoding}" in repr(model.encoder)
     assert type(model.encoder.embed_positions) is type(stock.encoder.embed_positions)
     assert set(parameters_of(model)) == set(parameters_of(stock))
-
-
-def test_one_learned_table_works_as_in_fairseq():
-    model = build(MODEL, *TINY, "--encoder-learned-pos")
-    stock = build("transformer", *TINY, "--encoder-learned-pos")
-    assert set(parameters_of(model)) == set(parameters_of(stock))
-
-
-def test_nested_configuration_keeps_the_encodings_flags():
-    cfg = nested(parse("roformer_base", "--rotary-base", "500").model)
-    assert cfg.rotary_base == 500.0 and cfg.encoder.embed_dim == 512
-    assert cfg.activation_fn == "relu"
-
-
-def test_models_say_what_they_are():
-    text = repr(tiny("rotary"))
-    assert "encoding=rotary" in text
 
 
 def test_presets_name_known_fields_and_encodings():
@@ -163,4 +144,3 @@ def test_presets_name_known_fields_and_encodings():
             parse_pattern(preset.get("position_encoding", "none"))
     fields = set(TRANSLATION.dataclass.__dataclass_fields__)
     assert all(set(preset) <= fields for preset in PRESETS.values())
-    assert len(VOCABULARY) == 64

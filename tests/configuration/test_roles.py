@@ -13,12 +13,14 @@ from fairseq_posenc.checkpoints.averaging import settings_to_match
 from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.resuming import check_settings_of
+from fairseq_posenc.checkpoints.resuming import changes, check_settings_of
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
+
+pytestmark = pytest.mark.properties
 
 TASKS = {name: family.tasks[0] for name, family in FAMILIES.items()}
 MASKED_LM = FAMILIES["posenc_masked_lm"]
@@ -65,7 +67,7 @@ def test_every_flag_has_a_role(family):
     flags = flags_of(family)
     assert len(flags) > 60
     for name, field in flags.items():
-        role = metadata_of(name)["role"]
+        role = metadata_of(name, plug_in_flags())["role"]
         assert field.metadata["role"] == role or name == "max_target_positions", name
     hidden = [f for f in dataclasses.fields(family.dataclass) if f.metadata.get("role") == "former"]
     assert {f.name for f in hidden} == {"shaw_distance", "deberta_distance"}
@@ -103,13 +105,12 @@ def test_overrides_of_the_trained_model_are_refused(family):
 @every_family
 def test_a_training_resumes_as_the_model_it_was(family, tmp_path):
     cfg = configuration(family)
+    assert not changes(checkpoint_of(cfg), cfg)
     plain = OmegaConf.to_container(cfg.model, enum_to_str=True)
     path = tmp_path / "checkpoint_last.pt"
     torch.save(checkpoint_of(cfg), path)
     for name, field in flags_of(family).items():
-        if (
-            name == "rotary_original_length" or name in HEADS
-        ):  # rules of their own, tested elsewhere
+        if name in {"rotary_original_length", *HEADS}:  # these have rules of their own
             continue
         changed = Namespace(task=cfg.task, model=Namespace(**plain))
         setattr(changed.model, name, other_value(field, cfg.model.get(name)))

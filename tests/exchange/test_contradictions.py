@@ -6,7 +6,6 @@ sizes of all that an export writes are in test_damaged_classes.py.
 """
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,17 +22,22 @@ from fairseq_posenc.exchange.huggingface.rope import rope_settings
 ROWS = rows_of("refused_imports.txt")
 
 
-def config_of(folder, **changed):
-    """Change entries of config.json."""
-    file = Path(folder) / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+def config_of(source, **changed):
+    """Change entries of config.json, or of args in a checkpoint."""
+    if source.is_file():
+        content = load_file(source)
+        vars(content["args"]).update(changed)
+        return torch.save(content, source)
+    file = source / "config.json"
+    return file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
 
 
-def weights_of(folder, **changed):
-    """Change tensors of a folder, or remove those that become None."""
-    file = Path(folder) / "pytorch_model.bin"
-    tensors = {**load_file(file), **changed}
-    torch.save({name: x for name, x in tensors.items() if x is not None}, file)
+def weights_of(source, **changed):
+    """Change tensors of a folder or a checkpoint."""
+    file = source if source.is_file() else source / "pytorch_model.bin"
+    content = load_file(file)
+    content.get("model", content).update(changed)
+    torch.save(content, file)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)

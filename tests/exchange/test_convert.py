@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 
 import pytest
@@ -84,6 +83,8 @@ class TestWhatIsWritten:
         for name, number in (("公园", symbols.index("公园")), ("[CLS]", 0), ("[MASK]", 10)):
             assert torch.equal(ours[number], embedding[SYMBOLS.index(name)])
         assert symbols.index("<mask>") == 10
+        cfg = load_file(out / "checkpoint.pt")["cfg"]
+        assert (cfg["task"]["_name"], cfg["task"]["data"]) == ("masked_lm", str(out))
         assert model.encoder.lm_head.weight is ours
         stored = load_file(out / "checkpoint.pt")["model"]
         names = ("encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight")
@@ -111,18 +112,6 @@ class TestWhatIsWritten:
         refuses(["No space left"], "import", "hf-roformer", folder, out)
         assert os.listdir(out) == ["dict.txt"]
         assert (out / "dict.txt").read_text() == "old"
-
-    def test_a_killed_import_is_cleaned_up_by_the_next(self, folder, out):
-        """Its temporary folder goes, those of running ones and other files stay."""
-        out.mkdir()
-        running, gone = os.getppid(), 2**22 + 1  # above the largest number of a process
-        here = f".convert.{socket.gethostname()}"
-        left = [f"{here}.{running}.partial", ".convert.elsewhere.7.partial"]
-        for name in (f"{here}.{gone}.partial", *left):
-            (out / name).mkdir()
-            (out / name / "checkpoint.pt").write_text("half")
-        convert("import", "hf-roformer", folder, out)
-        assert sorted(os.listdir(out)) == sorted([*left, "checkpoint.pt", "dict.txt"])
 
     @pytest.mark.parametrize("stop, present", [(1, []), (2, ["dict.txt"])])
     def test_the_checkpoint_comes_last(self, folder, out, monkeypatch, stop, present):

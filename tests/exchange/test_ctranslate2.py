@@ -63,54 +63,45 @@ def difference(kind, out, arch, *flags, quantization=None):
     return write(model, kind, wanted)
 
 
+#: Encodings with further flags.
+_SCALED = "--rotary-scaling-factor 4 --rotary-original-length 30"
 EXPRESSED = {
-    "rotary": ["--position-encoding", "rotary"],
-    "half": ["--position-encoding", "rotary", "--rotary-pairing", "half"],
-    "fraction": ["--position-encoding", "rotary", "--rotary-fraction", "0.5"],
-    "half fraction": [
-        *("--position-encoding", "rotary", "--rotary-pairing", "half"),
-        *("--rotary-fraction", "0.5", "--rotary-base", "500"),
-    ],
+    "rotary": "rotary",
+    "half": "rotary --rotary-pairing half",
+    "fraction": "rotary --rotary-fraction 0.5",
+    "half fraction": "rotary --rotary-pairing half --rotary-fraction 0.5 --rotary-base 500",
+    "bases": "rotary --rotary-base 500,10000",
+    "longrope": f"rotary --rotary-scaling longrope --rotary-factors 1,1.5,2,4 {_SCALED}",
+    "shaw": "shaw --shaw-max-distance 5",
+    "shaw values": "shaw --shaw-max-distance 7 --shaw-values",
+    "t5": "t5",
+    "t5 short": "t5 --t5-num-buckets 8 --t5-max-distance 9",
+    "alibi": "alibi",
+    "sinusoidal": "sinusoidal",
+    "learned": "learned",
+    "none": "none",
+    "both": "rotary+t5",
+    "biases": "t5+alibi",
+    "pattern": "none,rotary+alibi",
+    "rms": "rotary --norm rms --no-bias",
+    "epsilon": "rotary --layer-norm-eps 1e-3",
+    "gated": "rotary --feed-forward glu --activation-fn gelu",
+    "tanh": "rotary --activation-fn gelu_accurate",
+    "grouped": "rotary --kv-heads 2",
+    "grouped t5": "t5 --kv-heads 2 --norm rms --no-bias",
+    "one key head": "alibi --kv-heads 1",
+    "sides of keys": "shaw --decoder-kv-heads 2",
+    "norms of heads": "rotary --qk-norm",
+    "yarn of norms": f"rotary --rotary-scaling yarn --qk-norm {_SCALED}",
+    "rms of heads": "t5 --qk-norm --norm rms --no-bias",
+    "embedding norm": "learned --layernorm-embedding",
     **{
-        scaling: [
-            *("--position-encoding", "rotary", "--rotary-scaling", scaling),
-            *("--rotary-scaling-factor", "4", "--rotary-original-length", "30"),
-            *("--rotary-fraction", "0.5" if scaling == "yarn" else "1"),
-        ]
-        for scaling in ("linear", "ntk", "yarn", "yarn_untruncated", "llama3")
+        rule: f"rotary --rotary-scaling {rule} {_SCALED}"
+        for rule in ("linear", "ntk", "yarn_untruncated", "llama3")
     },
-    "bases": ["--position-encoding", "rotary", "--rotary-base", "500,10000"],
-    "longrope": [
-        *("--position-encoding", "rotary", "--rotary-scaling", "longrope"),
-        *("--rotary-scaling-factor", "4", "--rotary-factors", "1,1.5,2,4"),
-    ],
-    "shaw": ["--position-encoding", "shaw", "--shaw-max-distance", "5"],
-    "shaw values": ["--position-encoding", "shaw", "--shaw-max-distance", "7", "--shaw-values"],
-    "t5": ["--position-encoding", "t5"],
-    "t5 short": [*("--position-encoding", "t5", "--t5-num-buckets", "8", "--t5-max-distance", "9")],
-    "alibi": ["--position-encoding", "alibi"],
-    "sinusoidal": ["--position-encoding", "sinusoidal"],
-    "learned": ["--position-encoding", "learned"],
-    "none": ["--position-encoding", "none"],
-    "both": ["--position-encoding", "rotary+t5"],
-    "biases": ["--position-encoding", "t5+alibi"],
-    "pattern": ["--position-encoding", "none,rotary+alibi"],
-    "rms": ["--position-encoding", "rotary", "--norm", "rms", "--no-bias"],
-    "epsilon": ["--position-encoding", "rotary", "--layer-norm-eps", "1e-3"],
-    "gated": ["--position-encoding", "rotary", "--feed-forward", "glu", "--activation-fn", "gelu"],
-    "tanh": ["--position-encoding", "rotary", "--activation-fn", "gelu_accurate"],
-    "grouped": ["--position-encoding", "rotary", "--kv-heads", "2"],
-    "grouped t5": ["--position-encoding", "t5", "--kv-heads", "2", "--norm", "rms", "--no-bias"],
-    "one key head": ["--position-encoding", "alibi", "--kv-heads", "1"],
-    "sides of keys": ["--position-encoding", "shaw", "--decoder-kv-heads", "2"],
-    "norms of heads": ["--position-encoding", "rotary", "--qk-norm"],
-    "yarn of norms": [
-        *("--position-encoding", "rotary", "--rotary-scaling", "yarn", "--qk-norm"),
-        *("--rotary-scaling-factor", "4", "--rotary-original-length", "30"),
-    ],
-    "rms of heads": ["--position-encoding", "t5", "--qk-norm", "--norm", "rms", "--no-bias"],
-    "embedding norm": ["--position-encoding", "learned", "--layernorm-embedding"],
+    "yarn": f"rotary --rotary-scaling yarn {_SCALED} --rotary-fraction 0.5",
 }
+EXPRESSED = {name: ["--position-encoding", *row.split()] for name, row in EXPRESSED.items()}
 
 
 @pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
@@ -141,16 +132,13 @@ OF_DECODERS = ["grouped", "norms of heads", "yarn", "shaw values", "t5", "alibi"
 
 
 SHAPES = {
-    "sides": ["--encoder-position-encoding", "t5", "--decoder-position-encoding", "rotary"],
-    "pre-norm": ["--encoder-normalize-before", "--decoder-normalize-before"],
-    "one pre-norm": ["--decoder-normalize-before"],
-    "no final norm": ["--decoder-normalize-before", "--no-decoder-final-norm"],
-    "sizes": [
-        *("--encoder-attention-heads", "2", "--decoder-layers", "3"),
-        *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "20"),
-    ],
-    "input": ["--decoder-input-dim", "24"],
-    "shared": ["--share-all-embeddings", "--no-scale-embedding"],
+    "sides": "--encoder-position-encoding t5 --decoder-position-encoding rotary",
+    "pre-norm": "--encoder-normalize-before --decoder-normalize-before",
+    "one pre-norm": "--decoder-normalize-before",
+    "no final norm": "--decoder-normalize-before --no-decoder-final-norm",
+    "sizes": "--encoder-attention-heads 2 --decoder-layers 3 --decoder-embed-dim 16",
+    "input": "--decoder-input-dim 24",
+    "shared": "--share-all-embeddings --no-scale-embedding",
 }
 
 
@@ -160,7 +148,7 @@ NORMS_FIRST = ["--decoder-normalize-before"]
 #: Models by name: their kind, their architecture and its flags.
 MODELS = {
     **{name: (TRANSLATION, OURS, flags) for name, flags in EXPRESSED.items()},
-    **{name: (TRANSLATION, OURS, [*ROTARY, *flags]) for name, flags in SHAPES.items()},
+    **{name: (TRANSLATION, OURS, [*ROTARY, *flags.split()]) for name, flags in SHAPES.items()},
     **{
         f"language model {name}": (LANGUAGE_MODEL, "posenc_lm", [*EXPRESSED[name], *NORMS_FIRST])
         for name in [*OF_DECODERS, "none", "pattern"]
@@ -181,22 +169,23 @@ def test_log_probabilities_are_the_same(name, tmp_path):
     assert difference(kind, tmp_path, arch, *flags).difference < 1e-4
 
 
+#: What is refused, and the flags of a model with it, where these are more.
 REFUSED = {
-    "--position-encoding learned+rotary": ["--position-encoding", "learned+rotary"],
-    "--position-encoding rotary+shaw": ["--position-encoding", "rotary+shaw"],
-    "--position-encoding t5,alibi": ["--position-encoding", "t5,alibi"],
-    "--decoder-position-encoding tupe": ["--decoder-position-encoding", "tupe"],
-    "--rotary-value True": ["--position-encoding", "rotary", "--rotary-value"],
-    "--attention elu": ["--position-encoding", "rotary", "--attention", "elu"],
-    "--layer gated": ["--position-encoding", "rotary", "--layer", "gated"],
-    "--activation-fn linear": ["--position-encoding", "rotary", "--activation-fn", "linear"],
-    "--adaptive-softmax-cutoff 20": ["--position-encoding", "none"],
+    "--position-encoding learned+rotary": "--position-encoding learned+rotary",
+    "--position-encoding rotary+shaw": "--position-encoding rotary+shaw",
+    "--position-encoding t5,alibi": "--position-encoding t5,alibi",
+    "--decoder-position-encoding tupe": "--decoder-position-encoding tupe",
+    "--rotary-value True": "--position-encoding rotary --rotary-value",
+    "--attention elu": "--position-encoding rotary --attention elu",
+    "--layer gated": "--position-encoding rotary --layer gated",
+    "--activation-fn linear": "--position-encoding rotary --activation-fn linear",
+    "--adaptive-softmax-cutoff 20": "--position-encoding none",
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses_by_name(name):
-    settings = dict(loaded(TRANSLATION, "posenc_transformer", *REFUSED[name]).settings)
+    settings = dict(loaded(TRANSLATION, "posenc_transformer", *REFUSED[name].split()).settings)
     if "adaptive" in name:
         settings["adaptive_softmax_cutoff"] = "20"
     with pytest.raises(SystemExit, match=name.replace("+", r"\+")):

@@ -1,10 +1,7 @@
 """The registry of formats: every entry, and one of a user's own."""
 
-import sys
-
 import pytest
 import torch
-from fairseq.data import Dictionary
 from support.conversion import convert, refuses
 from support.foreign_models import SOURCES, trained
 from support.translations import write_translation
@@ -77,30 +74,6 @@ def test_every_file_of_a_model_is_needed(tmp_path, out, name):
         path.unlink()
         refuses([str(path.parent), path.name], "import", name, source, out)
         path.write_bytes(content)
-
-
-@pytest.mark.parametrize("name", IMPORTED)
-def test_every_import_is_exported_again_or_refused_by_name(tmp_path, out, name, monkeypatch):
-    """Models of transformers are exported to their own classes, others to RoFormer's.
-
-    Neither needs transformers.
-    """
-    pytest.importorskip("safetensors", reason="exporting needs the package")
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    convert("import", name, SOURCES[name](tmp_path / "source"), out)
-    target = name if name in EXPORTED else "hf-roformer"
-    arguments = ("export", target, out / "checkpoint.pt", tmp_path / "back")
-    if target != name:
-        refuses(["checkpoint.pt: was trained with --", "RoFormerForMaskedLM"], *arguments)
-        return
-    convert(*arguments)
-    convert("import", name, tmp_path / "back", tmp_path / "again")
-    first, second = (
-        load_file(folder / "checkpoint.pt")["model"] for folder in (out, tmp_path / "again")
-    )
-    words = [Dictionary.load(str(folder / "dict.txt")) for folder in (out, tmp_path / "again")]
-    assert words[0].symbols == words[1].symbols
-    assert all(torch.equal(value, second[key]) for key, value in first.items())
 
 
 @pytest.mark.parametrize("command, known", [("import", IMPORTED), ("export", EXPORTED)])

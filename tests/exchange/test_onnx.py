@@ -167,7 +167,7 @@ def test_the_real_rotation_is_the_complex_one(flags, dtype):
     positions = torch.tensor([[0, 1, 7, 100, 4095], [3, 2, 1, 0, 50]])
     vectors = [torch.randn(2, 5, 3, 16, dtype=dtype) for _ in range(3)]
     want = rotation(*vectors, rotation.table(positions))
-    rotation.in_graph = True
+    rotation.compiled = True
     table = rotation.table(positions)
     assert table.dtype is torch.float32
     tolerance = 1e-6 if dtype is torch.float32 else 2e-3  # one step of half precision

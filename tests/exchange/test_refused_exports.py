@@ -78,6 +78,7 @@ ROTARY = ["--position-encoding", "rotary"]
         ([*ROTARY, "--rotary-value"], "--rotary-value True"),
         (["--position-encoding", "shaw"], "shaw: the code of the folder has"),
         ([*ROTARY, "--layer", "gated"], "--layer gated"),
+        ([*ROTARY, "--decoder-output-dim", "24"], "--decoder-output-dim 24"),
         (["--position-encoding", "alibi,none"], "have different biases"),
     ],
 )

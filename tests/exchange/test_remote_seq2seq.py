@@ -9,33 +9,39 @@ import torch
 from support.conversion import convert
 from support.model_folders import WORDS as WORDS_OF_FOLDER
 from support.model_folders import write_model
-from support.translations import NORMS_FIRST, SHARED, WORDS, write_translation
+from support.translations import WORDS, write_translation
 
 from fairseq_posenc.checkpoints import loader
-from fairseq_posenc.exchange.huggingface.remote_code.export import encodings_with_code
+from fairseq_posenc.exchange.huggingface.remote_code import encodings_with_code
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
 
-ROTARY = ["--position-encoding", "rotary"]
-SCALED = ["--rotary-scaling-factor", "4", "--rotary-original-length", "30"]
+_SHARED = "rotary --share-all-embeddings"
 EXPRESSED = {
-    "rotary": [*ROTARY, *SHARED],
-    "two dictionaries": [
-        *(*ROTARY, *NORMS_FIRST, "--kv-heads", "2", "--norm", "rms", "--no-bias"),
-        *("--feed-forward", "swiglu"),
-    ],
-    "bases": [*ROTARY, *SHARED, "--rotary-base", "500,10000", "--rotary-fraction", "0.5"],
-    "normed": [*ROTARY, *SHARED, "--qk-norm", "--layernorm-embedding", "--no-scale-embedding"],
-    "yarn": [*ROTARY, *SHARED, "--rotary-scaling", "yarn", *SCALED, "--rotary-pairing", "half"],
-    "kept": [*ROTARY, *SHARED, "--rotary-kept", "0.5"],
-    "pattern": ["--position-encoding", "rotary,none", *SHARED],
-    "alibi": ["--position-encoding", "alibi", "--feed-forward", "geglu", *SHARED],
-    "widths": [*ROTARY, "--encoder-embed-dim", "48", "--share-decoder-input-output-embed"],
-    "both": ["--position-encoding", "learned+t5", "--activation-fn", "gelu_accurate", *SHARED],
-    "sides": [
-        *("--encoder-position-encoding", "rotary+kerple"),
-        *("--decoder-position-encoding", "sinusoidal", *SHARED),
-    ],
+    "rotary": f"{_SHARED}",
+    "two dictionaries": (
+        "rotary --encoder-normalize-before --decoder-normalize-before --kv-heads 2 --norm rms "
+        "--no-bias --feed-forward swiglu"
+    ),
+    "bases": f"{_SHARED} --rotary-base 500,10000 --rotary-fraction 0.5",
+    "normed": f"{_SHARED} --qk-norm --layernorm-embedding --no-scale-embedding",
+    "yarn": (
+        f"{_SHARED} --rotary-scaling yarn --rotary-scaling-factor 4 --rotary-original-length 30 "
+        "--rotary-pairing half"
+    ),
+    "kept": f"{_SHARED} --rotary-kept 0.5",
+    "pattern": "rotary,none --share-all-embeddings",
+    "alibi": "alibi --feed-forward geglu --share-all-embeddings",
+    "widths": "rotary --encoder-embed-dim 48 --share-decoder-input-output-embed",
+    "both": "learned+t5 --activation-fn gelu_accurate --share-all-embeddings",
+    "sides": (
+        "--encoder-position-encoding rotary+kerple --decoder-position-encoding sinusoidal "
+        "--share-all-embeddings"
+    ),
+}
+EXPRESSED = {
+    name: row.split() if row.startswith("--") else ["--position-encoding", *row.split()]
+    for name, row in EXPRESSED.items()
 }
 TEXTS = ["w1 w2 w39 elsewhere w3", "w7", " ".join(WORDS + WORDS[:18])]
 #: Loads and uses a folder in a process that does not know the plug-in.
@@ -156,7 +162,7 @@ def test_half_precision_stays_close(transformers, tmp_path):
     """No mask overflows, also where two of them meet."""
     path = write_translation(tmp_path / "ours", *EXPRESSED["alibi"])
     convert("export", "hf-remote-code", path, tmp_path / "theirs")
-    from fairseq_posenc.exchange.huggingface.remote_code.export import RemoteExporter
+    from fairseq_posenc.exchange.huggingface.remote_code import RemoteExporter
 
     model = RemoteExporter().load(str(tmp_path / "theirs"))
     source = torch.randint(4, 44, (2, 20))

@@ -11,9 +11,9 @@ from support.expressed import EXPRESSED, checkpoint_of
 from support.vocabularies import learn_pieces, save_tokenizer
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.huggingface.tokenizers.sentencepiece_file import read_pieces
-from fairseq_posenc.exchange.huggingface.tokenizers.splitters import Subwords, splitter_of
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import TRANSLATION_MARKS, write_symbols
+from fairseq_posenc.exchange.huggingface.sentencepiece_file import read_pieces
+from fairseq_posenc.exchange.huggingface.splitters import Subwords, splitter_of
+from fairseq_posenc.exchange.huggingface.symbols import TRANSLATION_MARKS, write_symbols
 from fairseq_posenc.serving.preparation import Preparation, Text
 
 SYLLABLES = "ba be bi do du fa gäh kü lo mi ña os pu ri so tu vé wa xe zo".split()

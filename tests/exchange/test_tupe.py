@@ -85,18 +85,6 @@ def compare(expected, source, out):
         torch.testing.assert_close(logits[real], want[real], atol=5e-5, rtol=1e-5)
 
 
-def test_half_precision(reference_of, tmp_path, out):
-    expected = reference_of("tupe_r_mlm")
-    state = {key: value.half() for key, value in expected["state_dict"].items()}
-    convert("import", "tupe", write_reference(tmp_path / "source", expected, **state), out)
-    model, _ = load(out)
-    tokens = expected["inputs"]["tokens_full"]
-    with torch.no_grad():
-        logits, _ = model(tokens)
-    want = expected["outputs"]["logits_full_fp16ckpt"]
-    torch.testing.assert_close(logits, want, atol=5e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("dense", [True, False])
 def test_heads(tmp_path, out, capsys, dense):
     """Position 0, through a dense layer and tanh, or in an early version straight to classes."""
@@ -120,14 +108,12 @@ def test_a_wrong_head_is_found(tmp_path, out, monkeypatch, part):
     """--verify compares the classes, too."""
     state = released(heads=[("topic", True), ("tone", True)])
     path = write(tmp_path / "source", state)
-    right = Reader.move_module
+    right = Reader.put
 
-    def wrong(self, theirs, ours):
-        right(self, theirs, ours)
-        if theirs == f"classification_heads.tone.{part}":
-            self.parameters[ours + ".bias"] = self.parameters[ours + ".bias"] + 0.01
+    def wrong(self, ours, value, theirs):
+        right(self, ours, value + 0.01 * (f"tone.{part}.bias" in theirs), theirs)
 
-    monkeypatch.setattr(Reader, "move_module", wrong)
+    monkeypatch.setattr(Reader, "put", wrong)
     refuses(["in head tone", "0.0001"], "import", "tupe", path, out, "--verify")
 
 
@@ -186,3 +172,52 @@ def test_statistics_of_classes_that_are_gone(tmp_path, out, monkeypatch, zipped)
     assert set(load_file(out / "checkpoint.pt")) >= {"cfg", "model", "optimizer_history"}
     with pytest.raises(UsageError, match="fairseq.meters"):
         load_file(path)  # and afterwards, still
+
+
+class Harmful:
+    def __reduce__(self):
+        return exec, ("raise RuntimeError('it ran')",)
+
+
+def test_code_is_not_run(tmp_path, out):
+    path = write(tmp_path / "source", released(), extra_state=Harmful())
+    refuses([str(path), "exec"], "import", "tupe", path, out)
+
+
+def test_heads_with_a_dense_layer_and_without_one_are_refused(tmp_path, out):
+    """Only one activation is there for all heads."""
+    state = released(heads=[("topic", True), ("tone", False)])
+    path = write(tmp_path / "source", state)
+    words = ["has no tensor classification_heads.tone.dense.weight", "another head"]
+    refuses(words, "import", "tupe", path, out)
+
+
+def test_refused_dictionaries(tmp_path, out):
+    path = write(tmp_path / "source", released())
+    dictionary = path.parent / "dict.txt"
+    lines = dictionary.read_text().splitlines(keepends=True)
+    dictionary.write_text("".join(lines[:-1]))
+    words = ["18 rows", "dict.txt", "17 symbols"]
+    refuses(words, "import", "tupe", path, out)
+    dictionary.write_text("".join([*lines[:-1], "nothing\n"]))
+    refuses(["dict.txt: line 10", "'nothing'"], "import", "tupe", path, out)
+    dictionary.write_text("".join([*lines[:-1], "<url> 3\n"]))
+    refuses(["'<url>' occurs twice"], "import", "tupe", path, out)
+    other = dictionary.rename(tmp_path / "other.txt")
+    refuses(["dict.txt", "--vocab"], "import", "tupe", path, out)
+    other.write_text("".join(lines))
+    convert("import", "tupe", path, out, "--vocab", other)
+
+
+def test_other_files(tmp_path, out):
+    path = write(tmp_path / "source", released())
+    content = path.read_bytes()
+    refuses(["none.pt", "checkpoint.pt"], "import", "tupe", path.parent / "none.pt", out)
+    refuses(["source", "checkpoint.pt"], "import", "tupe", path.parent, out)
+    path.write_bytes(content[: len(content) // 2])
+    refuses(["checkpoint.pt", "truncated"], "import", "tupe", path, out)
+    torch.save([1], path)
+    refuses(["checkpoint.pt", "not a checkpoint of fairseq 0.9"], "import", "tupe", path, out)
+    convert("import", "tupe", write(tmp_path / "source", released()), out)
+    ours = out / "checkpoint.pt"
+    refuses(["not a checkpoint of fairseq 0.9"], "import", "tupe", ours, tmp_path / "again")

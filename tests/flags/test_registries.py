@@ -14,7 +14,6 @@ from support.parts import attended_alone, prepared_by
 from torch import nn
 
 from fairseq_posenc.attention import Batch, register_attention
-from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, register_encoding
@@ -23,21 +22,17 @@ from fairseq_posenc.encodings.base import (
     DistanceBias,
     InputTable,
     QKVTransform,
-    SharedBias,
 )
+from fairseq_posenc.flags.replacements import REPLACEMENTS, register_replacement
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.layers.feed_forward import FeedForward, register_feed_forward
 from fairseq_posenc.layers.norms import NORMS, register_norm
+from fairseq_posenc.layers.state_heads import HEADS, StateHead, register_head
 from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.models.family import CHANGES
+
+pytestmark = pytest.mark.properties
 
 PAPER = "nobody 2026"
-
-
-@dataclass
-class SlopeFlags:
-    """A flag of an encoding."""
-
-    own_slope: Optional[float] = setting(0.5, "slope of it", role="model", above=0)
 
 
 @dataclass
@@ -52,18 +47,6 @@ class GainFlags:
     """A flag of a norm."""
 
     own_gain: Optional[float] = setting(1.0, "gain of it", role="model")
-
-
-class Slope(SharedBias):
-    """-slope · |i - j|."""
-
-    def __init__(self, options, stack):
-        super().__init__(options, stack)
-        self.slope = options.own_slope
-
-    def forward(self, places):
-        distance = (places.queries[:, :, None] - places.keys[:, None, :]).abs()
-        return -self.slope * distance[:, None]
 
 
 class Looking(ContentBias):
@@ -115,33 +98,6 @@ class Headless(ContentBias):
         return content.products.sum(dim=1)
 
 
-class CosineFeatures(FeatureMap):
-    """ReLU(x) cos(π i / 2M) and ReLU(x) sin(π i / 2M): features that see positions."""
-
-    takes_positions = True
-
-    @staticmethod
-    def size(head_dim, options):
-        return 2 * head_dim
-
-    def features(self, x, positions):
-        angles = positions[:, None, :, None] * (torch.pi / 2 / 64)
-        x = x.relu()
-        return torch.cat((x * angles.cos(), x * angles.sin()), dim=-1)
-
-    def queries(self, q, positions=None):
-        return self.features(q, positions)
-
-    def keys(self, k, stabiliser=None, positions=None):
-        return self.features(k, positions)
-
-
-class Cosine(LinearAttention):
-    """Linear attention that reweights by distance (Qin et al. 2022, arXiv 2202.08791)."""
-
-    map_class = CosineFeatures
-
-
 class Gained(nn.Module):
     """x · gain, no norm at all."""
 
@@ -153,32 +109,22 @@ class Gained(nn.Module):
         return x * self.gain
 
 
-class Doubled(FeedForward):
-    """fc2(2 f(fc1(x)))."""
-
-    @staticmethod
-    def hidden(layer, x):
-        return 2 * layer.activation_fn(layer.fc1(x))
-
-
 @pytest.fixture()
 def registered():
     """The registries with an entry more each; as they were, afterwards."""
     with registries_as_before():
         described = {"paper": PAPER, "summary": "of a test"}
-        register_encoding("own_slope", flags=SlopeFlags, **described)(Slope)
         register_encoding("own_looking", **described)(Looking)
         register_encoding("own_valued", **described)(Valued)
         register_encoding("own_signs", **described)(Signs)
         register_encoding("own_sideways", **described)(Sideways)
         register_encoding("own_headless", **described)(Headless)
-        register_attention("own_cosine", flags=PowerFlags, **described)(Cosine)
+        register_attention("own_power", flags=PowerFlags, **described)(LinearAttention)
         register_norm("own_norm", flags=GainFlags, **described)(Gained)
-        register_feed_forward("own_doubled", **described)(Doubled)
         yield
 
 
-OWN = ("own_slope", "own_power", "own_gain")
+OWN = ("own_power", "own_gain")
 
 
 def test_every_family_takes_flags_of_its_users(registered):
@@ -189,9 +135,9 @@ def test_every_family_takes_flags_of_its_users(registered):
             node = ConfigStore.instance().load(f"model/{family.model}.yaml").node
             assert set(OWN) <= set(node)
     arguments = ["data", "--task", "translation", "--arch", "roformer_base"]
-    arguments += ["--position-encoding", "own_slope", "--own-slope", "2"]
+    arguments += ["--norm", "own_norm", "--own-gain", "2"]
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    assert args.own_slope == 2 and args.own_power == 1
+    assert args.own_gain == 2 and args.own_power == 1
 
 
 @pytest.mark.parametrize("flag", ["--attention", "--norm", "--feed-forward", "--position-encoding"])
@@ -202,15 +148,16 @@ def test_an_unknown_name_may_be_one_of_a_user_dir(flag):
 
 
 def test_they_are_gone_without_a_trace():
+    lists, registries = (CHANGES, REPLACEMENTS), (HEADS, NORMS)
+    before = [[*each] for each in (*lists, *registries)]
+    with registries_as_before():
+        register_norm("own_norm", flags=GainFlags, paper=PAPER, summary="x")(Gained)
+        register_head("own_head", paper=PAPER, summary="x")(StateHead)
+        register_replacement("own_gain", of=Gained)(Gained)
+        CHANGES.append(print)
+    assert [[*each] for each in (*lists, *registries)] == before
     for family in FAMILIES.values():
         assert not set(OWN) & set(family.dataclass.__dataclass_fields__)
-
-
-def test_flags_reach_the_encoding_and_are_checked(registered):
-    model = own_model("--position-encoding", "own_slope+rotary", "--own-slope", "0.25")
-    assert model.encoder.encoding.shared_bias["own_slope"].slope == 0.25
-    with pytest.raises(UsageError, match="--own-slope 0.0: must be above 0"):
-        own_model("--position-encoding", "own_slope", "--own-slope", "0")
 
 
 @torch.no_grad()
@@ -272,30 +219,6 @@ def test_a_table_that_fairseq_does_not_have_is_refused():
 
 
 @torch.no_grad()
-def test_feature_maps_see_positions(registered):
-    """Moving every position together changes nothing; moving one alone does."""
-    model = own_model("--position-encoding", "none", "--attention", "own_cosine")
-    source, target = sentences(2, 7), sentences(2, 6, seed=1)
-    before, _ = model(source, None, target)
-    shuffled, _ = model(source[:, torch.tensor([6, 1, 2, 3, 4, 5, 0])], None, target)
-    assert not torch.allclose(before, shuffled, atol=1e-4)
-    steps = decode_in_steps(model, source, target, [1] * 6)
-    torch.testing.assert_close(steps, before, atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_norms_and_feed_forwards(registered):
-    source, target = sentences(2, 7), sentences(2, 6, seed=1)
-    plain = own_model("--position-encoding", "rotary")
-    doubled = own_model("--position-encoding", "rotary", "--feed-forward", "own_doubled")
-    doubled.load_state_dict(plain.state_dict())
-    assert not torch.allclose(plain(source, None, target)[0], doubled(source, None, target)[0])
-    gained = own_model("--norm", "own_norm", "--own-gain", "3", "--position-encoding", "rotary")
-    assert gained.encoder.layers[0].final_layer_norm.gain == 3
-    assert not any("layer_norm" in name for name, _ in gained.named_parameters())
-
-
-@torch.no_grad()
 @pytest.mark.parametrize(
     "flags, function",
     [
@@ -320,7 +243,7 @@ def test_a_name_is_registered_once():
     with pytest.raises(UsageError, match="--norm rms: registered twice"):
         register_norm("rms", paper=PAPER, summary="again")(Gained)
     with pytest.raises(UsageError, match="letters, digits"):
-        register_encoding("a+b", paper=PAPER, summary="no name")(Slope)
+        register_encoding("a+b", paper=PAPER, summary="no name")(Signs)
 
 
 @pytest.mark.parametrize(
@@ -340,15 +263,11 @@ def test_the_name_of_a_flag_is_declared_once(registered, name, words):
 
 
 def test_flags_without_a_declared_role_are_refused():
-    @dataclass
-    class Bare:
-        own_bare: Optional[int] = None
-
-    NORMS["own_bare"] = NORMS["rms"]._replace(flags=Bare)
-    try:
+    bare = make_dataclass("Bare", [("own_bare", Optional[int], None)])
+    with registries_as_before():
+        NORMS["own_bare"] = NORMS["rms"]._replace(flags=bare)
         with pytest.raises(UsageError, match="own_bare: a flag is declared with"):
             NORMS.flags()
-    finally:
         del NORMS["own_bare"]
 
 

@@ -5,7 +5,6 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq import models
-from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -24,6 +23,8 @@ from support.lists import rows_of
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
+pytestmark = pytest.mark.formulas
+
 B, T = 3, 9
 # stock keeps 512 unless told, whatever the layers have
 SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
@@ -38,10 +39,7 @@ def count(arch, layers=None):
 
 
 def count_with(arch, layers, channels, words=50257):
-    """Parameters with the vocabulary of GPT-3 and so many *layers*, counted from two small models.
-
-    Args: layers and channels of *arch*; one embedding, which the output shares, grows with *words*.
-    """
+    """Parameters of *arch* with the words of GPT-3 and so many *layers*, from two small models."""
     one, two = count(arch, 1), count(arch, 2)
     return one + (layers - 1) * (two - one) + (words - len(VOCABULARY)) * channels
 
@@ -70,10 +68,6 @@ def test_presets_have_the_parameters_of_gpt3(arch, layers, channels, positions, 
     got = count_with(arch, layers, channels)
     assert got == transformer(layers, channels) + positions
     assert got / 1e6 == pytest.approx(millions, abs=0.6)
-
-
-def test_the_tiny_preset_is_counted_whole():
-    assert count("roformer_lm_tiny") == transformer(2, 128, len(VOCABULARY))
 
 
 def test_two_gated_units_replace_a_layer():
@@ -170,30 +164,16 @@ def test_the_length_of_training(flags, trained):
 
 
 @every_encoding
-@pytest.mark.parametrize("steps", [[1] * T, [4] + [1] * 5, [2, 3, 4]])
 @torch.no_grad()
-def test_cached_decoding_equals_the_full_forward(name, steps):
+def test_a_prompt_padded_on_the_left_is_decoded_from_a_cache(name):
+    """Caches and padding without this: test_properties.py."""
     model, tokens = tiny(name), sentences(B, T)
-    tokens[0, :3] = PAD  # a prompt padded on the left
+    tokens[0, :3] = PAD
     full, state, outputs = model(tokens)[0], {}, []
-    for index in range(len(steps)):
-        end = sum(steps[: index + 1])
+    for end in (4, 5, 6, 7, 8, 9):
         outputs.append(model.decoder(tokens[:, :end], incremental_state=state)[0])
     real = tokens.ne(PAD)
     torch.testing.assert_close(torch.cat(outputs, dim=1)[real], full[real], atol=1e-5, rtol=0)
-
-
-@every_encoding
-@torch.no_grad()
-def test_padding_on_either_side_changes_nothing(name):
-    model, tokens, others = tiny(name), sentences(1, 6), sentences(2, 9, seed=1)
-    alone, gap = model(tokens)[0], torch.full((1, 3), PAD)
-    for row, real in (
-        (torch.cat((gap, tokens), dim=1), slice(3, None)),
-        (torch.cat((tokens, gap), dim=1), slice(None, 6)),
-    ):
-        padded = model(torch.cat((others, row)))[0][-1, real]
-        torch.testing.assert_close(padded, alone[0], atol=1e-5, rtol=0)
 
 
 def continuations(model, prompts, left, **search):
@@ -224,11 +204,6 @@ def test_prompts_padded_on_either_side_are_continued_as_alone(name):
             assert [score for _, score in found] == pytest.approx([s for _, s in want], abs=1e-4)
             assert found[0][0][: len(prompt)] == prompt
             assert len(found[0][0]) > len(prompt)
-
-
-def test_the_family_is_registered():
-    assert MODEL in MODEL_REGISTRY
-    assert MODEL_REGISTRY[MODEL].hub_models() == {}
 
 
 def test_layers_of_rnope_swa_alternate_between_rotary_in_a_window_and_no_positions():

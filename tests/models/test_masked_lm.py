@@ -11,36 +11,23 @@ from support.masked_language_models import SMALL, build, count, texts, tiny
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import parse_encodings
 
-
-@pytest.fixture(scope="module")
-def bert_base():
-    return count("bert_a_masked_lm_base")
+pytestmark = pytest.mark.formulas
 
 
-def test_bert_base_has_110_million_parameters(bert_base):
-    assert bert_base == pytest.approx(110e6, rel=0.01)
-
-
-@pytest.mark.parametrize("arch, relative", [("tupe_a", 0), ("tupe_r", 32 * 12)])
-def test_tupe_adds_two_projections(bert_base, arch, relative):
-    """Section 3.3: about 1.18 M, 2 x 768 x 768."""
-    added = count(f"{arch}_masked_lm_base") - bert_base
-    assert added == pytest.approx(1.18e6, rel=0.003)
-    # beside the projections: their biases, a norm, p_θ1; fairseq's table has two rows more
-    assert added == 2 * 768 * 768 + 2 * 768 + 2 * 768 + 768 - 2 * 768 + relative
-
-
-@pytest.mark.parametrize(
-    "arch, added",
-    [
+def test_sizes_of_the_presets_differ_by_their_positions_only():
+    """BERT-base has 110 M, and TUPE (section 3.3) adds about 1.18 M, 2 x 768 x 768."""
+    bert, projections = count("bert_a_masked_lm_base"), 2 * 768 * 768 + 2 * 768
+    assert bert == pytest.approx(110e6, rel=0.01)
+    for arch, added in (
         ("roformer", -514 * 768),  # no table
         ("bert_r", 32 * 12),
-        ("tupe_a_tie_cls", 2 * 768 * 768 + 2 * 768),
-        ("bert_ad", 2 * 768 * 768 + 2 * 768),
-    ],
-)
-def test_the_others_differ_by_their_positions_only(bert_base, arch, added):
-    assert count(f"{arch}_masked_lm_base") - bert_base == added
+        ("bert_ad", projections),
+        ("tupe_a_tie_cls", projections),
+        # a norm and p_θ1; fairseq's table has two rows more
+        ("tupe_a", projections + 2 * 768 + 768 - 2 * 768),
+        ("tupe_r", projections + 2 * 768 + 768 - 2 * 768 + 32 * 12),
+    ):
+        assert count(f"{arch}_masked_lm_base") - bert == added, arch
 
 
 @pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
@@ -77,15 +64,12 @@ def test_untied_cls_is_refused_where_the_input_has_none():
         tiny("tupe", "--untie-cls", _name="sentence_prediction", init_token=None)
 
 
-@pytest.mark.parametrize("encoding", ["tupe", "learned", "bert_ad"])
-def test_a_sequence_longer_than_the_table_names_both_lengths(encoding):
-    with pytest.raises(UsageError, match="sequence of 65 tokens .* table of 64 positions"):
-        tiny(encoding)(texts(1, 65))
-
-
-def test_without_a_table_any_length_is_welcome():
+def test_a_sequence_longer_than_the_table_names_both_lengths():
+    for encoding in ("tupe", "learned", "bert_ad"):
+        with pytest.raises(UsageError, match="sequence of 65 tokens .* table of 64 positions"):
+            tiny(encoding)(texts(1, 65))
     for encoding in ("rotary", "t5", "alibi", "none", "sinusoidal"):
-        tiny(encoding)(texts(1, 70))
+        tiny(encoding)(texts(1, 65))
 
 
 def test_segments_are_a_table_and_default_to_the_first():
@@ -116,22 +100,6 @@ def test_masked_tokens_alone_are_projected():
     tokens = texts()
     masked = torch.rand(tokens.shape) < 0.3
     torch.testing.assert_close(model(tokens, masked_tokens=masked)[0], model(tokens)[0][masked])
-
-
-def test_heads_of_sentences_and_of_tokens():
-    model = tiny("rotary", "--load-checkpoint-heads")
-    model.register_classification_head("topic", num_classes=3)
-    model.register_token_head("tag", 5)
-    tokens = texts()
-    topic, tag = (model(tokens, classification_head_name=name)[0] for name in ("topic", "tag"))
-    assert topic.shape == (2, 3) and tag.shape == (2, 9, 5)
-    other = tiny("rotary", "--load-checkpoint-heads")
-    other.load_state_dict(model.state_dict(), strict=True)
-    assert torch.equal(other(tokens, classification_head_name="tag")[0], tag)
-    assert torch.equal(other(tokens, classification_head_name="topic")[0], topic)
-    without = tiny("rotary")
-    without.load_state_dict(model.state_dict(), strict=True)
-    assert not without.token_heads and not without.classification_heads
 
 
 def test_stock_roberta_and_ours_compute_the_same():

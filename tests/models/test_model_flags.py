@@ -13,6 +13,8 @@ from fairseq_posenc.exchange.native import new_checkpoint
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
 from fairseq_posenc.models.model_flags import flags_with
 
+pytestmark = pytest.mark.properties
+
 SIZES = {"embed_dim": 32, "ffn_embed_dim": 48, "layers": 1, "attention_heads": 4}
 ENCODER = {f"encoder_{name}": size for name, size in SIZES.items()}
 DECODER = {f"decoder_{name}": size for name, size in SIZES.items()}

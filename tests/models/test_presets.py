@@ -9,6 +9,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models import FAMILIES, family_of, register_preset
 from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM, TRANSLATION
 
+pytestmark = pytest.mark.properties
+
 
 @pytest.fixture(autouse=True)
 def gone_afterwards():

@@ -1,15 +1,17 @@
-"""Flags of models that cannot work: each is refused in one line, before anything is trained.
+"""Flags that cannot work: each is refused in one line, before data or a checkpoint is read.
 
 Each line of refusals.txt is an architecture with its flags, and a pattern of the message.  Before
 some stands ``build``: those are refused when the model is built, others when the flags are read.
+In place of an architecture, the name of a command stands before flags of that command.
 """
 
 import re
 import shlex
+import sys
 from argparse import Namespace
 
 import pytest
-from fairseq import models
+from fairseq import models, options
 from support.commands import shape
 from support.helpers import TINY, VOCABULARY, model_settings, own_criterion
 from support.lists import rows_of
@@ -17,7 +19,7 @@ from support.lists import rows_of
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models import family_of
 
-CASES = rows_of("refusals.txt")
+pytestmark = pytest.mark.refusals
 TEXT = ["--tokens-per-sample", "64"]
 #: By the usual task of a family, flags of its general architecture, before those of a line.
 USUAL = {
@@ -28,19 +30,39 @@ USUAL = {
 }
 
 
-@pytest.mark.parametrize("words, pattern", CASES)
-def test_what_cannot_work_is_refused_by_name(words, pattern):
-    arch, *flags = (word for word in shlex.split(words) if word != "build")
+#: The parsers of commands.
+PARSERS = {
+    "train": options.get_training_parser,
+    "generate": options.get_generation_parser,
+    "interactive": options.get_interactive_generation_parser,
+    "validate": options.get_validation_parser,
+    "eval-lm": options.get_eval_lm_parser,
+}
+
+
+def configure(arch, flags):
+    """Read the flags of an architecture; returns the settings of its model and of its task."""
     family = family_of(arch)
     task, sizes = family.tasks[0], USUAL[family.tasks[0]]
     task = flags[flags.index("--task") + 1] if "--task" in flags else task
     flags = [*own_criterion(family), *(sizes if arch == family.model else []), *flags]
-    settings = Namespace(_name=task, tokens_per_sample=64)
+    return model_settings(arch, *flags, task=task), Namespace(_name=task, tokens_per_sample=64)
+
+
+@pytest.mark.parametrize("words, pattern", rows_of("refusals.txt"))
+def test_what_cannot_work_is_refused_by_name(words, pattern, monkeypatch):
+    first, *flags = (word for word in shlex.split(words) if word != "build")
     known = {"source_dictionary": VOCABULARY, "target_dictionary": VOCABULARY}
+    monkeypatch.setattr(sys, "argv", [f"fairseq-{first}", "data", *flags])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which a command replaces
     with pytest.raises(UsageError, match=pattern) as error:
-        given = model_settings(arch, *flags, task=task)
-        assert words.startswith("build "), "is not refused when the flags are read"
-        models.build_model(given, Namespace(cfg=settings, args=settings, **known))
+        if first in PARSERS:
+            options.parse_args_and_arch(PARSERS[first]())
+        else:
+            given, settings = configure(first, flags)
+            assert words.startswith("build "), "is not refused when the flags are read"
+            models.build_model(given, Namespace(cfg=settings, args=settings, **known))
     assert "\n" not in str(error.value)
     named = re.findall(r"--arch (\w+)", str(error.value))
-    assert set(named) <= set(models.ARCH_MODEL_REGISTRY)  # what to give instead
+    # what to give instead
+    assert set(named) <= {*models.ARCH_MODEL_REGISTRY, *flags}

@@ -12,6 +12,8 @@ from support.helpers import PAD, VOCABULARY, sentences, tiny
 
 from fairseq_posenc.attention import softmax
 
+pytestmark = pytest.mark.properties
+
 
 def batch_of(rows, seed=0):
     """A batch of sentences of 3 to 9 tokens, padded on the left; their searches end apart."""
@@ -57,23 +59,20 @@ def apart(monkeypatch):
     return run
 
 
+def strategy(kind, **settings):
+    return {"strategy": functools.partial(kind, **settings)}
+
+
+CONSTRAINTS = pack_constraints([[sentences(1, 2, seed)[0]] for seed in range(5)])
 SEARCHES = {
     "beam": {},
     "prefix": {"prefix_tokens": sentences(5, 3, seed=2)},
-    "sampling": {"strategy": functools.partial(search.Sampling, sampling_topk=5)},
-    "diverse beams": {
-        "strategy": functools.partial(
-            search.DiverseBeamSearch, num_groups=2, diversity_strength=0.5
-        )
-    },
-    "diverse siblings": {
-        "strategy": functools.partial(search.DiverseSiblingsSearch, diversity_rate=0.5)
-    },
+    "sampling": strategy(search.Sampling, sampling_topk=5),
+    "diverse beams": strategy(search.DiverseBeamSearch, num_groups=2, diversity_strength=0.5),
+    "diverse siblings": strategy(search.DiverseSiblingsSearch, diversity_rate=0.5),
     "constraints": {
-        "strategy": functools.partial(
-            search.LexicallyConstrainedBeamSearch, representation="ordered"
-        ),
-        "constraints": pack_constraints([[sentences(1, 2, seed)[0]] for seed in range(5)]),
+        **strategy(search.LexicallyConstrainedBeamSearch, representation="ordered"),
+        "constraints": CONSTRAINTS,
     },
     "alignment": {"kind": SequenceGeneratorWithAlignment},
 }

@@ -7,15 +7,22 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from fairseq import models
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from omegaconf import OmegaConf
 from support.conversion import write_ids
 from support.helpers import PAD, VOCABULARY, sentences
 from support.masked_language_models import tiny
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.inherit import inherit
+from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.models.segments import segment_labels
+
+pytestmark = pytest.mark.properties
 
 SEPARATOR = VOCABULARY.eos()
 LINES = ["--sample-break-mode", "eos"]
@@ -72,16 +79,10 @@ def test_a_model_reads_pairs_or_a_single_segment():
     assert torch.equal(pairs(tokens)[0], single(tokens, labels)[0])
     assert torch.equal(pairs(tokens, torch.zeros_like(labels))[0], single(tokens)[0])
     assert not torch.allclose(pairs(tokens)[0], single(tokens)[0], atol=1e-3)
-
-
-@torch.no_grad()
-def test_the_encoder_and_its_stack_read_pairs_as_the_model_does():
-    """Under the names that they have in fairseq."""
-    model, tokens = tiny("rotary", *PAIRS), pairs_of_texts()
-    want, _ = model(tokens, features_only=True)
-    torch.testing.assert_close(model.encoder.extract_features(tokens)[0], want)
-    found = model.encoder.sentence_encoder(tokens)["encoder_out"][0].transpose(0, 1)
-    torch.testing.assert_close(found, want)
+    features, _ = pairs(tokens, features_only=True)  # the encoder and its stack read them, too
+    torch.testing.assert_close(pairs.encoder.extract_features(tokens)[0], features)
+    stack = pairs.encoder.sentence_encoder(tokens)["encoder_out"][0]
+    torch.testing.assert_close(stack.transpose(0, 1), features)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +129,8 @@ def masked_pairs(tmp_path):
     draw = random.Random(3)
     words = [f"w{number}" for number in range(9)]
     (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
-    lines = [
-        [draw.randrange(4, 13) for _ in range(draw.randint(1, 4))]
-        + [2]
-        + [draw.randrange(4, 13) for _ in range(draw.randint(1, 4))]
-        + [2]
-        for _ in range(60)
-    ]
+    text = lambda: [draw.randrange(4, 13) for _ in range(draw.randint(1, 4))] + [2]  # noqa: E731
+    lines = [text() + text() for _ in range(60)]
     write_ids(tmp_path / "train", lines)
 
     def batches(mode):
@@ -191,20 +187,48 @@ def test_running_text_is_one_segment(masked_pairs):
         assert step_of(task, tiny("rotary", *PAIRS[:2]), batches(mode)[1][0]) is None
 
 
-def test_batches_of_other_tasks_are_left_alone():
-    """Data of --task sentence_ranking, with an input for each answer."""
-    task, batch, seen = FairseqTask(Namespace(init_token=0)), {"net_input1": {}}, []
-
-    def criterion(model, sample):
-        seen.append(sample)
-        return torch.zeros(()), 1, {}
-
-    task.valid_step(batch, tiny("rotary", *PAIRS), criterion)
-    assert seen == [{"net_input1": {}}]
-
-
-def test_labels_in_the_batch_are_kept(masked_pairs):
+def test_batches_of_other_tasks_and_labels_of_a_batch_are_left_alone(masked_pairs):
+    """Data of --task sentence_ranking have an input for each answer."""
+    model, other = tiny("rotary", *PAIRS), {"net_input1": {}, "net_input": {}}
+    assert step_of(FairseqTask(Namespace(init_token=0)), model, other) is None
+    assert other == {"net_input1": {}, "net_input": {}}
     task, (batch, *_) = masked_pairs[0]("eos")
-    own = torch.ones_like(batch["target"])
-    batch["net_input"]["segment_labels"] = own
-    assert step_of(task, tiny("rotary", *PAIRS), batch) is own
+    labels = batch["net_input"]["segment_labels"] = torch.ones_like(batch["target"])
+    assert step_of(task, model, batch) is labels
+
+
+# --- checkpoints from before there was a choice
+
+
+@pytest.fixture
+def older():
+    """The settings of a masked language model with segments, as an older version recorded them."""
+    model = tiny("rotary", "--num-segments", "2")
+    settings = OmegaConf.to_container(model.completed_settings, enum_to_str=True)
+    return {name: value for name, value in settings.items() if name != "segments"}, model
+
+
+def test_an_older_model_keeps_its_single_segment(older, caplog):
+    settings, model = older
+    task = Namespace(_name="masked_lm", tokens_per_sample=64, sample_break_mode="eos")
+    task = Namespace(cfg=task, source_dictionary=VOCABULARY)
+    again = models.build_model(OmegaConf.create(settings), task, from_checkpoint=True).eval()
+    assert "older than --segments" in caplog.text and again.completed_settings.segments == "single"
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(pairs_of_texts())[0], model(pairs_of_texts())[0])
+    for trained, other in (("single", "pairs"), ("pairs", "single")):
+        given = settings if trained == "single" else {**settings, "segments": trained}
+        checkpoint = {"cfg": OmegaConf.create({"model": given}), "model": {}}
+        with pytest.raises(UsageError, match=f"segments='{other}': .* trained with '{trained}'"):
+            apply_overrides(checkpoint, {"segments": other}, "x.pt")
+
+
+@pytest.mark.parametrize("task, segments", [("masked_lm", None), ("sentence_prediction", "single")])
+def test_fine_tuning_begins_anew_or_goes_on_as_it_began(older, task, segments, tmp_path):
+    head = {"classification_heads.x.dense.bias": torch.zeros(1)} if segments else {}
+    model = {"encoder.sentence_encoder.embed_tokens.weight": torch.zeros(1), **head}
+    path = str(tmp_path / "older.pt")
+    torch.save({"cfg": {"model": older[0], "task": {"_name": task}}, "model": model}, path)
+    args = Namespace(task="sentence_prediction", finetune_from_model=path, save_dir="none")
+    inherit(args, MASKED_LM.dataclass, MASKED_LM.model, {})
+    assert getattr(args, "segments", None) == segments

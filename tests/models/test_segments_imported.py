@@ -1,16 +1,14 @@
 """Imported pair classifiers in fairseq's own tasks give the logits of their reference."""
 
-import logging
-
 import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from support.commands import TRAINING, USER_DIR, read, run, succeed
-from support.conversion import convert, reference_folder, roformer_weights, write_folder, write_ids
+from support.commands import TRAINING, USER_DIR, read, succeed
+from support.conversion import convert, reference_folder, write_ids
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.models.masked_lm import MaskedLMModel
+
+pytestmark = pytest.mark.journeys
 
 HEAD = "sentence_classification_head"
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
@@ -90,14 +88,10 @@ def test_the_dataset_of_the_task_gives_the_logits_of_the_reference(imported):
     want = imported.logits[batch["id"]]
     torch.testing.assert_close(got.double(), want, atol=5e-5, rtol=1e-5)
     assert (flat - want).abs().max() > 0.05  # as before segments reached the model
-
-
-def test_the_hub_interface_predicts_the_logits_of_the_reference(imported):
     folder = str(imported.checkpoint.parent)
     hub = MaskedLMModel.from_pretrained(folder, "checkpoint.pt", folder, bpe=None).eval()
-    rows = torch.tensor(imported.rows)
-    got = hub.predict(HEAD, rows, return_logits=True)
-    torch.testing.assert_close(got.double(), imported.logits, atol=5e-5, rtol=1e-5)
+    predicted = hub.predict(HEAD, torch.tensor(imported.rows), return_logits=True)
+    torch.testing.assert_close(predicted.double(), imported.logits, atol=5e-5, rtol=1e-5)
 
 
 def test_commands_give_the_loss_of_the_reference(imported, tmp_path):
@@ -109,56 +103,3 @@ def test_commands_give_the_loss_of_the_reference(imported, tmp_path):
     last = tmp_path / "checkpoint_last.pt"
     assert read(last)[1]["segments"] == "pairs"
     assert imported.validate(last) == pytest.approx(imported.loss, abs=2e-3)
-
-
-def test_what_validate_cannot_classify_is_one_line(tmp_path, imported):
-    torch.manual_seed(0)
-    source = write_folder(tmp_path / "source", roformer_weights())
-    convert("import", "hf-roformer", source, tmp_path / "model")
-    path = tmp_path / "model" / "checkpoint.pt"
-    flags = [*USER_DIR, "--path", path, *CLASSIFY, *VALIDATE]
-    message = run("validate", imported.data, *flags).message()
-    assert "--task sentence_prediction" in message and "no classification head" in message
-
-
-# --- checkpoints from before there was a choice
-
-
-def without_segments(source, target):
-    """A copy of a checkpoint as an older version would have written it."""
-    state = read_checkpoint(source)
-    settings = state["cfg"]["model"]
-    (settings if isinstance(settings, dict) else vars(settings)).pop("segments")
-    target.parent.mkdir(exist_ok=True)
-    torch.save(state, target)
-    return target
-
-
-def test_an_older_classifier_keeps_its_numbers(imported, tmp_path, caplog):
-    old = without_segments(imported.checkpoint, tmp_path / "old" / "checkpoint.pt")
-    folder = str(imported.checkpoint.parent)
-    with caplog.at_level(logging.WARNING):
-        hub = MaskedLMModel.from_pretrained(str(old.parent), old.name, folder, bpe=None).eval()
-    assert "older than --segments" in caplog.text
-    rows = torch.tensor(imported.rows)
-    flat = hub.model(rows, torch.zeros_like(rows), classification_head_name=HEAD)[0]
-    assert torch.equal(hub.predict(HEAD, rows, return_logits=True), flat)
-
-
-def test_an_older_training_resumes_as_it_began_and_a_new_one_reads_pairs(imported, tmp_path):
-    old = without_segments(imported.checkpoint, tmp_path / "import" / "checkpoint.pt")
-    imported.train(tmp_path / "new", "--finetune-from-model", old)
-    assert read(tmp_path / "new" / "checkpoint_last.pt")[1]["segments"] == "pairs"
-    without_segments(tmp_path / "new/checkpoint_last.pt", tmp_path / "old/checkpoint_last.pt")
-    imported.train(tmp_path / "old", "--max-epoch", "2")
-    assert read(tmp_path / "old" / "checkpoint_last.pt")[1]["segments"] == "single"
-
-
-def test_what_an_older_checkpoint_was_trained_with_cannot_be_overridden(imported, tmp_path):
-    old = without_segments(imported.checkpoint, tmp_path / "old" / "checkpoint.pt")
-    for path, trained, other in (
-        (old, "single", "pairs"),
-        (imported.checkpoint, "pairs", "single"),
-    ):
-        with pytest.raises(UsageError, match=f"segments='{other}': .* trained with '{trained}'"):
-            load_model_ensemble_and_task([str(path)], arg_overrides={"segments": other})

@@ -22,6 +22,8 @@ CORE = sorted(
     if path.name not in ("examples", "packs", "scripts", "study", "support")
 )
 
+FAST = "not slow and not copies and not gpu"
+
 
 def delete(pack, root):
     """Delete a pack as docs/adding.md says it: with its tests, its page, and the links to it."""
@@ -43,7 +45,7 @@ def delete(pack, root):
     site.write_text(re.sub(r"  - Packs:\n(?!    )", "", text), encoding="utf-8")  # of the last
 
 
-@pytest.mark.slow
+@pytest.mark.copies
 @pytest.mark.parametrize("deleted", [PACKS, *([pack] for pack in PACKS)], ids="-".join)
 def test_the_core_passes_its_tests_without(deleted, tmp_path):
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
@@ -53,7 +55,7 @@ def test_the_core_passes_its_tests_without(deleted, tmp_path):
     for pack in deleted:
         delete(pack, tmp_path)
     # the pages of recipes are left out, too
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-k", "not examples/", *CORE]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-k", "not examples/", *CORE]
     # a run of its own: processes of this one have this checkout's package
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST_")}
     environment["PYTHONPATH"] = str(tmp_path)

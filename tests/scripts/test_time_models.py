@@ -11,7 +11,7 @@ from support.benchmark_runs import SMALL, subject
 from support.shell_scripts import SCRIPTS, shell
 
 import rounds
-from fairseq_posenc.attention.joint import JointProjection
+from fairseq_posenc.attention.joint import JoinedParameters
 from fairseq_posenc.basics.errors import UsageError
 from gpu_tables import TABLES
 from peers import PEERS, AttentionOrPeer
@@ -80,10 +80,10 @@ def test_jobs_of_running_text(tmp_path):
 
 def test_words_before_an_entry_switch_something_off_while_it_runs():
     found, made = [], subject("no-joint roformer_base")
-    real = JointProjection.serves
-    made.loss = lambda: found.append(JointProjection.serves) or torch.ones((), requires_grad=True)
+    real = JoinedParameters.current
+    made.loss = lambda: found.append(JoinedParameters.current) or torch.ones((), requires_grad=True)
     made.run()
-    assert not found[0](None, None) and real is JointProjection.serves
+    assert found[0](None, None) == {} and real is JoinedParameters.current
     plain = subject("transformer", job="generation").run()
     copied = subject("no-sharing transformer", job="generation").run()
     assert torch.equal(plain[0][0]["tokens"], copied[0][0]["tokens"])

@@ -1,11 +1,13 @@
 """Model folders that were damaged or changed after they were packed: one line, and no output."""
 
+import functools
 import json
 import os
 import shutil
 
 import pytest
 import torch
+from support.lists import rows_of
 from support.model_folders import write_model, write_task_model
 
 import fairseq_posenc
@@ -16,6 +18,7 @@ from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.translate import Hardware
 
 pytest_plugins = ["support.packed_models"]
+pytestmark = pytest.mark.refusals
 HEAD = "classification_heads.sentence_classification_head"
 
 
@@ -23,14 +26,15 @@ def settings_of(folder):
     return json.loads((folder / "model.json").read_text())
 
 
-def copied(folder, to, with_digests=True, **changes):
-    """A copy with other settings; a value is a function of the former one."""
+def without_digests(settings):
+    del settings["digests"]
+
+
+def copied(folder, to, change=lambda settings: None):
+    """A copy whose settings are changed."""
     copy = shutil.copytree(str(folder), str(to / "copy"))
     settings = settings_of(folder)
-    for name, change in changes.items():
-        settings[name] = change(settings[name])
-    if not with_digests:
-        del settings["digests"]
+    change(settings)
     with open(os.path.join(copy, "model.json"), "w", encoding="utf-8") as file:
         json.dump(settings, file)
     return copy
@@ -85,52 +89,36 @@ def test_a_bit_of_any_file_is_missed(exported, tmp_path):
         shutil.rmtree(copy)
 
 
-WRONG = {
-    "a list for the text": ({"text": lambda _: []}, "damaged .text: "),
-    "no search": ({"search": lambda _: None}, "damaged .search: None"),
-    "no beam": ({"search": lambda s: {**s, "beam": 0}}, "damaged .beam: 0"),
-    "a beam that is true": ({"search": lambda s: {**s, "beam": True}}, "damaged .beam: True"),
-    "a penalty that is no number": (
-        {"search": lambda s: {**s, "lenpen": float("nan")}},
-        "damaged .lenpen: nan",
-    ),
-    "an endless penalty": (
-        {"search": lambda s: {**s, "lenpen": float("inf")}},
-        "damaged .lenpen: inf",
-    ),
-    "a task without a name": ({"task": lambda _: 3}, "damaged .task: 3"),
-    "a list of digests": ({"digests": lambda _: ["a"]}, "damaged .digests: "),
-    "too few labels": ({"head": lambda h: {**h, "labels": h["labels"][:2]}}, "names 2 outputs"),
-    "swapped labels": (
-        {"head": lambda h: {**h, "labels": h["labels"][::-1]}},
-        "the labels maybe, yes, no, but label/dict.txt no, yes, maybe",
-    ),
-    "a label for the labels": ({"head": lambda h: {**h, "labels": "no"}}, "damaged .labels: 'no'"),
-    "another head": (
-        {"head": lambda h: {**h, "name": "x"}},
-        "the head x, and the checkpoint has 0",
-    ),
-    "three bounds": ({"head": lambda h: {**h, "bounds": [0, 1, 2]}}, "damaged .bounds: "),
-    "a head that is none": ({"head": lambda _: []}, "damaged .head: "),
-}
+@pytest.mark.parametrize("change, message", rows_of("damaged_settings.txt"))
+def test_wrong_settings(change, message, folder_of, tmp_path):
+    """Each line of damaged_settings.txt is an entry of model.json, its value, and a pattern."""
+    names, _, value = change.partition(" = ")
+    *outer, last = names.split(".")
 
+    def changed(settings):
+        inner = functools.reduce(dict.__getitem__, outer, settings)
+        inner[last] = json.loads(value)
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_settings(folder_of, tmp_path, case):
-    changes, message = WRONG[case]
     with pytest.raises(SystemExit, match=message) as error:
-        whole(copied(folder_of("texts"), tmp_path, **changes))
+        whole(copied(folder_of("texts"), tmp_path, changed))
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}'])
+def test_settings_that_are_none(content, tmp_path):
+    (tmp_path / "model.json").write_text(content)
+    with pytest.raises(SystemExit, match="is not JSON|holds no JSON object|damaged"):
+        read_model_folder(str(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["input0/dict.txt", "label/dict.txt", "dict.en.txt"])
-@pytest.mark.parametrize("digests", [True, False])
-@pytest.mark.parametrize("pipe", [True, False])
-def test_a_missing_dictionary(folder_of, tmp_path, name, digests, pipe):
-    folder = copied(folder_of("texts" if "/" in name else "translation"), tmp_path, digests)
+@pytest.mark.parametrize("change", [lambda settings: None, without_digests], ids=["", "without"])
+def test_a_missing_dictionary(folder_of, tmp_path, name, change):
+    folder = copied(folder_of("texts" if "/" in name else "translation"), tmp_path, change)
     os.remove(os.path.join(folder, name))
-    if pipe:
-        os.mkfifo(os.path.join(folder, name))
+    with pytest.raises(SystemExit, match=f"{name}, the dictionary, is missing"):
+        whole(folder)
+    os.mkfifo(os.path.join(folder, name))
     with pytest.raises(SystemExit, match=f"{name}, the dictionary, is missing"):
         whole(folder)
 
@@ -145,7 +133,7 @@ def test_a_pipe_in_place_of_a_file(folder_of, tmp_path, name):
 
 
 def test_a_folder_without_digests_is_read(folder_of, tmp_path, capsys):
-    folder = copied(folder_of("texts"), tmp_path, with_digests=False)
+    folder = copied(folder_of("texts"), tmp_path, without_digests)
     whole(folder)
     cli.main(["pack", "--check", folder])
     assert "packed before there were digests" in capsys.readouterr().out
@@ -153,7 +141,7 @@ def test_a_folder_without_digests_is_read(folder_of, tmp_path, capsys):
 
 @pytest.mark.parametrize("longest", ["{}", "[]", '{"source": "x", "target": 3}', "{"])
 def test_an_export_with_a_damaged_description(exported, tmp_path, longest):
-    folder = copied(exported, tmp_path, with_digests=False)
+    folder = copied(exported, tmp_path, without_digests)
     with open(os.path.join(folder, "ctranslate2", "fairseq_posenc.json"), "w") as file:
         file.write(f'{{"kind": "translation", "longest": {longest}}}')
     with pytest.raises(SystemExit, match="fairseq_posenc.json is (damaged|not JSON)"):

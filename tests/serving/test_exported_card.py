@@ -5,6 +5,9 @@ from support.conversion import convert, refuses
 from support.expressed import checkpoint_of
 from support.translations import NORMS_FIRST, SHARED, write_translation
 
+pytest_plugins = ["support.conversion"]
+pytestmark = pytest.mark.journeys
+
 
 def card_of(folder):
     """The card as the Hub's own library reads it."""
@@ -26,7 +29,7 @@ def test_the_card_of_a_language_model_says_what_trained_it(transformers, tmp_pat
         "--position-encoding rotary",
         "Words by number.",
         "perplexity 3.2 on the test set",
-        "largest difference of logits from fairseq: ",
+        "largest difference from fairseq: ",
         "LlamaForCausalLM",
         'AutoModelForCausalLM.from_pretrained("numbers")',
     ):

@@ -14,12 +14,13 @@ from support.commands import ROOT
 from support.model_folders import MERGES, write_model
 
 from fairseq_posenc import cli
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.translate import Hardware
+
+pytestmark = pytest.mark.journeys
 
 WHY = "an extra: the engine of the exported models"
 MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]
@@ -69,16 +70,6 @@ def test_a_model_of_documents_of_version_0_2_translates_sentences_and_says_so(
     assert "context" not in quiet and warned.count("was packed with --context") == 1
 
 
-@pytest.mark.parametrize("stream", ["stdin", "stdout"])
-def test_a_closed_stream_is_one_line(model, tmp_path, monkeypatch, stream):
-    folder = packed(model, tmp_path / "packed")
-    (tmp_path / "in").write_text("the cat\n")
-    given = [] if stream == "stdin" else ["--input", str(tmp_path / "in")]
-    monkeypatch.setattr(sys, stream, None)
-    with pytest.raises(UsageError, match="standard (in|out)put: is closed; give"):
-        cli.main(["translate", "--model", str(folder), *given])
-
-
 def test_has_what_text_needs(folder):
     names = "README.md checkpoint.pt codes ctranslate2 dict.de.txt dict.en.txt model.json"
     assert sorted(os.listdir(folder)) == names.split()
@@ -92,71 +83,22 @@ def test_has_what_text_needs(folder):
     assert "--position-encoding rotary" in card
 
 
-PIECES = {
-    "model.json": "model.json cannot be read",
-    "codes": "codes, the subwords, is missing",
-    "ctranslate2/model.bin": "the exported model, is missing",
-}
+#: Flags of pack, and what is wrong with them.
+WRONG = """
+--data {other} | error: /.*/model.pt: the parameters do not fit .*; give the data folder that it was
+--data {empty} | has no dict.en.txt
+--subword-file {empty}/none | there is no such file
+--target-subword-file {empty}/none | --target-subword-file .*/none: there is no such file
+--ctranslate2 --quantization int3 | --quantization int3: must be int8 or
+--quantization int8 | give --ctranslate2, too
+--regression-range 0 5 | 0.0 5.0: the model is no reg
+--regression-range 5 0 | 5 0: the first must be the smaller
+--subwords none --dash-splits --tokenizer none | --subwords none: give one of
+"""
 
 
-@pytest.mark.parametrize("piece", PIECES)
-def test_a_missing_piece_is_named(folder, tmp_path, piece):
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    (copy / piece).unlink()
-    with pytest.raises(SystemExit, match=PIECES[piece]):
-        read_model_folder(str(copy))
-
-
-START = '{"format": 1, "task": "translation", "search":'
-BPE = '"text": {"subwords": "subword-nmt", "subword_file":'
-DAMAGED = {
-    "not json": ("{", "is not JSON"),
-    "a list": ("[]", "holds no JSON object"),
-    "another format": ('{"format": 2}', "format 2, and this version reads 1"),
-    "no text": ('{"format": 1}', "damaged"),
-    "an unknown tokeniser": (
-        '{"format": 1, "task": "translation", "search": {}, "text": {"tokenizer": "kytea"}}',
-        "tokenizer 'kytea'; it must be moses or jieba or none",
-    ),
-    "a number for a file": (f"{START} {{}}, {BPE} 5}}}}", "damaged .subword_file: 5"),
-    "a text for a number": (f'{START} {{"beam": "4"}}, {BPE} "c"}}}}', "damaged .beam: '4'"),
-    "a file elsewhere": (f'{START} {{}}, {BPE} "../c"}}}}', r"\.\./c: is no file of the folder"),
-    "an absolute path": (f'{START} {{}}, {BPE} "/c"}}}}', "/c: is no file of the folder"),
-}
-
-
-@pytest.mark.parametrize("case", DAMAGED)
-def test_damaged_settings_are_refused(tmp_path, case):
-    content, message = DAMAGED[case]
-    (tmp_path / "model.json").write_text(content)
-    with pytest.raises(SystemExit, match=message):
-        read_model_folder(str(tmp_path))
-
-
-WRONG = {
-    "the dictionaries of another model": (
-        ["--data", "{other}"],
-        "error: /.*/model.pt: the parameters do not fit .*; give the data folder that it was",
-    ),
-    "no dictionary": (["--data", "{empty}"], "has no dict.en.txt"),
-    "no subwords": (["--subword-file", "{empty}/none"], "there is no such file"),
-    "no subwords of the target": (
-        ["--target-subword-file", "{empty}/none"],
-        "--target-subword-file .*/none: there is no such file",
-    ),
-    "a quantisation that does not exist": (
-        ["--ctranslate2", "--quantization", "int3"],
-        "--quantization int3: must be int8 or",
-    ),
-    "a quantisation of nothing": (["--quantization", "int8"], "give --ctranslate2, too"),
-    "a range of no regression": (["--regression-range", "0", "5"], "0.0 5.0: the model is no reg"),
-    "a range backwards": (["--regression-range", "5", "0"], "5 0: the first must be the smaller"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_packs_all_or_nothing(model, tmp_path, case):
-    flags, message = WRONG[case]
+@pytest.mark.parametrize("flags, message", [x.split(" | ") for x in WRONG.strip().splitlines()])
+def test_packs_all_or_nothing(model, tmp_path, flags, message):
     if "--ctranslate2" in flags:
         pytest.importorskip("ctranslate2", reason=WHY)
     empty, other = tmp_path / "empty", tmp_path / "other"
@@ -164,9 +106,8 @@ def test_packs_all_or_nothing(model, tmp_path, case):
     other.mkdir()
     for lang in ("en", "de"):
         (other / f"dict.{lang}.txt").write_text("one 1\n")
-    flags = [flag.format(empty=empty, other=other) for flag in flags]
     with pytest.raises(SystemExit, match=message) as error:
-        packed(model, tmp_path / "out", *flags)
+        packed(model, tmp_path / "out", *flags.format(empty=empty, other=other).split())
     assert str(error.value).count("\n") == 0
     assert sorted(os.listdir(tmp_path)) == ["empty", "other"]
 

@@ -1,7 +1,5 @@
 """Classifiers of model folders: the command ``predict``, and the hub interface."""
 
-import sys
-
 import pytest
 import torch
 from support.conversion import write_ids
@@ -9,10 +7,10 @@ from support.model_folders import LABELS
 from support.packed_models import numbers
 
 from fairseq_posenc import cli
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.model_folder import read_model_folder
 
 pytest_plugins = ["support.packed_models"]
+pytestmark = pytest.mark.formulas
 
 
 HEAD = "sentence_classification_head"
@@ -89,15 +87,6 @@ def test_lines_without_a_prediction_stay_empty(folder_of, tmp_path, capsys):
     assert alone == lines[:1]
 
 
-@pytest.mark.parametrize("stream", ["stdin", "stdout"])
-def test_a_closed_stream_is_one_line(folder_of, tmp_path, monkeypatch, stream):
-    (tmp_path / "in").write_text("cat\tdog\n")
-    given = [] if stream == "stdin" else ["--input", str(tmp_path / "in")]
-    monkeypatch.setattr(sys, stream, None)
-    with pytest.raises(UsageError, match="standard (in|out)put: is closed; give"):
-        cli.main(["predict", "--model", str(folder_of("pairs")), *given])
-
-
 def test_an_ensemble_averages_the_logits(folder_of, loaded, tmp_path):
     rows = [("the cat", "barks ."), ("cat", "dog sleeps")]
     further = ["--ensemble", folder_of("roberta"), "--scores"]
@@ -112,6 +101,15 @@ def test_an_ensemble_averages_the_logits(folder_of, loaded, tmp_path):
         assert line[0] == LABELS[expected.index(max(expected))]
     with pytest.raises(SystemExit, match="--ensemble .*packed: is a classifier for another task"):
         predicted(folder_of("pairs"), tmp_path, rows, "--ensemble", folder_of("texts"))
+
+
+def test_a_text_that_a_further_model_does_not_accept_is_named(folder_of, tmp_path, capsys):
+    """RoBERTa's separators make a pair longer by a token."""
+    rows = [("cat " * 6, "cat " * 7)]
+    assert len(predicted(folder_of("pairs"), tmp_path, rows)[0]) == 2
+    further = ["--ensemble", folder_of("roberta")]
+    assert predicted(folder_of("pairs"), tmp_path, rows, *further) == [[""]]
+    assert "line 1: it has 17 tokens, and the model accepts 16" in capsys.readouterr().err
 
 
 def test_values_of_a_regression_have_its_range(folder_of):

@@ -10,10 +10,11 @@ from support.model_folders import write_task_model
 
 import fairseq_posenc
 from fairseq_posenc import cli
-from fairseq_posenc.serving.huggingface.tokenizer import load
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Preparation, Text
-from tests.serving.test_tokens_of_transformers import LINES, WORDS, folder_of
+from tests.serving.test_tokens_of_transformers import WORDS, folder_of
+
+pytestmark = pytest.mark.formulas
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
 
@@ -43,14 +44,6 @@ def test_chinese_comes_back(codes, tokenizer):
         pytest.importorskip("jieba", reason="an extra: words of Chinese text")
     text = prepared(codes, tokenizer=tokenizer, subwords="marked-pieces")
     assert text.restore(text.source("在公园 long the 散步。")) == "在公园long the散步。"
-
-
-def test_tokens_are_those_of_the_tokenizer(tmp_path):
-    pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
-    folder = folder_of(tmp_path / "codes", SYMBOLS[:6] + WORDS)
-    text = prepared(tmp_path, subwords="transformers")
-    assert list(map(text.source, LINES)) == list(map(load(str(folder)).split, LINES))
-    assert text.restore(text.source("The cats ran.")) == "the cats ran ."
 
 
 def pack(model, out, *flags):

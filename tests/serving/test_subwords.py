@@ -14,6 +14,8 @@ from fairseq_posenc.serving.subwords import (
     in_pieces,
 )
 
+pytestmark = pytest.mark.formulas
+
 WORDS = "中国 的 大学生 iphone ## 3.5% 中国人 我们 t恤衫 公园 散步 日本".split()
 
 
@@ -97,10 +99,6 @@ def test_symbols_of_bytes_are_readable_and_give_the_text_back(kind):
     assert split("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to a model of text8
     lines = ["a  line of words ", ""] + (["“a”\té 日本 _ <"] if kind == "enwik8" else [])
     assert [join(split(line)) for line in lines] == lines
-
-
-def test_every_kind_says_whether_it_has_a_file():
-    assert sorted(KINDS) == sorted(SUBWORD_FILES)
 
 
 def learned(kind, folder, lines):

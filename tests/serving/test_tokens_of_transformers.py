@@ -15,6 +15,8 @@ from fairseq_posenc.exchange.reader import read_vocabulary
 from fairseq_posenc.serving.huggingface.dictionary import dictionary
 from fairseq_posenc.serving.huggingface.tokenizer import find_files, load, read_symbols
 
+pytestmark = pytest.mark.formulas
+
 tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
 transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
 

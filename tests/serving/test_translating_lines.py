@@ -1,13 +1,12 @@
 """Raw text through a model folder: lines and their order, words, subwords."""
 
-import json
-
 import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.preparation import Preparation, Text
 from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hypothesis, Translator
+
+pytestmark = pytest.mark.formulas
 
 
 class Reverse:
@@ -88,9 +87,3 @@ def test_text_comes_back_through_sentencepiece(tmp_path):
     tokens = preparation.source("The cat  barks.")
     assert len(tokens) > 3
     assert preparation.restore(tokens) == "The cat barks."
-
-
-def test_settings_are_plain_json():
-    settings = json.loads(ModelFolder("x", "translation", Text("zh", "de")).settings())
-    assert settings["format"] == 1
-    assert settings["text"]["source_lang"] == "zh"

@@ -8,6 +8,8 @@ from support.recipes import error_of
 
 from fairseq_posenc.serving.words import joiner_of, words_of
 
+pytestmark = pytest.mark.formulas
+
 
 @pytest.mark.parametrize(
     "nasty", ["a\rb", "a\u2028b", "a\x85b", "a\u00a0b", "a\x0cb", "a\tb", "a\u200bb", "  a  b "]

@@ -1,11 +1,15 @@
-"""fairseq's command lines on toy data, each in a fresh process that starts within milliseconds.
+"""fairseq's command lines on toy data: those with the plug-in run in the process of the tests.
 
-The processes are forks of a server (see preloaded.py) that all processes of a test run share.
+Others, and those that a test stops or sends signals to, are processes that start within
+milliseconds: forks of a server (see preloaded.py) that all processes of a test run share.
 """
 
 import contextlib
 import functools
+import importlib
+import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -16,6 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
+from unittest import mock
 
 import pytest
 import torch
@@ -142,7 +147,8 @@ class Command:
         numbers = [stream.fileno() for stream in self.streams]
         texts = [*words, *map(str, arguments)]
         # what the environment says of the plug-in is read when it is loaded
-        plug_in = program == "fairseq_posenc" or USER_DIR[1] in texts
+        values = [text.rpartition("common.user_dir=")[2] for text in texts]
+        plug_in = program == "fairseq_posenc" or USER_DIR[1] in values
         loaded = plug_in and not any("FAIRSEQ_POSENC" in name for name in os.environ)
         self.fork = preloaded.Fork(servers()[loaded], texts, numbers)
 
@@ -157,14 +163,65 @@ class Command:
         return Finished(status, *texts[1:])
 
 
+def in_this_process(module: str, function: str, arguments: List[Any], stdin: str) -> Finished:
+    """Call a function of a module as a command; it may fail.
+
+    Args:
+        module: the name of the module.
+        function: takes no arguments and returns the exit status, or None.
+        arguments: its command line.
+        stdin: its standard input.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq_cli import train as trainings
+    from fairseq_posenc.encodings.rotary_scaling import warn_of_length
+
+    # what is kept for as long as a process lives
+    warn_of_length.cache_clear()
+    for kept in (checkpoint_utils.save_checkpoint, trainings.should_stop_early):
+        for name in {"best", "num_runs"} & set(vars(kept)):
+            delattr(kept, name)
+    call = getattr(importlib.import_module(module), function)
+    out, err, root = io.StringIO(), io.StringIO(), logging.getLogger()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", [module, *map(str, arguments)]))
+        stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin)))
+        stack.enter_context(mock.patch.object(sys, "excepthook", sys.__excepthook__))
+        stack.enter_context(mock.patch.object(root, "handlers", [handler]))
+        stack.enter_context(mock.patch.object(root, "level", logging.INFO))
+        stack.callback(logging.disable, root.manager.disable)
+        logging.disable(logging.NOTSET)
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            status = call()
+        except SystemExit as end:
+            status = end.code
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+            status = 1
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+            status = 1
+    return Finished(status or 0, out.getvalue(), err.getvalue())
+
+
 def run(module: str, *arguments: Any, stdin: str = "") -> Finished:
     """Run ``python -m fairseq_cli.MODULE ARGUMENT...``; it may fail."""
+    # what the environment says of the plug-in is read when it is loaded
+    here = USER_DIR[1] in arguments and not any("FAIRSEQ_POSENC" in name for name in os.environ)
+    if here or module == "preprocess":
+        return in_this_process(f"fairseq_cli.{module}", "cli_main", list(arguments), stdin)
     return Command(f"fairseq_cli.{module}", list(arguments), stdin).finish()
 
 
 def posenc(*arguments: Any) -> Finished:
     """Run ``python -m fairseq_posenc ARGUMENT...``; it may fail."""
-    return Command("fairseq_posenc", list(arguments)).finish()
+    if "--user-dir" in arguments:  # whose parts would stay registered
+        return Command("fairseq_posenc", list(arguments)).finish()
+    return in_this_process("fairseq_posenc.cli", "main", list(arguments), "")
 
 
 def succeed(module: str, *arguments: Any, stdin: str = "") -> Finished:

@@ -19,9 +19,9 @@ from support.conversion import (
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import FORMATS, native
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.formats import importer_of
 from fairseq_posenc.exchange.huggingface import table as names
 from fairseq_posenc.exchange.huggingface.table import Entry
-from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
 from fairseq_posenc.models.kinds import MASKED
 
 GAU_CONFIG = {
@@ -81,23 +81,24 @@ def write_tupe(folder):
     return tupe_checkpoints.write(folder, tupe_checkpoints.released())
 
 
-def assert_stored_logits(name, layer, expected, source, symbols, out):
+def assert_stored_logits(name, expected, source, symbols, out):
     """Compare an import, and the formulas of its layers, with stored logits at all real tokens.
 
-    Args: name of the format; layer by the formulas; expected, the reference; source, the folder
-    with its model; symbols of its vocabulary; out, the folder that is written.
+    Args: name of the format; expected, the reference; source, the folder with its model; symbols of
+    its vocabulary; out, the folder that is written.
     """
     convert("import", name, source, out, "--verify")
-    state, config = expected["state_dict"], expected["config"]
-    stack = f"{config['model_type']}."
-    head = tied_head(state[f"{stack}embeddings.word_embeddings.weight"])
-    by_formulas = released_logits(layer, stack, state, config, head)
+    read = importer_of(name).read(str(source), None)
+    order = read.vocabulary.order
+    ours = torch.empty_like(order)
+    ours[order] = torch.arange(len(order))
     for batch, inputs in expected["inputs"].items():
         want, real = expected["outputs"][f"logits_{batch}"], inputs["attention_mask"].bool()
         have = imported_logits(out, symbols, inputs)
         torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
-        formulas = by_formulas(inputs["input_ids"], inputs["token_type_ids"], real)
-        torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
+        formulas = read.foreign.logits(ours[inputs["input_ids"]], inputs["token_type_ids"])
+        formulas = formulas[..., ours][real].float()
+        torch.testing.assert_close(formulas, want[real], atol=2e-5, rtol=0)
 
 
 #: The classes of transformers for language models.

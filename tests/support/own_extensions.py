@@ -12,9 +12,12 @@ from support.helpers import TINY, TranslationTask
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.configuration.features import FEATURES
 from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.flags.replacements import REPLACEMENTS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
+from fairseq_posenc.layers.state_heads import HEADS
 from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.models.family import CHANGES
 from fairseq_posenc.stacks.steps import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,10 +44,10 @@ def own(tmp_path_factory):
 @contextlib.contextmanager
 def registries_as_before():
     """What is registered inside is gone afterwards."""
-    registries = [ATTENTIONS, ENCODINGS, FEED_FORWARDS, NORMS, models.ARCH_MODEL_REGISTRY]
+    registries = [ATTENTIONS, ENCODINGS, FEED_FORWARDS, HEADS, NORMS, models.ARCH_MODEL_REGISTRY]
     registries += [models.ARCH_MODEL_NAME_REGISTRY, models.ARCH_CONFIG_REGISTRY]
     registries += [family.presets for family in FAMILIES.values()]
-    inverse, added = models.ARCH_MODEL_INV_REGISTRY, (FEATURES, STEPS)
+    inverse, added = models.ARCH_MODEL_INV_REGISTRY, (FEATURES, STEPS, REPLACEMENTS, CHANGES)
     lengths = [len(each) for each in added]
     before = [dict(each) for each in registries], {name: each[:] for name, each in inverse.items()}
     try:

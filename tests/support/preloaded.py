@@ -110,9 +110,6 @@ def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
 
         import_user_module(argparse.Namespace(user_dir=user_dir))
         _compose(("translation", "transformer"), ("translation", "posenc_transformer"))
-        _compose(("masked_lm", "roberta"), ("masked_lm", "posenc_masked_lm"))
-        _compose(("sentence_prediction", "posenc_masked_lm"))
-        _compose(("language_modeling", "transformer_lm"), ("language_modeling", "posenc_lm"))
         gc.collect()
         gc.freeze()
     waking, woken = socket.socketpair()

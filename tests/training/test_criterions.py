@@ -1,18 +1,27 @@
 """The scores of sentence_prediction_metrics: their formulas, whole sets, several workers."""
 
-import json
 import math
 import random
 import socket
 import sys
+from argparse import Namespace
 from collections import Counter
 
 import numpy as np
 import pytest
+import torch
+from fairseq.logging import metrics
+from omegaconf import OmegaConf
 from support.commands import TRAINING, USER_DIR, Command, run, shape, succeed
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.training.criterions.scores import SCORES, check, percent
+from fairseq_posenc.training.criterions.sentence_prediction import (
+    SentencePredictionMetricsConfig,
+    SentencePredictionMetricsCriterion,
+)
+
+pytestmark = pytest.mark.formulas
 
 pytest.importorskip("scipy", reason="correlations need scipy")
 pytest.importorskip("sklearn", reason="F1 and Matthews correlation need scikit-learn")
@@ -71,18 +80,6 @@ def test_f1_is_of_the_positive_class():
     assert percent("f1", predictions, targets, 0) == 66.67
 
 
-@pytest.mark.parametrize("name", ["F1", "", "loss", "pearson", "spearman"])
-def test_what_is_no_score_of_classification_is_one_line(name):
-    with pytest.raises(UsageError, match=f"--metrics {name}: .*accuracy, f1, mcc"):
-        check(name, False)
-
-
-@pytest.mark.parametrize("name", ["accuracy", "f1", "mcc", "r2"])
-def test_what_is_no_score_of_regression_is_one_line(name):
-    with pytest.raises(UsageError, match=f"--metrics {name}: .*pearson, spearman"):
-        check(name, True)
-
-
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
     with pytest.raises(UsageError, match="--metrics f1: .*pip install scikit-learn"):
@@ -91,6 +88,63 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 LABELS = ("entailment", "not_entailment", "1")
+
+
+def criterion_of(**settings):
+    task = Namespace(label_dictionary=Namespace(symbols=[*LABELS], nspecial=0))
+    task.cfg, task.target_dictionary = Namespace(num_classes=3), None
+    cfg = {"regression_target": False, **settings}
+    cfg = OmegaConf.merge(OmegaConf.structured(SentencePredictionMetricsConfig), cfg)
+    return SentencePredictionMetricsCriterion(cfg, task)
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"metrics": "mcc,pearson"}, "--metrics pearson: is not for .* accuracy, f1, mcc"),
+        ({"metrics": "mcc,"}, "--metrics : is unknown"),
+        ({"metrics": "F1"}, "--metrics F1: is unknown; .* accuracy, f1, mcc"),
+        ({"metrics": "r2", "regression_target": True}, "--metrics r2: is unknown; .* pearson"),
+        ({"metrics": "f1", "positive_label": "2"}, "--positive-label 2: .* entailment"),
+        ({"metrics": "mcc", "regression_target": True}, "--metrics mcc: .* pearson, spearman"),
+    ],
+)
+def test_mistakes_are_one_line(settings, words):
+    with pytest.raises(UsageError, match=words) as error:
+        criterion_of(**settings)
+    assert "\n" not in str(error.value)
+
+
+class Answering:
+    """A model with a classification head, whose logits are its input."""
+
+    training, classification_heads = False, ["sentence_classification_head"]
+
+    def __call__(self, logits, **unused):
+        return logits, {}
+
+    def get_targets(self, sample, outputs):
+        return sample["target"]
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_scores_are_of_the_whole_set_whatever_the_batches(regression):
+    torch.manual_seed(3)
+    targets = torch.rand(23) if regression else torch.randint(0, 3, (23,))
+    logits = torch.randn(23, 1 if regression else 3)
+    names = ["pearson", "spearman"] if regression else ["accuracy", "f1", "mcc"]
+    flags = {"metrics": ",".join(names), "regression_target": regression, "positive_label": "1"}
+    criterion, answers = criterion_of(**flags), logits[:, 0] if regression else logits.argmax(1)
+    want = [percent(name, answers.numpy(), targets.numpy(), 2) for name in names]
+    for size in (1, 5, 23):
+        with metrics.aggregate(new_root=True) as log:
+            for part, target in zip(logits.split(size), targets.split(size)):
+                numbers = {"ntokens": len(part), "nsentences": len(part)}
+                sample = {"net_input": {"logits": part}, "target": target, **numbers}
+                criterion.reduce_metrics([criterion(Answering(), sample)[2]])
+        assert [log.get_smoothed_value(name) for name in names] == want
+
+
 TASK = [
     *("--task", "sentence_prediction", "--arch", "roberta_base", *shape(1, 8, 8, 2, "encoder")),
     *("--max-positions", "20", "--init-token", "0", "--separator-token", "2"),
@@ -102,7 +156,7 @@ TASK = [
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Sentences whose label is the first word's, binarised, with numbers for regression too."""
+    """Sentences whose label is the first word's, binarised."""
     folder = tmp_path_factory.mktemp("sentences")
     draw = random.Random(5)
     for split, count in (("train", 60), ("valid", 23)):
@@ -110,9 +164,6 @@ def data(tmp_path_factory):
         texts = [f"{label} " + " ".join(draw.choices("abcdef", k=4)) for label in labels]
         (folder / f"{split}.input0").write_text("\n".join(texts) + "\n")
         (folder / f"{split}.label").write_text("\n".join(labels) + "\n")
-        numbers = folder / "bin" / "label" / f"{split}.label"
-        numbers.parent.mkdir(parents=True, exist_ok=True)
-        numbers.write_text("".join(f"{LABELS.index(label) / 2}\n" for label in labels))
     for part in ("input0", "label"):
         for split in ("train", "valid"):
             (folder / f"{split}.{part}").rename(folder / split)
@@ -131,36 +182,6 @@ def arguments(data, *flags):
     return [data, *USER_DIR, *TRAINING, "--max-epoch", "4", *TASK, *flags]
 
 
-def test_scores_are_of_the_whole_set_whatever_the_batches(data):
-    names = ("accuracy", "f1", "mcc", "loss")
-    flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "entailment"]
-    best = ["--best-checkpoint-metric", "mcc", "--maximize-best-checkpoint-metric"]
-    found = [
-        scores(run("train", *arguments(data, *flags, "--batch-size-valid", size, *best)), *names)
-        for size in (1, 5, 23)
-    ]
-    assert len(found[0]) == 4
-    for other in found[1:]:
-        for one, two in zip(found[0], other):
-            assert one == pytest.approx(two, abs=2e-3)
-    assert found[0][-1]["mcc"] > 30  # it learns, so the numbers are not of constant predictions
-    share = found[0][-1]["accuracy"] * 23 / 100
-    assert share == pytest.approx(round(share), abs=2e-3)
-
-
-def test_regression(data):
-    names = ("pearson", "spearman")
-    flags = ["--regression-target", "--num-classes", "1"]
-    found = [
-        scores(run("train", *arguments(data, *flags, "--batch-size-valid", size)), *names)
-        for size in (4, 23)
-    ]
-    assert len(found[0]) == 4
-    for one, two in zip(*found):
-        assert one == pytest.approx(two, abs=0.1)  # rounding: other padding
-    assert found[0][-1]["pearson"] > 30
-
-
 def test_two_workers_score_what_one_does(data):
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
@@ -171,49 +192,14 @@ def test_two_workers_score_what_one_does(data):
     group = ["--distributed-world-size", "2", "--distributed-no-spawn", "--distributed-backend"]
     group += ["gloo", "--ddp-backend", "legacy_ddp"]
     group += ["--distributed-init-method", f"tcp://localhost:{port}"]
-    for size in ("4", "9"):  # six batches, or three: then one worker has none left and repeats one
-        pair = [
-            Command(
-                "fairseq_cli.train",
-                arguments(
-                    data, *flags, *group, "--batch-size-valid", size, "--distributed-rank", rank
-                ),
-            )
-            for rank in (0, 1)
-        ]
-        first, _ = (command.finish() for command in pair)
-        for one, two in zip(scores(alone, *names), scores(first, *names)):
-            assert one == pytest.approx(two, abs=2e-3)
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (["--metrics", "mcc,pearson"], ["--metrics pearson", "accuracy, f1, mcc"]),
-        (["--metrics", "mcc,"], ["--metrics"]),
-        (["--metrics", "f1", "--positive-label", "2"], ["--positive-label 2", "entailment"]),
-        (["--metrics", "mcc", "--regression-target"], ["--metrics mcc", "pearson, spearman"]),
-    ],
-)
-def test_mistakes_are_one_line(data, flags, words):
-    message = run("train", *arguments(data, *flags)).message()
-    assert all(word in message for word in words), message
-
-
-def test_validate_gives_the_same_scores(data, tmp_path):
-    flags = ["--metrics", "accuracy,mcc", "--save-dir", tmp_path]
-    command = [argument for argument in arguments(data, *flags) if argument != "--no-save"]
-    (*_, expected) = scores(run("train", *command), "accuracy", "mcc")
-    usual = ["--task", "sentence_prediction", "--num-classes", "3", "--criterion"]
-    usual += ["sentence_prediction_metrics", "--metrics", "accuracy,mcc", "--init-token", "0"]
-    usual += ["--path", tmp_path / "checkpoint_last.pt", "--cpu", "--num-workers", "0"]
-    validated = succeed(
-        "validate", data, *USER_DIR, *usual, "--batch-size", "5", "--log-format", "json"
-    )
-    lines = (validated.out + validated.err).splitlines()
-    (line,) = [line for line in lines if "valid_mcc" in line]
-    entry = json.loads(line[line.index("{") :])
-    assert {name: float(entry[f"valid_{name}"]) for name in expected} == expected
+    group += ["--batch-size-valid", "9"]  # of three batches, so that one worker repeats one
+    pair = [
+        Command("fairseq_cli.train", arguments(data, *flags, *group, "--distributed-rank", rank))
+        for rank in (0, 1)
+    ]
+    first, _ = (command.finish() for command in pair)
+    for one, two in zip(scores(alone, *names), scores(first, *names)):
+        assert one == pytest.approx(two, abs=2e-3)
 
 
 HYDRA = """\
@@ -227,13 +213,20 @@ optimizer: {_name: adam}
 lr_scheduler: {_name: fixed}
 optimization: {lr: [0.01], max_epoch: 1}
 dataset: {batch_size: 7, num_workers: 0, required_batch_size_multiple: 1}
-checkpoint: {no_save: true, best_checkpoint_metric: mcc, maximize_best_checkpoint_metric: true}
+checkpoint: {save_dir: "???", best_checkpoint_metric: mcc, maximize_best_checkpoint_metric: true}
 """
 
 
-def test_hydra(data, tmp_path):
+def test_hydra_trains_and_validate_gives_the_same_scores(data, tmp_path):
     (tmp_path / "scores.yaml").write_text(HYDRA)
     settings = ["--config-dir", tmp_path, "--config-name", "scores", f"task.data={data}"]
     settings += [f"common.user_dir={USER_DIR[1]}", f"hydra.run.dir={tmp_path}"]
-    (found,) = scores(run("hydra_train", *settings), "accuracy", "f1", "mcc")
-    assert found["accuracy"] > 0
+    settings += [f"checkpoint.save_dir={tmp_path}"]
+    (expected,) = scores(run("hydra_train", *settings), "accuracy", "f1", "mcc")
+    assert expected["accuracy"] > 0
+    usual = ["--task", "sentence_prediction", "--num-classes", "3", "--criterion"]
+    usual += ["sentence_prediction_metrics", "--metrics", "accuracy,f1,mcc", "--init-token", "0"]
+    usual += ["--path", tmp_path / "checkpoint_last.pt", "--cpu", "--num-workers", "0"]
+    usual += ["--batch-size", "5", "--log-format", "json"]
+    (entry,) = succeed("validate", data, *USER_DIR, *usual).entries("valid")
+    assert {name: float(entry[f"valid_{name}"]) for name in expected} == expected

@@ -9,6 +9,8 @@ from fairseq.logging import metrics
 from support.helpers import PAD, VOCABULARY
 from support.masked_language_models import masked_batch, texts, tiny
 
+pytestmark = pytest.mark.formulas
+
 TASK = Namespace(target_dictionary=VOCABULARY)
 
 

@@ -5,6 +5,8 @@ import inspect
 import pytest
 from fairseq.tasks import TASK_REGISTRY
 
+pytestmark = pytest.mark.properties
+
 OURS = [
     name for name, task in TASK_REGISTRY.items() if task.__module__.startswith("fairseq_posenc")
 ]

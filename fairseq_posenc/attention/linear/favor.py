@@ -140,11 +140,9 @@ class Favor(DrawnInFloat32, FeatureMap):
         """Draw projection number *count*, from 0, which is the same in every process."""
         key = f"{self.seed} {self.side} {self.layer} {count}"
         rows, columns = self.projection.shape
-        if self.kernel == "hyperbolic":
-            half = orthogonal_rows(rows // 2, columns, key)
-            self.projection.copy_(torch.cat((half, -half)))
-        else:
-            self.projection.copy_(orthogonal_rows(rows, columns, key))
+        in_pairs = self.kernel == "hyperbolic"
+        drawn = orthogonal_rows(rows // 2 if in_pairs else rows, columns, key)
+        self.projection.copy_(torch.cat((drawn, -drawn)) if in_pairs else drawn)
         self.drawn = count
 
     def set_num_updates(self, num_updates: int) -> None:
@@ -234,11 +232,7 @@ class Performer(LinearAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse odd numbers of paired features, and contradictory flags of redraws.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse odd numbers of paired features, and contradictory flags of redraws."""
         super().check(options, encodings, stacks)
         if options.favor_kernel == "hyperbolic" and (options.favor_features or 0) % 2:
             raise UsageError(

@@ -43,9 +43,7 @@ class FeatureMap(nn.Module):
         raise NotImplementedError
 
     def stabiliser(self, k: Tensor, hidden: Optional[Tensor], size: int) -> Optional[Tensor]:
-        """A shift of the exponents, shared by all keys, for bidirectional attention only.
-
-        (B, H, 1, 1), or None where a map needs none.
+        """A shift (B, H, 1, 1) of the exponents of all keys in bidirectional attention, or None.
 
         Args:
             k: all keys (B, S, H, D), in the type of the model.

@@ -1,9 +1,9 @@
 """Linear attention: linear in sequence length, with a cache of constant size.
 
-Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py, each feature
-map has a file.  Tokens are processed in segments, whose features are small enough to be reused
-in a cache of the processor.  In large batches the backward pass computes features again
-(recomputed.py).
+Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py; the feature map
+elu(x) + 1 is here, FAVOR+ in favor.py.  Tokens are processed in segments, whose features are small
+enough to be reused in a cache of the processor.  In large batches the backward pass computes
+features again (recomputed.py).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel
+from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
 from fairseq_posenc.attention.functional import dropout_rate, new_tokens, no_autocast
@@ -35,7 +35,7 @@ from fairseq_posenc.attention.linear.recomputed import (
     Recomputed,
     Segment,
     attend_by_segments,
-    attend_in_order,
+    split,
 )
 from fairseq_posenc.attention.linear.step import attend_to_next
 from fairseq_posenc.attention.recomputed import concatenated
@@ -63,11 +63,8 @@ KEPT = 4_194_304
 
 def transforms_of_features() -> List[str]:
     """The encodings that linear attention can apply to features."""
-    return [
-        entry.name
-        for entry in ENCODINGS.values()
-        if entry.transform is not None and entry.transform.applies_to_features
-    ]
+    transforms = {name: entry.transform for name, entry in ENCODINGS.items()}
+    return [name for name, each in transforms.items() if each and each.applies_to_features]
 
 
 @dataclass
@@ -118,11 +115,7 @@ class LinearAttention(MultiheadKernel):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse transforms that cannot be applied to features.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse transforms that cannot be applied to features."""
         for encoding in encodings if options.linear_rotary == "features" else ():
             if encoding.transform is None:
                 continue
@@ -172,11 +165,8 @@ class LinearAttention(MultiheadKernel):
         **prepared: Any,
     ) -> Tensor:
         """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
-        if self.joint is not None and self.joint.serves(x):
-            q, k, v = self.joint(x)
-        else:
-            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        q, k, v = self.by_head(q), self.by_head(k), self.by_head(v)
+        heads = self.joint_product(x) or (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        q, k, v = map(self.by_head, heads)
         with no_autocast(x.device):
             transform, table = self.encoding.transform, prepared.get("table")
             if transform is not None and not self.rotates_features:
@@ -200,48 +190,44 @@ class LinearAttention(MultiheadKernel):
         """Outputs (B, T, H, D)."""
         batch, length, heads, _ = tokens.q.shape
         again = tokens.q.numel() > KEPT and torch.is_grad_enabled() and not is_compiling()
+        again = again and not any(True for _ in self.feature_map.parameters())
         most = RECOMPUTED_SEGMENT if again else SEGMENT
         most = SEGMENT_ON_GPU if tokens.q.is_cuda else most
         chunk = prefix_sums.CHUNK  # segments are whole chunks
         size = chunk * max(1, most // (chunk * batch * heads * self.features))
+        # a split would take a copy in the backward pass
+        segments = [tokens] if length <= size else split(tokens, length, size)
         if incremental_state is not None:
-            return self._continued(tokens.split(size), incremental_state)
+            return self._continued(segments, incremental_state)
         stabiliser = None
         if not causal:
             stabiliser = self.feature_map.stabiliser(tokens.k, tokens.hidden, size)
         if again:
-            parameters = self.feature_map.parameters()
-            return Recomputed.apply(self, size, causal, stabiliser, *tokens, *parameters)
-        outputs = attend_by_segments(self, tokens.split(size), causal, stabiliser)
-        return concatenated(list(outputs), 1)
+            return Recomputed.apply(self, size, causal, stabiliser, *tokens)
+        return concatenated(list(attend_by_segments(self, segments, causal, stabiliser)), 1)
 
     def _rotation(self, table: Optional[Tensor]) -> Rotation:
         """The function that rotates features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
         rotary: Any = self.encoding.transform
-
-        def rotate(x: Tensor) -> Tensor:
-            # (B, H, T, M) -> (B, T, H, M), and back
-            return rotary.rotate(x.transpose(1, 2), table).transpose(1, 2)
-
-        return identity if table is None else rotate
+        if table is None:
+            return identity
+        # (B, H, T, M) -> (B, T, H, M), and back
+        return lambda x: rotary.rotate(x.transpose(1, 2), table).transpose(1, 2)
 
     def _continued(self, segments: List[Segment], incremental_state: IncrementalState) -> Tensor:
         """Causal outputs (B, T, H, D) of tokens after the cache; adds them to the cache."""
         saved = self.get_incremental_state(incremental_state, STATE)
         state = KeySums(saved["prev_products"], saved["prev_sums"]) if saved else None
         parts = []
-        for part, after in attend_in_order(self, segments, state, last=False):
-            parts.append(part)
-            state = after
-        if state is not None:
-            seen = self.cached_length(incremental_state) + sum(s.q.size(1) for s in segments)
-            cache = {
-                "prev_products": state.products,
-                "prev_sums": state.sums,
-                "prev_tokens": counted(state.sums, seen),
-            }
-            self.set_incremental_state(incremental_state, STATE, cache)
-        return concatenated(parts, 1)
+        for s in segments:
+            out, state = self.advanced(s, state, False)
+            parts.append(out)
+        assert state is not None
+        out = concatenated(parts, 1)
+        seen = counted(state.sums, self.cached_length(incremental_state) + out.size(1))
+        names = ("prev_products", "prev_sums", "prev_tokens")
+        self.set_incremental_state(incremental_state, STATE, dict(zip(names, (*state, seen))))
+        return out
 
     def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> KeySums:
         """The sums over the keys of *s*."""
@@ -257,10 +243,8 @@ class LinearAttention(MultiheadKernel):
     ) -> Tuple[Tensor, Optional[KeySums]]:
         """Causal outputs (B, T, H, D) after the keys of *state*, and the state after *s*."""
         if s.q.size(1) == 1 and not (last or torch.is_grad_enabled()):
-            epsilon = self.normalisation["epsilon"]
-            out, state = attend_to_next(
-                s, self.feature_map, self.encoding.transform, state, epsilon
-            )
+            epsilon, rotary = self.normalisation["epsilon"], self.encoding.transform
+            out, state = attend_to_next(s, self.feature_map, rotary, state, epsilon)
             return narrow(out, s.v.dtype), state
         settings = {**self.normalisation, "rotate": self._rotation(s.table), "last": last}
         k, v = self._keys(s, None)
@@ -283,3 +267,29 @@ class LinearAttention(MultiheadKernel):
         """Give every layer different random features."""
         super().set_layer(index, first)
         self.feature_map.set_layer_index(index)
+
+
+class EluFeatures(FeatureMap):
+    """φ(x) = ϕ(x) = elu(x) + 1 (Katharopoulos et al. Eq. 7)."""
+
+    def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
+        """φ of queries (B, H, T, D)."""
+        return F.elu(q).add_(1)
+
+    def keys(
+        self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
+    ) -> Tensor:
+        """ϕ of keys (B, H, S, D)."""
+        return F.elu(k).add_(1)
+
+
+@register_attention(
+    "elu",
+    paper="Katharopoulos et al. 2020, arXiv 2006.16236",
+    summary="linear, with features elu(x) + 1",
+    flags=LinearFlags,
+)
+class EluAttention(LinearAttention):
+    """Linear attention with features elu(x) + 1; arguments as for :class:`LinearAttention`."""
+
+    map_class = EluFeatures

@@ -86,23 +86,21 @@ def attend_to_state(
     per_feature: bool = False,
     rotate: Rotation = identity,
 ) -> Tensor:
-    """Attention to all keys of *state* (RoFormer Eq. 10, and Eq. 11 with *rotate*).
+    """Attention to all keys of *state*, (B, H, T, D) (RoFormer Eq. 10, and Eq. 11 with *rotate*).
 
     Args:
         q: φ of the queries, (B, H, T, M), not negative.
-        state: sums over the keys.
+        state: sums over the keys; without keys the result is 0.
         epsilon: lower bound on denominators.
         per_feature: divide each feature of the keys by its sum over the keys that a query sees.
         rotate: rotates the queries in the numerator.
-
-    Returns:
-        (B, H, T, D), zeros if there are no keys.
     """
     seen, products = (x.to(q.dtype) for x in (state.sums.unsqueeze(2), state.products))
     products = products.transpose(-2, -1)
     if per_feature:
         return torch.matmul(rotate(q / seen.clamp(min=epsilon)), products)
-    return torch.matmul(rotate(q), products) / _denominators(q, seen, epsilon)
+    denominators = torch.matmul(q, seen.transpose(-2, -1))  # (B, H, T, 1)
+    return torch.matmul(rotate(q), products) / F.threshold(denominators, epsilon, epsilon)
 
 
 def attend_causally(
@@ -130,10 +128,6 @@ def attend_causally(
         (B, H, T, D), zeros for fully masked rows; and the sums including these keys, or None if
         *last*.
     """
-    if q.size(2) == 1:  # a single query sees all keys
-        of_token = summarize_keys(k, v, rotate)
-        state = of_token if state is None else state.plus(of_token)
-        return attend_to_state(q, state, epsilon, per_feature, rotate), state
     ones, sums = torch.ones_like(v[..., :1]), None if state is None else state.sums.unsqueeze(2)
     start = None if state is None else state.products
     if per_feature:
@@ -165,11 +159,8 @@ def products_before(
     The second result is None if *last*.  Only q, k, v and start are kept for the backward pass.
 
     Args:
-        q: (B, H, T, M).
-        k: (B, H, T, M).
-        v: (B, H, T, D).
+        q: (B, H, T, M), as *k*; *v* is (B, H, T, D).
         start: (B, H, D, M), or None for 0.
-        last: return no sum over all n.
     """
     return ProductsBefore.apply(q, k, v, start, min(CHUNK, q.size(2)), last)
 
@@ -191,7 +182,7 @@ class ProductsBefore(torch.autograd.Function):
         size: int,
         last: bool,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """The results of :func:`products_before`, with chunks of *size* tokens."""
+        """The results of :func:`products_before`, from chunks of *size* tokens."""
         ctx.save_for_backward(q, k, v, start)
         ctx.size = size
         length = q.size(2)
@@ -229,16 +220,9 @@ class ProductsBefore(torch.autograd.Function):
 def _sums_of_others(
     v: Tensor, k: Tensor, start: Optional[Tensor], earlier: bool
 ) -> Optional[Tensor]:
-    """For each chunk, start + Σ_n v_n k_nᵀ over *earlier* or over later chunks, (B, H, N, D, M).
+    """For each chunk, start + Σ_n v_n k_nᵀ over *earlier* or over later chunks; None for 0.
 
-    Args:
-        v: (B, H, N, L, D).
-        k: (B, H, N, L, M).
-        start: (B, H, D, M), or None for 0.
-        earlier: sum over earlier chunks, else over later ones.
-
-    Returns:
-        the sums, or None for 0.
+    Shapes: v (B, H, N, L, D), k (B, H, N, L, M), start (B, H, D, M), result (B, H, N, D, M).
     """
     number, start = k.size(2), None if start is None else start.unsqueeze(2)
     if number == 1:
@@ -266,11 +250,6 @@ def _sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Optional[Tensor]) -> Te
     if d is not None:
         product.flatten(0, 2).baddbmm_(c.flatten(0, 2), d.flatten(0, 2).to(c.dtype))
     return product
-
-
-def _denominators(q: Tensor, seen: Tensor, epsilon: float) -> Tensor:
-    """φ(q_m)ᵀ·Σ_n ϕ(k_n), (B, H, T, 1); the sum *seen* is (B, H, 1, M)."""
-    return F.threshold(torch.matmul(q, seen.transpose(-2, -1)), epsilon, epsilon)
 
 
 class TransposedCast(torch.autograd.Function):

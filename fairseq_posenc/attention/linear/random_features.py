@@ -40,19 +40,12 @@ class DrawnInFloat32:
 def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     """Random rows with the norms of Gaussian vectors, orthogonal within blocks of D rows.
 
-    Choromanski et al. 2021, section 2.4.  The state of PyTorch's random generators is unchanged.
+    Choromanski et al. 2021, section 2.4.  M *rows* of D *columns*, float64, on the CPU, are drawn
+    from the text *key*; the state of PyTorch's random generators is unchanged.
 
     >>> rows = orthogonal_rows(2, 4, key="any text")
     >>> bool((rows[0] @ rows[1]).abs() < 1e-9)
     True
-
-    Args:
-        rows: M.
-        columns: D.
-        key: seed, as text.
-
-    Returns:
-        (M, D), float64, on the CPU.
     """
     generator = generator_of(key)
     blocks = []
@@ -65,25 +58,14 @@ def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
 
 
 def scaled_product(x: Tensor, matrix: Tensor, scale: float) -> Tensor:
-    """scale · x · matrix, in one operation.
-
-    Args:
-        x: (…, D).
-        matrix: (D, M).
-        scale: a factor.
-    """
+    """scale · x · matrix for x (…, D) and matrix (D, M), in one operation."""
     ignored = matrix[0, 0]  # beta=0 ignores it
     product = torch.addmm(ignored, x.reshape(-1, x.size(-1)), matrix, beta=0, alpha=scale)
     return product.view(*x.shape[:-1], -1)
 
 
 def projected(x: Tensor, projection: Tensor) -> Tensor:
-    """ω·x / D^¼, (…, M).
-
-    Args:
-        x: (…, D).
-        projection: ω, (M, D), of the type of *x*.
-    """
+    """ω·x / D^¼, (…, M), of x (…, D) and ω (M, D), of one type."""
     return scaled_product(x, projection.t(), x.size(-1) ** -0.25)
 
 
@@ -119,14 +101,7 @@ class PositiveFeatures(torch.autograd.Function):
     def forward(
         ctx: Layer, x: Tensor, stabiliser: Optional[Tensor], projection: Tensor, form: Exponents
     ) -> Tensor:
-        """Features (B, H, T, M).
-
-        Args:
-            x: (B, H, T, D).
-            stabiliser: c, (B, H, 1, 1), or None.
-            projection: ω, (M, D).
-            form: the terms of the exponents.
-        """
+        """Features (B, H, T, M) of x (B, H, T, D), c (B, H, 1, 1) or None, and ω (M, D)."""
         features, place = projected(x, projection), None
         if form.per_query_max:
             stabiliser, place = features.max(dim=-1, keepdim=True)
@@ -167,18 +142,15 @@ class PositiveFeatures(torch.autograd.Function):
 
 
 def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float) -> Tensor:
-    """The features of :class:`PositiveFeatures` for the query and the key of one token.
+    """The features (2, B, H, 1, M) of :class:`PositiveFeatures` for a query and its key.
 
-    For a query c is the maximum of ω·q/D^¼; for a key it is 0, and the exponent is clamped.
+    For the query c is the maximum of ω·q/D^¼; for the key it is 0, and exponents are clamped.
 
     Args:
-        both: q before k, (2, B, H, 1, D), dense.
+        both: q before k, (2, B, H, 1, D), dense; the features have no gradient.
         projection: ω, (M, D).
         epsilon: ε.
         limit: upper bound of the exponents of keys.
-
-    Returns:
-        (2, B, H, 1, M), without a gradient.
     """
     count, size = projection.shape
     features, rows = projected(both, projection), both.view(-1, 1, size)
@@ -216,8 +188,7 @@ class LargestExponent(torch.autograd.Function):
         """The maximum, (B, H, 1, 1), -inf without keys, in the type of *projection*.
 
         Args:
-            k: keys (B, S, H, D).
-            hidden: (B, S, 1, 1), True at padding, or None.
+            k: keys (B, S, H, D); *hidden* is as in :class:`.Segment`.
             projection: ω, (M, D).
             norms: subtract |k|²/(2·√D).
             size: number of keys whose projections are computed together.
@@ -253,7 +224,7 @@ class LargestExponent(torch.autograd.Function):
         root = key.size(-1) ** -0.25
         rows = projection[feature.squeeze(-1)] * root  # (B, H, 1, D)
         rows = torch.sub(rows, key, alpha=root**2) if ctx.norms else rows
-        of_keys = key.new_zeros(ctx.shape, dtype=ctx.dtype)  # (B, S, H, D)
+        result = key.new_zeros(ctx.shape, dtype=ctx.dtype)  # (B, S, H, D)
         rows = (rows * gradient).to(ctx.dtype)
-        of_keys.transpose(1, 2).scatter_(2, place.expand_as(key), rows)
-        return of_keys, None, None, None, None
+        result.transpose(1, 2).scatter_(2, place.expand_as(key), rows)
+        return result, None, None, None, None

@@ -9,18 +9,7 @@ segment would take as much memory as the queries.
 
 import functools
 import math
-from typing import (
-    Any,
-    Callable,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -28,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.attention.linear.prefix_sums import KeySums
-from fairseq_posenc.attention.recomputed import gradients_of
+from fairseq_posenc.attention.recomputed import differentiate, leaf
 from fairseq_posenc.flags.options import Layer
 
 
@@ -53,34 +42,12 @@ class Segment(NamedTuple):
     kept: Optional[Tensor] = None
     positions: Optional[Tensor] = None
 
-    def split(self, size: int) -> List["Segment"]:
-        """Segments of *size* tokens; the last may be shorter."""
-        if self.q.size(1) <= size:  # a split would take a copy in the backward pass
-            return [self]
-        return [Segment(*each) for each in zip(*self.columns(size, self))]
 
-    def columns(self, size: int, tensors: Sequence[Optional[Tensor]]) -> List[List[Any]]:
-        """*tensors* with a row for each of these tokens, split into segments; None stays None."""
-        none = [None] * -(-self.q.size(1) // size)
-        return [none if x is None else list(x.split(size, dim=1)) for x in tensors]
-
-
-FIELDS = len(Segment._fields)
-
-
-class SegmentLayer(Protocol):
-    """A layer, as functions of one segment."""
-
-    def summary(self, s: Segment, stabiliser: Optional[Tensor]) -> KeySums:
-        """The sums over the keys of *s*; *stabiliser* as in :class:`.FeatureMap`."""
-
-    def attended(self, s: Segment, state: KeySums) -> Tensor:
-        """The outputs (B, T, H, D) for the queries of *s*, which see the keys of *state*."""
-
-    def advanced(
-        self, s: Segment, state: Optional[KeySums], last: bool
-    ) -> Tuple[Tensor, Optional[KeySums]]:
-        """Causal outputs after the keys of *state*, and the state after *s* unless *last*."""
+def split(tensors: Sequence[Optional[Tensor]], length: int, size: int) -> List[Segment]:
+    """The fields of a :class:`Segment` of *length* tokens as segments of *size* tokens."""
+    none = [None] * -(-length // size)
+    columns = [none if x is None else x.split(size, dim=1) for x in tensors]
+    return [Segment(*each) for each in zip(*columns)]
 
 
 def total(states: Iterable[KeySums]) -> KeySums:
@@ -88,30 +55,26 @@ def total(states: Iterable[KeySums]) -> KeySums:
     return functools.reduce(KeySums.plus, states)
 
 
-def attend_everywhere(
-    layer: SegmentLayer, segments: List[Segment], stabiliser: Optional[Tensor]
-) -> Iterator[Tensor]:
-    """Outputs (B, T, H, D) of each segment: all keys are summarised, then attended to."""
-    state = total(layer.summary(s, stabiliser) for s in segments)
-    return (layer.attended(s, state) for s in segments)
-
-
-def attend_in_order(
-    layer: SegmentLayer, segments: List[Segment], state: Optional[KeySums] = None, last: bool = True
-) -> Iterator[Tuple[Tensor, Optional[KeySums]]]:
-    """Causal outputs (B, T, H, D) of each segment, and the state after it, None at the *last*."""
-    for s in segments:
-        part, state = layer.advanced(s, state, last and s is segments[-1])
-        yield part, state
-
-
 def attend_by_segments(
-    layer: SegmentLayer, segments: List[Segment], causal: bool, stabiliser: Optional[Tensor]
+    layer: Layer, segments: List[Segment], causal: bool, stabiliser: Optional[Tensor]
 ) -> Iterator[Tensor]:
-    """The outputs (B, T, H, D) of each segment, *causal* or not."""
+    """The outputs (B, T, H, D) of each segment.
+
+    Args:
+        layer: the attention, which computes a segment by ``summary``, ``attended``, ``advanced``.
+        segments: all tokens, in order.
+        causal: hide later keys.
+        stabiliser: that of the feature map, (B, H, 1, 1), or None.
+    """
     if causal:
-        return (part for part, _ in attend_in_order(layer, segments))
-    return attend_everywhere(layer, segments, stabiliser)
+        state = None
+        for s in segments:
+            out, state = layer.advanced(s, state, s is segments[-1])
+            yield out
+    else:
+        state = total(layer.summary(s, stabiliser) for s in segments)
+        for s in segments:
+            yield layer.attended(s, state)
 
 
 class Recomputed(torch.autograd.Function):
@@ -120,7 +83,7 @@ class Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Layer,
-        layer: SegmentLayer,
+        layer: Layer,
         size: int,
         causal: bool,
         stabiliser: Optional[Tensor],
@@ -129,155 +92,91 @@ class Recomputed(torch.autograd.Function):
         """Outputs (B, T, H, D).
 
         Args:
-            layer: the layer.
+            layer: as for :func:`attend_by_segments`, as are *causal* and *stabiliser*.
             size: tokens of a segment.
-            causal: hide later keys.
-            stabiliser: that of the feature map, (B, H, 1, 1), or None.
-            tensors: the fields of :class:`Segment`, and the parameters of the feature map.
+            tensors: the fields of :class:`Segment`.
         """
         ctx.layer, ctx.size, ctx.causal = layer, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
-        tokens = Segment(*tensors[:FIELDS])  # type: ignore[arg-type]
+        tokens = Segment(*tensors)  # type: ignore[arg-type]
         out = torch.empty_like(tokens.v, memory_format=torch.contiguous_format)
-        parts = attend_by_segments(layer, tokens.split(size), causal, stabiliser)
+        segments = split(tokens, out.size(1), size)
         # a list of outputs would double the memory
-        for target, part in zip(out.split(size, dim=1), parts):
+        for target, part in zip(
+            out.split(size, dim=1), attend_by_segments(layer, segments, causal, stabiliser)
+        ):
             target.copy_(part)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
-        """Gradients of the stabiliser, the tokens and the parameters."""
+        """Gradients of the stabiliser and the tokens."""
         stabiliser, *tensors = ctx.saved_tensors
         into, *sums = [
             torch.zeros_like(x) if needed else None
             for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[3:])
         ]
-        tokens = Segment(*tensors[:FIELDS])
-        columns = tokens.columns(ctx.size, [*tokens, *sums[:FIELDS], gradient])
-        parameters = list(zip(tensors[FIELDS:], sums[FIELDS:]))
-        parts = [_Part(ctx.layer, each, parameters) for each in zip(*columns)]
+        length = gradient.size(1)
+        parts: List[Any] = [
+            Segment(*(x if x is None else leaf(x, each) for x, each in zip(s, totals)))  # type: ignore[arg-type]
+            for s, totals in zip(split(tensors, length, ctx.size), split(sums, length, ctx.size))
+        ]
+        gradients = gradient.split(ctx.size, dim=1)
         with no_autocast(gradient.device):
             if ctx.causal:
-                _differentiate_in_order(parts)
+                _differentiate_in_order(ctx.layer, list(zip(parts, gradients)))
             else:
-                _differentiate_everywhere(parts, stabiliser, into)
+                stabiliser = stabiliser if into is None else leaf(stabiliser, into)
+                _differentiate_everywhere(ctx.layer, parts, gradients, stabiliser)
         return (None, None, None, into, *sums)
 
 
-class _Part:
-    """A segment of the backward pass.
-
-    Args:
-        layer: the layer.
-        tensors: the fields of :class:`Segment`; for each, the tensor that its gradient is added to,
-            or None; and the gradient of the output (B, T, H, D).
-        parameters: parameters, each with the tensor that its gradient is added to, or None.
-    """
-
-    def __init__(
-        self,
-        layer: SegmentLayer,
-        tensors: Sequence[Any],
-        parameters: List[Tuple[Tensor, Optional[Tensor]]],
-    ) -> None:
-        self.layer, self.tokens, self.gradient = layer, Segment(*tensors[:FIELDS]), tensors[-1]
-        self._sums, self._parameters = tensors[FIELDS:-1], parameters
-
-    def summary(self, stabiliser: Optional[Tensor]) -> KeySums:
-        """The sums over the keys, without a graph."""
-        return self.layer.summary(self.tokens, stabiliser)
-
-    def differentiate(
-        self,
-        compute: Callable[..., Sequence[Optional[Tensor]]],
-        gradients: Sequence[Tensor],
-        further: Sequence[Tensor] = (),
-        into: Sequence[Optional[Tensor]] = (),
-    ) -> None:
-        """Run *compute*, and add the gradients of everything that it depends on.
-
-        Args:
-            compute: a function of the tokens and of *further* arguments.
-            gradients: the gradients of the results; results beyond them are not differentiated.
-            further: further arguments of *compute*.
-            into: for each of them, the tensor that its gradient is added to, or None.
-        """
-        sums = [*self._sums, *into]
-        parameters = [(x, total) for x, total in self._parameters if total is not None]
-        results = gradients_of(
-            lambda *tensors: compute(Segment(*tensors[:FIELDS]), *tensors[FIELDS:]),
-            [*self.tokens, *further],
-            [each is not None for each in sums],
-            gradients,
-            [x for x, _ in parameters],
-        )
-        for each, target in zip(results, [*sums, *(total for _, total in parameters)]):
-            if each is not None and target is not None:
-                target.add_(each)
+def _with_gradient(state: Optional[KeySums]) -> Optional[KeySums]:
+    """The *state* as leaves whose gradients begin as 0."""
+    return state if state is None else KeySums(*(leaf(x, torch.zeros_like(x)) for x in state))
 
 
 def _differentiate_everywhere(
-    parts: List[_Part], stabiliser: Optional[Tensor], into: Optional[Tensor]
+    layer: Layer, parts: List[Segment], gradients: Sequence[Tensor], stabiliser: Optional[Tensor]
 ) -> None:
-    """Add the gradients of :func:`attend_everywhere`; *into* takes the stabiliser's."""
-    state = total(part.summary(stabiliser) for part in parts)
-    of_state = KeySums(*map(torch.zeros_like, state))
-    shared = () if stabiliser is None else (stabiliser,)
-    for part in parts:
-        attended = functools.partial(_attended, part.layer)
-        part.differentiate(attended, (part.gradient,), state, of_state)
-    for part in parts:  # the gradient of the state is complete
-        summary = functools.partial(_summary, part.layer)
-        part.differentiate(summary, of_state, shared, (into,) * len(shared))
+    """Add the gradients of bidirectional attention."""
+    state = _with_gradient(total(layer.summary(s, stabiliser) for s in parts))
+    assert state is not None
+    for s, gradient in zip(parts, gradients):
+        with torch.enable_grad():
+            out = layer.attended(s, state)
+        differentiate((out,), (gradient,))
+    for s in parts:  # the gradient of the state is complete
+        with torch.enable_grad():
+            summary = layer.summary(s, stabiliser)
+        differentiate(summary, [x.grad for x in state if x.grad is not None])
 
 
-def _differentiate_in_order(parts: List[_Part]) -> None:
-    """Add the gradients of :func:`attend_in_order`, from the last segment to the first.
+def _differentiate_in_order(layer: Layer, parts: List[Tuple[Segment, Tensor]]) -> None:
+    """Add the gradients of causal attention, from the last segment to the first.
 
     The states before all N segments would take as much memory as the queries.  Only the states
     before each group of √N segments are saved; those within a group are recomputed.
     """
+
+    def after_segment(state: Optional[KeySums], part: Tuple[Segment, Tensor]) -> KeySums:
+        of_part: KeySums = layer.summary(part[0], None)
+        return of_part if state is None else state.plus(of_part)
+
     size = math.isqrt(len(parts))
     groups = [parts[first : first + size] for first in range(0, len(parts), size)]
     starts: List[Optional[KeySums]] = [None]
     for group in groups[:-1]:
-        starts.append(functools.reduce(_after, group, starts[-1]))
-    after: Tuple[Tensor, ...] = ()
+        starts.append(functools.reduce(after_segment, group, starts[-1]))
+    of_after: Tuple[Optional[Tensor], ...] = ()  # gradients of the state after a segment
     for group in reversed(groups):
         states = [starts.pop()]
         for part in group[:-1]:
-            states.append(_after(states[-1], part))
-        for part in reversed(group):
-            before = states.pop()
-            of_state = () if before is None else tuple(map(torch.zeros_like, before))
-            part.differentiate(
-                functools.partial(_advanced, part.layer, not after),
-                (part.gradient, *after),
-                before or (),
-                of_state,
-            )
-            after = of_state
-
-
-def _after(before: Optional[KeySums], part: _Part) -> KeySums:
-    """The state after *part*, from the state *before* it."""
-    of_part = part.summary(None)
-    return of_part if before is None else before.plus(of_part)
-
-
-def _attended(layer: SegmentLayer, s: Segment, *state: Tensor) -> Tuple[Tensor]:
-    return (layer.attended(s, KeySums(*state)),)
-
-
-def _summary(layer: SegmentLayer, s: Segment, stabiliser: Optional[Tensor] = None) -> KeySums:
-    return layer.summary(s, stabiliser)
-
-
-def _advanced(
-    layer: SegmentLayer, last: bool, s: Segment, *before: Tensor
-) -> Tuple[Optional[Tensor], ...]:
-    """The causal outputs of a segment and the state after it, as one tuple."""
-    out, state = layer.advanced(s, KeySums(*before) if before else None, last)
-    return (out, *(state or ()))
+            states.append(after_segment(states[-1], part))
+        for s, gradient in reversed(group):
+            before = _with_gradient(states.pop())
+            with torch.enable_grad():
+                out, after = layer.advanced(s, before, not of_after)
+            differentiate((out, *(after or ())), (gradient, *of_after))
+            of_after = tuple(x.grad for x in before or ())

@@ -27,17 +27,14 @@ def attend_to_next(
     state: Optional[KeySums],
     epsilon: float,
 ) -> Tuple[Tensor, KeySums]:
-    """The output of one token, and the state after it.
+    """The output (B, H, 1, D) of one token, in float32 or wider, and the state after it.
 
     Args:
-        token: query, key and value (B, 1, H, D), table, padding and positions.
+        token: a segment of one token.
         features: φ and ϕ.
-        rotary: the function that rotates features by the table.
+        rotary: the transform that rotates features by the table of the token.
         state: the state of earlier tokens, or None if there are none.
         epsilon: lower bound on denominators.
-
-    Returns:
-        (B, H, 1, D), in float32 or wider, and the state.
     """
     parts, table, hidden, kept = (token.q, token.k, token.v), token.table, token.hidden, token.kept
     whole = view_as_stack(parts)

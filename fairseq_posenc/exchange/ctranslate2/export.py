@@ -18,7 +18,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, refuse_encodings
@@ -31,6 +31,7 @@ from fairseq_posenc.exchange.ctranslate2.stacks import (
 )
 from fairseq_posenc.exchange.ctranslate2.verify import compare_engine, same_translations
 from fairseq_posenc.exchange.formats import (
+    FROM_PARAMETERS,
     Exporter,
     Expressible,
     Flag,
@@ -47,9 +48,12 @@ from fairseq_posenc.exchange.source import (
     load_source,
     source_of,
 )
+from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
-from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
+from fairseq_posenc.serving.inputs import overrides_of
+from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder
+from fairseq_posenc.serving.pack import Pack
 from fairseq_posenc.version import __version__
 
 NAME, ENGINE = "ctranslate2", "CTranslate2"
@@ -63,18 +67,11 @@ VERIFY_FILE = Flag(
     "text in subwords, a sentence a line: count identical beam translations",
     "FILE",
 )
-#: Settings whose effect is read from the modules and parameters of the built model.
+#: Settings of any value beside those of an encoding; refuse_encodings checks the encodings.
 _READ = (
-    *("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "kv_heads", "normalize_before"),
-    *("learned_pos", "input_dim", "output_dim"),
-)
-_READ_FROM_THE_MODEL = (
-    *(f"{side}_{name}" for side in SIDES for name in _READ),
-    *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
-    *("no_token_positional_embeddings", "layernorm_embedding", "no_scale_embedding"),
-    *("no_decoder_final_norm", "layer_norm_eps", "no_bias", "num_positions", "kv_heads", "qk_norm"),
-    # refuse_encodings checks the encodings
-    *("position_encoding", "encoder_position_encoding", "decoder_position_encoding"),
+    *FROM_PARAMETERS,
+    *(f"{side}_{name}" for side in SIDES for name in ("input_dim", "output_dim")),
+    "num_positions",
 )
 #: Settings of which some values are expressed.
 _VALUES = {
@@ -158,9 +155,6 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
 
     Args:
         wanted: the folder to write, and what to compare.
-
-    Raises:
-        UsageError: as :meth:`CTranslate2Exporter.export`.
     """
     built = fill(loaded, kind)
     difference = same = None
@@ -192,7 +186,7 @@ def _check_arguments(wanted: Wanted) -> None:
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
     """Refuse what CTranslate2 cannot compute, before anything is loaded or written."""
-    known = {*_READ_FROM_THE_MODEL, *(_OF_ENCODERS if kind is MASKED else ())}
+    known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
     refuse_inexpressible(path, kind.family, settings, Expressible(ENGINE, known, _VALUES))
     cfg = Namespace(**settings)
@@ -281,3 +275,30 @@ register_format(
     summary="folder for the engine CTranslate2, translation and language models, encoders",
     exporter=CTranslate2Exporter(),
 )
+
+
+def export_packed(wanted: Pack, folder: ModelFolder) -> Optional[Report]:
+    """Export the model of a folder, or at least check that it fits the dictionaries.
+
+    Args:
+        folder: the folder to be, with its dictionaries.
+
+    Raises:
+        UsageError: the model cannot be loaded, or must be exported and cannot.
+    """
+    overrides = overrides_of(folder)
+    request = Wanted(
+        wanted.checkpoint,
+        folder.file(EXPORT),
+        verify=True,
+        options={"quantization": wanted.quantization, "model_overrides": overrides},
+    )
+    try:
+        if wanted.export != "no":
+            return CTranslate2Exporter().export(request)
+    except UsageError as error:
+        if wanted.export == "yes":
+            raise
+        print(f"note: not exported: {error.message}")
+    refuse_overflow(load(wanted.checkpoint, overrides=overrides))
+    return None

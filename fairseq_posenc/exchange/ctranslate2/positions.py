@@ -185,7 +185,6 @@ def refuse_encodings(path: str, flag: str, value: str) -> None:
 
     Args:
         flag: the flag of the encoding of this side.
-        value: its value.
     """
     shown = f"{path}: {flag} {value}: CTranslate2"
     compositions = [names.split("+") for names in dict.fromkeys(parse_pattern(value))]

@@ -54,11 +54,6 @@ def encoder_spec(
 ) -> Tuple[Any, Optional[int]]:
     """The specification of an encoder, filled.
 
-    Args:
-        module: fairseq's encoder.
-        activation: value of ``--activation-fn``.
-        parameters: copies the parameters.
-
     Returns:
         the specification, and the length in tokens from which on its positions are approximate.
     """
@@ -120,7 +115,6 @@ def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
     """A new specification of the engine, also of a version that knows fewer arguments.
 
     Args:
-        kind: the class of the specification.
         arguments: those of the newest version; None and False stand for what a model does without.
 
     Raises:

@@ -23,7 +23,11 @@ LENGTHS = (1, 3, 20, 50, 140)
 BEAM, PENALTY, MAX_LENGTH = 4, 0.6, 200
 
 
-def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int]]:
+#: The tokens of a sentence.
+Numbers = List[int]
+
+
+def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[Numbers]:
     """Sentences of ordinary symbols, always the same."""
     generator = torch.Generator().manual_seed(seed)
     lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # room for </s> and <s>
@@ -35,56 +39,44 @@ def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int
     ]
 
 
-def _log_probabilities(logits: Tensor, targets: List[int]) -> Tensor:
+def _words(dictionary: Dictionary, numbers: Numbers) -> List[str]:
+    return [dictionary[number] for number in numbers]
+
+
+def _log_probabilities(logits: Tensor, targets: Numbers) -> Tensor:
     """The log-probabilities of *targets* (T), given logits (1, T, V)."""
     return torch.log_softmax(logits[0].float(), -1)[range(len(targets)), targets]
 
 
-def _translation(loaded: Loaded, engine: Any, longest: Dict[str, int]) -> List[float]:
+def _translation(loaded: Loaded, engine: Any, src: Numbers, tgt: Numbers) -> Tuple[Tensor, Any]:
     source, target = loaded.task.source_dictionary, loaded.task.target_dictionary
-    differences = []
-    pairs = zip(_sentences(source, longest["source"], 1), _sentences(target, longest["target"], 2))
-    for src, tgt in pairs:
-        tokens = torch.tensor([[*src, source.eos()]])
-        previous = torch.tensor([[target.eos(), *tgt]])
-        logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), previous)
-        ours = _log_probabilities(logits, [*tgt, target.eos()])
-        theirs = engine.score_batch([_words(source, src)], [_words(target, tgt)])[0].log_probs
-        differences.append(largest(ours, torch.tensor(theirs)))
-    return differences
+    tokens, previous = torch.tensor([[*src, source.eos()]]), torch.tensor([[target.eos(), *tgt]])
+    logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), previous)
+    theirs = engine.score_batch([_words(source, src)], [_words(target, tgt)])[0].log_probs
+    return _log_probabilities(logits, [*tgt, target.eos()]), theirs
 
 
-def _language_model(loaded: Loaded, engine: Any, longest: Dict[str, int]) -> List[float]:
-    dictionary, differences = loaded.task.source_dictionary, []
-    for sentence in _sentences(dictionary, longest["target"], 1):
-        tokens = [dictionary.eos(), *sentence]
-        logits, _ = loaded.model(torch.tensor([tokens[:-1]]))
-        theirs = engine.score_batch([_words(dictionary, tokens)])[0].log_probs
-        ours = _log_probabilities(logits, sentence)
-        differences.append(largest(ours, torch.tensor(theirs)))
-    return differences
+def _language_model(loaded: Loaded, engine: Any, sentence: Numbers) -> Tuple[Tensor, Any]:
+    dictionary = loaded.task.source_dictionary
+    tokens = [dictionary.eos(), *sentence]
+    logits, _ = loaded.model(torch.tensor([tokens[:-1]]))
+    theirs = engine.score_batch([_words(dictionary, tokens)])[0].log_probs
+    return _log_probabilities(logits, sentence), theirs
 
 
-def _encoder(loaded: Loaded, engine: Any, longest: Dict[str, int]) -> List[float]:
-    dictionary, differences = loaded.task.source_dictionary, []
-    for sentence in _sentences(dictionary, longest["source"], 1):
-        tokens = [dictionary.bos(), *sentence, dictionary.eos()]
-        states, _ = loaded.model(torch.tensor([tokens]), features_only=True)
-        theirs = np.array(engine.forward_batch([tokens]).last_hidden_state)
-        differences.append(largest(states, torch.from_numpy(theirs)))
-    return differences
+def _encoder(loaded: Loaded, engine: Any, sentence: Numbers) -> Tuple[Tensor, Any]:
+    dictionary = loaded.task.source_dictionary
+    tokens = [dictionary.bos(), *sentence, dictionary.eos()]
+    states, _ = loaded.model(torch.tensor([tokens]), features_only=True)
+    return states, np.array(engine.forward_batch([tokens]).last_hidden_state)
 
 
-#: By the kind of model, the engine's class and what gives the differences for sentences.
-_ENGINES: Dict[str, Tuple[str, Callable[[Loaded, Any, Dict[str, int]], List[float]]]] = {
+#: By the kind of model, the engine's class and what gives both outputs for sentences of each side.
+_ENGINES: Dict[str, Tuple[str, Callable[..., Tuple[Tensor, Any]]]] = {
     TRANSLATION.name: ("Translator", _translation),
     CAUSAL.name: ("Generator", _language_model),
     MASKED.name: ("Encoder", _encoder),
 }
-
-
-def _words(dictionary: Dictionary, numbers: List[int]) -> List[str]:
-    return [dictionary[number] for number in numbers]
 
 
 def compare_engine(
@@ -93,7 +85,6 @@ def compare_engine(
     """The largest difference of an exported model from fairseq's.
 
     Args:
-        folder: the exported model.
         limits: length up to which each side is exact.
         quantization: type of the exported weights; only float32 has to agree.
 
@@ -104,9 +95,14 @@ def compare_engine(
         UsageError: the difference of a float32 export is above 1e-4, or NaN.
     """
     say_on_terminal("comparing the two models")
-    name, differences = _ENGINES[kind.name]
+    name, both = _ENGINES[kind.name]
     engine = getattr(import_extra("ctranslate2", "--verify"), name)(folder, compute_type="default")
-    difference = max(differences(loaded, engine, limits))
+    sides = [
+        _sentences(getattr(loaded.task, f"{side}_dictionary"), longest, seed)
+        for seed, (side, longest) in enumerate(limits.items(), 1)
+    ]
+    outputs = [both(loaded, engine, *sentences) for sentences in zip(*sides)]
+    difference = max(largest(ours, torch.as_tensor(theirs)) for ours, theirs in outputs)
     if quantization in (None, "float32"):
         refuse_difference(difference, loaded.path, "fairseq")
     return difference
@@ -116,7 +112,6 @@ def same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tup
     """The number of identical beam translations, and of all.
 
     Args:
-        folder: the exported model.
         path: text in subwords, a sentence a line.
 
     Raises:

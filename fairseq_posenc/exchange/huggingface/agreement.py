@@ -14,6 +14,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface.table import TransformersClass
 from fairseq_posenc.exchange.reader import LEADING, Vocabulary
 from fairseq_posenc.serving.huggingface.tokenizer import numbers_in
 
@@ -22,36 +23,32 @@ _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
 
 def agreed(
-    folder: hf.Folder, vocabulary: Vocabulary, names: Sequence[str], width: str
+    source: TransformersClass, folder: hf.Folder, vocabulary: Vocabulary
 ) -> Tuple[hf.Folder, List[str]]:
     """A folder without the rows behind the last symbol, and notes on them and on special symbols.
-
-    Args:
-        folder: the folder.
-        vocabulary: its symbols.
-        names: tensors with a row for each symbol, the embedding first.
-        width: the entry of config.json for the channels of the embedding.
 
     Raises:
         UsageError: sizes, symbols or numbers of special symbols in config.json are not those of
             tensors and vocabulary.
     """
+    tensors = dict(folder.parameters)
+    if not source.shared:
+        tensors = hf.with_prefix(tensors, source.rows[0])
+    tensors.update({n: tensors[n].flatten() for n in source.output_biases if n in tensors})
+    folder = folder._replace(parameters=dict(tensors))
     known = len(vocabulary.order) - vocabulary.missing
     _check_numbers(folder.config, known)
-    tensors = dict(folder.parameters)
-    present = [name for name in names if name in tensors]
+    present = [name for name in source.rows if name in tensors]
     if present:
-        _check_shapes(folder, present, width)
+        _check_shapes(folder, present, source.width)
     notes = _other_roles(folder.config, vocabulary)
-    for name in [name for name in present if tensors[name].dim() and len(tensors[name]) > known]:
-        rows = len(tensors[name])
-        if not _is_explained(folder, vocabulary, folder.parameters[present[0]]):
-            raise UsageError(
-                f"{folder.weights}: {name} has {rows} rows, but {vocabulary.source} has {known} "
-                "symbols; give the vocabulary that the model was trained with"
-            )
-        tensors[name] = tensors[name][:known]
-        notes.append(f"left out {rows - known} rows of {name} that have no symbol")
+    longer = [name for name in present if tensors[name].dim() and len(tensors[name]) > known]
+    # others are refused where they are read
+    if longer and source.padded and _is_explained(folder, vocabulary, tensors[present[0]]):
+        for name in longer:
+            extra = len(tensors[name]) - known
+            notes.append(f"left out {extra} rows of {name} that have no symbol")
+            tensors[name] = tensors[name][:known]
     return folder._replace(parameters=tensors), notes
 
 
@@ -123,18 +120,19 @@ def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> b
     return any(-(-known // multiple) * multiple == len(table) for multiple in multiples)
 
 
-def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bool:
+def has_own_output(source: TransformersClass, folder: hf.Folder) -> bool:
     """Whether the output is apart from the embedding.
 
-    Args:
-        folder: the folder.
-        tied: whether it is the embedding by config.json.
-        pairs: names of tensors that are equal then, output and embedding first.
-
     Raises:
-        UsageError: the tensors of a pair differ, or there is no output of its own.
+        UsageError: tensors that are one by config.json differ, or there is no output of its own.
     """
-    tensors = folder.parameters
+    tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
+    tied = source.tied(folder.config)
+    last = names[-1] if names[-1] in tensors or not source.shared else source.shared
+    usual, *others = source.output_biases or ("",)
+    pairs = [(source.output, last), *((other, usual) for other in others)]
+    if source.shares(folder.config):
+        pairs += [(name, source.shared) for name in names]
     for own, shared in pairs if tied else ():
         both = own in tensors and shared in tensors
         if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
@@ -143,9 +141,9 @@ def has_own_output(folder: hf.Folder, tied: bool, *pairs: Tuple[str, str]) -> bo
                 "in config.json, or in the class where it is absent; set it to false, or correct "
                 "the weights"
             )
-    if not tied and pairs[0][0] not in tensors:
+    if not tied and source.output not in tensors:
         raise UsageError(
-            f"{folder.weights}: has no tensor {pairs[0][0]}, though tie_word_embeddings is false "
+            f"{folder.weights}: has no tensor {source.output}, though tie_word_embeddings is false "
             "in config.json, or in the class where it is absent"
         )
     return not tied

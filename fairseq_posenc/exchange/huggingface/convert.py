@@ -20,17 +20,27 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.huggingface.embeddings import start_of
-from fairseq_posenc.exchange.huggingface.entries import entries_of, expressible, settings_of
-from fairseq_posenc.exchange.huggingface.heads import label_entries, read_labels
+from fairseq_posenc.exchange.huggingface.entries import (
+    entries_of,
+    expressible,
+    label_entries,
+    read_labels,
+    settings_of,
+)
+from fairseq_posenc.exchange.huggingface.folder import reference
 from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED
-from fairseq_posenc.exchange.huggingface.reference import reference
+from fairseq_posenc.exchange.huggingface.symbols import MASK_NOTE
 from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import read_tensors, write_tensors
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import MASK_NOTE
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
-from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
-from fairseq_posenc.exchange.reader import LEADING, Reader, Vocabulary
-from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation
+from fairseq_posenc.exchange.reader import LEADING, Reader
+from fairseq_posenc.exchange.source import (
+    CARD_FLAGS,
+    DATA,
+    LANGUAGES,
+    SUBWORD_FLAGS,
+    read_translation,
+)
 from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
 from fairseq_posenc.models.kinds import (
     CAUSAL,
@@ -57,73 +67,44 @@ class ClassImporter(Importer):
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        source = self.source
-        folder = hf.open_folder(path, source.model_type, source.aliases)
+        folder = hf.open_folder(path, self.source.model_type, self.source.aliases)
+        return self.convert(self.source, folder, vocab)
+
+    def convert(
+        self, source: TransformersClass, folder: hf.Folder, file: Optional[str]
+    ) -> Imported:
+        """The model in a folder of a class, given its vocabulary, if that is elsewhere."""
         config = folder.config
         name = config.architecture(list(source.architectures))
         built = source.architectures[name]
         built, head = built.named(built.usual), built.usual
         settings = settings_of(source, built, config)
-        vocabulary = source.numbering.read(path, vocab, config)
-        folder, notes = _agreed(source, folder, vocabulary)
-        tied = head is not None or not _has_own_output(source, folder)
-        reader = Reader(folder.weights, folder.parameters, vocabulary)
+        vocab = source.numbering.read(folder.path, file, config)
+        folder, notes = agreed(source, folder, vocab)
+        tied = head is not None or not has_own_output(source, folder)
+        reader = Reader(folder.weights, folder.parameters, vocab)
         notes += read_tensors(source, reader, built, settings, config, tied)
-        reader.finish(f"config.json ({name})")
+        reader.finish(f"{config.path} ({name})")
         if source.kind is MASKED:
-            settings["load_checkpoint_heads"] = head is not None
+            settings.setdefault("load_checkpoint_heads", head is not None)
         labels: List[str] = []
         if head is not None:
-            notes.append(f"the language-model head is untrained, since {path} has none")
+            notes.append(f"the language-model head is untrained, since {folder.path} has none")
             notes.append(config.classes_note(head))
             labels = read_labels(config)
-        notes += source.numbering.notes(vocabulary, config)
-        order = {stack.side: vocabulary.order for stack in source.stacks}
+        notes += source.numbering.notes(vocab, config)
+        order = {stack.side: vocab.order for stack in source.stacks}
         start = start_of(source, reader, config) if source.start else None
+        foreign = _reference(source, folder.path, name, order, vocab.missing, start)
         imported = Imported(
-            settings,
-            reader.parameters,
-            reader.origin,
-            vocabulary,
-            _reference(source, path, name, order, vocabulary.missing, start),
-            head,
-            notes,
-            source.kind,
-            labels,
+            *(settings, reader.parameters, reader.origin, vocab, foreign, head, notes),
+            *(source.kind, labels),
         )
         return self.adapted(imported, name, folder)
 
     def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
-        """The imported model, where a class has more than one kind of model or of reference.
-
-        Args:
-            name: the architecture.
-            folder: the folder.
-        """
+        """The imported model, where a class has more than one kind of model or of reference."""
         return imported
-
-
-def _agreed(
-    source: TransformersClass, folder: hf.Folder, vocabulary: Vocabulary
-) -> Tuple[hf.Folder, List[str]]:
-    """The folder without rows behind the last symbol, and notes on them."""
-    tensors = folder.parameters
-    if not source.shared:
-        tensors = hf.with_prefix(tensors, source.rows[0])
-    flat = {name: tensors[name].flatten() for name in source.output_biases if name in tensors}
-    folder = folder._replace(parameters={**tensors, **flat})
-    return agreed(folder, vocabulary, source.rows, source.width)
-
-
-def _has_own_output(source: TransformersClass, folder: hf.Folder) -> bool:
-    """True if the output is apart from the embedding; refuses tensors that contradict that."""
-    tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
-    last = names[-1] if names[-1] in tensors or not source.shared else source.shared
-    usual, *others = source.output_biases or ("",)
-    pairs = [(source.output, last), *((other, usual) for other in others)]
-    if source.shares(folder.config):
-        pairs += [(name, source.shared) for name in names]
-    return has_own_output(folder, source.tied(folder.config), *pairs)
 
 
 def _reference(
@@ -211,11 +192,7 @@ class ClassExporter(CheckpointExporter):
 def _choose(
     target: TransformersClass, checkpoint: NativeCheckpoint, head: Optional[str]
 ) -> Tuple[str, Architecture]:
-    """The architecture for *head*, None being the output of a language model.
-
-    Raises:
-        UsageError: the class has none.
-    """
+    """The architecture for *head*, None being the output of a language model."""
     heads = ""
     if head is not None:
         token = head in checkpoint.heads(TOKEN_HEADS)
@@ -245,12 +222,7 @@ def _inverse(order: Tensor, known: int) -> Tensor:
 
 
 def register_class(name: str, table: TransformersClass) -> None:
-    """Register a class of transformers as a format, read and written.
-
-    Args:
-        name: the name of the format.
-        table: the class.
-    """
+    """Register a class of transformers as a format, read and written."""
     register_format(
         name,
         summary=f"a folder of {table.name}",

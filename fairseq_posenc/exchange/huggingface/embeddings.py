@@ -13,19 +13,12 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.symbols import HIDDEN
 from fairseq_posenc.exchange.huggingface.table import LAST_NORM, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import HIDDEN
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader
-from fairseq_posenc.models.kinds import (
-    CAUSAL,
-    MASKED,
-    PAD,
-    TRANSLATION,
-    Parameters,
-    Settings,
-)
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Parameters, Settings
 
 #: fairseq's number of ``</s>``.
 _END = LEADING.index("</s>")
@@ -57,10 +50,6 @@ def write_embeddings(
 
     Args:
         ours: our parameters; those of the embeddings and of the output are removed.
-        state: the tensors of the class.
-        checkpoint: the model.
-        texts: the order of the symbols.
-        built: what the class has on top of its stacks.
 
     Raises:
         UsageError: the model has two embeddings, and the class has one.
@@ -121,11 +110,6 @@ def read_embeddings(
     """Move the embeddings and the output to our names, set whether they are one, and return notes.
 
     Args:
-        reader: the tensors of the class.
-        built: what the class has on top of its stacks.
-        settings: the flags, from config.json.
-        config: config.json.
-        tied: whether the output is the embedding.
         gains: the gain of the norm behind the last layer (C), by side, where ours has none.
 
     Raises:

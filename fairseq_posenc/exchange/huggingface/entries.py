@@ -1,27 +1,27 @@
-"""config.json of a class of transformers and our settings, in both directions.
+"""config.json of a class of transformers and our settings and labels, in both directions.
 
 What a class cannot express follows from its table: every setting that changes what a model computes
 and that is in none of its entries needs its default.
 """
 
-from typing import Any, Callable, Dict, Mapping, Set, Tuple
+import os
+from typing import Any, Callable, Dict, List, Mapping, Set, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.loader import named_labels
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Expressible
-from fairseq_posenc.exchange.huggingface.table import (
-    Architecture,
-    Entry,
-    Group,
-    TransformersClass,
-)
-from fairseq_posenc.flags.options import SIDES
-from fairseq_posenc.models.kinds import FOLLOWING, TRANSLATION, Settings
+from fairseq_posenc.exchange.huggingface.table import Architecture, Entry, Group, TransformersClass
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.flags.options import SIDES, option
+from fairseq_posenc.models.kinds import TRANSLATION, Settings
+from fairseq_posenc.serving.huggingface.tokenizer import RESERVED
 
 #: Settings that follow from the parameters, or that do not change what a model computes.
 _READ = (
     *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
-    *("untie_weights_roberta", "no_scale_embedding", "rotary_pairing", *FOLLOWING),
+    *("untie_weights_roberta", "no_scale_embedding", "no_token_positional_embeddings"),
+    "rotary_pairing",
     *("decoder_learned_pos", "encoder_learned_pos", "num_positions", "segments"),
     *("rotary_scaling_factor", "rotary_original_length"),  # matter with --rotary-scaling alone
 )
@@ -45,9 +45,6 @@ GATED = {"swiglu": "silu", "geglu": "gelu"}
 
 def settings_of(source: TransformersClass, built: Architecture, config: Config) -> Settings:
     """The flags of a model, given its config.json.
-
-    Args:
-        built: what its architecture has on top of the stacks.
 
     Raises:
         UsageError: an entry is missing, or has a value that cannot be imported.
@@ -89,10 +86,6 @@ def entries_of(
 ) -> Dict[str, Any]:
     """The entries of config.json that say complete settings, which the class can express.
 
-    Args:
-        built: what its architecture has on top of the stacks.
-        path: the checkpoint, for messages.
-
     Raises:
         UsageError: the class has no place for a combination of settings.
     """
@@ -105,13 +98,7 @@ def entries_of(
 def expressible(
     target: TransformersClass, name: str, built: Architecture, settings: Settings
 ) -> Expressible:
-    """What a class can express.
-
-    Args:
-        name: its architecture.
-        built: what that has on top of the stacks.
-        settings: the complete settings of the model at hand.
-    """
+    """What a class can express."""
     values: Dict[str, Any] = {ours: (value,) for ours, value in target.always.items()}
     known: Set[str] = {*_READ, *target.any}
     for entry in (*target.entries, *built.entries):
@@ -131,7 +118,6 @@ def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu"
     """fairseq's name for the activation in an entry of config.json.
 
     Args:
-        entry: the name of the entry.
         usual: the activation where there is no such entry.
 
     Raises:
@@ -161,7 +147,6 @@ def gated_activation(theirs: str, usual: str) -> Group:
     """The entry of the activation in a gated feed-forward, whose form follows from it.
 
     Args:
-        theirs: its name.
         usual: its value where config.json does not say it.
     """
     forms = {name: form for form, name in GATED.items()}
@@ -182,7 +167,6 @@ def biases(*theirs: str, also: Tuple[str, ...] = ()) -> Group:
     """Entries that say whether modules have biases, which all of ours have or none.
 
     Args:
-        theirs: the entries.
         also: further ones, which are read alone.
     """
 
@@ -204,3 +188,53 @@ def rate(theirs: str, *ours: str, usual: Any = 0.0) -> Entry:
 def written(theirs: str, value: Callable[[Settings], Any]) -> Group:
     """An entry that is written and not read, given the settings."""
     return Group(theirs, (), lambda config, known: {}, lambda known, path: {theirs: value(known)})
+
+
+def is_regression(checkpoint: NativeCheckpoint) -> bool:
+    """True if the checkpoint was trained on numbers instead of classes."""
+    return bool(option(checkpoint.task, "regression_target", False))
+
+
+def label_entries(checkpoint: NativeCheckpoint, head: str, classes: int) -> Dict[str, Any]:
+    """The entries of config.json that name the classes of a head.
+
+    The names are those of ``label/dict.txt`` in the data of the training, and otherwise ``LABEL_0``
+    and so on.
+
+    Raises:
+        UsageError: the data name fewer classes.
+    """
+    labels: List[str] = []
+    trained = option(checkpoint.task, "classification_head_name") or head
+    if checkpoint.data is not None and trained == head and not is_regression(checkpoint):
+        labels = named_labels(os.path.join(checkpoint.data, "label", "dict.txt"), classes)
+    labels = labels or [f"LABEL_{number}" for number in range(classes)]
+    entries: Dict[str, Any] = {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+    if is_regression(checkpoint):
+        entries["problem_type"] = "regression"
+    return entries
+
+
+def read_labels(config: Config) -> List[str]:
+    """The names of classes in config.json that a dictionary of fairseq can hold.
+
+    Returns:
+        the names in order, empty if they are numbers alone, or one of them is no symbol.
+
+    Raises:
+        UsageError: the entry does not name classes by number.
+    """
+    config.classes_note("")  # checks the entry
+    names: Mapping[str, Any] = config.get("id2label", {})
+    labels = [names[number] for number in sorted(names, key=int)]
+    usable = [
+        label
+        for number, label in enumerate(labels)
+        if isinstance(label, str)
+        and label.split() == [label]
+        and label not in (*RESERVED, f"LABEL_{number}")
+    ]
+    return labels if len(set(usable)) == len(labels) else []

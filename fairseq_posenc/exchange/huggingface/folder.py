@@ -7,16 +7,19 @@ Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` 
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Collection, Dict, Mapping, NamedTuple
+from typing import Any, Callable, Collection, Dict, Mapping, NamedTuple, Optional
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.models.kinds import PAD
 
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -69,11 +72,7 @@ def open_folder(
 
 
 def _check_sizes(folder: Folder) -> None:
-    """Refuse sizes that no tensor has, before a model of these sizes is built.
-
-    Raises:
-        UsageError: naming one of them.
-    """
+    """Refuse sizes that no tensor has, before a model of these sizes is built."""
     config, tensors = folder.config, folder.parameters.values()
     largest = max((size for tensor in tensors for size in tensor.shape), default=0)
     limits = {**dict.fromkeys(_LAYERS, len(tensors)), **dict.fromkeys(_SIZES, largest)}
@@ -118,11 +117,6 @@ def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
 
 def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParameters) -> None:
     """Write the configuration and the weights.
-
-    Args:
-        path: an existing folder.
-        entries: the content of config.json.
-        parameters: the weights by name.
 
     Raises:
         UsageError: safetensors is not installed, or a file cannot be written.
@@ -172,3 +166,53 @@ def _read_safetensors(path: str) -> ForeignParameters:
         return safetensors.load_file(path)
     except Exception as error:  # a damaged file can raise anything
         raise UsageError(f"{path}: cannot be read as safetensors ({error})") from error
+
+
+def reference(
+    load: Callable[[], nn.Module],
+    description: str,
+    numbers: Mapping[str, Tensor],
+    missing: int = 0,
+    start: Optional[int] = None,
+    segments: bool = False,
+    labels: bool = False,
+) -> ForeignModel:
+    """The logits of a folder, given tokens and segments, or sources and targets, by our numbers.
+
+    Args:
+        numbers: by side, the folder's number of each symbol of our dictionary, (V,); symbols that
+            it lacks have the highest.
+        missing: how many it lacks; a translation model takes them for padding, others for zeros.
+        start: the folder's number of the token that begins a translation; None for other models.
+    """
+
+    def logits(tokens: Tensor, other: Tensor) -> Tensor:
+        model: Any = load()
+        by_side = [*numbers.values()]
+        first, last = by_side[0], by_side[-1]
+        known = len(last) - missing
+        inputs = {"attention_mask": tokens.ne(PAD).long()}
+        if start is not None:
+            first, last = (torch.where(x < known, x, x[PAD]) for x in (first, last))
+            inputs["decoder_input_ids"] = last[other]
+            inputs["decoder_input_ids"][:, 0] = start
+        elif missing:
+            _add_zeros(model.get_input_embeddings(), known, missing)
+        if segments:
+            inputs["token_type_ids"] = other
+        with torch.no_grad():
+            out = model(input_ids=first[tokens], **inputs).logits
+        if labels:
+            return out
+        if start is None and missing:
+            out = torch.cat((out[..., :known], out.new_zeros(*out.shape[:-1], missing)), dim=-1)
+        return out[..., last]
+
+    return ForeignModel(logits, description)
+
+
+def _add_zeros(embedding: nn.Embedding, known: int, missing: int) -> None:
+    """Give vectors of zeros to symbols that a class lacks, behind the *known* ones."""
+    rows = embedding.weight.detach()[:known]
+    rows = torch.cat((rows, rows.new_zeros(missing, rows.size(1))))
+    embedding.weight = nn.Parameter(rows, requires_grad=False)

@@ -40,6 +40,9 @@ _SIZES = (
 )
 
 
+_NORMS = t.joints(input_layernorm=t.NORM_1, post_attention_layernorm=t.NORM_2)
+
+
 def epsilon(theirs: str, usual: float) -> t.Entry:
     """The entry of the ε of norms."""
     return t.Entry(theirs, ("layer_norm_eps",), Config.factor, usual)
@@ -73,11 +76,9 @@ def _joint_layer(attention: str) -> Tuple[t.Joint, ...]:
     """The modules of a layer with queries, keys and values in one, by the name of the attention."""
     return (
         t.Joint(f"{attention}.query_key_value", (t.Q, t.K, t.V), BY_HEAD),
-        t.Joint(f"{attention}.dense", (t.OUT,)),
-        t.Joint("mlp.dense_h_to_4h", (t.FC1,)),
-        t.Joint("mlp.dense_4h_to_h", (t.FC2,)),
-        t.Joint("input_layernorm", (t.NORM_1,)),
-        t.Joint("post_attention_layernorm", (t.NORM_2,)),
+        *t.joints(f"{attention}.", dense=t.OUT),
+        *t.joints("mlp.", dense_h_to_4h=t.FC1, dense_4h_to_h=t.FC2),
+        *_NORMS,
     )
 
 
@@ -90,15 +91,9 @@ LLAMA = t.TransformersClass(
             "decoder.",
             "model.layers.{}.",
             (
-                t.Joint("self_attn.q_proj", (t.Q,)),
-                t.Joint("self_attn.k_proj", (t.K,)),
-                t.Joint("self_attn.v_proj", (t.V,)),
-                t.Joint("self_attn.o_proj", (t.OUT,)),
-                t.Joint("mlp.gate_proj", (t.FC1,)),
-                t.Joint("mlp.up_proj", (t.GATE,)),
-                t.Joint("mlp.down_proj", (t.FC2,)),
-                t.Joint("input_layernorm", (t.NORM_1,)),
-                t.Joint("post_attention_layernorm", (t.NORM_2,)),
+                *t.joints("self_attn.", q_proj=t.Q, k_proj=t.K, v_proj=t.V, o_proj=t.OUT),
+                *t.joints("mlp.", gate_proj=t.FC1, up_proj=t.GATE, down_proj=t.FC2),
+                *_NORMS,
             ),
             "model.embed_tokens.weight",
             (t.Joint("model.norm", (t.LAST_NORM,)),),
@@ -158,9 +153,10 @@ BLOOM = t.TransformersClass(
             "transformer.h.{}.",
             _joint_layer("self_attention"),
             "transformer.word_embeddings.weight",
-            (
-                t.Joint("transformer.ln_f", (t.LAST_NORM,)),
-                t.Joint("transformer.word_embeddings_layernorm", ("layernorm_embedding",)),
+            t.joints(
+                "transformer.",
+                ln_f=t.LAST_NORM,
+                word_embeddings_layernorm="layernorm_embedding",
             ),
         ),
     ),
@@ -206,8 +202,7 @@ GPT2 = t.TransformersClass(
                 t.Joint("attn.c_proj", (t.OUT,), TRANSPOSED),
                 t.Joint("mlp.c_fc", (t.FC1,), TRANSPOSED),
                 t.Joint("mlp.c_proj", (t.FC2,), TRANSPOSED),
-                t.Joint("ln_1", (t.NORM_1,)),
-                t.Joint("ln_2", (t.NORM_2,)),
+                *t.joints(ln_1=t.NORM_1, ln_2=t.NORM_2),
             ),
             "transformer.wte.weight",
             (t.Joint("transformer.ln_f", (t.LAST_NORM,)),),

@@ -58,27 +58,6 @@ UNSCALED = Layout(
 )
 
 
-def interleaved_to_half(rows: Tensor, head_dim: int, dim: int) -> Tensor:
-    """Reorder the first channels of every head: neighbours become i and i + dim/2.
-
-    Args:
-        rows: (H·D, …), the weight or bias of a projection.
-        head_dim: D.
-        dim: rotated channels.
-    """
-    heads = rows.view(-1, head_dim, *rows.shape[1:])
-    rotated, rest = heads[:, :dim], heads[:, dim:]
-    return torch.cat((rotated[:, 0::2], rotated[:, 1::2], rest), dim=1).reshape(rows.shape)
-
-
-def half_to_interleaved(rows: Tensor, head_dim: int, dim: int) -> Tensor:
-    """The inverse of :func:`interleaved_to_half`."""
-    heads = rows.reshape(-1, head_dim, *rows.shape[1:])
-    first, rest = heads[:, :dim], heads[:, dim:]
-    halves = first.reshape(len(heads), 2, dim // 2, *rows.shape[1:])
-    return torch.cat((halves.transpose(1, 2).flatten(1, 2), rest), dim=1).reshape(rows.shape)
-
-
 def rotated_channels(settings: Settings, side: str) -> int:
     """The rotated channels of a head."""
     size = settings[f"{side}_embed_dim"] // settings[f"{side}_attention_heads"]
@@ -95,33 +74,27 @@ def reordered(
     Args:
         parameters: ours, of one stack or of all.
         pairing: the new pairs, ``half`` or ``interleaved``.
-        head_dim: D.
-        dim: rotated channels.
         values: whether values are rotated, too; they take the columns of the output projection
             with them.
     """
-    reorder = interleaved_to_half if pairing == "half" else half_to_interleaved
+    order = torch.tensor([*range(0, dim, 2), *range(1, dim, 2), *range(dim, head_dim)])
+    if pairing == "interleaved":
+        order = order.argsort()
     rows = ("q_proj.", "k_proj.", "q_norm.", "k_norm.", *(("v_proj.",) if values else ()))
+
+    def reorder(x: Tensor) -> Tensor:
+        return x.reshape(-1, head_dim, *x.shape[1:])[:, order].reshape(x.shape)
 
     def moved(name: str, x: Tensor) -> Tensor:
         if any(f"attn.{part}" in name for part in rows):
-            return reorder(x, head_dim, dim)
-        if values and name.endswith(".out_proj.weight"):
-            return reorder(x.t(), head_dim, dim).t()
-        return x
+            return reorder(x)
+        return reorder(x.t()).t() if values and name.endswith(".out_proj.weight") else x
 
     return {name: moved(name, x) for name, x in parameters.items()}
 
 
 def paired(parameters: Parameters, settings: Settings, side: str, pairing: str) -> Parameters:
-    """A copy of our parameters in the pairs of channels of a class, if they are rotated.
-
-    Args:
-        parameters: ours.
-        settings: complete settings.
-        side: the start of the names of its settings.
-        pairing: ``half`` or ``interleaved``.
-    """
+    """A copy of our parameters in the pairs of channels of a class, if they are rotated."""
     if settings["position_encoding"] != "rotary" or settings["rotary_pairing"] == pairing:
         return dict(parameters)
     size = settings[f"{side}_embed_dim"] // settings[f"{side}_attention_heads"]

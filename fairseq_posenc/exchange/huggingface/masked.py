@@ -4,25 +4,60 @@ Its positions begin behind the number of the padding symbol.  Its output layer h
 classifier the hyperbolic tangent, whatever config.json says.
 """
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
+from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts, padding_of
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate
-from fairseq_posenc.exchange.huggingface.heads import classifiers, output
-from fairseq_posenc.exchange.huggingface.tokenizers.encoder import MaskedTexts, padding_of
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
-from fairseq_posenc.models.kinds import (
-    ENCODER,
-    MASKED,
-    PAD,
-    SEGMENTS,
-    TABLE,
-    Parameters,
-    Settings,
+from fairseq_posenc.models import kinds
+from fairseq_posenc.models.kinds import ENCODER, MASKED, PAD, SEGMENTS, TABLE, Parameters, Settings
+
+#: Settings of the output layer, and those of classification heads.
+LM_SETTINGS = ("lm_head", "untie_weights_roberta")
+CLASSIFIER_SETTINGS = (
+    *("pooler_activation_fn", "spectral_norm_classification_head"),
+    *("pooler", "pooler_norm"),
 )
+#: The name of an imported token classifier.
+TOKEN_HEAD = "token_classification_head"
+
+
+def output(modules: Mapping[str, str], **more: Any) -> t.Architecture:
+    """The output layer of a masked language model.
+
+    Args:
+        modules: names of the class by ours, behind the start of the names in our output layer.
+    """
+    ours = {kinds.LM_HEAD + name: theirs for name, theirs in modules.items()}
+    return t.Architecture(ours, any=CLASSIFIER_SETTINGS, **more)
+
+
+def classifiers(
+    modules: Mapping[str, str], of_tokens: Mapping[str, str], prefix: str, **more: Any
+) -> Dict[str, t.Architecture]:
+    """A classifier of texts and one of tokens, by the names of their architectures.
+
+    Args:
+        modules: names of the class by ours, in a classifier of texts.
+        of_tokens: the same for tokens; the name of ours is empty for a single projection.
+        prefix: start of the names of the architectures.
+    """
+    lacking = {name for name in CLASSIFIER_SETTINGS if name != "pooler_norm"}
+    found = {}
+    for what, start, head, names, unused in (
+        ("Sequence", kinds.CLASSIFICATION_HEADS, kinds.SENTENCE_HEAD, modules, ()),
+        ("Token", kinds.TOKEN_HEADS, TOKEN_HEAD, of_tokens, lacking if "" in of_tokens else ()),
+    ):
+        ours = {f"{start}{{}}.{name}".rstrip("."): theirs for name, theirs in names.items()}
+        found[f"{prefix}For{what}Classification"] = t.Architecture(
+            ours, start, any=(*LM_SETTINGS, *unused), usual=head, **more
+        )
+    return found
+
 
 #: The sizes of encoders, and what none of them is.
 SIZES = (
@@ -37,14 +72,10 @@ ENCODERS = (
 )
 #: The modules of a layer of BERT's kind.
 BERT_LAYER = (
-    t.Joint("attention.self.query", (t.Q,)),
-    t.Joint("attention.self.key", (t.K,)),
-    t.Joint("attention.self.value", (t.V,)),
-    t.Joint("attention.output.dense", (t.OUT,)),
-    t.Joint("attention.output.LayerNorm", (t.NORM_1,)),
-    t.Joint("intermediate.dense", (t.FC1,)),
-    t.Joint("output.dense", (t.FC2,)),
-    t.Joint("output.LayerNorm", (t.NORM_2,)),
+    *t.joints("attention.self.", query=t.Q, key=t.K, value=t.V),
+    *t.joints("attention.output.", dense=t.OUT, LayerNorm=t.NORM_1),
+    *t.joints("intermediate.", dense=t.FC1),
+    *t.joints("output.", dense=t.FC2, LayerNorm=t.NORM_2),
 )
 #: A classifier of BERT's kind, and one of tokens.
 BERT_HEADS = (

@@ -22,9 +22,14 @@ from fairseq_posenc.exchange.huggingface.entries import (
     rate,
     written,
 )
-from fairseq_posenc.exchange.huggingface.heads import classifiers, output
 from fairseq_posenc.exchange.huggingface.layouts import IN_ROWS
-from fairseq_posenc.exchange.huggingface.masked import ENCODERS, HIDDEN_SIZE, SIZES
+from fairseq_posenc.exchange.huggingface.masked import (
+    ENCODERS,
+    HIDDEN_SIZE,
+    SIZES,
+    classifiers,
+    output,
+)
 from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
 from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
@@ -73,11 +78,7 @@ def _leave_out_zeros(
 
 
 def _attention(settings: Settings, path: str) -> Dict[str, Any]:
-    """The entries for the kind of each layer, their windows and their bases.
-
-    Raises:
-        UsageError: windows or bases differ between layers of a kind.
-    """
+    """The entries for the kind of each layer, their windows and their bases."""
     layers, longest = settings["encoder_layers"], settings["max_positions"]
     windows: List[int] = [2 * longest]
     if settings["attention"] == "local":

@@ -24,8 +24,7 @@ from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import ClassImporter
 from fairseq_posenc.exchange.huggingface.entries import activation, rate
-from fairseq_posenc.exchange.huggingface.heads import output
-from fairseq_posenc.exchange.huggingface.masked import BERT_LAYER, HIDDEN_SIZE
+from fairseq_posenc.exchange.huggingface.masked import BERT_LAYER, HIDDEN_SIZE, output
 from fairseq_posenc.exchange.huggingface.roformer import ENTRIES, ROFORMER
 from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.models import presets
@@ -79,11 +78,7 @@ def _expansion(config: Config, known: Settings) -> Settings:
 
 
 def _read_scales(reader: Reader, settings: Settings, config: Config) -> List[str]:
-    """Move the scales of queries and keys, and make a classifier's dense layer the identity.
-
-    Raises:
-        UsageError: ``pad_token_id`` is not the vocabulary's, though the padding mask uses it.
-    """
+    """Move the scales of queries and keys, and make a classifier's dense layer the identity."""
     number, padding = int(reader.vocabulary.order[PAD]), config.get("pad_token_id", 0)
     if padding != number:
         raise UsageError(
@@ -183,18 +178,12 @@ class ReleasedImporter(ClassImporter):
 
     def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
         """The same, whose reference are the formulas of the model."""
-        source, parameters, classifies = self.source, folder.parameters, imported.head is not None
-        entries = {**folder.config.entries, "hidden_act": imported.settings["activation_fn"]}
-        if classifies:
-            last = formulas.first_position(
-                *(parameters[f"classifier.{x}"] for x in ("weight", "bias"))
-            )
-        else:
-            embedding = parameters[source.stacks[0].embedding]
-            last = formulas.tied_head(parameters.get(source.output, embedding))
-        prefix = f"{source.model_type}."
-        logits = formulas.released_logits(self.layer, prefix, parameters, entries, last)
-        foreign = formulas.by_formulas(logits, imported.vocabulary.order, not classifies)
+        config, output = folder.config.entries, self.source.output
+        entries = {**config, "hidden_act": imported.settings["activation_fn"]}
+        foreign = formulas.encoder_model(
+            *(self.layer, folder.parameters, entries, imported.vocabulary.order),
+            output if imported.head is None else "classifier",
+        )
         return dataclasses.replace(imported, foreign=foreign)
 
 

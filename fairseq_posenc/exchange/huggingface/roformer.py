@@ -27,28 +27,22 @@ from fairseq_posenc.exchange.formats import (
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import ClassExporter, ClassImporter
-from fairseq_posenc.exchange.huggingface.entries import (
-    ACTIVATIONS,
-    activation,
-    rate,
-    written,
+from fairseq_posenc.exchange.huggingface.encoder_texts import WordPieceTexts
+from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate, written
+from fairseq_posenc.exchange.huggingface.masked import (
+    BERT_HEADS,
+    BERT_LAYER,
+    ENCODERS,
+    SIZES,
+    classifiers,
+    output,
 )
-from fairseq_posenc.exchange.huggingface.heads import classifiers, output
-from fairseq_posenc.exchange.huggingface.masked import BERT_HEADS, BERT_LAYER, ENCODERS, SIZES
-from fairseq_posenc.exchange.huggingface.tokenizers.encoder import WordPieceTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
 from fairseq_posenc.exchange.transfer import Exported
 from fairseq_posenc.flags.options import Layer
 from fairseq_posenc.models import kinds
-from fairseq_posenc.models.kinds import (
-    CAUSAL,
-    ENCODER,
-    MASKED,
-    SEGMENTS,
-    Parameters,
-    Settings,
-)
+from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, SEGMENTS, Parameters, Settings
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
@@ -68,27 +62,18 @@ def sine_table(length: int, head_dim: int) -> Tensor:
 
 
 def _read_tables(reader: Reader, settings: Settings, config: Config) -> List[str]:
-    """Move the vectors of segments, and check the sine table, which rotary computes.
-
-    Raises:
-        UsageError: the sine table is not the usual one, or not of the size in config.json.
-    """
+    """Move the vectors of segments, and check the sine table, which rotary computes."""
     reader.move(_ROWS, SEGMENTS)
     if TABLE not in reader:
         return []
     table, heads = reader.take(TABLE), settings["encoder_attention_heads"]
     channels = settings["encoder_embed_dim"]
-    if table.dim() != 2 or table.size(1) * heads != channels:
+    length = config.get("max_position_embeddings", len(table) if table.dim() else 1)
+    if table.shape != (length, channels // heads):
         raise UsageError(
-            f"{config.path}: num_attention_heads is {heads}, which makes {channels // heads} "
-            f"channels per head of hidden_size {channels}, but {TABLE} in {reader.path} has "
-            f"{table.size(-1) if table.dim() else 1}"
-        )
-    length = config.get("max_position_embeddings", len(table))
-    if length != len(table):
-        raise UsageError(
-            f"{config.path}: max_position_embeddings is {length}, but {TABLE} in {reader.path} has "
-            f"{len(table)} positions"
+            f"{config.path}: max_position_embeddings is {length} and num_attention_heads is "
+            f"{heads}, which make {length} x {channels // heads} of hidden_size {channels}, but "
+            f"{TABLE} in {reader.path} has size {size_of(table)}"
         )
     # the model may have been saved in fp16
     if not torch.allclose(table, sine_table(*table.shape), atol=2e-3):

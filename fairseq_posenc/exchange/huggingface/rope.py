@@ -30,21 +30,6 @@ _FIXED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def base_of(settings: Settings, path: str) -> float:
-    """The one base of all layers.
-
-    Raises:
-        UsageError: layers differ in it.
-    """
-    value = settings["rotary_base"]
-    bases = set(numbers_by_layer("rotary_base", value))
-    if len(bases) > 1:
-        raise UsageError(
-            f"{path}: {flag_of('rotary_base')} {value}: the class has one base for all layers"
-        )
-    return bases.pop()
-
-
 def rope(base: str = "rope_theta", share: str = "", usual: float = 1.0) -> Group:
     """The entries of the rotary positions of a language model.
 
@@ -73,13 +58,14 @@ def rope(base: str = "rope_theta", share: str = "", usual: float = 1.0) -> Group
 
 
 def rope_entries(settings: Settings, path: str) -> Dict[str, Any]:
-    """``rope_theta``, and ``rope_scaling`` if there is a scaling.
-
-    Args:
-        settings: complete settings of a rotary language model.
-        path: the checkpoint, for messages.
-    """
-    base = base_of(settings, path)
+    """``rope_theta``, and ``rope_scaling`` if there is a scaling."""
+    bases = set(numbers_by_layer("rotary_base", settings["rotary_base"]))
+    if len(bases) > 1:
+        raise UsageError(
+            f"{path}: {flag_of('rotary_base')} {settings['rotary_base']}: the class has one base "
+            "for all layers"
+        )
+    base = bases.pop()
     rule, factor = settings["rotary_scaling"], float(settings["rotary_scaling_factor"])
     length = int(settings["rotary_original_length"])
     if rule == "none":
@@ -106,7 +92,6 @@ def rope_settings(
     """The flags of rotary positions in config.json.
 
     Args:
-        config: config.json.
         base: the entry of the base, outside of ``rope_parameters``.
         share: the entry of the share of rotated channels, outside of ``rope_parameters``.
         usual: this share where config.json does not say it.

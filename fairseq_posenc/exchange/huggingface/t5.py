@@ -55,14 +55,9 @@ def _gated(settings: Settings, number: int) -> bool:
     return bool(settings["feed_forward"] != "mlp")
 
 
-def _plain(settings: Settings, number: int) -> bool:
-    return not _gated(settings, number)
-
-
 def _attention(prefix: str, q: str, k: str, v: str, out: str) -> Tuple[t.Joint, ...]:
     """The projections of T5's attention, which does not scale products."""
-    others = (t.Joint(prefix + name, (mine,)) for name, mine in (("k", k), ("v", v), ("o", out)))
-    return (t.Joint(prefix + "q", (q,), UNSCALED), *others)
+    return (t.Joint(prefix + "q", (q,), UNSCALED), *t.joints(prefix, k=k, v=v, o=out))
 
 
 def _stack(side: str) -> t.Stack:
@@ -78,7 +73,9 @@ def _stack(side: str) -> t.Stack:
         *_attention(attention, t.Q, t.K, t.V, t.OUT),
         t.Joint("layer.0.layer_norm", (t.NORM_1,)),
         *cross,
-        t.Joint(dense + "wi", (t.FC1,), when=_plain),
+        t.Joint(
+            dense + "wi", (t.FC1,), when=lambda settings, number: settings["feed_forward"] == "mlp"
+        ),
         t.Joint(dense + "wi_0", (t.FC1,), when=_gated),
         t.Joint(dense + "wi_1", (t.GATE,), when=_gated),
         t.Joint(dense + "wo", (t.FC2,)),

@@ -20,19 +20,11 @@ from typing import (
 )
 
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts
 from fairseq_posenc.exchange.huggingface.layouts import ALONE, Layout
-from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts
-from fairseq_posenc.exchange.huggingface.tokenizers.encoder import MaskedTexts
-from fairseq_posenc.exchange.huggingface.tokenizers.translation import TranslationTexts
+from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts, TranslationTexts
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader
-from fairseq_posenc.models.kinds import (
-    CAUSAL,
-    MASKED,
-    TRANSLATION,
-    Kind,
-    Parameters,
-    Settings,
-)
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Parameters, Settings
 
 #: Modules of a layer, ours.
 Q, K, V, OUT = (f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
@@ -66,6 +58,11 @@ class Joint(NamedTuple):
     ours: Tuple[str, ...]
     layout: Layout = ALONE
     when: Callable[[Settings, int], bool] = lambda settings, number: True
+
+
+def joints(prefix: str = "", **ours: str) -> Tuple[Joint, ...]:
+    """Modules that hold one of ours each, by their names behind *prefix*."""
+    return tuple(Joint(prefix + theirs, (mine,)) for theirs, mine in ours.items())
 
 
 class Entry(NamedTuple):
@@ -270,6 +267,7 @@ class TransformersClass(NamedTuple):
         prepare: what is to do to a loaded model before it is the reference of a conversion.
         unused: starts of the names of tensors without effect.
         texts: how it numbers text, by default as its kind does.
+        padded: whether its files can have rows behind the last symbol.
         after_reading: what is left to do, given the reader, the settings and config.json; returns
             notes.
         before_writing: what is left to do, given the tensors, our parameters, the settings and the
@@ -300,6 +298,7 @@ class TransformersClass(NamedTuple):
     prepare: Callable[[Any], None] = lambda model: None
     unused: Tuple[str, ...] = ()
     texts: Optional[Texts] = None
+    padded: bool = True
     after_reading: Callable[[Reader, Settings, Config], List[str]] = no_hook
     before_writing: Callable[
         [ForeignParameters, Parameters, Settings, Dict[str, Any]], List[str]

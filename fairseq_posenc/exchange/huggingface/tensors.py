@@ -50,13 +50,13 @@ class Place(NamedTuple):
     module: str  # its name in the table
     part: str  # the first of our names in the table
 
+    def named(self, part: str) -> str:
+        """The name of its weight or bias, which mostly follows a dot."""
+        return self.theirs + ("" if self.theirs.endswith("_") else ".") + part
+
 
 def places(target: TransformersClass, built: Architecture, settings: Settings) -> Iterator[Place]:
-    """Every module of a class that a model of these settings has.
-
-    Args:
-        built: what the class has on top of its stacks.
-    """
+    """Every module of a class that a model of these settings has."""
     for stack in target.stacks:
         heads = settings.get(f"{stack.side}_attention_heads", 1)  # gated attention has none
         groups = [("", stack.ours, stack.outside, 0)]
@@ -85,8 +85,6 @@ def write_tensors(
     """The parameters of a model by their names in a class, and notes.
 
     Args:
-        built: what the class has on top of its stacks.
-        texts: the order of the symbols in the class.
         entries: those of config.json; hooks of the class can change them in place.
 
     Raises:
@@ -101,7 +99,7 @@ def write_tensors(
         for part in _PARTS:
             found = [ours.pop(f"{name}.{part}", None) for name in place.ours]
             present = [x for x in found if x is not None]
-            name = f"{place.theirs}.{part}"
+            name = place.named(part)
             if present:
                 state[name] = place.layout.join(present, place.heads)
                 rows = sum(map(len, present))
@@ -142,19 +140,12 @@ def read_tensors(
 ) -> List[str]:
     """Move all parameters of a class to our names, complete *settings*, and return notes.
 
-    Args:
-        reader: its parameters.
-        built: what it has on top of its stacks.
-        settings: the flags, from config.json.
-        config: config.json.
-        tied: whether the output is the embedding.
-
     Raises:
         UsageError: a parameter is missing or misshapen, or its value cannot be expressed.
     """
     for place in places(source, built, settings):
         for part in _PARTS:
-            name = f"{place.theirs}.{part}"
+            name = place.named(part)
             if part == "weight" or source.biased(place.module, config):
                 for mine, x in zip(place.ours, _split(reader, name, place)):
                     reader.put(f"{mine}.{part}", x, name)
@@ -182,12 +173,7 @@ def read_tensors(
 
 
 def _check_head(reader: Reader, modules: List[str], channels: int) -> None:
-    """Refuse a head whose sizes do not fit; the other parameters are compared with a model.
-
-    Args:
-        modules: our names of its modules.
-        channels: C.
-    """
+    """Refuse a head whose sizes do not fit; the other parameters are compared with a model."""
     for module in modules:
         weight, bias = (reader.parameters[f"{module}.{part}"] for part in _PARTS)
         for part, fits in (
@@ -229,7 +215,6 @@ def positions(reader: Reader, theirs: str, first: int, longest: int) -> Tensor:
 
     Args:
         reader: their parameters; the table is removed.
-        theirs: its name.
         first: the row of the first position.
         longest: the longest text by config.json.
 

@@ -3,19 +3,35 @@
 Written symbols have the numbers of dict.txt.
 """
 
+import os
 from pathlib import Path
-from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from torch import Tensor
 
-from fairseq_posenc.basics.lines import json_text
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import CAUSAL_MARKS, write_symbols
+from fairseq_posenc.exchange.huggingface.splitters import splitter_of
+from fairseq_posenc.exchange.huggingface.symbols import (
+    CAUSAL_MARKS,
+    TRANSLATION_MARKS,
+    write_symbols,
+)
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import Vocabulary, dictionary_vocabulary, read_vocabulary
+from fairseq_posenc.exchange.reader import (
+    LEADING,
+    MASK,
+    Vocabulary,
+    dictionary_vocabulary,
+    read_vocabulary,
+    renumber,
+)
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD
+from fairseq_posenc.serving.huggingface.tokenizer import find_files, in_order, read_symbols
+from fairseq_posenc.serving.translate import MAX_LENGTH
 
 
 class WrittenTexts(NamedTuple):
@@ -45,9 +61,7 @@ class Texts:
         """The vocabulary of a folder.
 
         Args:
-            path: the folder.
             file: its vocabulary, if that is elsewhere.
-            config: its config.json.
 
         Raises:
             UsageError: it is missing or damaged, or lacks a symbol that the class needs.
@@ -64,10 +78,8 @@ class Texts:
         """Write a tokenizer.
 
         Args:
-            checkpoint: the model.
             inputs: what the class reads.
             hides: whether the class can have symbols that it never produces.
-            folder: an existing folder.
 
         Raises:
             UsageError: the subwords cannot be read, or have no place.
@@ -117,3 +129,117 @@ class CausalTexts(Texts):
         search = {**entries, "max_length": longest}
         write_generation(folder, search, range(known, len(order)))
         return WrittenTexts({"decoder": order}, {"decoder": known}, entries, notes)
+
+
+#: The folder of the target's tokenizer, where there are two dictionaries.
+TARGET = "target"
+#: Signs of a second vocabulary.
+_OF_TARGET = (TARGET, "target_vocab.json")
+#: The symbols that a class has to name in config.json, with their entries.
+_NEEDED = (("</s>", "eos_token_id"), ("<pad>", "pad_token_id"))
+
+
+class TranslationTexts(Texts):
+    """Sources and targets that end with ``</s>``; the numbers are those of dict.txt."""
+
+    def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
+        """See :class:`Texts`."""
+        size = config.size("vocab_size", 1)
+        second = [name for name in _OF_TARGET if os.path.exists(os.path.join(path, name))]
+        if second or config.size("decoder_vocab_size", size) != size:
+            reason = (
+                f"has {second[0]}" if second else "its decoder_vocab_size is not its vocab_size"
+            )
+            raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
+        vocabulary = dictionary_vocabulary(path, file)
+        if vocabulary is None:
+            symbols, source = _symbols(path, file)
+            vocabulary = renumber(symbols, _special_names(symbols, config), source)
+        for ours, entry in _NEEDED:
+            number = int(vocabulary.order[LEADING.index(ours)])
+            if config.get(entry, number) != number:
+                raise UsageError(
+                    f"{config.path}: {entry} is {config.get(entry, number)}, but "
+                    f"{vocabulary.names[ours]} is number {number} in {vocabulary.source}"
+                )
+        return vocabulary
+
+    def notes(self, vocabulary: Vocabulary, config: Config) -> List[str]:
+        """See :class:`Texts`."""
+        return ["prepare text with --joined-dictionary and --srcdict dict.txt"]
+
+    def write(
+        self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
+    ) -> WrittenTexts:
+        """See :class:`Texts`."""
+        settings, (source, target) = checkpoint.settings, checkpoint.dictionaries.values()
+        longest, marks = settings["max_source_positions"], TRANSLATION_MARKS
+        first, last = (
+            splitter_of(checkpoint.subwords, side, each.symbols, hides)
+            for side, each in checkpoint.dictionaries.items()
+        )
+        orders = dict.fromkeys(SIDES, write_symbols(folder, source, longest, marks, first))
+        notes = list(first.notes)
+        if source.symbols == target.symbols:
+            if first.model != last.model:
+                raise UsageError(
+                    f"{checkpoint.path}: its source and its target have one dictionary and two "
+                    "files of subwords, for which this format has no place; give neither --text-of "
+                    "nor --subwords"
+                )
+        else:
+            where, longest = os.path.join(folder, TARGET), settings["max_target_positions"]
+            os.mkdir(where)
+            orders["decoder"] = write_symbols(where, target, longest, marks, last)
+            notes.append(f"the tokenizer of the target is in the subfolder {TARGET}")
+        special = {
+            "pad_token_id": PAD,
+            "bos_token_id": target.bos(),
+            "eos_token_id": target.eos(),
+            "decoder_start_token_id": target.eos(),
+            "forced_eos_token_id": target.eos(),
+        }
+        write_generation(folder, {**special, **_search(checkpoint)})
+        known = {side: len(each) for side, each in checkpoint.dictionaries.items()}
+        return WrittenTexts(orders, known, special, notes)
+
+
+def _search(checkpoint: NativeCheckpoint) -> Dict[str, Any]:
+    """The entries of generation_config.json with which ``generate`` searches as fairseq does."""
+    longest = min(MAX_LENGTH, checkpoint.settings["max_target_positions"] - 1)
+    return {
+        "max_length": longest + 2,  # with </s> before and after
+        "min_new_tokens": 1,
+        "num_beams": checkpoint.search.beam,
+        "length_penalty": checkpoint.search.lenpen,
+        "early_stopping": True,
+    }
+
+
+def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
+    """The symbols of a tokenizer by number, and their file."""
+    listed = os.path.join(path, "vocab.json")
+    others = (os.path.join(path, name) for name in ("vocab.txt", "tokenizer.json"))
+    if file is not None or not os.path.isfile(listed) or any(map(os.path.isfile, others)):
+        return read_symbols(find_files(path), file)
+    return in_order(read_json_object(listed, f"{listed}:"), listed), listed
+
+
+def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
+    """The names of fairseq's special symbols, by the numbers in config.json."""
+    found: Dict[str, str] = {}
+    for ours, entry in (*_NEEDED, ("<s>", "bos_token_id")):
+        number = config.get(entry, None)
+        if isinstance(number, int) and 0 <= number < len(symbols):
+            if symbols[number] not in found.values():
+                found[ours] = symbols[number]
+    for ours in ("<s>", "<unk>", MASK):
+        if ours in symbols and ours not in found.values():
+            found.setdefault(ours, ours)
+    for ours, entry in _NEEDED:
+        if ours not in found:
+            raise UsageError(
+                f"{config.path}: {entry} is {config.get(entry, None)}; it must be the number of a "
+                "symbol that no other role has"
+            )
+    return found

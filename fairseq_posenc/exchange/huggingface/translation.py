@@ -149,7 +149,6 @@ def _entries(*more: Any, act: str = "gelu", scaled: bool = False) -> Tuple[Any, 
     """The entries of BART's classes.
 
     Args:
-        more: others.
         act: the activation where config.json does not say it.
         scaled: whether embeddings are multiplied by √C where it does not say that.
     """

@@ -19,7 +19,7 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.cli.prepared_text import prepared_text, text_from
+from fairseq_posenc.cli.packing import prepared_text, text_from
 from fairseq_posenc.packs.comprehension.scores import RULES
 
 _DATA = place("DATA", "a folder that `reading prepare` wrote")

@@ -3,7 +3,6 @@
 from typing import List, NamedTuple, Sequence, Tuple
 
 import torch
-from fairseq.data import data_utils
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.settings import task_settings
@@ -12,9 +11,26 @@ from fairseq_posenc.packs.comprehension.data import split_texts
 from fairseq_posenc.packs.comprehension.questions import Question, Reading
 from fairseq_posenc.packs.comprehension.spans import Answer
 from fairseq_posenc.serving.hub import SentenceHubInterface
-from fairseq_posenc.serving.inputs import BATCH, batches_by_tokens, check_texts, refuse_too_long
+from fairseq_posenc.serving.inputs import refuse_too_long
 
 _WINDOWS = 32  # in a batch
+
+
+def check_texts(texts: object, function: str, size: int = 1) -> None:
+    """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
+
+    Args:
+        texts: what was given.
+        function: takes it.
+        size: the number of texts in an element; 1 for a text itself.
+    """
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
+        raise UsageError(f"{function}: takes a list of texts; write [text] for a single one")
+    for number, text in enumerate(texts):
+        parts = text if isinstance(text, (tuple, list)) and size > 1 else [text]
+        if len(parts) != size or not all(isinstance(part, str) for part in parts):
+            wanted = "a text" if size == 1 else f"{size} texts"
+            raise UsageError(f"{function}: element {number} of the list is {text!r}, not {wanted}")
 
 
 class Reply(NamedTuple):
@@ -83,14 +99,12 @@ class ChoiceModel(SentenceHubInterface):
             alone, pair = self.joined([choice]), self.joined([choice, context])
             if len(alone) == len(self.joined([""])):
                 raise UsageError(f"choose: choice {number} of the list is empty")
-            cut = alone[: option(settings, "max_option_length")]
-            encoded.append(torch.cat((cut, pair[len(alone) :])))
+            before = alone[: option(settings, "max_option_length")]
+            encoded.append(torch.cat((before, pair[len(alone) :])))
         if not self.cuts:
             refuse_too_long(encoded, self.longest, "choose")
         head = option(settings, "ranking_head_name", "sentence_classification_head")
-        scores = torch.zeros(len(encoded))
-        for batch in batches_by_tokens(list(map(len, encoded)), BATCH):
-            rows = [encoded[number][: self.longest] for number in batch]
-            tokens = data_utils.collate_tokens(rows, self.task.source_dictionary.pad())
-            scores[batch] = self.predict(head, tokens, return_logits=True)[:, 0].float().cpu()
+        cut = [numbers[: self.longest] for numbers in encoded]
+        logits = [self.predict(head, numbers, return_logits=True) for numbers in cut]
+        scores = torch.cat(logits)[:, 0].float()
         return Choice(int(scores.argmax()), scores.softmax(0).tolist())

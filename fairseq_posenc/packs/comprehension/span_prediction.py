@@ -211,13 +211,8 @@ class SpanPredictionTask(MaskedLMTask):
             candidate = Candidate(int(start), int(end), score, null)
             by_question.setdefault(int(question), []).append(candidate)
         for number, candidates in sorted(by_question.items()):
-            passage = self.passages[number]
-            yield (
-                self.questions[number],
-                answered(
-                    candidates, passage.text, passage.offsets, self.cfg.n_best, self.classified
-                ),
-            )
+            passage, most = self.passages[number], self.cfg.n_best
+            yield self.questions[number], answered(candidates, passage, most, self.classified)
 
     @property
     def threshold(self) -> float:

@@ -92,8 +92,8 @@ def compile_layers(model: Layer, cfg: Options) -> None:
     for name in ("cache_size_limit", "accumulated_cache_size_limit"):
         setattr(config, name, max(getattr(config, name), MOST_GRAPHS))
     for module in model.modules():
-        if hasattr(module, "in_graph"):
-            module.in_graph = True
+        if hasattr(module, "compiled"):
+            module.compiled = True
         layers = getattr(module, "layers", None)
         for layer in layers.children() if isinstance(layers, nn.ModuleList) else ():
             if isinstance(layer, FullyShardedDataParallel):

@@ -1,7 +1,7 @@
 """Importing this registers recorded decoding steps, FlexAttention and compiled layers."""
 
 from fairseq_posenc.configuration.features import register_feature
-from fairseq_posenc.models.changes import CHANGES
+from fairseq_posenc.models.family import CHANGES
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
 from fairseq_posenc.models.translation import TRANSLATION
 from fairseq_posenc.packs.gpu.compiled import CompileFlags, check_compiled, compile_layers

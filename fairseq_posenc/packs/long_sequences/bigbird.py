@@ -15,7 +15,7 @@ later query may draw any block, so the cache holds all keys, but a step reads a 
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from torch import Tensor
 from fairseq_posenc.attention.base import AttentionKernel, register_attention
 from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.cache import IncrementalState, Parts, append_to_cache
 from fairseq_posenc.attention.functional import product_dtype
 from fairseq_posenc.attention.linear.random_features import generator_of
 from fairseq_posenc.attention.softmax import HeadFlags
@@ -230,15 +230,10 @@ class BigBirdAttention(SparseAttention):
         return visible
 
     def _extend(
-        self,
-        k: Tensor,
-        v: Tensor,
-        starts: Optional[Tensor],
-        chosen: Optional[Tensor],
-        state: IncrementalState,
+        self, new: Parts, prepared: Mapping[str, Any], state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
         """All keys and values so far, or, for a single query, those that it sees."""
-        parts = append_to_cache(self, {"prev_key": k, "prev_value": v}, state)
+        parts, chosen = append_to_cache(self, new, state), prepared["chosen"]
         k, v = parts["prev_key"], parts["prev_value"]
         if chosen is None:
             return k, v

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
 from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.blocks import real_first
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, dropout_rate
 from fairseq_posenc.encodings import PositionEncoding, Stack
@@ -20,6 +19,7 @@ from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.lengths import complete_length, refuse_longer
+from fairseq_posenc.packs.long_sequences.real_tokens import real_first
 
 #: Sharing of projections (Wang et al. section 4), from none to all.
 SHARING = ("none", "headwise", "key_value", "layerwise")

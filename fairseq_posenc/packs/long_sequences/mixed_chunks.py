@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.blocks import chunked, put_back, real_first
+from fairseq_posenc.attention.blocks import chunked
 from fairseq_posenc.attention.cache import (
     STATE,
     IncrementalState,
@@ -26,8 +26,7 @@ from fairseq_posenc.attention.functional import (
     new_tokens,
     no_autocast,
 )
-from fairseq_posenc.attention.gated import GatedAttention, length_factor
-from fairseq_posenc.attention.normalisers import squared_relu
+from fairseq_posenc.attention.gated import GatedAttention, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.configuration.features import register_feature
@@ -37,6 +36,7 @@ from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.replacements import register_replacement
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.packs.long_sequences.real_tokens import put_back, real_first
 
 
 @dataclass
@@ -189,7 +189,7 @@ class MixedChunkAttention(GatedAttention):
             counts: number of keys of each query, (1|B, 1|N, 1|L, 1).
             mask: -inf at hidden keys, (1|B, 1, L, C), or None.
         """
-        factor = length_factor(self.encoding.options, counts.clamp(min=1).float())
+        factor = self.length_factor(counts.clamp(min=1).float())
         weights = drop(squared_relu(q, k, mask, factor, scaled=False), self.dropout_module)
         return torch.matmul(weights, v.to(weights))
 

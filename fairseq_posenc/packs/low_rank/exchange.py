@@ -30,7 +30,7 @@ from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED, paired
 from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
-from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
+from fairseq_posenc.exchange.source import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
 from fairseq_posenc.packs.low_rank.models import DIGEST, PARTS, LowRankFlags, LowRankLinear
 from fairseq_posenc.packs.low_rank.peft_folder import (

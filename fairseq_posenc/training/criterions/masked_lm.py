@@ -97,5 +97,5 @@ def reciprocal_ranks(logits: Tensor, targets: Tensor) -> Tensor:
     Returns:
         (N,), float64.
     """
-    own = logits.gather(1, targets.unsqueeze(1))
-    return (logits.gt(own).sum(dim=1) + 1).double().reciprocal()
+    right = logits.gather(1, targets.unsqueeze(1))
+    return (logits.gt(right).sum(dim=1) + 1).double().reciprocal()

@@ -19,11 +19,7 @@ class Score(NamedTuple):
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Fraction of equal class indices.
-
-    >>> accuracy(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), positive=1)
-    0.75
-    """
+    """Fraction of equal class indices."""
     return float(np.mean(predictions == targets))
 
 
@@ -86,12 +82,7 @@ def percent(name: str, predictions: np.ndarray, targets: np.ndarray, positive: i
 
 
 def check(name: str, regression: bool) -> None:
-    """Check, before training, that a score is available.
-
-    Raises:
-        UsageError: the score does not exist, is not one of regression (or of classification), or
-            the package that computes it is missing.
-    """
+    """Check, before training, that a score is available."""
     fitting = [key for key in SCORES if SCORES[key].regression == regression]
     if name not in fitting:
         kind = "regression" if regression else "classification"

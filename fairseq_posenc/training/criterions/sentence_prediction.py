@@ -58,18 +58,13 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     its name; select checkpoints by it with, for example, ``--best-checkpoint-metric mcc
     --maximize-best-checkpoint-metric``.  The positive class of F1 is ``--positive-label``, by
     default ``1``, which means "paraphrase" in GLUE's MRPC and QQP.
-
-    Raises:
-        UsageError: a score does not exist or does not fit the task, or no class has the positive
-            label.
     """
 
     def __init__(self, cfg: SentencePredictionMetricsConfig, task: FairseqTask) -> None:
         for name, instead in _REPORTS.items():
             if option(cfg, name, False):
-                flag = flag_of(name)
                 raise UsageError(
-                    f"{flag}: belongs to fairseq's --criterion sentence_prediction; "
+                    f"{flag_of(name)}: belongs to fairseq's --criterion sentence_prediction; "
                     f"with sentence_prediction_metrics give --metrics {instead}"
                 )
         super().__init__(cfg, task)
@@ -81,18 +76,14 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
             check(name, cfg.regression_target)
         self.positive = 0
         if "f1" in self.scores:
-            self.positive = self._class_of(cfg.positive_label, task)
-
-    @staticmethod
-    def _class_of(label: str, task: FairseqTask) -> int:
-        labels = task.label_dictionary
-        known = labels.symbols[labels.nspecial :][: task.cfg.num_classes]
-        if label not in known:
-            raise UsageError(
-                f"--positive-label {label}: the data have the labels {', '.join(known)}; name the "
-                "one whose F1 is wanted, or leave f1 out of --metrics"
-            )
-        return known.index(label)
+            label, labels = cfg.positive_label, task.label_dictionary
+            known = labels.symbols[labels.nspecial :][: task.cfg.num_classes]
+            if label not in known:
+                raise UsageError(
+                    f"--positive-label {label}: the data have the labels {', '.join(known)}; name "
+                    "the one whose F1 is wanted, or leave f1 out of --metrics"
+                )
+            self.positive = known.index(label)
 
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True

@@ -79,7 +79,6 @@ def with_pieces(path: str, pieces: Iterable[Piece]) -> bytes:
     """The content of a model with other pieces, whose other settings stay the same.
 
     Args:
-        path: the model.
         pieces: the pieces by their new numbers.
     """
     with open(path, "rb") as file:

@@ -22,6 +22,7 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, all_encodings
 from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.exchange.formats import (
+    FROM_PARAMETERS,
     Expressible,
     Wanted,
     refuse_inexpressible,
@@ -29,14 +30,18 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.entries import GATED
+from fairseq_posenc.exchange.huggingface.folder import reference
 from fairseq_posenc.exchange.huggingface.layouts import reordered
-from fairseq_posenc.exchange.huggingface.reference import reference
-from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
-from fairseq_posenc.exchange.huggingface.tokenizers.translation import TranslationTexts
+from fairseq_posenc.exchange.huggingface.texts import TranslationTexts, WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.prepared import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.exchange.reader import LEADING
-from fairseq_posenc.exchange.source import DATA, LANGUAGES, read_translation
+from fairseq_posenc.exchange.source import (
+    CARD_FLAGS,
+    DATA,
+    LANGUAGES,
+    SUBWORD_FLAGS,
+    read_translation,
+)
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
@@ -55,17 +60,6 @@ _ACTIVATIONS = {
     "tanh": "tanh",
     "linear": "linear",
 }
-#: Settings of any value beside those of the encodings.
-_READ = (
-    *(f"{side}_{name}" for side in SIDES for name in ("layers", "embed_dim", "ffn_embed_dim")),
-    *(f"{side}_{name}" for side in SIDES for name in ("attention_heads", "kv_heads")),
-    *(f"{side}_{name}" for side in SIDES for name in ("normalize_before", "learned_pos")),
-    *(f"{side}_position_encoding" for side in SIDES),
-    *("decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed"),
-    *("share_all_embeddings", "merge_src_tgt_embed", "no_token_positional_embeddings"),
-    *("no_scale_embedding", "layernorm_embedding", "no_decoder_final_norm", "layer_norm_eps"),
-    *("no_bias", "kv_heads", "qk_norm", "position_encoding", "share_layers"),
-)
 _VALUES = {
     "norm": ("layer", "rms"),
     "feed_forward": ("mlp", "glu", *GATED),
@@ -113,6 +107,12 @@ class RemoteExporter(CheckpointExporter):
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
         settings, ours = checkpoint.settings, dict(checkpoint.parameters)
         self.refuse(checkpoint.path, settings)
+        if "decoder.project_out_dim.weight" in ours:
+            raise UsageError(
+                f"{checkpoint.path}: --decoder-output-dim {settings['decoder_output_dim']}: "
+                f"{self.name} has outputs of --decoder-embed-dim {settings['decoder_embed_dim']} "
+                "alone; nothing was written"
+            )
         texts = _TEXTS.write(checkpoint, (), True, folder)
         state: Parameters = {}
         entries = _embeddings(ours, state, texts)
@@ -156,7 +156,11 @@ class RemoteExporter(CheckpointExporter):
         """Refuse a model that the code cannot compute."""
         names = encodings_with_code()
         flags = [ENCODINGS.find(name).flags for name in names]
-        known = {*_READ, *(f.name for each in flags if each for f in fields_of(each))}
+        known = {
+            *FROM_PARAMETERS,
+            *("share_layers", "decoder_input_dim", "decoder_output_dim"),
+            *(f.name for each in flags if each for f in fields_of(each)),
+        }
         expressible = Expressible(self.name, known - {"rotary_value"}, _VALUES)
         refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
         for side in SIDES:

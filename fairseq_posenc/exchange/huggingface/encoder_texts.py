@@ -15,15 +15,15 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts
-from fairseq_posenc.exchange.huggingface.tokenizers.splitters import splitter_of
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
+from fairseq_posenc.exchange.huggingface.splitters import splitter_of
+from fairseq_posenc.exchange.huggingface.symbols import (
     AS_TEXT,
     ENCODER_ROLES,
     Marks,
     post_processor,
     write_symbols,
 )
+from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, Vocabulary, read_vocabulary
 from fairseq_posenc.flags.options import option
@@ -110,9 +110,7 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
     """The marks of training: [CLS] in front of texts, and separators between two texts.
 
     Args:
-        checkpoint: the model.
         inputs: what the class reads.
-        names: the tokenizer's names of fairseq's special symbols.
     """
     fine_tuned = hasattr(checkpoint.task, "separator_token")
     separator = option(checkpoint.task, "separator_token") is not None or not fine_tuned
@@ -185,10 +183,6 @@ class WordPieceTexts(Texts):
 
 def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
     """The usual order of a vocab.txt: five special symbols, then the rest in its order.
-
-    Args:
-        symbols: the symbols of fairseq's dictionary, in order.
-        source: its file, for the message.
 
     Returns:
         the symbols in the new order, and the number of each in fairseq's dictionary.

@@ -93,11 +93,7 @@ class Splitter(NamedTuple):
 
 
 def split_at_spaces(symbols: List[str]) -> Splitter:
-    """The splitter of text that is split into symbols already.
-
-    Args:
-        symbols: the symbols of fairseq's dictionary, in order.
-    """
+    """The splitter of text that is split into symbols already."""
     number = {symbol: index for index, symbol in enumerate(symbols)}
     note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
     model = {"type": "WordLevel", "vocab": number, "unk_token": "<unk>"}
@@ -112,13 +108,6 @@ def write_symbols(
     splitter: Splitter,
 ) -> Tensor:
     """Write a tokenizer with the numbers of dict.txt, and that file.
-
-    Args:
-        path: an existing folder.
-        dictionary: the symbols.
-        longest: the longest text, in tokens.
-        marks: what is put around a text.
-        splitter: splits text.
 
     Returns:
         our number of each symbol of the tokenizer, (V,); hidden ones stand for ``<unk>``.
@@ -162,12 +151,7 @@ def write_symbols(
 
 
 def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:
-    """The entry of tokenizer.json that puts special symbols around texts.
-
-    Args:
-        marks: what is put around a text.
-        number: the number of each symbol.
-    """
+    """The entry of tokenizer.json that puts special symbols around texts."""
     single, pair = _template(marks.single), _template(marks.pair)
     parts = (part.get("SpecialToken") for part in single + pair)
     around = sorted({part["id"] for part in parts if part is not None})

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
-from fairseq_posenc.exchange.huggingface.tokenizers import sentencepiece_file as spm
-from fairseq_posenc.exchange.huggingface.tokenizers.symbols import (
+from fairseq_posenc.exchange.huggingface import sentencepiece_file as spm
+from fairseq_posenc.exchange.huggingface.symbols import (
     SEPARATORS,
     Splitter,
     replace,
@@ -248,8 +248,6 @@ def splitter_of(
 
     Args:
         subwords: how its text was prepared, or None if it was split into symbols.
-        side: encoder or decoder.
-        symbols: the symbols of fairseq's dictionary, in order.
         hides: whether the model can have symbols that it never produces.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What ModernBERT adds to masked language models: no norm at first, heads with norms, means."""
+"""Heads of masked language models, and what ModernBERT adds: norms in them, means of tokens."""
 
 import pytest
 import torch
@@ -8,6 +8,8 @@ from support.masked_language_models import count, texts, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.layers.heads import mean_of
+
+pytestmark = pytest.mark.formulas
 
 PRE = ("--encoder-normalize-before",)
 
@@ -36,12 +38,16 @@ def test_the_first_attention_reads_the_normalised_embeddings(skipped):
     assert len(names) == (0 if skipped else 2)
 
 
-@torch.no_grad()
-def test_heads_with_norms_are_their_formula():
-    model = tiny("rotary", "--pooler-norm", "--pooler-activation-fn", "gelu")
+def headed(*flags):
+    model = tiny("rotary", *flags)
     model.register_classification_head("topic", num_classes=3)
     model.register_token_head("tag", 5)
-    tokens = texts()
+    return model
+
+
+@torch.no_grad()
+def test_heads_with_norms_are_their_formula():
+    model, tokens = headed("--pooler-norm", "--pooler-activation-fn", "gelu"), texts()
     features, _ = model(tokens, features_only=True)
     for name, x in (("topic", features[:, 0]), ("tag", features)):
         head = model.head(name)
@@ -51,14 +57,18 @@ def test_heads_with_norms_are_their_formula():
         want = (normed + head.norm.bias) @ head.out_proj.weight.double().t() + head.out_proj.bias
         got, _ = model(tokens, classification_head_name=name)
         torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
-    other = tiny("rotary", "--pooler-norm", "--pooler-activation-fn", "gelu",
-                 "--load-checkpoint-heads")  # fmt: skip
-    other.load_state_dict(model.state_dict(), strict=True)
-    for name in ("topic", "tag"):
+
+
+@pytest.mark.parametrize("flags", [(), ("--pooler-norm", "--pooler-activation-fn", "gelu")])
+@torch.no_grad()
+def test_heads_are_loaded_where_that_is_asked_for(flags):
+    model, tokens = headed(*flags), texts()
+    other, without = tiny("rotary", *flags, "--load-checkpoint-heads"), tiny("rotary", *flags)
+    for each in (other, without):
+        each.load_state_dict(model.state_dict(), strict=True)
+    for name, shape in (("topic", (2, 3)), ("tag", (2, 9, 5))):
         one, again = (m(tokens, classification_head_name=name)[0] for m in (model, other))
-        assert torch.equal(one, again)
-    without = tiny("rotary", "--pooler-norm")
-    without.load_state_dict(model.state_dict(), strict=True)
+        assert torch.equal(one, again) and one.shape == shape
     assert not without.token_heads and not without.classification_heads
 
 

@@ -1,1 +1,0 @@
-"""Translation models as folders with code of their own."""

@@ -1,1 +1,0 @@
-"""Tokenizers of exported folders, which number text as fairseq does."""

@@ -1,0 +1,123 @@
+"""Stock models and ours train the same losses: flags of fairseq's transformer, and its tasks."""
+
+import re
+
+import pytest
+from support.commands import NO_DROPOUT, SMALL, generate, train
+
+pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.journeys
+
+SIZES = ["--decoder-embed-dim", "24", "--decoder-ffn-embed-dim", "40", "--decoder-layers", "1"]
+FLAGS = {
+    "none": [],
+    "activation": ["--activation-fn", "gelu_accurate"],
+    "pre-norm": ["--encoder-normalize-before", "--decoder-normalize-before"],
+    "pre-norm without the last norm": ["--decoder-normalize-before", "--no-decoder-final-norm"],
+    "tied output": ["--share-decoder-input-output-embed"],
+    "tied embeddings": ["--share-all-embeddings"],
+    "embedding norm": ["--layernorm-embedding", "--no-scale-embedding"],
+    "decoder sizes": [*SIZES, "--decoder-attention-heads", "4", "--decoder-output-dim", "12"],
+    "no cross-attention": ["--no-cross-attention"],
+    "LayerDrop": ["--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5"],
+    "adaptive softmax": [
+        *("--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "8,16"),
+        *("--adaptive-softmax-dropout", "0.1", "--ddp-backend", "legacy_ddp"),
+    ],
+    "lengths": ["--max-source-positions", "12", "--max-target-positions", "13"],
+    "checkpointed activations": ["--checkpoint-activations"],
+    "offloaded activations": ["--offload-activations"],
+    "half precision": ["--memory-efficient-fp16"],
+}
+TOGETHER = [
+    ["activation", "pre-norm", "tied output", "LayerDrop", "lengths", "checkpointed activations"],
+    ["tied embeddings", "embedding norm", "half precision", "offloaded activations"],
+    ["pre-norm without the last norm", "decoder sizes", "adaptive softmax"],
+    ["no cross-attention"],
+    ["tied embeddings", "adaptive softmax"],
+]
+POSITION_FLAGS = {
+    "learned": ["--encoder-learned-pos", "--decoder-learned-pos"],
+    "learned in the decoder": ["--decoder-learned-pos"],
+    "none": ["--no-token-positional-embeddings"],
+}
+PAIRS = ["--lang-pairs", "src-tgt,tgt-src"]
+INTO_TGT = [*PAIRS, "--source-lang", "src", "--target-lang", "tgt"]
+LANGUAGE_TOKENS = [[], ["--encoder-langtok", "tgt", "--decoder-langtok"]]
+MULTILINGUAL = ["multilingual_transformer", "multilingual_posenc_transformer"]
+
+
+def same_as_stock(stock, ours, data, folder, *flags):
+    """Train two architectures with the same flags; check that their losses are the same."""
+    flags = (*SMALL, *NO_DROPOUT, *flags)
+    expected = train(data, folder / stock, "--arch", stock, *flags)
+    found = train(data, folder / ours, "--arch", ours, *flags)
+    assert len(found.losses()) > 2
+    assert found.losses() == pytest.approx(expected.losses(), abs=2e-3)
+    return expected, found
+
+
+@pytest.mark.parametrize("flags", [*FLAGS.values(), *POSITION_FLAGS.values()], ids=" ".join)
+def test_a_flag_does_what_it_does_to_stock(flags, toy, tmp_path):
+    same_as_stock("transformer", "posenc_transformer", toy.joined, tmp_path, *flags)
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=" ".join)
+def test_a_roformer_takes_the_flags_of_stock(names, toy, tmp_path):
+    flags = [flag for name in names for flag in FLAGS[name]]
+    run = train(toy.joined, tmp_path, "--arch", "roformer_tiny", *SMALL, *flags)
+    assert len(run.losses()) == 6
+    found = generate(toy.joined, tmp_path / "checkpoint_last.pt").hypotheses()
+    assert sorted(found) == list(range(24))
+
+
+@pytest.mark.parametrize("tokens", LANGUAGE_TOKENS)
+def test_multilingual_translation(tokens, toy, tmp_path):
+    task = ["--task", "multilingual_translation", *tokens]
+    same_as_stock(*MULTILINGUAL, toy.separate, tmp_path, *task, *PAIRS)
+    train(toy.separate, tmp_path, "--arch", "multilingual_roformer", *SMALL, *task, *PAIRS)
+    # this task reads test, test1, test2 … as one set
+    flags = [*task, *INTO_TGT, "--gen-subset", "valid"]
+    found = generate(toy.separate, tmp_path / "checkpoint_last.pt", *flags)
+    assert sorted(found.hypotheses()) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        ["--share-encoders", "--share-decoders"],
+        ["--share-encoder-embeddings", "--share-decoder-embeddings"],
+        ["--share-all-embeddings"],
+    ],
+)
+def test_multilingual_translation_with_shared_parts(shared, toy, tmp_path):
+    task = ["--task", "multilingual_translation", *PAIRS, *shared]
+    same_as_stock(*MULTILINGUAL, toy.joined, tmp_path, *task)
+
+
+@pytest.mark.parametrize("tokens", LANGUAGE_TOKENS)
+def test_multi_simple_epoch(tokens, toy, tmp_path):
+    task = ["--task", "translation_multi_simple_epoch", *tokens]
+    sampling = ["--sampling-method", "temperature", "--sampling-temperature", "1.5"]
+    flags = [*task, *PAIRS, *sampling, "--virtual-epoch-size", "100"]
+    same_as_stock("transformer", "posenc_transformer", toy.joined, tmp_path, *flags)
+    train(toy.joined, tmp_path, "--arch", "roformer_tiny", *SMALL, *flags)
+    found = generate(toy.joined, tmp_path / "checkpoint_last.pt", *task, *INTO_TGT)
+    assert sorted(found.hypotheses()) == list(range(24))
+
+
+@pytest.mark.parametrize("context", [[], ["--full-context-alignment"]])
+def test_training_on_alignments(context, toy, tmp_path):
+    criterion = "label_smoothed_cross_entropy_with_alignment"
+    alignments = ["--load-alignments", "--criterion", criterion, *context]
+    alignments += ["--alignment-layer", "1", "--alignment-heads", "1"]
+    models = "transformer_align", "posenc_transformer"
+    runs = same_as_stock(*models, toy.joined, tmp_path, *alignments)
+    expected, found = (
+        [float(entry["alignment_loss"]) for entry in run.entries("train_inner")] for run in runs
+    )
+    assert min(found) > 0
+    assert found == pytest.approx(expected, abs=2e-3)
+    train(toy.joined, tmp_path, "--arch", "roformer_align", *SMALL, *alignments)
+    found = generate(toy.joined, tmp_path / "checkpoint_last.pt", "--print-alignment")
+    assert len(re.findall(r"^A-\d+\t", found.out, re.MULTILINE)) == 24

@@ -1,0 +1,110 @@
+"""RoFormerV2 and GAU-alpha as released: against their formulas and their stored outputs."""
+
+import pytest
+import torch
+from conftest import SHARED
+from support.conversion import SYMBOLS, convert, linear, load, read_symbols, reference_folder
+from support.foreign_models import (
+    assert_stored_logits,
+    gau_weights,
+    v2_weights,
+    write_gau,
+    write_v2,
+)
+
+from fairseq_posenc.exchange.huggingface.roformer import sine_table
+
+DECODER = "cls.predictions.decoder.weight"
+#: Changes of config.json of each format; one of tie_word_embeddings adds the output.
+CHANGED = {
+    "roformer-v2": [
+        {},
+        {"hidden_act": "gelu", "layer_norm_eps": 0.5},
+        {"rotary_value": True, "num_attention_heads": 4},
+        {"tie_word_embeddings": False},
+    ],
+    "gau-alpha": [
+        *(
+            {"normalization": name, "attention_scale": scale}
+            for name in ("softmax_plus", "softmax", "squared_relu")
+            for scale in (True, False)
+        ),
+        {"intermediate_size": 48, "hidden_act": "silu", "embedding_size": 16},
+        {"layer_norm_eps": 0.5, "normalization": None, "attention_scale": None},
+        {"tie_word_embeddings": False},
+    ],
+}
+#: Words of the printed flags.
+PRINTED = {
+    "roformer-v2": ["left out roformer.pooler.dense.weight", "--norm rms", "--no-bias"],
+    "gau-alpha": ["--layer gated --gau-key-size 8"],
+}
+
+
+@pytest.mark.parametrize(
+    "name, config", [(name, config) for name in CHANGED for config in CHANGED[name]], ids=str
+)
+def test_matches_the_formulas(tmp_path, out, capsys, name, config):
+    if name == "gau-alpha":
+        write, state = write_gau, gau_weights(config.get("intermediate_size", 32))
+    else:
+        write, state = write_v2, v2_weights()
+        table = sine_table(40, 16 // config.get("num_attention_heads", 2))
+        state["roformer.encoder.embed_positions.weight"] = table
+        state["roformer.pooler.dense.weight"] = torch.randn(16, 16)
+    if "tie_word_embeddings" in config:
+        state[DECODER] = torch.randn(len(SYMBOLS), 16)
+    convert("import", name, write(tmp_path / "source", state, **config), out, "--verify")
+    printed = capsys.readouterr().out
+    words = ["formulas in float64 (transformers has no such class)", "--lm-head tied"]
+    assert all(word in printed for word in (*words, *PRINTED[name]))
+    assert ("γ_q was multiplied" in printed) == (config.get("attention_scale") is False)
+    model, _ = load(out)
+    assert (model.args.dropout, model.args.attention_dropout) == (
+        0.1 + (name == "gau-alpha") / 10,
+        0.1,
+    )
+    assert not any(parameter.endswith("bias") for parameter, _ in model.named_parameters())
+    tied = model.encoder.lm_head.weight is model.encoder.sentence_encoder.embed_tokens.weight
+    assert tied == ("tie_word_embeddings" not in config)
+
+
+@pytest.mark.parametrize(
+    "name, stored, safe",
+    [
+        *(("roformer-v2", "roformerv2_mlm", safe) for safe in (True, False)),
+        *(("gau-alpha", "gau_alpha_mlm", safe) for safe in (True, False)),
+        ("gau-alpha", "gau_alpha_mlm_softmax", False),
+    ],
+)
+def test_stored_outputs(golden, tmp_path, out, name, stored, safe):
+    """Logits that other code computed, and that our formulas give, too."""
+    expected = golden(stored)
+    source = reference_folder(tmp_path / "source", expected, safe)
+    assert_stored_logits(name, expected, source, expected["meta"]["symbols"], out)
+
+
+@pytest.mark.parametrize("folder", ["gau_alpha_mlm", "gau_alpha_mlm_bin"])
+def test_outputs_of_the_released_code(released, out, folder):
+    """The authors' code masks texts of one token otherwise than the package gau-alpha."""
+    expected, source = released("gau_alpha_mlm"), SHARED / "golden" / folder
+    assert_stored_logits("gau-alpha", expected, source, read_symbols(source), out)
+
+
+def test_a_classifier_projects_the_first_position(tmp_path, out, capsys):
+    state = {**gau_weights(), **linear("classifier", 3, 16)}
+    config = {
+        "architectures": ["GAUAlphaForSequenceClassification"],
+        "summary_type": "first",
+        "id2label": {"0": "no", "1": "maybe", "2": "yes"},
+    }
+    convert("import", "gau-alpha", write_gau(tmp_path / "source", state, **config), out, "--verify")
+    printed = capsys.readouterr().out
+    assert "classes: 0 no, 1 maybe, 2 yes" in printed and "largest difference" in printed
+    model, _ = load(out)
+    tokens = torch.randint(4, len(SYMBOLS), (2, 9))
+    with torch.no_grad():
+        features, _ = model(tokens, features_only=True)
+        logits, _ = model(tokens, classification_head_name="sentence_classification_head")
+    want = features[:, 0] @ state["classifier.weight"].t() + state["classifier.bias"]
+    torch.testing.assert_close(logits, want)
