@@ -20,8 +20,6 @@ def check_texts(texts: object, function: str, size: int = 1) -> None:
     """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
 
     Args:
-        texts: what was given.
-        function: takes it.
         size: the number of texts in an element; 1 for a text itself.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
@@ -104,7 +102,6 @@ class ChoiceModel(SentenceHubInterface):
         if not self.cuts:
             refuse_too_long(encoded, self.longest, "choose")
         head = option(settings, "ranking_head_name", "sentence_classification_head")
-        cut = [numbers[: self.longest] for numbers in encoded]
-        logits = [self.predict(head, numbers, return_logits=True) for numbers in cut]
+        logits = [self.predict(head, row[: self.longest], return_logits=True) for row in encoded]
         scores = torch.cat(logits)[:, 0].float()
         return Choice(int(scores.argmax()), scores.softmax(0).tolist())
