@@ -1,5 +1,6 @@
 """The language-model family: sizes, stock's outputs, embeddings, cached decoding, prompts."""
 
+import shlex
 from argparse import Namespace
 
 import pytest
@@ -12,6 +13,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from support.causal_language_models import SMALL, build, task_of, tiny
 from support.helpers import (
     EVERY_ENCODING,
+    LAYERS,
     OTHER_LAYERS,
     PAD,
     VOCABULARY,
@@ -27,7 +29,12 @@ from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 B, T = 3, 9
 # stock keeps 512 unless told, whatever the layers have
 SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
+FEATURES = []
+for _name, _flags, _encodings in rows_of("language_models.txt"):  # of packs, as properties.txt
+    LAYERS[_name] = shlex.split(_flags)
+    FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
 every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
+with_features = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
 
 
 def count(arch, layers=None):
@@ -169,7 +176,7 @@ def test_the_length_of_training(flags, trained):
     assert cfg.rotary_original_length == int(trained)
 
 
-@every_encoding
+@with_features
 @pytest.mark.parametrize("steps", [[1] * T, [4] + [1] * 5, [2, 3, 4]])
 @torch.no_grad()
 def test_cached_decoding_equals_the_full_forward(name, steps):
@@ -183,7 +190,7 @@ def test_cached_decoding_equals_the_full_forward(name, steps):
     torch.testing.assert_close(torch.cat(outputs, dim=1)[real], full[real], atol=1e-5, rtol=0)
 
 
-@every_encoding
+@with_features
 @torch.no_grad()
 def test_padding_on_either_side_changes_nothing(name):
     model, tokens, others = tiny(name), sentences(1, 6), sentences(2, 9, seed=1)

@@ -14,7 +14,6 @@ from fairseq.sequence_generator import SequenceGenerator
 from support.counting import count
 from support.helpers import (
     EVERY_ENCODING,
-    LAYERS,
     OTHER_LAYERS,
     PAD,
     TINY,
@@ -31,6 +30,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.packs.gpu import cuda_graphs
 from tests.models.test_language_model import tiny as tiny_language_model
+
+pytestmark = pytest.mark.properties
 
 
 @pytest.fixture(autouse=True)
@@ -220,13 +221,6 @@ def test_inference_mode_does_not_bind_later_searches():
     with torch.inference_mode():
         same(search([model], source), want)
     same(search([model], source), want)
-
-
-@pytest.mark.parametrize("name", ["local", "reformer", "mixed_chunks"])
-def test_attentions_with_other_shapes_are_refused(name):
-    flags = [*LAYERS[name], "--position-encoding", "rotary", "--cuda-graphs"]
-    with pytest.raises(UsageError, match="--cuda-graphs: steps of .* have other shapes"):
-        build("posenc_transformer", *TINY, *flags)
 
 
 def test_states_cannot_be_copied_while_steps_are_recorded():

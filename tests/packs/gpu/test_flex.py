@@ -8,21 +8,15 @@ that PyTorch finds from the mask itself.
 import pytest
 import torch
 from support import causal_language_models, masked_language_models
-from support.helpers import (
-    LAYERS,
-    build,
-    causal_only,
-    decode_in_steps,
-    padded_batch,
-    sentences,
-    tiny,
-)
+from support.helpers import LAYERS, build, causal_only, padded_batch, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.packs.gpu.flex import BLOCK, HAS_FLEX, FlexAttention, visible_blocks
-from tests import test_gpu
+from tests import test_gpu, test_properties
+
+pytestmark = pytest.mark.properties
 
 needs_flex = pytest.mark.skipif(not HAS_FLEX, reason="needs PyTorch 2.6")
 BY_DISTANCE = [
@@ -84,13 +78,9 @@ def test_outputs_and_gradients_equal_those_of_the_dense_bias(flags, on_cpu):
 
 
 @needs_flex
-@torch.no_grad()
 def test_a_cache_gives_what_the_full_forward_gives(on_cpu):
-    flex, _ = pair_of_models("rotary+alibi")
-    source, target = sentences(3, 7), sentences(3, 9, seed=1)
-    want, _ = flex(source, None, target)
-    cached = decode_in_steps(flex, source, target, [3, 1, 1, 4])
-    torch.testing.assert_close(cached, want, atol=1e-5, rtol=0)
+    name, steps = "flex:rotary+alibi", [3, 1, 1, 4]
+    test_properties.test_cached_decoding_equals_the_full_forward(name, steps, padded=True)
 
 
 def largest_kept(model, tokens):

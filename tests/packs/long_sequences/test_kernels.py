@@ -16,6 +16,8 @@ from support.sparse_layers import KERNELS, golden_layer, golden_output
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.averaging import average_checkpoints
 
+pytestmark = pytest.mark.formulas
+
 
 def test_random_blocks_are_those_of_the_checkpoint():
     one, other = (tiny("rotary", *KERNELS["random"], "--bigbird-seed", seed) for seed in ("1", "2"))

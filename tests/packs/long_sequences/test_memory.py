@@ -18,6 +18,7 @@ from fairseq_posenc.stacks.positions import StackPositions
 from tests.models.test_language_model import SMALL, task_of
 from tests.packs.long_sequences.test_funnel import halves
 
+pytestmark = pytest.mark.formulas
 TASK = "language_modeling_with_memory"
 B, T, SEGMENTS = 2, 5, 3
 RELATIVE = [name for name in EVERY_ENCODING if all(e.relative for e in parse_encodings(name))]
@@ -44,11 +45,17 @@ def read(model, text, sizes):
     return torch.cat(logits, dim=1), memory
 
 
-@pytest.mark.parametrize("name", RELATIVE)
+NORMS = ("--no-decoder-final-norm", "--decoder-normalize-before")
+FURTHER = [("transformer_xl", [1, 6, 8], flags) for flags in ((), NORMS)]
+
+
+@pytest.mark.parametrize(
+    "name, sizes, flags", [(name, [T] * SEGMENTS, ()) for name in RELATIVE] + FURTHER
+)
 @torch.no_grad()
-def test_segments_with_all_their_past_as_memory_give_the_full_forward(name):
-    model, text = tiny(name), sentences(B, SEGMENTS * T)
-    got, memory = read(model, text, [T] * SEGMENTS)
+def test_segments_with_all_their_past_as_memory_give_the_full_forward(name, sizes, flags):
+    model, text = tiny(name, *flags), sentences(B, SEGMENTS * T)
+    got, memory = read(model, text, sizes)
     torch.testing.assert_close(got, model(text)[0], atol=1e-9, rtol=0)
     assert [layer.shape for layer in memory] == [(B, SEGMENTS * T, 32)] * 2
 
@@ -58,14 +65,6 @@ def test_a_memory_takes_the_type_and_the_device_of_what_follows():
     memory, inputs = [torch.zeros(1, 3, 2)], [torch.zeros(1, 2, 2, dtype=torch.half, device="meta")]
     (moved,) = moved_on(memory, inputs, length=4)
     assert (moved.shape, moved.dtype, moved.device.type) == ((1, 4, 2), torch.half, "meta")
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("flags", [(), ("--no-decoder-final-norm", "--decoder-normalize-before")])
-def test_segments_may_differ_in_length(flags):
-    model, text = tiny("transformer_xl", *flags), sentences(B, 11)
-    got, _ = read(model, text, [1, 6, 4])
-    torch.testing.assert_close(got, model(text)[0], atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["rotary", "alibi", "shaw_values:shaw", "transformer_xl"])

@@ -3,15 +3,13 @@
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import (
-    skip_without_cpu_kernels,
-    tiny,
-)
-from support.parts import attended_alone, kept, kernel_of, prepared_by
+from support.helpers import skip_without_cpu_kernels, tiny
+from support.parts import attended_alone, check_gradients, kept, kernel_of, prepared_by
 
 from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.checkpoints.averaging import IDENTICAL
 
+pytestmark = pytest.mark.formulas
 H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
 PADDINGS = {
     "none": None,
@@ -132,12 +130,7 @@ def test_no_mask_of_all_pairs_is_prepared():
 @either_direction
 @either_way
 def test_gradients(causal, dense):
-    layer, padding = layer_of(heads=H, dense=dense), PADDINGS["left"]
-    x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
-    parameters = tuple(layer.parameters())
-    assert torch.autograd.gradcheck(
-        lambda x, *_: attended_alone(layer, x, causal, padding), (x, *parameters), fast_mode=True
-    )
+    check_gradients(layer_of(dense=dense), torch.randn(3, T, H * D), causal, PADDINGS["left"])
 
 
 @either_way

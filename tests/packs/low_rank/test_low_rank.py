@@ -11,10 +11,10 @@ from support.helpers import TINY, build, encoding_of_sides, padded_batch
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.cli import main
-from fairseq_posenc.packs.low_rank.merging import merge_file
 from fairseq_posenc.packs.low_rank.models import DIGEST, LowRankLinear
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.formulas
 LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
 
 
@@ -113,8 +113,6 @@ def test_what_the_base_lacks_is_trained_and_saved(base):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--lora-base", ""], "--lora-base"),
-        (["--lora-base", "absent.pt"], "--lora-base absent.pt: no such file"),
         (["--lora-layers", "q_proj,query"], "no projection is named 'query'; there are fc1, fc2"),
         (["--encoder-embed-dim", "16"], "its parameters are not those of this model"),
     ],
@@ -122,11 +120,6 @@ def test_what_the_base_lacks_is_trained_and_saved(base):
 def test_mistakes_are_one_line(base, flags, words):
     with pytest.raises(UsageError, match=words):
         adapted(base[1], "rotary", *flags)
-
-
-def test_only_adapted_checkpoints_are_merged(base, tmp_path):
-    with pytest.raises(UsageError, match="base.pt: has no low-rank matrices"):
-        merge_file(str(base[1]), str(tmp_path / "out.pt"), None, None)
 
 
 @pytest.mark.parametrize("layers", ["q_proj", "k_proj", "q_proj,k_proj"])
@@ -161,6 +154,7 @@ def test_matrices_train_resume_average_merge_and_translate(toy, trained, tmp_pat
     for name in ("checkpoint1.pt", "checkpoint2.pt"):
         words = [str(whole / name), str(merged / name)]
         main(["merge-lora", *words, "--lora-base", str(moved)])
+    refuses(["has no low-rank matrices"], "merge-lora", merged / name, tmp_path / "out.pt")
     check_same(generate(toy.separate, merged / "checkpoint2.pt").hypotheses(), apart)
     mean = read_checkpoint(str(average(merged, "--num-epoch-checkpoints", "2")))["model"]
     frozen = read_checkpoint(str(base))["model"]
