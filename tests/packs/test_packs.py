@@ -12,8 +12,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from support.commands import Command
 
 import fairseq_posenc
 from fairseq_posenc import packs
@@ -33,12 +35,11 @@ CORE = sorted(
 
 def names(folder):
     """What is registered with the package in a folder, which works."""
-    paths = [str(folder), str(Path(__file__).parents[1])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, str(Path(__file__).with_name("remaining.py"))]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    paths = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
+    with mock.patch.dict(os.environ, PYTHONPATH=paths):
+        done = Command(str(Path(__file__).with_name("remaining.py")), []).finish()
+    assert done.status == 0, done.err
+    return set(json.loads(done.out.splitlines()[-1]))
 
 
 def words(file):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.commands import SMALL, average, check_same, generate, train
 from support.conversion import refuses
-from support.helpers import TINY, build, encoding_of_sides, padded_batch
+from support.helpers import padded_batch, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -22,15 +22,14 @@ LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
 def base(tmp_path_factory):
     """A checkpoint of random weights, and its model."""
     torch.manual_seed(1)
-    model = build("posenc_transformer", *encoding_of_sides("rotary"), *TINY).eval()
+    model = tiny("rotary")
     path = tmp_path_factory.mktemp("base") / "base.pt"
     torch.save({"model": model.state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
     return model, path
 
 
 def adapted(path, encoding="rotary", *flags):
-    flags = (*encoding_of_sides(encoding), *TINY, *LORA, "--lora-base", str(path), *flags)
-    return build("posenc_transformer", *flags).eval()
+    return tiny.__wrapped__(encoding, *LORA, "--lora-base", str(path), *flags)
 
 
 def learn(model):
@@ -125,11 +124,9 @@ def test_mistakes_are_one_line(base, flags, words):
 @pytest.mark.parametrize("layers", ["q_proj", "k_proj", "q_proj,k_proj"])
 def test_a_projection_with_two_names_has_one_adapter(layers, tmp_path):
     """Reformer's queries and keys are one projection."""
-    flags = ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"]
-    plain = build("posenc_transformer", *encoding_of_sides("rotary"), *TINY, *flags)
-    path = tmp_path / "base.pt"
-    torch.save({"model": plain.state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
-    model = adapted(path, "rotary", *flags, "--lora-layers", layers)
+    path, name = tmp_path / "base.pt", "reformer:rotary"
+    torch.save({"model": tiny(name).state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
+    model = adapted(path, name, "--lora-layers", layers)
     layer = model.encoder.layers[0].self_attn
     assert layer.q_proj is layer.k_proj and isinstance(layer.q_proj, LowRankLinear)
 

@@ -9,7 +9,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from support.causal_language_models import tiny as language_model
 from support.commands import SMALL, read, train, validate
-from support.helpers import EVERY_ENCODING, TINY, build, encoding_of_sides
+from support.helpers import EVERY_ENCODING, tiny
 from support.masked_language_models import tiny as masked_language_model
 
 from fairseq_posenc.basics.errors import UsageError
@@ -20,10 +20,6 @@ pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.properties
 #: Encodings without parameters: sinusoids, rotations and biases that are fixed.
 FIXED = {"none", "nezha", "sinusoidal", "rotary", "xpos", "alibi", "sandwich", "sinusoidal+rotary"}
-
-
-def model(encoding, *flags):
-    return build("posenc_transformer", *encoding_of_sides(encoding), *TINY, *flags)
 
 
 def names(found):
@@ -41,14 +37,14 @@ def in_attention(found):
 
 @pytest.mark.parametrize("encoding", EVERY_ENCODING)
 def test_parts_are_what_the_encoding_adds_and_what_attends(encoding):
-    added = names(model(encoding)) - names(model("none"))
+    added = names(tiny(encoding)) - names(tiny("none"))
     assert bool(added) == (encoding not in FIXED)
     if added:
-        assert names(model(encoding, "--train-only", "encoding")) == added
+        assert names(tiny(encoding, "--train-only", "encoding")) == added
     else:
         with pytest.raises(UsageError, match="--train-only encoding: .* has no parameters"):
-            model(encoding, "--train-only", "encoding")
-    attending = model(encoding, "--train-only", "attention")
+            tiny(encoding, "--train-only", "encoding")
+    attending = tiny(encoding, "--train-only", "attention")
     assert names(attending) == added | in_attention(attending)
 
 

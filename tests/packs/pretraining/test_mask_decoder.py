@@ -48,12 +48,14 @@ def test_the_decoder_is_what_the_formula_says(times):
     assert len(extra["inner_states"]) == 2 + times
 
 
-@pytest.mark.parametrize("norm", [[], ["--encoder-normalize-before"]], ids=["post", "pre"])
-@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+PRE = "--encoder-normalize-before"
+
+
+@pytest.mark.parametrize("flags", [*((name,) for name in ENCODER_ENCODINGS), ("tupe+t5", PRE)])
 @torch.no_grad()
-def test_without_positions_and_once_it_is_bert(encoding, norm):
+def test_without_positions_and_once_it_is_bert(flags):
     """The decoder with P = 0 and n = 1 is the last layer."""
-    model, tokens = tiny(encoding, *norm, layers=1), padded()
+    model, tokens = tiny(*flags, layers=1), padded()
     model.encoder.sentence_encoder.embed_mask_positions.weight.zero_()
     real = tokens.ne(PAD)
     features = model(tokens, features_only=True)[0]
