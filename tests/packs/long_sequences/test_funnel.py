@@ -16,11 +16,9 @@ from support.masked_lm_runs import CLASSIFY, MASKED
 from support.masked_lm_runs import SHAPE as SIZES
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import main
 from fairseq_posenc.models.masked_lm import MODEL
 from fairseq_posenc.packs.long_sequences.funnel import pool, upsample
 from fairseq_posenc.stacks.encoder import Requested
-from tests.analysis.test_positions import masked_lm_file
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 
@@ -217,19 +215,3 @@ def test_generator_and_discriminator_may_be_funnels():
     tokens = padded()
     logits, extra = model(tokens, masked_tokens=tokens.eq(tokens[0, 1]))
     assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()
-
-
-CHUNKS = ["--layer", "gated", "--gau-key-size", "8", "--gau-normaliser", "squared_relu"]
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (["--funnel-stages", "1,1", "--encoder-layers", "4"], "--funnel-stages: layers of pooled"),
-        ([*CHUNKS, "--gau-chunk", "4"], "--gau-chunk: chunks have matrices of their own"),
-    ],
-)
-def test_layers_without_one_matrix_are_named(flags, words, tmp_path):
-    _, path = masked_lm_file(tmp_path, "rotary", *flags)
-    with pytest.raises(UsageError, match=words):
-        main(["analyse", path, str(tmp_path / "text")])

@@ -14,7 +14,6 @@ from support.masked_language_models import masked_batch
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import inherited_flags
-from fairseq_posenc.cli import main
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.models.masked_lm import MASKED_LM, MODEL
@@ -22,14 +21,7 @@ from fairseq_posenc.packs.packed_documents import documents as taking_apart
 from fairseq_posenc.packs.packed_documents.documents import group_sizes
 from fairseq_posenc.packs.packed_documents.stacks import check_documents
 from fairseq_posenc.stacks.first_batches import PATIENCE
-from tests.analysis.test_positions import masked_lm_file
-from tests.packs.packed_documents.test_documents import (
-    EOS,
-    MASK,
-    documents,
-    masked_model,
-    packed,
-)
+from tests.packs.packed_documents.test_documents import EOS, MASK, documents, masked_model, packed
 
 pytestmark = pytest.mark.properties
 MARK = VOCABULARY.index("w50")
@@ -102,9 +94,3 @@ def test_fully_sharded_layers_are_refused(monkeypatch):
     monkeypatch.setattr(taking_apart, "FullyShardedDataParallel", torch.nn.Module)
     with pytest.raises(UsageError, match=f"{MASK}: cannot be combined with --ddp-backend fully_sh"):
         language_model.__wrapped__("rotary", MASK)
-
-
-def test_a_block_of_several_documents_has_no_one_matrix(tmp_path):
-    _, path = masked_lm_file(tmp_path, "rotary", MASK)
-    with pytest.raises(UsageError, match=f"{MASK}: a block has a matrix for each of its"):
-        main(["analyse", path, str(tmp_path / "text")])
