@@ -33,8 +33,7 @@ FEATURES = []
 for _name, _flags, _encodings in rows_of("language_models.txt"):  # of packs, as properties.txt
     LAYERS[_name] = shlex.split(_flags)
     FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
-every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
-with_features = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
+every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
 
 
 def count(arch, layers=None):
@@ -176,7 +175,7 @@ def test_the_length_of_training(flags, trained):
     assert cfg.rotary_original_length == int(trained)
 
 
-@with_features
+@every_encoding
 @pytest.mark.parametrize("steps", [[1] * T, [4] + [1] * 5, [2, 3, 4]])
 @torch.no_grad()
 def test_cached_decoding_equals_the_full_forward(name, steps):
@@ -190,7 +189,7 @@ def test_cached_decoding_equals_the_full_forward(name, steps):
     torch.testing.assert_close(torch.cat(outputs, dim=1)[real], full[real], atol=1e-5, rtol=0)
 
 
-@with_features
+@every_encoding
 @torch.no_grad()
 def test_padding_on_either_side_changes_nothing(name):
     model, tokens, others = tiny(name), sentences(1, 6), sentences(2, 9, seed=1)

@@ -31,6 +31,7 @@ CORE = sorted(
     for path in ROOT.glob(pattern)
     if path.name not in ("examples", "packs", "scripts", "study", "support")
 )
+FAST = "not slow and not copies and not gpu"
 
 
 def names(folder):
@@ -93,7 +94,6 @@ def delete(pack, root):
 
 
 @pytest.mark.copies
-@pytest.mark.slow
 @pytest.mark.parametrize("deleted", [PACKS, *([pack] for pack in PACKS)], ids="-".join)
 def test_the_core_passes_its_tests_without(deleted, tmp_path):
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
@@ -103,7 +103,7 @@ def test_the_core_passes_its_tests_without(deleted, tmp_path):
     for pack in deleted:
         delete(pack, tmp_path)
     # the pages of recipes are left out, too
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-k", "not examples/", *CORE]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-k", "not examples/", *CORE]
     # a run of its own: processes of this one have this checkout's package
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST_")}
     environment["PYTHONPATH"] = str(tmp_path)

@@ -39,8 +39,14 @@ def test_answers_are_those_of_prepared_data(loaded, folder_of, tmp_path, thresho
     passages = [passage for _, passage in QUESTIONS]
     questions = [Question(str(n), text, n) for n, (text, _) in enumerate(QUESTIONS)]
     surface_of = {dictionary.unk_word: ""}.get
-    reading, spell = Reading(passages, questions, []), lambda token: surface_of(token, token)
-    write_split(str(tmp_path), "test", reading, str.split, spell, dictionary)
+    write_split(
+        str(tmp_path),
+        "test",
+        Reading(passages, questions, []),
+        str.split,
+        lambda token: surface_of(token, token),
+        dictionary,
+    )
     write_settings(str(tmp_path), Settings("squad", True))
     dictionary.save(str(tmp_path / "dict.txt"))
     overrides = {"data": str(tmp_path), "no_answer_threshold": threshold}
@@ -85,12 +91,27 @@ MISTAKES = {
     "a text for a list": ("spans", "answer", ("the cat",), "takes a list of texts"),
     "a text for a pair": ("spans", "answer", (["the"],), "element 0 of the list is not 2 texts"),
     "three texts": ("spans", "answer", ([("a", "b", "c")],), "is not 2 texts"),
-    "no passage": ("spans", "answer", ([("cat", " ")],), "answer: passage 0 .* has no token"),
-    "no question": ("spans", "answer", ([("", "cat")],), "answer: question 0 has no token"),
+    "no passage": (
+        "spans",
+        "answer",
+        ([("cat", " ")],),
+        "answer: passage 0 .* has no token",
+    ),
+    "no question": (
+        "spans",
+        "answer",
+        ([("", "cat")],),
+        "answer: question 0 has no token",
+    ),
     "a long question": ("spans", "answer", ([("cat " * 20, "cat")],), "leaves no room"),
     "no choices": ("choices", "choose", ("cat", []), "the list of choices is empty"),
     "an empty choice": ("choices", "choose", ("cat", ["a", ""]), "choice 1 of the list is empty"),
-    "a long choice": ("choices", "choose", ("cat", ["a " * 20]), "text 0 .* has 24 tokens"),
+    "a long choice": (
+        "choices",
+        "choose",
+        ("cat", ["a " * 20]),
+        "text 0 of the list has 24 tokens",
+    ),
     "no context": ("choices", "choose", (3, ["a"]), "element 0 of the list is 3"),
 }
 
