@@ -15,6 +15,7 @@ from fairseq_posenc.packs.comprehension.questions import Question, Reading
 from fairseq_posenc.serving.preparation import Preparation, Text
 
 pytest_plugins = ["support.packed_models"]
+pytestmark = pytest.mark.formulas
 
 TASKS["span_prediction"] = (
     *("posenc_masked_lm", *ENCODER, "--criterion", "span_prediction"),

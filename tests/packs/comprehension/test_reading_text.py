@@ -23,6 +23,7 @@ from fairseq_posenc.packs.comprehension.scores import (
 from fairseq_posenc.packs.comprehension.span_windows import windows
 from fairseq_posenc.packs.comprehension.spans import Answer, Answered, Candidate, answered
 
+pytestmark = pytest.mark.formulas
 TEXT = "Über «Zürich»: 3,5 % mehr — sagt Dr. O'Neil… und 東京タワーは333m! \u00a0Ende\n"
 
 
@@ -197,12 +198,8 @@ def squad(folder, *questions, context="The cat sat here."):
 
 
 def asked(key, text="cat", start=4, **more):
-    return {
-        "id": key,
-        "question": "Who?",
-        "answers": [{"text": text, "answer_start": start}],
-        **more,
-    }
+    answers = [{"text": text, "answer_start": start}]
+    return {"id": key, "question": "Who?", "answers": answers, **more}
 
 
 def test_a_published_file(tmp_path):
