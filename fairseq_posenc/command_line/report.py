@@ -22,10 +22,16 @@ def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[s
     unknown = message.partition("unrecognized arguments: ")[2].split()
     flags = [word.partition("=")[0] for word in unknown if word.startswith("--")]
     for flag in sorted(flags, key=lambda flag: flag not in ours):  # those of the plug-in first
-        having = [each for each in FAMILIES.values() if flag in map(flag_of, each.declared)]
+        having = [each for each in FAMILIES.values() if flag in _flags_of(each)]
         if having:
             return f"{flag}: {_where_it_belongs(flag, having, arch)}"
     return one_line(message, flags_of_parser(parser), words)
+
+
+def _flags_of(family: Family) -> Sequence[str]:
+    parser = argparse.ArgumentParser()  # a field that the task has, too, is no flag of the model
+    family.add_args(parser)
+    return flags_of_parser(parser)
 
 
 def _where_it_belongs(flag: str, having: Sequence[Family], arch: Optional[str]) -> str:

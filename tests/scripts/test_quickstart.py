@@ -121,6 +121,6 @@ def test_the_matrix_runs_tests_that_exist():
     files = shell("bash", "-c", f"printf '%s\\n' {' '.join(listed.split())}").stdout.split()
     *files, single = (name.partition("::")[0] for name in files)
     assert len(files) > 5 and all((REPO / name).exists() for name in [*files, single])
-    test = re.search(r'COMMAND_TEST="(\w+)\[(\w+)\]"', text)
+    test = re.search(r"^COMMAND_TEST=(\w+)$", text, re.MULTILINE)
     module = importlib.import_module(single[: -len(".py")].replace("/", "."))
-    assert test.group(2) in module.KINDS and hasattr(module, test.group(1))
+    assert hasattr(module, test.group(1))
