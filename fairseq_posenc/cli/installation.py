@@ -5,7 +5,6 @@ also run where fairseq cannot be imported.
 """
 
 import argparse
-import dataclasses
 import importlib
 import importlib.util
 import os
@@ -77,11 +76,12 @@ def _architecture(family: "Family", name: str) -> str:
 
 def _settings(settings: Dict[str, Any], family: "Family") -> List[str]:
     """The settings in :data:`DISTINGUISHING` that differ from the defaults of the family."""
-    fields = {field.name: field for field in dataclasses.fields(family.dataclass)}
-    shown = []
+    from fairseq_posenc.configuration.fields import defaults_of
+
+    defaults, shown = defaults_of(family.dataclass), []
     for name in DISTINGUISHING:
         value = settings.get(name)
-        if name in fields and value != fields[name].metadata.get("default"):
+        if name in defaults and value != defaults[name]:
             words = name.replace("_", " ")
             shown.append(words if value is True else f"{words} {value}")
     return shown

@@ -185,14 +185,14 @@ def predict(args: argparse.Namespace) -> None:
         import torch
 
         from fairseq_posenc.serving.hub import loaded_folder
-        from fairseq_posenc.serving.predict import Table, predicted_lines
+        from fairseq_posenc.serving.predict import predicted_lines
 
         if args.threads:
             torch.set_num_threads(args.threads)
         models = [loaded_folder(folder, args.device) for folder in folders]
-        table = Table(args.columns, args.header, args.scores, _buffer_of(args), args.max_tokens)
+        args.buffer = _buffer_of(args)
         read = decoded(stream, args.input or "the input")
-        lines = predicted_lines(models, head, read, table)
+        lines = predicted_lines(models, head, read, args)
         total = _count(stream)
         _write(args, lines, total and total - args.header + args.scores)
 

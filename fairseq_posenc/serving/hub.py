@@ -199,19 +199,15 @@ def load_folder(path: str, device: Union[str, torch.device]) -> Any:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
     folder = read_model_folder(path, SHOWN)
     model = folder_task(folder.task).model
-    if model is not None:
-        return model(folder, checked_device(device))
-    return loaded_folder(folder, device)
+    return loaded_folder(folder, device) if model is None else model(folder, checked_device(device))
 
 
 def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:
     """The hub interface of a model folder, in evaluation mode on a device."""
     place = checked_device(device)
-    heads: Dict[str, Any] = (
-        {"load_checkpoint_heads": True} if folder.task in MASKED_LM.tasks else {}
-    )
+    heads: Any = {"load_checkpoint_heads": True} if folder.task in MASKED_LM.tasks else {}
     found = opened(folder, inspect.unwrap(hub_utils.from_pretrained), **heads)
     cfg, task, models = found["args"], found["task"], found["models"]
-    if "interface" in found:
-        return found["interface"](cfg, task, models[0]).eval().to(place)
-    return GeneratorHubInterface(cfg, task, models).eval().to(place)
+    interface = found.get("interface")
+    hub = interface(cfg, task, models[0]) if interface else GeneratorHubInterface(cfg, task, models)
+    return hub.eval().to(place)

@@ -4,7 +4,8 @@ Several classifiers for one task average their logits (RoBERTa section 5.1).
 """
 
 import sys
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from argparse import Namespace
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import data_utils
@@ -70,18 +71,8 @@ def examples_of(lines: Sequence[str], places: Sequence[int], first: int) -> List
     return found
 
 
-class Table(NamedTuple):
-    """Settings for reading a table and writing predictions."""
-
-    columns: Optional[str] = None  # as for :func:`places_of`; by default as the model was trained
-    header: bool = False  # whether the first line names the columns
-    scores: bool = False  # add the probability of every label, below a line of their names
-    buffer: int = 512  # number of lines to read before they are classified
-    max_tokens: int = 4000  # tokens in a batch
-
-
 def predicted_lines(
-    models: Sequence[Any], head: Head, lines: Iterable[str], table: Table
+    models: Sequence[Any], head: Head, lines: Iterable[str], args: Namespace
 ) -> Iterator[str]:
     """The lines to write: a label and its probability, or a value, for each line of a table.
 
@@ -89,29 +80,29 @@ def predicted_lines(
         models: the hub interfaces of classifiers for one task, whose outputs are averaged.
         head: the head of the first.
         lines: the lines of the table.
-        table: how they are read.
+        args: those of ``fairseq-posenc predict``.
 
     Raises:
         UsageError: the columns are not those of the training, or a line lacks one.
     """
-    source, before = iter(lines), int(table.header)
-    header = next(source, "") if table.header else None
-    places = places_of(table.columns or ("1,2" if head.inputs == 2 else "1"), header)
+    source, before = iter(lines), int(args.header)
+    header = next(source, "") if args.header else None
+    places = places_of(args.columns or ("1,2" if head.inputs == 2 else "1"), header)
     if head.inputs not in (None, len(places)):
         raise UsageError(
-            f"--columns {table.columns or '1'}: names {len(places)} columns, and the model was "
+            f"--columns {args.columns or '1'}: names {len(places)} columns, and the model was "
             f"trained on {head.inputs} texts at a time"
         )
     named = [] if head.regression and len(head.labels) == 1 else head.labels
-    if table.scores:
+    if args.scores:
         yield "\t".join([*(["value"] if head.regression else ["label", "probability"]), *named])
-    for block in in_blocks(source, table.buffer):
+    for block in in_blocks(source, args.buffer):
         examples = examples_of(block, places, before + 1)
-        outputs, remarks = averaged(models, examples, table.max_tokens)
+        outputs, remarks = averaged(models, examples, args.max_tokens)
         for number, remark in sorted(remarks.items()):
             print(f"line {before + 1 + number}: {remark}", file=sys.stderr)
         for logits in outputs:
-            yield "" if logits is None else _line(logits, head, bool(table.scores and named))
+            yield "" if logits is None else _line(logits, head, bool(args.scores and named))
         before += len(block)
 
 
