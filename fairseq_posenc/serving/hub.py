@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from fairseq.models.roberta import RobertaHubInterface, RobertaModel
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packs import load
 from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
@@ -24,8 +25,18 @@ from fairseq_posenc.serving.inputs import (
     refuse_too_long,
 )
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_model_folder
-from fairseq_posenc.serving.tasks import folder_task
 
+
+class FolderTask(NamedTuple):
+    """The model folders of a task."""
+
+    # returns the model of a folder on a device; by default fairseq's hub interface
+    model: Optional[Callable[[ModelFolder, Any], Any]] = None
+    files: Tuple[str, ...] = ()  # files of the data that `pack` copies besides dictionaries
+
+
+#: Tasks whose models have more in their folders than others, or classes of their own, by name.
+FOLDER_TASKS: Dict[str, FolderTask] = {}
 MASK = "<mask>"
 _CLASSIFIERS = "sentence_prediction"
 #: The BPE that fairseq's RoBERTa downloads unless told otherwise.
@@ -193,6 +204,12 @@ def _check_head(folder: ModelFolder, model: Any) -> None:
             f"{folder.path}: model.json names {len(head.labels)} outputs of the head {head.name}, "
             f"and the checkpoint has {size}; pack the model again"
         )
+
+
+def folder_task(name: str) -> FolderTask:
+    """What is registered for the model folders of a task, by packs, too."""
+    load("serving")
+    return FOLDER_TASKS.get(name, FolderTask())
 
 
 def load_folder(path: str, device: Union[str, torch.device]) -> Any:

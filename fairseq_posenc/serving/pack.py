@@ -22,7 +22,7 @@ from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.card import card
 from fairseq_posenc.serving.engines import engine_for
-from fairseq_posenc.serving.hub import load_folder
+from fairseq_posenc.serving.hub import folder_task, load_folder
 from fairseq_posenc.serving.huggingface import tokenizer
 from fairseq_posenc.serving.huggingface.dictionary import dictionary
 from fairseq_posenc.serving.model_folder import (
@@ -37,7 +37,6 @@ from fairseq_posenc.serving.model_folder import (
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subword_check import check_subwords
 from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
-from fairseq_posenc.serving.tasks import folder_task
 from fairseq_posenc.serving.translate import Hardware
 
 #: How many texts of the data are compared with the subwords, and how many symbols of each.
