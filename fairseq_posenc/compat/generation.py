@@ -26,9 +26,9 @@ def score_every_token(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., I
         # (max_tokens, batch_size, max_positions) are the first three positional arguments
         longest = kwargs.get("max_positions", args[2] if len(args) > 2 else None)
         sizes = [dataset.size(index) for index in range(len(dataset))]
+        too_long = 0 if longest is None else sum(size > longest for size in sizes)
         skip = _skips_invalid_sizes(task)
-        if longest is not None and any(size > longest for size in sizes) and not skip:
-            too_long = sum(size > longest for size in sizes)
+        if too_long and not skip:
             override = f"{{'max_target_positions': {max(sizes)}}}"
             raise UsageError(
                 f"fairseq-eval-lm: {too_long} of {len(sizes)} blocks are longer than the {longest} "

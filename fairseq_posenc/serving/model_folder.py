@@ -19,6 +19,7 @@ import functools
 import math
 import os
 import sys
+from pathlib import Path
 from types import MappingProxyType
 from typing import (
     Any,
@@ -113,13 +114,10 @@ class ModelFolder(NamedTuple):
 
     def with_digests(self) -> "ModelFolder":
         """The same folder, with the digests of the files that it has now."""
-        found = {}
-        for where, _, names in os.walk(self.path):
-            for name in names:
-                key = os.path.relpath(os.path.join(where, name), self.path)
-                if key not in (SETTINGS, CARD):
-                    found[key.replace(os.sep, "/")] = digest_of_file(os.path.join(where, name))
-        return self._replace(digests=dict(sorted(found.items())))
+        every = (file for file in Path(self.path).rglob("*") if file.is_file())
+        files = {file.relative_to(self.path).as_posix(): file for file in every}
+        names = sorted(files.keys() - {SETTINGS, CARD})
+        return self._replace(digests={name: digest_of_file(files[name]) for name in names})
 
     def check(self, shown: str, *parts: str) -> None:
         """Refuse files that are missing, or not those that were packed.

@@ -134,13 +134,8 @@ def _complete(text: Text, data: str, task: str, state: Checkpoint) -> Text:
 
 
 def _copy_dictionaries(data: str, folder: ModelFolder) -> None:
-    inside = [entry.name for entry in os.scandir(data) if entry.is_dir()]
-    names = [
-        os.path.join(part, name)
-        for part in ("", *inside)
-        for name in sorted(os.listdir(os.path.join(data, part)))
-        if name.startswith("dict.") and name.endswith("txt")
-    ]
+    files = [file for part in ("", "*/") for file in sorted(Path(data).glob(f"{part}dict.*txt"))]
+    names = [str(file.relative_to(data)) for file in files]
     missing = [name for name in folder.dictionaries if name not in names]
     if missing:
         raise UsageError(
@@ -249,6 +244,4 @@ def head_of(
 
 def _inputs(data: str) -> Optional[int]:
     """Number of texts in each example of a data folder."""
-    if not os.path.isdir(os.path.join(data, "input0")):
-        return None
-    return 2 if os.path.isdir(os.path.join(data, "input1")) else 1
+    return sum(os.path.isdir(os.path.join(data, name)) for name in ("input0", "input1")) or None
