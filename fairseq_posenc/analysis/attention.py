@@ -95,15 +95,15 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
 def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
     """Read a dictionary that matches the *rows* of embeddings in the checkpoint at *path*."""
-    symbols = read_dictionary(dict_path).symbols  # with <mask>, which translation does not use
-    if rows not in (len(symbols), len(symbols) - 1):
+    dictionary = read_dictionary(dict_path, adds_mask=False)
+    size = len(dictionary)
+    if size == rows - 1:  # of a masked language model
+        dictionary.add_symbol("<mask>")
+    if len(dictionary) != rows:
         raise UsageError(
-            f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} "
-            f"has {rows} token embeddings; give its dictionary with --dict"
+            f"{dict_path}: has {size} symbols, including those of fairseq, but {path} has {rows} "
+            "token embeddings; give its dictionary with --dict"
         )
-    dictionary = Dictionary()
-    for symbol in symbols[len(dictionary) : rows]:
-        dictionary.add_symbol(symbol)
     return dictionary
 
 

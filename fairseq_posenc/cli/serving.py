@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import sys
-from typing import IO, Iterable, Iterator, Optional
+from typing import IO, Iterable, Iterator, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
@@ -40,8 +40,8 @@ _STREAM = several(
 
 
 @contextlib.contextmanager
-def _opened(args: argparse.Namespace) -> Iterator[IO[bytes]]:
-    """The file of ``--input``, or without one standard input; completes ``--buffer``.
+def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[int]]]:
+    """The lines of ``--input`` or standard input, and how many; completes ``--buffer``.
 
     Raises:
         UsageError: the file cannot be read, or standard input is closed.
@@ -49,15 +49,13 @@ def _opened(args: argparse.Namespace) -> Iterator[IO[bytes]]:
     path = args.input
     typed = path is None and sys.stdin is not None and sys.stdin.isatty()
     args.buffer = args.buffer or (1 if typed else BUFFER)
-    if path is None:
-        yield standard_input()
-        return
-    try:
-        stream = open(path, "rb")
-    except OSError as error:
-        raise UsageError(f"--input {path}: cannot be read ({error.strerror or error})") from error
-    with stream:
-        yield stream
+    with contextlib.ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open(path, "rb")) if path is not None else standard_input()
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"--input {path}: cannot be read ({reason})") from error
+        yield decoded(stream, path or "the input"), _count(stream)
 
 
 def _count(stream: IO[bytes]) -> Optional[int]:
@@ -129,13 +127,11 @@ def translate(args: argparse.Namespace) -> None:
     longest = args.max_length or MAX_LENGTH
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
     hardware = Hardware(args.device, args.threads, args.compute_type)
-    with _opened(args) as stream:
+    with _opened(args) as (read, total):
         if args.engine == "fairseq" or folder.export is None:
             load_plug_in(args.user_dir)
         preparation = Preparation(folder.text, folder.path)
         engine = engine_for(folder, hardware, args.engine)
-        total = _count(stream)
-        read = decoded(stream, args.input or "the input")
         lines = translated(read, preparation, engine, beam, args)
         _write(args, lines, total and total * args.n_best)
 
@@ -176,7 +172,7 @@ def predict(args: argparse.Namespace) -> None:
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
     head = common_head(folders)
     at_least(args, **_LEAST)
-    with _opened(args) as stream:
+    with _opened(args) as (read, total):
         load_plug_in(args.user_dir)
         import torch
 
@@ -186,9 +182,7 @@ def predict(args: argparse.Namespace) -> None:
         if args.threads:
             torch.set_num_threads(args.threads)
         models = [loaded_folder(folder, args.device) for folder in folders]
-        read = decoded(stream, args.input or "the input")
         lines = predicted_lines(models, head, read, args)
-        total = _count(stream)
         _write(args, lines, total and total - args.header + args.scores)
 
 

@@ -147,7 +147,7 @@ def _read(models: Sequence[Any], texts: Example) -> Tuple[List[Tensor], str]:
     """The numbers (T,) of an example that each model reads, or none, and what is to be said."""
     if not any(text.strip() for text in texts):
         return [], "it is empty; its prediction is left empty"
-    found, remark = [], ""
+    encoded, remark = [], ""
     for model in models:
         numbers = model.joined(texts)
         if len(numbers) > model.longest:
@@ -155,5 +155,5 @@ def _read(models: Sequence[Any], texts: Example) -> Tuple[List[Tensor], str]:
             if not model.cuts:
                 return [], f"{size}; its prediction is left empty"
             remark = remark or f"{size}; the rest is cut off, as in training"
-        found.append(numbers[: model.longest])
-    return found, remark
+        encoded.append(numbers[: model.longest])
+    return encoded, remark
