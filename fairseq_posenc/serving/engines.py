@@ -113,9 +113,11 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         return CTranslate2Engine(folder, hardware)
     import torch
 
-    from fairseq_posenc.serving.inputs import load
+    from fairseq_posenc.checkpoints.loader import load
+    from fairseq_posenc.serving.inputs import checkpoint_of, overrides_of
     from fairseq_posenc.serving.translation import FairseqEngine
 
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
-    return FairseqEngine(load(folder, hardware.device))
+    path, overrides = checkpoint_of(folder), overrides_of(folder)
+    return FairseqEngine(load(path, overrides, hardware.device))

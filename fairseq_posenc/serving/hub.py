@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -30,15 +30,15 @@ from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_mo
 class FolderTask(NamedTuple):
     """The model folders of a task."""
 
-    # returns the model of a folder on a device; by default fairseq's hub interface
-    model: Optional[Callable[[ModelFolder, Any], Any]] = None
+    interface: Any = None  # a class derived from SentenceHubInterface, which is the default
     files: Tuple[str, ...] = ()  # files of the data that `pack` copies besides dictionaries
 
 
-#: Tasks whose models have more in their folders than others, or classes of their own, by name.
+#: Tasks whose folders hold more than others, or have a hub interface of their own, by name.
 FOLDER_TASKS: Dict[str, FolderTask] = {}
 MASK = "<mask>"
-_CLASSIFIERS = "sentence_prediction"
+#: Tasks whose settings say which tokens begin and separate texts.
+_CLASSIFIERS = ("sentence_prediction", "sentence_ranking")
 #: The BPE that fairseq's RoBERTa downloads unless told otherwise.
 _DEFAULT = "gpt2"
 
@@ -62,7 +62,7 @@ class SentenceHubInterface(RobertaHubInterface):
     def __init__(self, cfg: Any, task: Any, model: Any, folder: ModelFolder) -> None:
         super().__init__(cfg, task, model)
         settings, self.folder = task_settings(task), folder
-        if folder.task == _CLASSIFIERS:
+        if folder.task in _CLASSIFIERS:
             self._first, self._separator = settings.init_token, settings.separator_token
         else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
             pairs = getattr(model, "reads_pairs", False)
@@ -112,12 +112,12 @@ class SentenceHubInterface(RobertaHubInterface):
 
         Raises:
             UsageError: there is no mask, or more than one, the text is too long, or the model was
-                fine-tuned as a classifier.
+                fine-tuned as a classifier or for questions.
         """
-        if self.folder.head is not None:
+        if self.folder.head is not None or folder_task(self.folder.task).interface is not None:
             raise UsageError(
-                f"fill_mask: {self.folder.path} was fine-tuned as a classifier, not as a language "
-                "model; give the folder of the model before fine-tuning"
+                f"fill_mask: {self.folder.path} was fine-tuned as a classifier or for questions, "
+                "not as a language model; give the folder of the model before fine-tuning"
             )
         text = self.bpe.preparation
         spans = masked_input.replace(text.mask, MASK).split(MASK)
@@ -188,7 +188,8 @@ def opened(
         found = from_pretrained(folder.path, file, data, **settings)
     _check_head(folder, found["models"][0])
     if isinstance(found["models"][0], RobertaModel):
-        found["interface"] = functools.partial(SentenceHubInterface, folder=folder)
+        interface = folder_task(folder.task).interface or SentenceHubInterface
+        found["interface"] = functools.partial(interface, folder=folder)
     return found
 
 
@@ -214,9 +215,7 @@ def folder_task(name: str) -> FolderTask:
 
 def load_folder(path: str, device: Union[str, torch.device]) -> Any:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
-    folder = read_model_folder(path, SHOWN)
-    model = folder_task(folder.task).model
-    return loaded_folder(folder, device) if model is None else model(folder, checked_device(device))
+    return loaded_folder(read_model_folder(path, SHOWN), device)
 
 
 def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:

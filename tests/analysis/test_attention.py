@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 from support.helpers import VOCABULARY, build
+from support.lists import rows_of
 from support.masked_language_models import build as build_masked_lm
 
 from fairseq_posenc.analysis import attention as analysis
@@ -209,6 +210,13 @@ def test_what_cannot_be_analysed_is_named(encoding, flags, words, folder):
     with pytest.raises(UsageError, match=words):
         main(["analyse", path, str(folder / "text"), "--length", "16", *flags])
     assert not list(folder.rglob("*.p*g*"))
+
+
+@pytest.mark.parametrize("flags, words", rows_of("no_matrix.txt"))  # of packs
+def test_layers_without_one_matrix_are_named(flags, words, folder):
+    _, path = masked_lm_file(folder, "rotary", *flags.split())
+    with pytest.raises(UsageError, match=words):
+        main(["analyse", path, str(folder / "text")])
 
 
 def test_files_that_are_none_of_ours(folder):

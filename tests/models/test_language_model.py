@@ -1,5 +1,6 @@
 """The language-model family: sizes, stock's outputs, embeddings, cached decoding, prompts."""
 
+import shlex
 from argparse import Namespace
 
 import pytest
@@ -11,6 +12,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from support.causal_language_models import SMALL, build, task_of, tiny
 from support.helpers import (
     EVERY_ENCODING,
+    LAYERS,
     OTHER_LAYERS,
     PAD,
     VOCABULARY,
@@ -28,7 +30,11 @@ pytestmark = pytest.mark.formulas
 B, T = 3, 9
 # stock keeps 512 unless told, whatever the layers have
 SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
-every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
+FEATURES = []
+for _name, _flags, _encodings in rows_of("language_models.txt"):  # of packs, as properties.txt
+    LAYERS[_name] = shlex.split(_flags)
+    FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
+every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
 
 
 def count(arch, layers=None):

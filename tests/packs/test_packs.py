@@ -7,28 +7,40 @@ import ast
 import json
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from support.commands import Command
 
 import fairseq_posenc
 from fairseq_posenc import packs
 
+pytestmark = pytest.mark.properties
 PACKAGE = Path(fairseq_posenc.__file__).parent
 PACKS = [module.name for module in pkgutil.iter_modules(packs.__path__)]
+ROOT = Path(__file__).resolve().parents[2]
+#: The tests that need no pack: all but those of packs and of recipes, which may use any.
+CORE = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("tests/*/", "tests/test_*.py")
+    for path in ROOT.glob(pattern)
+    if path.name not in ("examples", "packs", "scripts", "study", "support")
+)
+FAST = "not slow and not copies and not gpu"
 
 
 def names(folder):
     """What is registered with the package in a folder, which works."""
-    paths = [str(folder), str(Path(__file__).parents[1])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, str(Path(__file__).with_name("remaining.py"))]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    paths = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
+    with mock.patch.dict(os.environ, PYTHONPATH=paths):
+        done = Command(str(Path(__file__).with_name("remaining.py")), []).finish()
+    assert done.status == 0, done.err
+    return set(json.loads(done.out.splitlines()[-1]))
 
 
 def words(file):
@@ -59,3 +71,41 @@ def test_a_pack_can_be_deleted(pack, all_names, tmp_path):
     for file in (tmp_path / "fairseq_posenc").rglob("*.py"):
         named = gone & set(words(file))
         assert not named, f"{file.relative_to(tmp_path)} names {named} of the pack {pack}"
+
+
+def delete(pack, root):
+    """Delete a pack as docs/adding.md says it: with its tests, its page, and the links to it."""
+    page = (root / f"docs/packs/{pack}.md").resolve()
+    for folder in ("fairseq_posenc/packs", "tests/packs"):
+        shutil.rmtree(root / folder / pack)
+    page.unlink()
+    link = re.compile(r"\[([^\]]*)\]\(([^)#\s]+\.md)(#[^)\s]*)?\)")
+
+    def without(match, folder):
+        return match.group(1) if (folder / match.group(2)).resolve() == page else match.group()
+
+    for file in root.rglob("*.md"):
+        text = file.read_text(encoding="utf-8")
+        text = link.sub(lambda match, folder=file.parent: without(match, folder), text)
+        file.write_text(text, encoding="utf-8")
+    site = root / "mkdocs.yml"
+    text = re.sub(rf".* packs/{page.name}\n", "", site.read_text(encoding="utf-8"))
+    site.write_text(re.sub(r"  - Packs:\n(?!    )", "", text), encoding="utf-8")  # of the last
+
+
+@pytest.mark.copies
+@pytest.mark.parametrize("deleted", [PACKS, *([pack] for pack in PACKS)], ids="-".join)
+def test_the_core_passes_its_tests_without(deleted, tmp_path):
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in listing.stdout.decode().split("\0")[:-1]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for pack in deleted:
+        delete(pack, tmp_path)
+    # the pages of recipes are left out, too
+    command = [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-k", "not examples/", *CORE]
+    # a run of its own: processes of this one have this checkout's package
+    environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = str(tmp_path)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-10000:]

@@ -49,6 +49,14 @@ def texts(batch=2, length=9):
     return tokens
 
 
+def padded_texts(length, *others):
+    """A text of *length* tokens, and one of each of the other lengths, padded on the right."""
+    tokens = texts(1 + len(others), length)
+    for row, end in enumerate(others, start=1):
+        tokens[row, end:] = PAD
+    return tokens
+
+
 def masked_batch(tokens, asked, **more):
     """A sample of texts (B, T), of which the tokens *asked* are hidden and to be predicted."""
     return {

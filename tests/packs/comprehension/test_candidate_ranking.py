@@ -14,6 +14,7 @@ from support.recipes import recipe_module, write
 
 from fairseq_posenc.packs.comprehension.candidate_ranking import CandidateDataset
 
+pytestmark = pytest.mark.formulas
 pronouns = recipe_module("glue", "pronouns")
 BOS, EOS = VOCABULARY.bos(), VOCABULARY.eos()
 MASK = VOCABULARY.index("<mask>")

@@ -5,17 +5,25 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
+from omegaconf import OmegaConf
 from support import causal_language_models, masked_language_models
-from support.causal_language_models import tiny as language_model
-from support.helpers import PAD, VOCABULARY, build, sentences, tiny
+from support.helpers import PAD, VOCABULARY, build, parse, sentences, tiny
 from support.parts import encoding_flags, encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.averaging import settings_to_match
+from fairseq_posenc.checkpoints.inherit import inherit
+from fairseq_posenc.checkpoints.overrides import apply_overrides
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.resuming import check_settings_of
 from fairseq_posenc.encodings import ENCODINGS, Places
 from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS, DrawnPositions
-from tests.encodings.test_position_ids import RULES, model_of
+from tests.configuration.test_roles import checkpoint_of
+from tests.encodings.test_position_ids import model_of
 
+pytestmark = pytest.mark.properties
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
 #: those in gated units, whose values have no positions
 IN_UNITS = [f"softmax:{name}" for name in TAKERS if name != "nezha"]
@@ -75,7 +83,7 @@ def seen_positions(monkeypatch, model, *inputs):
 
 
 def test_training_sees_samples_and_evaluation_counts(monkeypatch):
-    model = tiny("t5", "--random-positions", "900")
+    model = tiny("tupe", "--random-positions", "900")
     source, target = sentences(2, 6), sentences(2, 5, seed=1)
     for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
         assert given.tolist() == [list(range(length))]
@@ -83,12 +91,7 @@ def test_training_sees_samples_and_evaluation_counts(monkeypatch):
     for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
         assert given.shape == (1, length) and given.diff().gt(0).all()
         assert given.max() >= length
-
-
-def test_padding_on_the_left_takes_the_first_of_the_sample(monkeypatch):
-    model = tiny("tupe", "--random-positions", "900").train()
-    source, target = sentences(2, 6), sentences(2, 5, seed=1)
-    source[0, :2] = PAD
+    source[0, :2] = PAD  # on the left: the rest has the first of the sample
     padded, _ = seen_positions(monkeypatch, model, source, None, target)
     assert padded[0, 2:].equal(padded[1, :4])
 
@@ -112,7 +115,7 @@ def test_shape_moves_each_sequence_and_leaves_distances_alone(name, monkeypatch)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*TAKERS, *IN_UNITS])
+@pytest.mark.parametrize("name", [*TAKERS, *IN_UNITS, "local:alibi"])
 def test_every_encoding_with_positions_learns_them(name):
     """A model in training sees others each time; it is the usual one in evaluation."""
     plain, model = tiny(name), tiny(name, "--random-positions", "1000")
@@ -149,8 +152,6 @@ def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):
 
 
 SHIFT = ("--random-positions", "4", "--position-sampler", "shift")
-
-
 COUPLED = ("--position-ids", "coupling", "--position-separators", "w1 w2")
 NOTICING = {
     "values": lambda: tiny("rotary", "--rotary-value", *SHIFT),
@@ -176,8 +177,6 @@ def test_a_shift_that_something_notices_is_accepted(name, monkeypatch):
 
 
 def test_lengths_that_do_not_fit_are_refused():
-    with pytest.raises(UsageError, match="at most the 1024 positions of the encoder"):
-        build("roformer_tiny", "--random-positions", "1025")
     model = build("roformer_tiny", "--random-positions", "4").train()
     with pytest.raises(UsageError, match="--random-positions 4: a sequence has 6 tokens"):
         model(sentences(2, 6), None, sentences(2, 3))
@@ -220,16 +219,8 @@ def test_spread_positions_of_a_text_depend_on_its_own_length_alone(name):
     torch.testing.assert_close(whole[:1], first, atol=1e-5, rtol=0)
     torch.testing.assert_close(whole[1:, :4], second, atol=1e-5, rtol=0)
     assert not torch.allclose(plain(source, None, target)[0], whole, atol=1e-3)
-
-
-def test_spread_positions_are_seen_in_evaluation_alone(monkeypatch):
-    model = tiny("t5", *SPREAD)
-    source, target = sentences(2, 6), sentences(2, 4, seed=1)
-    for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 4)):
-        want = torch.arange(1, length + 1).double() * 41 / (length + 1) - 1
-        assert given.shape == (2, length) and (given[0] - want).abs().max() <= 0.5
-    found = [seen_positions(monkeypatch, model.train(), source, None, target)[0] for _ in range(2)]
-    assert not torch.equal(*found) and len(found[0]) == 1
+    drawn = [model.train()(source, None, target)[0] for _ in range(2)]
+    assert not torch.allclose(*drawn, atol=1e-6)
 
 
 def test_spread_positions_and_a_cache_are_refused():
@@ -239,17 +230,6 @@ def test_spread_positions_and_a_cache_are_refused():
         model.decoder(target, encoder_out=source, incremental_state={})
     with pytest.raises(UsageError, match="--random-positions 40: a sequence has 41 tokens"):
         model.encoder(sentences(1, 41))
-
-
-@torch.no_grad()
-def test_sampled_positions_reach_the_window():
-    model = tiny(
-        "alibi", "--attention", "local", "--local-window", "6,4", "--random-positions", "500"
-    ).double()
-    tokens = sentences(1, 30)
-    plain = model.encoder(tokens)["encoder_out"][0]
-    model.train()
-    assert not torch.allclose(model.encoder(tokens)["encoder_out"][0], plain)
 
 
 def test_a_shift_leaves_tokens_without_position_at_zero():
@@ -264,15 +244,38 @@ def test_a_shift_leaves_tokens_without_position_at_zero():
     assert [len(shift) for shift in shifts] == [1, 1, 1] and len(set.union(*shifts)) > 1
 
 
-@pytest.mark.parametrize("name", ["learned", "rotary", "learned+transformer_xl"])
-@torch.no_grad()
-def test_language_models_continue_coupled_positions(name):
-    model = language_model(name, "--position-ids", "coupling", *RULES["coupling"])
-    tokens = sentences(3, 14)
-    tokens[:, 0] = VOCABULARY.eos()
-    tokens[1] = torch.cat((torch.full((3,), PAD), tokens[1, :11]))
-    full, state = model(tokens)[0], {}
-    for step in range(1, 15):
-        out, _ = model.decoder(tokens[:, :step], incremental_state=state)
-        real = tokens[:, step - 1].ne(PAD)
-        torch.testing.assert_close(out[real, -1], full[real, step - 1], atol=1e-5, rtol=0)
+def spread(number, evaluation="spread"):
+    """A masked language model trained with random positions below *number*."""
+    given = ["--random-positions", str(number), "--evaluation-positions", evaluation]
+    return parse("roformer_masked_lm_tiny", *given, task="masked_lm")
+
+
+def test_the_range_of_random_positions_is_part_of_a_model_that_spreads_them():
+    counted, other = {"evaluation_positions": "counted"}, {"random_positions": 32}
+
+    def overridden(cfg, **overrides):
+        state = {"cfg": OmegaConf.create({"task": {}, "model": checkpoint_of(cfg)["cfg"]["model"]})}
+        apply_overrides(state, overrides, "x.pt")
+
+    for cfg in (spread(64), spread(64, "counted")):
+        overridden(cfg, **counted, **other)  # matters in training only
+        overridden(cfg, evaluation_positions="spread", random_positions=64)
+        with pytest.raises(UsageError, match="random_positions=32: x.pt was trained with 64"):
+            overridden(cfg, evaluation_positions="spread", **other)
+    with pytest.raises(UsageError, match="random_positions=32: x.pt was trained with 64"):
+        overridden(spread(64), **other)
+    trained = ((64, "spread"), (32, "spread"), (64, "counted"), (32, "counted"))
+    compared = [settings_to_match(checkpoint_of(spread(*each))) for each in trained]
+    assert compared[0] != compared[1] and compared[2] == compared[3]
+
+
+def test_spread_positions_are_resumed_and_fine_tuned_with_their_range(tmp_path):
+    path, family = tmp_path / "checkpoint_last.pt", FAMILIES["posenc_masked_lm"]
+    torch.save(checkpoint_of(spread(64)), path)
+    with pytest.raises(UsageError, match="--random-positions 32: .* was trained with 64; give ano"):
+        check_settings_of(str(path), read_checkpoint(path), spread(32), resumes=True)
+    check_settings_of(str(path), read_checkpoint(path), spread(32, "counted"), resumes=True)
+    for given, inherited in ({}, 64), ({"evaluation_positions": "counted"}, None):
+        args = Namespace(task="sentence_prediction", finetune_from_model=str(path), **given)
+        inherit(args, family.dataclass, family.model, {})
+        assert getattr(args, "random_positions", None) == inherited

@@ -5,16 +5,20 @@ from argparse import Namespace
 
 import pytest
 import torch
-from support.helpers import EVERY_ENCODING, LINEAR, OTHER_LAYERS, PAD, build, sentences, tiny
+from support.helpers import EVERY_ENCODING, OTHER_LAYERS, PAD, build, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.packs.gpu import compiled
 
-pytestmark = pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on")
-QUICK = ["rotary"]
+pytestmark = [
+    pytest.mark.properties,
+    pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on"),
+]
+SLOW = pytest.mark.slow
+ONE = ["--encoder-layers", "1", "--decoder-layers", "1"]
 #: every encoding and every other kind of layer
-ALL = EVERY_ENCODING + OTHER_LAYERS
+ALL = [n if n == "rotary" else pytest.param(n, marks=SLOW) for n in EVERY_ENCODING + OTHER_LAYERS]
 SOURCE, TARGET = sentences(3, 7), sentences(3, 12, seed=1)
 SOURCE[1, 5:] = PAD
 
@@ -38,7 +42,7 @@ def graphs(monkeypatch):
 
 def compiling(name):
     """A model that compiles its layers; a copy of one would not."""
-    return tiny.__wrapped__(name, "--compile-layers")
+    return tiny.__wrapped__(name, *ONE, "--compile-layers")
 
 
 def train(model):
@@ -62,9 +66,9 @@ def generate(model, after_step=lambda: None):
     return torch.cat(logits, dim=1)
 
 
-def check(name, graphs):
-    eager = tiny(name)
-    layers = compiling(name)
+@pytest.mark.parametrize("name", ALL)
+def test_no_graph_break_and_the_same_numbers(name, graphs):
+    eager, layers = tiny(name, *ONE), compiling(name)
     assert list(layers.state_dict()) == list(eager.state_dict())
     layers.load_state_dict(eager.state_dict())
     (want, want_gradients), (got, gradients) = train(eager), train(layers)
@@ -81,64 +85,39 @@ def check(name, graphs):
     assert not [k for k in layers.state_dict() if "_orig_mod" in k]
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_no_graph_break_and_the_same_numbers(name, graphs):
-    check(name, graphs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in ALL if name not in QUICK])
-def test_no_graph_break_in_any_layer(name, graphs):
-    check(name, graphs)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(compiled.obstacle() is not None, reason=str(compiled.obstacle()))
 @pytest.mark.parametrize("name", ["rotary", "favor:rotary"])
 def test_compiled_to_code(name):
     torch._dynamo.reset()
-    eager, layers = tiny(name), compiling(name)
+    eager, layers = tiny(name, *ONE), compiling(name)
     layers.load_state_dict(eager.state_dict())
     torch.testing.assert_close(train(layers), train(eager), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(generate(layers), generate(eager), rtol=1e-5, atol=1e-5)
 
 
-def test_every_linear_attention_is_among_the_layers():
-    assert {name.partition(":")[0] for name in OTHER_LAYERS} >= set(LINEAR)
+CAN = {"obstacle": lambda: None}
+MISTAKES = [
+    ({"TORCH_VERSION": (1, 13)}, [], "needs PyTorch 2.4"),
+    ({"TORCH_VERSION": (2, 3)}, [], "needs PyTorch 2.4"),
+    ({"shutil.which": lambda name: None}, [], "needs a C\\+\\+ compiler"),
+    (CAN, ["--checkpoint-activations"], ".* --checkpoint-activations"),
+    ({**CAN, "FullyShardedDataParallel": torch.nn.Module}, [], ".* fully_sharded"),
+]
 
 
-@pytest.mark.parametrize("version", [(1, 13), (2, 3)])
-def test_refused_by_name_on_an_older_pytorch(version, monkeypatch):
-    monkeypatch.setattr(compiled, "TORCH_VERSION", version)
-    with pytest.raises(UsageError, match="--compile-layers: needs PyTorch 2.4"):
-        build("roformer_tiny", "--compile-layers")
-
-
-def test_refused_without_a_compiler(monkeypatch):
-    monkeypatch.setattr(compiled.shutil, "which", lambda name: None)
-    with pytest.raises(UsageError, match="--compile-layers: needs a C\\+\\+ compiler"):
-        build("roformer_tiny", "--compile-layers")
-
-
-def test_refused_with_checkpointed_activations(monkeypatch):
-    monkeypatch.setattr(compiled, "obstacle", lambda: None)
-    with pytest.raises(UsageError, match="--compile-layers: .* --checkpoint-activations"):
-        build("roformer_tiny", "--compile-layers", "--checkpoint-activations")
+@pytest.mark.parametrize("machine, flags, message", MISTAKES)
+def test_what_cannot_be_compiled_is_refused_by_name(machine, flags, message, monkeypatch):
+    for name, value in machine.items():
+        monkeypatch.setattr(f"{compiled.__name__}.{name}", value)
+    with pytest.raises(UsageError, match=f"--compile-layers: {message}"):
+        build("roformer_tiny", "--compile-layers", *flags)
 
 
 def test_a_checkpoint_loads_where_nothing_can_be_compiled(monkeypatch, caplog, tmp_path):
-    compiled._warn.cache_clear()
     monkeypatch.setattr(compiled, "obstacle", lambda: "no compiler")
     model = tiny("rotary")
     with caplog.at_level(logging.WARNING):
         compiled.compile_layers(model, Namespace(compile_layers=True))
     assert "not compiled" in caplog.text
     assert model.encoder.layers[0]._compiled_call_impl is None
-
-
-def test_refused_with_fsdp(monkeypatch):
-    monkeypatch.setattr(compiled, "FullyShardedDataParallel", torch.nn.Linear)
-    model = torch.nn.Module()
-    model.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
-    with pytest.raises(UsageError, match="fully_sharded"):
-        compiled.compile_layers(model, Namespace(compile_layers=True))

@@ -14,7 +14,6 @@ from fairseq.sequence_generator import SequenceGenerator
 from support.counting import count
 from support.helpers import (
     EVERY_ENCODING,
-    LAYERS,
     OTHER_LAYERS,
     PAD,
     TINY,
@@ -31,6 +30,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.packs.gpu import cuda_graphs
 from tests.models.test_language_model import tiny as tiny_language_model
+
+pytestmark = pytest.mark.properties
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +75,10 @@ def test_a_search_finds_the_same(name):
     """Hypotheses change places, sentences end one after the other, sources are padded."""
     plain, recorded = prepared(tiny_in_blocks(name))
     source = padded_batch()[0]
-    for _ in range(2):  # with recordings that are there already
-        same(search([recorded], source), search([plain], source))
+    want = search([plain], source)
+    with torch.inference_mode():  # which must not bind the next
+        same(search([recorded], source), want)
+    same(search([recorded], source), want)  # with recordings that are there already
     assert recorded.decoder.steps.recordings
 
 
@@ -144,6 +147,8 @@ def test_two_searches_at_a_time_do_not_meet():
             got = model.decoder(target[:, :length], encoder_out=out, incremental_state=state)[0]
             want = plain.decoder(target[:, :length], encoder_out=out)[0]
             torch.testing.assert_close(got[:, -1], want[:, -1], atol=1e-5, rtol=0)
+    with pytest.raises(UsageError, match="--cuda-graphs: the state of a search cannot be copied"):
+        copy.deepcopy(state)
 
 
 @torch.no_grad()
@@ -211,33 +216,6 @@ def test_language_models_and_prompts():
             real = tokens[:, length - 1].ne(PAD)
             torch.testing.assert_close(got[real, -1], want[real, length - 1], atol=1e-5, rtol=0)
         assert ("recorded_batch" in state) == (not padded)
-
-
-def test_inference_mode_does_not_bind_later_searches():
-    plain, model = prepared(build("roformer_base", *TINY))
-    source = sentences(3, 7)
-    want = search([plain], source)
-    with torch.inference_mode():
-        same(search([model], source), want)
-    same(search([model], source), want)
-
-
-@pytest.mark.parametrize("name", ["local", "reformer", "mixed_chunks"])
-def test_attentions_with_other_shapes_are_refused(name):
-    flags = [*LAYERS[name], "--position-encoding", "rotary", "--cuda-graphs"]
-    with pytest.raises(UsageError, match="--cuda-graphs: steps of .* have other shapes"):
-        build("posenc_transformer", *TINY, *flags)
-
-
-def test_states_cannot_be_copied_while_steps_are_recorded():
-    _, model = prepared(build("roformer_base", *TINY))
-    source, state = sentences(3, 7), {}
-    with torch.no_grad():
-        for length in (1, 2):
-            out = model.encoder(source)
-            model.decoder(source[:, :length], encoder_out=out, incremental_state=state)
-    with pytest.raises(UsageError, match="--cuda-graphs: the state of a search cannot be copied"):
-        copy.deepcopy(state)
 
 
 @pytest.mark.parametrize("name", ["rotary", "gated:rotary", "favor:rotary"])

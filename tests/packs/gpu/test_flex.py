@@ -8,21 +8,16 @@ that PyTorch finds from the mask itself.
 import pytest
 import torch
 from support import causal_language_models, masked_language_models
-from support.helpers import (
-    LAYERS,
-    build,
-    causal_only,
-    decode_in_steps,
-    padded_batch,
-    sentences,
-    tiny,
-)
+from support.helpers import LAYERS, build, causal_only, padded_batch, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.packs.gpu import flex
 from fairseq_posenc.packs.gpu.flex import BLOCK, HAS_FLEX, FlexAttention, visible_blocks
-from tests import test_gpu
+from tests import test_gpu, test_properties
+
+pytestmark = pytest.mark.properties
 
 needs_flex = pytest.mark.skipif(not HAS_FLEX, reason="needs PyTorch 2.6")
 BY_DISTANCE = [
@@ -36,6 +31,7 @@ FLEX = (
     *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
 )
 LAYERS["flex"] = list(FLEX)
+TEXT = (padded_batch()[0], None, padded_batch()[1])
 
 
 @pytest.fixture
@@ -48,9 +44,9 @@ def on_cpu(monkeypatch):
 
 
 def pair_of_models(*flags):
-    flex, dense = tiny(*flags, *FLEX), tiny(*flags, *FLEX, "--attention-backend", "fused")
-    dense.load_state_dict(flex.state_dict())
-    return flex, dense
+    ours, dense = tiny(*flags, *FLEX), tiny(*flags, *FLEX, "--attention-backend", "fused")
+    dense.load_state_dict(ours.state_dict())
+    return ours, dense
 
 
 @needs_flex
@@ -58,13 +54,13 @@ def pair_of_models(*flags):
 def test_keys_may_be_others_than_the_queries(on_cpu):
     """Those of a mask decoder, whose parameters are not near 0 here."""
     flags = ["--encoder-attention-heads", "2", "--mask-decoder-layers", "2"]
-    flex = masked_language_models.tiny("alibi", *flags, "--attention-backend", "flex")
+    ours = masked_language_models.tiny("alibi", *flags, "--attention-backend", "flex")
     dense = masked_language_models.tiny("alibi", *flags)
-    for parameter in flex.parameters():
+    for parameter in ours.parameters():
         parameter.add_(0.3 * torch.randn_like(parameter))
-    dense.load_state_dict(flex.state_dict())
+    dense.load_state_dict(ours.state_dict())
     tokens = masked_language_models.texts()
-    torch.testing.assert_close(flex(tokens)[0], dense(tokens)[0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(ours(tokens)[0], dense(tokens)[0], atol=1e-4, rtol=1e-4)
 
 
 @needs_flex
@@ -72,25 +68,19 @@ def test_keys_may_be_others_than_the_queries(on_cpu):
     "flags", [(name,) for name in BY_DISTANCE] + [("rotary+t5", "--kv-heads", "1")]
 )
 def test_outputs_and_gradients_equal_those_of_the_dense_bias(flags, on_cpu):
-    flex, dense = pair_of_models(*flags)
-    source, target = padded_batch()
-    outputs = [model(source, None, target)[0] for model in (flex, dense)]
+    models = pair_of_models(*flags)
+    outputs = [model(*TEXT)[0] for model in models]
     torch.testing.assert_close(*outputs, atol=1e-5, rtol=0)
     for output in outputs:
         output.square().mean().backward()
-    theirs = dict(dense.named_parameters())
-    for name, parameter in flex.named_parameters():
-        torch.testing.assert_close(parameter.grad, theirs[name].grad, atol=1e-5, rtol=1e-4)
+    for ours, theirs in zip(*(model.parameters() for model in models)):
+        torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-4)
 
 
 @needs_flex
-@torch.no_grad()
 def test_a_cache_gives_what_the_full_forward_gives(on_cpu):
-    flex, _ = pair_of_models("rotary+alibi")
-    source, target = sentences(3, 7), sentences(3, 9, seed=1)
-    want, _ = flex(source, None, target)
-    cached = decode_in_steps(flex, source, target, [3, 1, 1, 4])
-    torch.testing.assert_close(cached, want, atol=1e-5, rtol=0)
+    name, steps = "flex:rotary+alibi", [3, 1, 1, 4]
+    test_properties.test_cached_decoding_equals_the_full_forward(name, steps, padded=True)
 
 
 def largest_kept(model, tokens):
@@ -110,12 +100,12 @@ def largest_kept(model, tokens):
 def test_nothing_of_all_pairs_is_kept_for_the_backward_pass(on_cpu):
     tokens = sentences(1, 60)
     heads = ("--decoder-attention-heads", "2")
-    dense, flex = (
+    dense, ours = (
         causal_language_models.tiny("t5", "--attention-backend", backend, *heads)
         for backend in ("fused", "flex")
     )
     assert largest_kept(dense, tokens) >= 2 * 60 * 60  # all pairs of two heads
-    assert largest_kept(flex, tokens) < 60 * 60
+    assert largest_kept(ours, tokens) < 60 * 60
 
 
 @needs_flex
@@ -169,19 +159,17 @@ def test_what_the_kernel_cannot_compute_is_refused_by_name(flags, words):
         build("posenc_transformer", "--position-encoding", name, *side, *FLEX, *more)
 
 
-@pytest.mark.skipif(HAS_FLEX, reason="needs PyTorch before 2.6")
-def test_an_old_pytorch_is_named():
+def test_an_old_pytorch_is_named(monkeypatch):
+    monkeypatch.setattr(flex, "HAS_FLEX", False)
     with pytest.raises(UsageError, match="--attention-backend flex: needs PyTorch 2.6"):
         tiny("alibi", *FLEX)
 
 
+@needs_flex
 @torch.no_grad()
 def test_without_a_gpu_the_bias_is_dense():
-    if not HAS_FLEX:
-        pytest.skip("needs PyTorch 2.6")
-    flex, dense = pair_of_models("t5")
-    source, target = padded_batch()
-    assert torch.equal(flex(source, None, target)[0], dense(source, None, target)[0])
+    outputs = [model(*TEXT)[0] for model in pair_of_models("t5")]
+    assert torch.equal(*outputs)
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq import models
 from support.helpers import (
+    LAYERS,
     TranslationTask,
     model_settings,
     sentences,
@@ -16,30 +17,42 @@ from support.sparse_layers import KERNELS, golden_layer, golden_output
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.averaging import average_checkpoints
 
-
-def test_random_blocks_are_those_of_the_checkpoint():
-    one, other = (tiny("rotary", *KERNELS["random"], "--bigbird-seed", seed) for seed in ("1", "2"))
-    blocks = [layer.self_attn.random_blocks for layer in (*one.encoder.layers, *one.decoder.layers)]
-    assert len({each.numpy().tobytes() for each in blocks}) == 4
-    assert not torch.equal(other.encoder.layers[0].self_attn.random_blocks, blocks[0])
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(other.encoder.layers[0].self_attn.random_blocks, blocks[0])
-    state = {k: v for k, v in one.state_dict().items() if "random_blocks" not in k}
-    other.load_state_dict(state, strict=True)  # of a model with full attention
-    fewer = tiny("rotary", *KERNELS["random"], "--bigbird-random-blocks", "1")
-    with pytest.raises(UsageError, match="--bigbird-random-blocks 1: .* with 2 .*blocks 2"):
-        fewer.load_state_dict(one.state_dict())
+pytestmark = pytest.mark.formulas
+LAYERS["random"] = KERNELS["random"]
 
 
-def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
-    paths = []
-    for seed in ("1", "2"):
-        model = tiny("rotary", *KERNELS["random"], "--bigbird-seed", seed)
-        paths.append(str(tmp_path / f"{seed}.pt"))
+@pytest.mark.parametrize(
+    "kernel, flag, name",
+    [("reformer", "--reformer-seed", "rotations"), ("random", "--bigbird-seed", "random_blocks")],
+)
+def test_random_numbers_are_those_of_the_checkpoint(kernel, flag, name, tmp_path):
+    """Each layer has others, every process the same; they are loaded, and never averaged."""
+
+    def numbers(model):
+        return [value for key, value in model.state_dict().items() if key.endswith(name)]
+
+    variants, paths = ((), ("--dropout", "0.1"), (flag, "2")), []
+    models = [tiny(f"{kernel}:rotary", *flags) for flags in variants]
+    first, again, other = map(numbers, models)
+    assert len({value.numpy().tobytes() for value in first}) == 4
+    assert all(map(torch.equal, first, again)) and not any(map(torch.equal, first, other))
+    for number in (0, 2):
+        paths.append(str(tmp_path / f"{number}.pt"))
         cfg = {"model": {"_name": "posenc_transformer"}}
-        torch.save({"model": model.state_dict(), "cfg": cfg, "args": None}, paths[-1])
-    with pytest.raises(UsageError, match=r"random_blocks is not the same .*meaningless"):
+        torch.save({"model": models[number].state_dict(), "cfg": cfg, "args": None}, paths[-1])
+    with pytest.raises(UsageError, match=rf"{name} is not the same .*meaningless"):
         average_checkpoints(paths)
+    models[2].load_state_dict(models[0].state_dict())
+    assert all(map(torch.equal, numbers(models[2]), first))
+
+
+def test_a_checkpoint_may_have_no_random_blocks_but_not_another_number():
+    model = tiny("random:rotary")
+    state = model.state_dict()
+    full = {key: value for key, value in state.items() if "random_blocks" not in key}
+    model.load_state_dict(full, strict=True)  # of a model with full attention
+    with pytest.raises(UsageError, match="--bigbird-random-blocks 1: .* with 2 .*blocks 2"):
+        tiny("random:rotary", "--bigbird-random-blocks", "1").load_state_dict(state)
 
 
 @torch.no_grad()

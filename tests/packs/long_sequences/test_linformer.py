@@ -4,11 +4,12 @@ import pytest
 import torch
 from support.helpers import skip_without_cpu_kernels
 from support.masked_language_models import texts, tiny
-from support.parts import attended_alone, kernel_of
+from support.parts import attended_alone, check_gradients, kernel_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.packs.long_sequences.linformer import SHARING
 
+pytestmark = pytest.mark.formulas
 B, H, D, T, LONGEST, K = 2, 3, 4, 7, 9, 5
 FLAGS = ["--attention", "linformer", "--linformer-size", "5"]
 every_sharing = pytest.mark.parametrize("sharing", SHARING)
@@ -51,12 +52,8 @@ def test_the_layer_is_equation_7_without_the_padding(sharing):
 
 @every_sharing
 def test_gradients(sharing):
-    layer, padding = layer_of(sharing).double(), torch.tensor(PADDINGS[1:])
-    x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
-    parameters = tuple(layer.parameters())
-    assert torch.autograd.gradcheck(
-        lambda x, *_: attended_alone(layer, x, padding=padding), (x, *parameters), fast_mode=True
-    )
+    padding = torch.tensor(PADDINGS[1:])
+    check_gradients(layer_of(sharing), torch.randn(3, T, H * D), padding=padding)
 
 
 @torch.no_grad()

@@ -14,10 +14,10 @@ from support.masked_language_models import Vocabulary
 from fairseq_posenc.encodings import parse_encodings
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.packs.long_sequences.memory import moved_on
-from fairseq_posenc.stacks.positions import StackPositions
 from tests.models.test_language_model import SMALL, task_of
 from tests.packs.long_sequences.test_funnel import halves
 
+pytestmark = pytest.mark.formulas
 TASK = "language_modeling_with_memory"
 B, T, SEGMENTS = 2, 5, 3
 RELATIVE = [name for name in EVERY_ENCODING if all(e.relative for e in parse_encodings(name))]
@@ -44,11 +44,17 @@ def read(model, text, sizes):
     return torch.cat(logits, dim=1), memory
 
 
-@pytest.mark.parametrize("name", RELATIVE)
+NORMS = ("--no-decoder-final-norm", "--decoder-normalize-before")
+FURTHER = [("transformer_xl", [1, 6, 8], flags) for flags in ((), NORMS)]
+
+
+@pytest.mark.parametrize(
+    "name, sizes, flags", [(name, [T] * SEGMENTS, ()) for name in RELATIVE] + FURTHER
+)
 @torch.no_grad()
-def test_segments_with_all_their_past_as_memory_give_the_full_forward(name):
-    model, text = tiny(name), sentences(B, SEGMENTS * T)
-    got, memory = read(model, text, [T] * SEGMENTS)
+def test_segments_with_all_their_past_as_memory_give_the_full_forward(name, sizes, flags):
+    model, text = tiny(name, *flags), sentences(B, SEGMENTS * T)
+    got, memory = read(model, text, sizes)
     torch.testing.assert_close(got, model(text)[0], atol=1e-9, rtol=0)
     assert [layer.shape for layer in memory] == [(B, SEGMENTS * T, 32)] * 2
 
@@ -58,41 +64,6 @@ def test_a_memory_takes_the_type_and_the_device_of_what_follows():
     memory, inputs = [torch.zeros(1, 3, 2)], [torch.zeros(1, 2, 2, dtype=torch.half, device="meta")]
     (moved,) = moved_on(memory, inputs, length=4)
     assert (moved.shape, moved.dtype, moved.device.type) == ((1, 4, 2), torch.half, "meta")
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("flags", [(), ("--no-decoder-final-norm", "--decoder-normalize-before")])
-def test_segments_may_differ_in_length(flags):
-    model, text = tiny("transformer_xl", *flags), sentences(B, 11)
-    got, _ = read(model, text, [1, 6, 4])
-    torch.testing.assert_close(got, model(text)[0], atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["rotary", "alibi", "shaw_values:shaw", "transformer_xl"])
-@torch.no_grad()
-def test_a_shorter_memory_is_a_window_in_every_layer(name, monkeypatch):
-    """Each layer of the full forward hides the keys more than N tokens before a segment."""
-    length = 3
-    model, text = tiny(name, memory=length), sentences(B, SEGMENTS * T)
-    got, memory = read(model, text, [T] * SEGMENTS)
-    assert memory[0].size(1) == length
-    plain = StackPositions.prepare
-    starts = torch.arange(SEGMENTS).mul(T).repeat_interleave(T).unsqueeze(1)
-    outside = torch.arange(SEGMENTS * T) < starts - length  # (S, S)
-    mask = torch.zeros(outside.shape).masked_fill(outside, float("-inf"))
-    mask = mask + torch.full(outside.shape, float("-inf")).triu(1)
-
-    def windowed(*arguments):
-        bundles = plain(*arguments)
-        for bundle in bundles.values():
-            bias = bundle["bias"]
-            bundle.update(bias=mask.double() if bias is None else bias + mask, causal=False)
-        return bundles
-
-    monkeypatch.setattr(StackPositions, "prepare", windowed)
-    # rotations are float32, and those of shifted positions are rounded differently
-    tolerance = 1e-6 if name == "rotary" else 1e-9
-    torch.testing.assert_close(got, model(text)[0], atol=tolerance, rtol=0)
 
 
 def gradients(model, *arguments, **named):
@@ -168,6 +139,7 @@ def from_transformers(state):
 
 @torch.no_grad()
 def test_states_of_segments_are_those_of_transformers():
+    """The memory is shorter than the text before the last segment."""
     reference = golden.load("transfo_xl_memory")
     flags = ["--position-encoding", "transformer_xl", *shape(2, 16, 24, 2, "decoder")]
     flags += ["--dropout", "0", "--activation-fn", "relu"]

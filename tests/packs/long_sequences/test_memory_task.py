@@ -17,6 +17,7 @@ from tests.commands.test_distributed import train_together
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
+pytestmark = pytest.mark.properties
 EOS, PAD, T = 2, 1, 4
 
 
@@ -115,38 +116,28 @@ def iterator(rows=2, workers=1, worker=0):
     )
 
 
-def test_the_state_within_an_epoch_has_the_memory_and_at_its_end_has_none():
-    first = iterator()
-    batches = first.next_epoch_itr()
-    for _ in range(2):
-        first.carried.after(next(batches)["segment"], [torch.randn(2, 3, 4)])
-    state = first.state_dict()
-    again = iterator()
-    again.load_state_dict(state)
-    assert next(again.next_epoch_itr())["segment"] == 2
-    assert torch.equal(again.carried.before(2)[0], first.carried.memory[0])
-    list(batches)
-    assert "memory" not in first.state_dict()
-
-
 def test_the_memory_of_all_workers_is_saved_and_shared_out(monkeypatch):
     own = [torch.randn(2, 3, 4), torch.randn(2, 3, 4)]
     monkeypatch.setattr(
         torch.distributed, "broadcast", lambda part, src: part.copy_(own[src]), raising=False
     )
     workers = [iterator(workers=2, worker=worker) for worker in (0, 1)]
-    for worker, memory in zip(workers, own):
-        worker.carried.after(next(worker.next_epoch_itr())["segment"], [memory])
+    epochs = [worker.next_epoch_itr() for worker in workers]
+    for worker, epoch, memory in zip(workers, epochs, own):
+        worker.carried.after(next(epoch)["segment"], [memory])
         worker.gather()
     state = workers[0].state_dict()
     for number, memory in enumerate(own):
         other = iterator(workers=2, worker=number)
         other.load_state_dict(state)
+        assert next(other.next_epoch_itr())["segment"] == 1
         assert torch.equal(other.carried.before(1)[0], memory)
     with pytest.raises(UsageError, match="4 streams within an epoch, and this run has 2 streams"):
         iterator().load_state_dict(state)
     with pytest.raises(UsageError, match="saved by another task"):
         iterator().load_state_dict({**state, "streams": None})
+    list(epochs[0])
+    assert "memory" not in workers[0].state_dict()  # at the end of an epoch
 
 
 MEMORY = ["--task", "language_modeling_with_memory", "--tokens-per-sample", "4"]
@@ -182,19 +173,15 @@ def test_a_resumed_training_goes_on_with_its_memory_bit_for_bit(corpus, tmp_path
     assert re.search(r"^H-0\t\S+\ta1 a2", said.out, re.MULTILINE)
 
 
-pytest_plugins = ["support.toy", "support.toy_lm"]
-
-
 @pytest.mark.slow
 def test_two_processes_resume_with_the_memory_of_both(corpus, tmp_path):
-    flags = ["--task", "language_modeling_with_memory", "--tokens-per-sample", "4"]
-    flags += ["--arch", "transformer_xl_lm_small", *SHAPE, "--memory-length", "6"]
-    flags += ["--batch-size", "4", "--save-interval-updates", "4", "--max-update"]
-    whole = train_together(corpus, tmp_path / "whole", *flags, "6").losses()
+    flags = [*MEMORY, *MODEL, "--batch-size", "4", "--save-interval-updates", "4"]
+    flags += ["--max-update", "6"]
+    whole = train_together(corpus, tmp_path / "whole", *flags).losses()
     rest = tmp_path / "rest"
     rest.mkdir()
     shutil.copy(tmp_path / "whole" / "checkpoint_1_4.pt", rest / "checkpoint_last.pt")
-    resumed = train_together(corpus, rest, *flags, "6").losses()
+    resumed = train_together(corpus, rest, *flags).losses()
     assert {"update 5", "update 6"} <= resumed.keys() and "update 4" not in resumed
     updates = {key: loss for key, loss in resumed.items() if key.startswith("update")}
     assert updates.items() <= whole.items()

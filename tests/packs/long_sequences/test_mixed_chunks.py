@@ -4,11 +4,12 @@ import pytest
 import torch
 from support.formulas import rotation_matrix
 from support.helpers import through_a_cache
-from support.parts import attended_alone, encoding_of
+from support.parts import attended_alone, check_gradients, encoding_of
 
 from fairseq_posenc.packs.long_sequences.mixed_chunks import MixedChunkAttention
 from tests.attention.test_gated import C, S
 
+pytestmark = pytest.mark.formulas
 T, CHUNK = 11, 4
 PADDINGS = {
     "none": None,
@@ -97,11 +98,4 @@ def test_steps_of_decoding_drop_keys_as_the_whole_does():
 
 @either_direction
 def test_gradients(causal):
-    layer = unit(gau_offsets=True)
-    x = torch.randn(3, T, C, dtype=torch.double, requires_grad=True)
-    parameters = tuple(layer.parameters())
-    assert torch.autograd.gradcheck(
-        lambda x, *_: attended_alone(layer, x, causal, PADDINGS["left"]),
-        (x, *parameters),
-        fast_mode=True,
-    )
+    check_gradients(unit(gau_offsets=True), torch.randn(3, T, C), causal, PADDINGS["left"])

@@ -3,15 +3,12 @@
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import (
-    skip_without_cpu_kernels,
-    tiny,
-)
-from support.parts import attended_alone, kept, kernel_of, prepared_by
+from support.helpers import skip_without_cpu_kernels
+from support.parts import attended_alone, check_gradients, kept, kernel_of, prepared_by
 
 from fairseq_posenc.attention import Batch, Padding
-from fairseq_posenc.checkpoints.averaging import IDENTICAL
 
+pytestmark = pytest.mark.formulas
 H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
 PADDINGS = {
     "none": None,
@@ -132,12 +129,7 @@ def test_no_mask_of_all_pairs_is_prepared():
 @either_direction
 @either_way
 def test_gradients(causal, dense):
-    layer, padding = layer_of(heads=H, dense=dense), PADDINGS["left"]
-    x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
-    parameters = tuple(layer.parameters())
-    assert torch.autograd.gradcheck(
-        lambda x, *_: attended_alone(layer, x, causal, padding), (x, *parameters), fast_mode=True
-    )
+    check_gradients(layer_of(dense=dense), torch.randn(3, T, H * D), causal, PADDINGS["left"])
 
 
 @either_way
@@ -178,16 +170,3 @@ def test_half_precision(dtype, tolerance, causal, dense):
     layer.hashing.buckets_of = lambda *_: buckets
     got = attended_alone(layer, x.to(dtype), causal)
     assert got.dtype is dtype and (got.float() - want).abs().max() < tolerance
-
-
-def test_every_layer_has_rotations_of_its_own_and_every_process_the_same():
-    def rotations(*flags):
-        state = tiny("reformer:rotary", *flags).state_dict()
-        return {key: value for key, value in state.items() if key.endswith("rotations")}
-
-    others = (("--dropout", "0.1"), ("--reformer-seed", "2"))
-    first, (second, other) = rotations(), (rotations(*flags) for flags in others)
-    assert len(first) == 4 and len({value.numpy().tobytes() for value in first.values()}) == 4
-    assert all(torch.equal(first[key], second[key]) for key in first)
-    assert not any(torch.equal(first[key], other[key]) for key in first)
-    assert all(key.endswith(tuple(IDENTICAL)) for key in first)  # never averaged

@@ -107,7 +107,6 @@ def apply_by_hand(model, folder):
         product = alpha / rank * b @ a
         weight = model.get_submodule(name).weight
         weight += (product.t() if config["fan_in_fan_out"] else product).float()
-    assert {n.rpartition(".")[2] for n in names} == {
-        n.rpartition(".")[2] for n in config["target_modules"]
-    }
+    ends = tuple(f".{end}" for end in config["target_modules"])
+    assert {n for n, _ in model.named_modules() if f".{n}".endswith(ends)} == names  # as PEFT does
     return model

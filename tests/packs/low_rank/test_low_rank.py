@@ -6,15 +6,15 @@ import pytest
 import torch
 from support.commands import SMALL, average, check_same, generate, train
 from support.conversion import refuses
-from support.helpers import TINY, build, encoding_of_sides, padded_batch
+from support.helpers import padded_batch, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.cli import main
-from fairseq_posenc.packs.low_rank.merging import merge_file
 from fairseq_posenc.packs.low_rank.models import DIGEST, LowRankLinear
 
 pytest_plugins = ["support.toy"]
+pytestmark = pytest.mark.formulas
 LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
 
 
@@ -22,15 +22,14 @@ LORA = ["--lora-rank", "2", "--lora-alpha", "4"]
 def base(tmp_path_factory):
     """A checkpoint of random weights, and its model."""
     torch.manual_seed(1)
-    model = build("posenc_transformer", *encoding_of_sides("rotary"), *TINY).eval()
+    model = tiny("rotary")
     path = tmp_path_factory.mktemp("base") / "base.pt"
     torch.save({"model": model.state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
     return model, path
 
 
 def adapted(path, encoding="rotary", *flags):
-    flags = (*encoding_of_sides(encoding), *TINY, *LORA, "--lora-base", str(path), *flags)
-    return build("posenc_transformer", *flags).eval()
+    return tiny.__wrapped__(encoding, *LORA, "--lora-base", str(path), *flags)
 
 
 def learn(model):
@@ -113,8 +112,6 @@ def test_what_the_base_lacks_is_trained_and_saved(base):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--lora-base", ""], "--lora-base"),
-        (["--lora-base", "absent.pt"], "--lora-base absent.pt: no such file"),
         (["--lora-layers", "q_proj,query"], "no projection is named 'query'; there are fc1, fc2"),
         (["--encoder-embed-dim", "16"], "its parameters are not those of this model"),
     ],
@@ -124,19 +121,12 @@ def test_mistakes_are_one_line(base, flags, words):
         adapted(base[1], "rotary", *flags)
 
 
-def test_only_adapted_checkpoints_are_merged(base, tmp_path):
-    with pytest.raises(UsageError, match="base.pt: has no low-rank matrices"):
-        merge_file(str(base[1]), str(tmp_path / "out.pt"), None, None)
-
-
 @pytest.mark.parametrize("layers", ["q_proj", "k_proj", "q_proj,k_proj"])
 def test_a_projection_with_two_names_has_one_adapter(layers, tmp_path):
     """Reformer's queries and keys are one projection."""
-    flags = ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"]
-    plain = build("posenc_transformer", *encoding_of_sides("rotary"), *TINY, *flags)
-    path = tmp_path / "base.pt"
-    torch.save({"model": plain.state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
-    model = adapted(path, "rotary", *flags, "--lora-layers", layers)
+    path, name = tmp_path / "base.pt", "reformer:rotary"
+    torch.save({"model": tiny(name).state_dict(), "cfg": {"model": {"_name": "x"}}}, path)
+    model = adapted(path, name, "--lora-layers", layers)
     layer = model.encoder.layers[0].self_attn
     assert layer.q_proj is layer.k_proj and isinstance(layer.q_proj, LowRankLinear)
 
@@ -161,6 +151,7 @@ def test_matrices_train_resume_average_merge_and_translate(toy, trained, tmp_pat
     for name in ("checkpoint1.pt", "checkpoint2.pt"):
         words = [str(whole / name), str(merged / name)]
         main(["merge-lora", *words, "--lora-base", str(moved)])
+    refuses(["has no low-rank matrices"], "merge-lora", merged / name, tmp_path / "out.pt")
     check_same(generate(toy.separate, merged / "checkpoint2.pt").hypotheses(), apart)
     mean = read_checkpoint(str(average(merged, "--num-epoch-checkpoints", "2")))["model"]
     frozen = read_checkpoint(str(base))["model"]

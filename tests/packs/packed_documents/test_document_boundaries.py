@@ -14,7 +14,6 @@ from support.masked_language_models import masked_batch
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import inherited_flags
-from fairseq_posenc.cli import main
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.models.masked_lm import MASKED_LM, MODEL
@@ -22,36 +21,19 @@ from fairseq_posenc.packs.packed_documents import documents as taking_apart
 from fairseq_posenc.packs.packed_documents.documents import group_sizes
 from fairseq_posenc.packs.packed_documents.stacks import check_documents
 from fairseq_posenc.stacks.first_batches import PATIENCE
-from tests.analysis.test_positions import masked_lm_file
-from tests.packs.packed_documents.packed_samples import (
-    EOS,
-    MASK,
-    documents,
-    masked_model,
-    packed,
-)
+from tests.packs.packed_documents.test_documents import EOS, MASK, documents, masked_model, packed
 
-
-@torch.no_grad()
-def test_documents_may_end_at_empty_lines():
-    flags = ["--position-separators", "</s></s> w50"]
-    model, plain = language_model("learned", MASK, *flags), language_model("learned")
-    plain.load_state_dict(model.state_dict())
-    tokens = torch.tensor([[EOS, 9, EOS, 8, 7, EOS, EOS, 6, EOS, 5, 54, 4]])
-    assert VOCABULARY[54] == "w50"
-    got = model(tokens)[0][0]
-    for start, end in ((0, 6), (6, 10), (10, 12)):
-        alone = plain(tokens[:, start:end])[0][0]
-        torch.testing.assert_close(got[start:end], alone, atol=1e-6, rtol=1e-6)
+pytestmark = pytest.mark.properties
+MARK = VOCABULARY.index("w50")
 
 
 @pytest.mark.parametrize(
-    "make, ends", [(language_model, [0, 5, 6, 9]), (masked_model, [0, 6, 7, 10])]
+    "make, ends", [(language_model, [0, 5, 6, 9, 12]), (masked_model, [0, 6, 7, 10, 13])]
 )
-def test_empty_lines_are_found_in_both_kinds_of_stacks(make, ends):
-    model = make("rotary", MASK, "--position-separators", "</s></s>")
+def test_documents_may_end_at_empty_lines_and_other_marks(make, ends):
+    model = make("rotary", MASK, "--position-separators", "</s></s> w50")
     stack = model.decoder if make is language_model else model.encoder.sentence_encoder
-    tokens = torch.tensor([[9, EOS, 8, 7, EOS, EOS, EOS, 6, EOS, EOS, 5, EOS, 4, PAD]])
+    tokens = torch.tensor([[9, EOS, 8, 7, EOS, EOS, EOS, 6, EOS, EOS, 5, EOS, MARK, 4, PAD]])
     assert stack.documents.begins(tokens)[0].nonzero().flatten().tolist() == ends
 
 
@@ -112,9 +94,3 @@ def test_fully_sharded_layers_are_refused(monkeypatch):
     monkeypatch.setattr(taking_apart, "FullyShardedDataParallel", torch.nn.Module)
     with pytest.raises(UsageError, match=f"{MASK}: cannot be combined with --ddp-backend fully_sh"):
         language_model.__wrapped__("rotary", MASK)
-
-
-def test_a_block_of_several_documents_has_no_one_matrix(tmp_path):
-    _, path = masked_lm_file(tmp_path, "rotary", MASK)
-    with pytest.raises(UsageError, match=f"{MASK}: a block has a matrix for each of its"):
-        main(["analyse", path, str(tmp_path / "text")])

@@ -6,6 +6,7 @@ from support.foreign_models import trained
 from support.toy_lm import eval_lm, perplexity, train_lm
 
 pytest_plugins = ("support.toy", "support.toy_lm")
+pytestmark = pytest.mark.journeys
 WHOLE = ["--tokens-per-sample", "60", "--max-target-positions", "128"]
 
 

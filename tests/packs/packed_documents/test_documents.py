@@ -3,13 +3,15 @@
 import pytest
 import torch
 from support.causal_language_models import tiny as language_model
-from support.helpers import EVERY_ENCODING, PAD, VOCABULARY, causal_only
-from support.masked_language_models import SMALL, build
+from support.helpers import EVERY_ENCODING, LAYERS, PAD, VOCABULARY, causal_only
+from support.masked_language_models import SMALL, build, tiny
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
-from tests.packs.packed_documents.packed_samples import EOS, MASK, documents, masked_model, packed
 
+pytestmark = pytest.mark.properties
+EOS = VOCABULARY.eos()
+MASK = "--document-mask"
 KERNELS = [f"{name}:none" for name in ATTENTIONS if name != "softmax"]
 KERNELS += ["gated:rotary", "squared_relu:rotary", "mixed_chunks:rotary", "local:alibi"]
 #: every encoding, and every kernel, for encoders and for decoders
@@ -18,6 +20,31 @@ CAUSAL = [name for name in [*EVERY_ENCODING, *KERNELS] if name != "linformer:non
 #: kernels and encodings that keep different things in the cache
 CACHED = ["learned", "rotary", "tupe+t5", "deberta", "cope", "fox", "shaw_values:rotary+shaw"]
 CACHED += ["elu:rotary", "favor:rotary", "local:rotary", "bigbird:t5", "mixed_chunks:rotary"]
+
+
+def packed(begin=EOS):
+    """Three samples of several documents, one of them padded, of lengths from 1 to 13."""
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(4, len(VOCABULARY), (3, 20), generator=generator)
+    tokens[:, 0] = begin
+    tokens[0, [5, 6, 14]] = tokens[1, [1, 13]] = tokens[2, 9] = EOS
+    tokens[2, -3:] = PAD
+    return tokens
+
+
+def documents(tokens, causal):
+    """Sample, first place and end of each document, by a loop over the tokens."""
+    for row, numbers in enumerate(tokens.tolist()):
+        real = [place for place, number in enumerate(numbers) if number != PAD]
+        marks = [p if causal else p + 1 for p in real if numbers[p] == EOS]
+        edges = sorted({real[0], *marks, real[-1] + 1})
+        yield from ((row, start, end) for start, end in zip(edges, edges[1:]))
+
+
+def masked_model(name, *flags):
+    """A masked language model; *name* is ENCODING or LAYER:ENCODING."""
+    layer, _, encoding = name.rpartition(":")
+    return tiny(encoding, *LAYERS[layer], *flags)
 
 
 def assert_alone(make, name, *flags, tokens=None, causal=True):
@@ -43,7 +70,7 @@ def test_a_masked_language_model_computes_each_document_alone(name):
     assert_alone(masked_model, name, tokens=packed(VOCABULARY.bos()), causal=False)
 
 
-@pytest.mark.parametrize("extra", [["--causal"], ["--mask-decoder-layers", "2"], []])
+@pytest.mark.parametrize("extra", [["--causal"], ["--mask-decoder-layers", "2"]])
 @torch.no_grad()
 def test_other_masked_language_models(extra):
     """Their input is not moved by one, even if no token sees later ones."""
@@ -116,23 +143,8 @@ def test_states_between_layers_are_returned_in_evaluation():
 
 @pytest.mark.parametrize("name", CACHED)
 @torch.no_grad()
-def test_cached_decoding_equals_the_full_forward(name):
-    model, tokens = language_model(name, MASK), packed()
-    tokens = torch.cat((tokens, tokens[:1]))
-    tokens[3] = torch.cat((torch.full((4,), PAD), tokens[3, :16]))
-    full, real = model(tokens)[0], tokens.ne(PAD)
-    for steps in ([1] * 20, [8] + [1] * 12, [3, 4, 2, 8, 3]):
-        state, outputs, end = {}, [], 0
-        for step in steps:
-            end += step
-            outputs.append(model.decoder(tokens[:, :end], incremental_state=state)[0])
-        got = torch.cat(outputs, dim=1)
-        torch.testing.assert_close(got[real], full[real], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("name", CACHED)
-@torch.no_grad()
 def test_beam_search_may_reorder_hypotheses(name):
+    """tests/models/test_language_model.py has several tokens at a time, and padding."""
     model, tokens, state = language_model(name, MASK), packed(), {}
     tokens[2, -3:] = 9
     for step in range(1, 21):

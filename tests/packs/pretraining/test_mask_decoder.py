@@ -3,14 +3,19 @@
 He, Liu, Gao, Chen, arXiv 2006.03654, section 3.2.
 """
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
 from support.dense_attention import attended
 from support.helpers import ENCODER_ENCODINGS, PAD
-from support.masked_language_models import SMALL, build, texts
+from support.masked_language_models import SMALL, build, padded_texts
 
 from fairseq_posenc.basics.errors import UsageError
+
+pytestmark = pytest.mark.formulas
+padded = functools.partial(padded_texts, 9, 6, 2)
 
 
 def tiny(encoding, *flags, layers=2, **settings):
@@ -18,13 +23,6 @@ def tiny(encoding, *flags, layers=2, **settings):
     flags = ["--position-encoding", encoding, *SMALL, *flags]
     flags += ["--mask-decoder-layers", str(layers)]
     return build("posenc_masked_lm", *flags, **settings).double()
-
-
-def padded(length=9):
-    tokens = texts(3, length)
-    tokens[1, 6:] = PAD
-    tokens[2, 2:] = PAD
-    return tokens
 
 
 def applied(layer, x, keys, hidden):
@@ -50,12 +48,14 @@ def test_the_decoder_is_what_the_formula_says(times):
     assert len(extra["inner_states"]) == 2 + times
 
 
-@pytest.mark.parametrize("norm", [[], ["--encoder-normalize-before"]], ids=["post", "pre"])
-@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+PRE = "--encoder-normalize-before"
+
+
+@pytest.mark.parametrize("flags", [*((name,) for name in ENCODER_ENCODINGS), ("tupe+t5", PRE)])
 @torch.no_grad()
-def test_without_positions_and_once_it_is_bert(encoding, norm):
+def test_without_positions_and_once_it_is_bert(flags):
     """The decoder with P = 0 and n = 1 is the last layer."""
-    model, tokens = tiny(encoding, *norm, layers=1), padded()
+    model, tokens = tiny(*flags, layers=1), padded()
     model.encoder.sentence_encoder.embed_mask_positions.weight.zero_()
     real = tokens.ne(PAD)
     features = model(tokens, features_only=True)[0]

@@ -2,13 +2,19 @@
 
 import functools
 import itertools
+import shutil
+from argparse import Namespace
 
 import numpy as np
 import pytest
 import torch
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from omegaconf import OmegaConf
+from support.conversion import write_ids
 from support.masked_language_models import tiny
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.resuming import check_same_kind
 from fairseq_posenc.packs.pretraining import masked_lm_pairs, masked_samples
 from tests.models.test_segments import PAIRS as READS_PAIRS
 from tests.models.test_segments import by_hand, step_of
@@ -27,6 +33,7 @@ from tests.packs.pretraining.text_pairs import (
 )
 
 pytest_plugins = ["tests.packs.pretraining.text_pairs"]
+pytestmark = pytest.mark.properties
 
 PAIRS = [("nsp", "segment"), ("nsp", "sentence"), ("sop", "segment"), ("sop", "sentence")]
 
@@ -94,19 +101,8 @@ def test_segments_are_those_of_the_unmasked_pairs(data):
 
 
 @pytest.mark.parametrize("mode", ["complete", "complete_doc"])
-def test_every_token_is_in_one_sample_and_documents_stay_apart_if_asked(mode, data):
-    rows = originals(samples_of(task_of(data, sample_break_mode=mode)))
-    assert all(row[0] == CLS and len(row) <= LONGEST for row in rows)
-    tokens = sorted(token for row in rows for token in row[1:])
-    blank = mode == "complete"  # then an extra </s> between documents
-    expected = sorted(token for line in LINES if blank or line != [END] for token in line)
-    assert tokens == expected
-    together = [{DOCUMENT_OF[t - 4] for t in row[1:] if t > 3} for row in rows]
-    assert (max(map(len, together)) == 1) == (mode == "complete_doc")
-
-
-def test_running_text_is_that_of_fairseqs_masked_lm(data):
-    flags = {"sample_break_mode": "complete", "mask_prob": 0.3}
+def test_running_text_is_that_of_fairseqs_masked_lm(mode, data):
+    flags = {"sample_break_mode": mode, "mask_prob": 0.3}
     stock = MaskedLMTask.setup_task(configured(MaskedLMConfig(), data, **flags))
     stock.load_dataset("train")
     ours, theirs = task_of(data, **flags).dataset("train"), stock.dataset("train")
@@ -210,3 +206,87 @@ def test_a_resumed_epoch_goes_on_with_the_same_batches(static, masking, data):
         next(begun)
     resumed.load_state_dict(iterator.state_dict())
     assert list(map(content, resumed.next_epoch_itr())) == list(map(content, begun))
+
+
+# --- refusals
+
+TEXTS = {
+    "usual": LINES,
+    "one document": LINES[2:4],
+    "single lines": [[4, END], [END]] * 5,
+    "long lines": [[4] * 30 + [END]] * 5,
+    "blank": [[END]] * 3,
+}
+NSP, SPANS = {"pairs": "nsp"}, {"masking": "spans"}
+BOUNDARY = {**SPANS, "span_boundary_objective": True}
+MISTAKES = [
+    ("one document", NSP, "--pairs nsp: .* has 1 document, .*blank lines, or .* sop"),
+    ("single lines", NSP, "--pairs nsp: no document of .* two lines in a"),
+    ("long lines", {"pairs": "sop"}, "--pairs sop: .* that fit into 21 tokens"),
+    ("blank", NSP, "train: holds blank lines only"),
+    ("blank", {"sample_break_mode": "complete_doc"}, "train: holds blank lines only"),
+    ("usual", {**NSP, "tokens_per_sample": 4}, "--tokens-per-sample 4: .* at least 5"),
+    ("usual", {"static_masks": -1}, "--static-masks -1: must be at least 0"),
+    ("usual", {**NSP, "sample_break_mode": "complete"}, "mode complete: has no effect"),
+    ("usual", {"shorten_method": "truncate"}, "--shorten-method truncate: .* not support it"),
+    ("usual", {"skip_masking": True}, "--skip-masking: --task masked_lm_pairs does not"),
+    ("usual", {**NSP, **SPANS, "mask_special_tokens": True}, "--masking tokens, not spans"),
+    ("usual", {**SPANS, "mask_whole_words": True}, "--mask-whole-words: has no effect with"),
+    ("usual", {"masking": "words", "mask_stdev": 1.0}, "--mask-stdev 1.0: has no effect with"),
+    ("usual", {"masking": "phrases"}, "--masking phrases: needs --phrases FILE"),
+    ("usual", {"phrases": "x"}, "--phrases x: has no effect with --masking tokens"),
+    ("usual", {**BOUNDARY, "masking": "tokens"}, "needs spans, not --masking tokens; give"),
+    ("usual", {**SPANS, "mask_prob": 1.0}, "--mask-prob 1.0: must be between 0 and 1"),
+    ("usual", {**SPANS, "random_token_prob": 0.95}, "0.1 --random-token-prob 0.95: .* at mo"),
+    ("usual", {"mask_whole_words": True}, "--mask-whole-words: needs --bpe .* --masking words"),
+]
+
+
+@pytest.mark.parametrize("text, flags, message", MISTAKES)
+def test_texts_and_flags_that_do_not_fit_are_one_line(text, flags, message, data, tmp_path):
+    shutil.copy(data / "dict.txt", tmp_path)
+    write_ids(tmp_path / "train", TEXTS[text])
+    with pytest.raises(UsageError, match=message):
+        task_of(tmp_path, **flags)
+
+
+def two_segments():
+    return tiny("rotary", "--num-segments", "2")
+
+
+@pytest.mark.parametrize(
+    "flags, model, message",
+    [
+        (NSP, torch.nn.Module, "--pairs nsp: --arch roberta has no head .* bert_a_masked"),
+        (NSP, two_segments, "--num-segments 2: .* in the first seg"),
+        (BOUNDARY, torch.nn.Module, "--span-boundary-objective: --arch roberta has no head"),
+    ],
+)
+def test_models_without_heads_or_segments_are_refused(flags, model, message, data, monkeypatch):
+    monkeypatch.setattr(MaskedLMTask, "build_model", lambda *_: model())
+    with pytest.raises(UsageError, match=message):
+        task_of(data, **flags).build_model(Namespace(_name="roberta"))
+
+
+@pytest.mark.parametrize(
+    "name, before, now",
+    [("pairs", "nsp", "sop"), ("unit", "segment", "sentence"), ("masking", "tokens", "spans")],
+)
+def test_a_run_keeps_its_samples(name, before, now):
+    changed, cfg = {("task", name): (before, now)}, Namespace(checkpoint=Namespace())
+    with pytest.raises(UsageError, match=f"--{name} {now}: the run in here was trained with "):
+        check_same_kind("here/checkpoint_last.pt", changed, cfg)
+
+
+@pytest.mark.parametrize(
+    "flags, head, words",
+    [(NSP, "nsp", "--criterion masked_lm_pairs"), (BOUNDARY, "sbo", "--span-boundary-objective")],
+)
+def test_a_criterion_that_would_not_train_the_head_is_refused(flags, head, words, data):
+    task = task_of(data, **flags)
+    stock, ours = (
+        OmegaConf.create({"_name": name, "tpu": False}) for name in ("masked_lm", "masked_lm_pairs")
+    )
+    with pytest.raises(UsageError, match=f"--criterion masked_lm: .* {words}"):
+        task.build_criterion(stock)
+    assert list(task.build_criterion(ours).heads) == [head]

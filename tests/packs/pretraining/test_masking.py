@@ -24,6 +24,7 @@ from fairseq_posenc.packs.pretraining.masking import (
 from tests.packs.pretraining import text_pairs
 from tests.packs.pretraining.text_pairs import CLS, END, PAD
 
+pytestmark = pytest.mark.properties
 #: six words of up to three pieces, as each tool marks them
 MARKED = {
     "sentencepiece": "▁the ▁ho use s ▁is ▁blue ▁to day",
