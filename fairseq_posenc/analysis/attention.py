@@ -95,15 +95,15 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
 def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
     """Read a dictionary that matches the *rows* of embeddings in the checkpoint at *path*."""
-    symbols = read_dictionary(dict_path).symbols  # with <mask>, which translation does not use
-    if rows not in (len(symbols), len(symbols) - 1):
+    dictionary = read_dictionary(dict_path, adds_mask=False)
+    size = len(dictionary)
+    if size == rows - 1:  # of a masked language model
+        dictionary.add_symbol("<mask>")
+    if len(dictionary) != rows:
         raise UsageError(
-            f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} "
-            f"has {rows} token embeddings; give its dictionary with --dict"
+            f"{dict_path}: has {size} symbols, including those of fairseq, but {path} has {rows} "
+            "token embeddings; give its dictionary with --dict"
         )
-    dictionary = Dictionary()
-    for symbol in symbols[len(dictionary) : rows]:
-        dictionary.add_symbol(symbol)
     return dictionary
 
 
@@ -230,20 +230,18 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
     from matplotlib import ticker
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), constrained_layout=True)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=9)
+    figure.suptitle(title, x=0.01, ha="left")
     layers = range(1, len(figures.rank) + 1)
     for ax, values in zip((left, right), figures):
         for number, (name, curve) in enumerate(zip(MATRICES, values.t())):
             ax.plot(layers, curve.tolist(), **curve_style(number), label=name)
-        ax.set_xlabel("layer", fontsize=9)
+        ax.set(xlabel="layer", ylim=(-0.03, 1.03))
         ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        ax.set_ylim(-0.03, 1.03)
-        ax.tick_params(labelsize=8)
     left.axhline(bound, color="grey", linestyle=":", linewidth=1, label="d / length")
-    left.set_ylabel("rank / length", fontsize=9)
-    right.set_ylabel("sparsity (entries that count as 0)", fontsize=9)
+    left.set_ylabel("rank / length")
+    right.set_ylabel("sparsity (entries that count as 0)")
     right.yaxis.set_major_formatter(ticker.PercentFormatter(1))
-    left.legend(fontsize=8)
+    left.legend()
     save_figure(figure, output)
 
 

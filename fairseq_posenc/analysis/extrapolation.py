@@ -204,19 +204,19 @@ def _log(line: str) -> None:
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
 
 
-def by_name(measurements: Sequence[Measurement]) -> Dict[str, List[Measurement]]:
-    """The measurements of each curve."""
-    curves: Dict[str, List[Measurement]] = {}
-    for measurement in measurements:
-        curves.setdefault(measurement.run.name, []).append(measurement)
-    return curves
-
-
-def perplexities(measurements: Sequence[Measurement], length: int) -> List[float]:
-    """Perplexities of the runs of a curve at *length*; empty if one of them ends before."""
-    if not all(length in measurement.bits for measurement in measurements):
-        return []
-    return [measurement.perplexity(length) for measurement in measurements]
+def curves_of(measurements: Sequence[Measurement]) -> Dict[str, Dict[int, List[float]]]:
+    """The perplexities of the runs of each name, by the lengths that all of them read."""
+    runs: Dict[str, List[Measurement]] = {}
+    for each in measurements:
+        runs.setdefault(each.run.name, []).append(each)
+    return {
+        name: {
+            length: [each.perplexity(length) for each in group]
+            for length in group[0].bits
+            if all(length in each.bits for each in group)
+        }
+        for name, group in runs.items()
+    }
 
 
 def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
@@ -227,10 +227,9 @@ def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
     )
     head = ["name", *map(str, args.lengths)]
     rows = [head, ["---"] * len(head)]
-    for name, group in by_name(measurements).items():
+    for name, curve in curves_of(measurements).items():
         cells = []
-        for length in args.lengths:
-            values = perplexities(group, length)
+        for values in (curve.get(length, []) for length in args.lengths):
             each = f" ({', '.join(f'{value:.2f}' for value in values)})" if len(values) > 1 else ""
             cells.append(f"{mean(values):.2f}{each}" if values else "-")
         rows.append([name, *cells])
@@ -257,16 +256,14 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
     figure, axes = import_pyplot("--output").subplots(figsize=(8.5, 5), constrained_layout=True)
     from matplotlib import ticker
 
-    for number, (name, group) in enumerate(by_name(measurements).items()):
-        style, color = curve_style(number), curve_style(number)["color"]
-        runs = {n: perplexities(group, n) for n in args.lengths if perplexities(group, n)}
-        ended = list(runs) != args.lengths
-        label = f"{name} (ends at {min(r.longest for r in group):g})" if ended else name
-        plot_runs(axes, runs, label=label, **style)
-        if ended:
-            end = list(runs)[-1:]
-            marks = {"color": color, "markersize": 12, "markeredgewidth": 2}
-            axes.plot(end, [mean(runs[length]) for length in end], "x", **marks)
+    for number, (name, curve) in enumerate(curves_of(measurements).items()):
+        style, label = curve_style(number), name
+        if list(curve) != args.lengths:  # it ends with a table of positions
+            longest = min(each.longest for each in measurements if each.run.name == name)
+            label, end = f"{name} (ends at {longest:g})", max(curve)
+            cross = {"color": style["color"], "markersize": 12, "markeredgewidth": 2}
+            axes.plot(end, mean(curve[end]), "x", **cross)
+        plot_runs(axes, curve, label=label, **style)
     for trained in sorted({measurement.trained for measurement in measurements}):
         axes.axvline(trained, linestyle="--", color="grey", linewidth=1, zorder=0)
         place, top = (trained, 0.99), axes.get_xaxis_transform()  # y as a share of the height

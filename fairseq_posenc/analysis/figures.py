@@ -31,6 +31,8 @@ STYLE: Dict[str, Any] = {
     "legend.handlelength": 3.5,  # long enough for every dash
     "font.size": 9,
     "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "figure.titlesize": 9,
     "legend.fontsize": 8,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,

@@ -42,21 +42,13 @@ class Decay(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The layers of an encoder or decoder that have the same encoding.
+    """The layers of an encoder or decoder that have the same encoding."""
 
-    Args:
-        stack: the encoder or decoder.
-        encoding: the encoding of these layers.
-        layers: their indices.
-        state: parameters of the whole stack, by fairseq's names without the prefix.
-        cfg: the model's configuration.
-    """
-
-    stack: Stack
-    encoding: PositionEncoding
-    layers: List[int]
-    state: State
-    cfg: Namespace
+    stack: Stack  # the encoder or decoder
+    encoding: PositionEncoding  # that of these layers
+    layers: List[int]  # their indices
+    state: State  # parameters of the whole stack, by fairseq's names without the prefix
+    cfg: Namespace  # the model's configuration
 
 
 def read_model(path: str) -> Tuple[Checkpoint, Dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Heat maps of content-free logits and learned tables, and the decay of rotary logits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import TYPE_CHECKING, List, Optional
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def draw_maps(figure: "SubFigure", row: Maps) -> None:
     """Draw matrices side by side, with one colour scale and a bar for it."""
-    figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
+    figure.suptitle(row.title, x=0.01, ha="left")
     axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
     if row.first_head is None:
         limits, label = {"vmin": -1.0, "vmax": 1.0}, "cosine similarity, less the mean vector"
@@ -43,42 +43,34 @@ def draw_maps(figure: "SubFigure", row: Maps) -> None:
         across, down = "key position (tokens)", "query position (tokens)"
     for number, (ax, values) in enumerate(zip(axes, row.maps), 1):
         image = ax.imshow(values.numpy(), cmap=HEAT, interpolation="nearest", **limits)
-        ax.tick_params(labelsize=7)
         ax.grid(False)
-        ax.set_xlabel(across, fontsize=7)
+        ax.set_xlabel(across)
         if row.first_head is not None:
-            ax.set_title(f"head {row.first_head + number}", fontsize=8)
-    axes[0].set_ylabel(down, fontsize=7)
+            ax.set_title(f"head {row.first_head + number}")
+    axes[0].set_ylabel(down)
     for ax in axes[len(row.maps) :]:
         ax.set_visible(False)
-    bar = figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both")
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label(label, fontsize=7)
+    figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both", label=label)
 
 
 def draw_decay(figure: "SubFigure", curves: Decay) -> None:
     """Draw the bound, from the formula alone and with the weights of each layer."""
-    figure.suptitle(curves.title, x=0.01, ha="left", fontsize=10)
+    from matplotlib import colormaps
+
+    figure.suptitle(curves.title, x=0.01, ha="left")
     left, right = figure.subplots(1, 2)
     left.plot(curves.formula.numpy(), color=COLORS[0])
-    left.set_ylabel("2/d Σ|S_i| (formula)", fontsize=8)
-    colors = layer_colors(len(curves.trained))
+    left.set_ylabel("2/d Σ|S_i| (formula)")
+    # from dark, the first layer, to light, the last
+    colors = [colormaps[HEAT](shade) for shade in np.linspace(0, 0.7, len(curves.trained))]
     for number, (layer, curve) in enumerate(zip(curves.layers, curves.trained)):
         dash = DASHES[number % len(DASHES)]
         right.plot(curve.numpy(), dash, color=colors[number], label=f"layer {layer + 1}")
-    right.set_ylabel("relative to distance 0 (trained)", fontsize=8)
+    right.set_ylabel("relative to distance 0 (trained)")
     right.set_ylim(bottom=0)
-    right.legend(fontsize=7, ncol=2 if len(colors) > 6 else 1, frameon=False)
+    right.legend(ncol=2 if len(colors) > 6 else 1)
     for ax in (left, right):
-        ax.set_xlabel("relative distance (tokens)", fontsize=8)
-        ax.tick_params(labelsize=7)
-
-
-def layer_colors(count: int) -> List[Any]:
-    """Colours from dark, the first layer, to light, the last."""
-    from matplotlib import colormaps
-
-    return [colormaps[HEAT](0.7 * i / max(1, count - 1)) for i in range(count)]
+        ax.set_xlabel("relative distance (tokens)")
 
 
 def draw(maps: List[Maps], decays: List[Decay], output: Path) -> None:

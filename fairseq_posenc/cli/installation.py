@@ -5,7 +5,6 @@ also run where fairseq cannot be imported.
 """
 
 import argparse
-import dataclasses
 import importlib
 import importlib.util
 import os
@@ -77,11 +76,12 @@ def _architecture(family: "Family", name: str) -> str:
 
 def _settings(settings: Dict[str, Any], family: "Family") -> List[str]:
     """The settings in :data:`DISTINGUISHING` that differ from the defaults of the family."""
-    fields = {field.name: field for field in dataclasses.fields(family.dataclass)}
-    shown = []
+    from fairseq_posenc.configuration.fields import defaults_of
+
+    defaults, shown = defaults_of(family.dataclass), []
     for name in DISTINGUISHING:
         value = settings.get(name)
-        if name in fields and value != fields[name].metadata.get("default"):
+        if name in defaults and value != defaults[name]:
             words = name.replace("_", " ")
             shown.append(words if value is True else f"{words} {value}")
     return shown
@@ -184,13 +184,11 @@ def runs_on(arch: str, major: int, minor: int) -> bool:
 
 def check_numpy() -> Iterator[Finding]:
     """fairseq was written for NumPy 1; the plug-in fixes text tasks under NumPy 2."""
-    version, fix = _version("numpy"), "pip install 'numpy<2'"
-    if version is None:
-        yield Finding(FAIL, "numpy is missing", fix)
-    elif _numbers(version) >= (2, 0):
-        yield Finding(WARN, f"numpy {version}: fixed for text tasks only", fix)
-    else:
-        yield Finding(OK, f"numpy {version}")
+    version = _version("numpy")
+    new = version is not None and _numbers(version) >= (2, 0)
+    text = f"numpy {version or 'is missing'}{': fixed for text tasks only' if new else ''}"
+    level = WARN if new else OK if version else FAIL
+    yield Finding(level, text, "pip install 'numpy<2'")
 
 
 def check_fairseq() -> Iterator[Finding]:

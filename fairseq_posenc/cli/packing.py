@@ -166,22 +166,9 @@ def pack(args: argparse.Namespace) -> None:
     text = text_from(args)
     load_plug_in(args.user_dir)
     from fairseq_posenc.exchange.ctranslate2.export import export_packed
-    from fairseq_posenc.serving.pack import Pack
     from fairseq_posenc.serving.pack import pack as write_folder
 
-    wanted = Pack(
-        args.checkpoint,
-        args.data,
-        text,
-        Search(args.beam, args.lenpen),
-        args.about,
-        args.scores or (),
-        args.ctranslate2,
-        args.quantization,
-        args.regression_range,
-        args.trust_subwords,
-    )
-    report = write_folder(wanted, args.out_dir, export_packed)
+    report = write_folder(args, text, export_packed)
     if report is not None:
         print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)

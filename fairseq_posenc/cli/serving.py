@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import sys
-from typing import IO, Iterable, Iterator, Optional
+from typing import IO, Iterable, Iterator, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
@@ -40,27 +40,22 @@ _STREAM = several(
 
 
 @contextlib.contextmanager
-def _opened(path: Optional[str]) -> Iterator[IO[bytes]]:
-    """The file of ``--input``, or without one standard input.
+def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[int]]]:
+    """The lines of ``--input`` or standard input, and how many; completes ``--buffer``.
 
     Raises:
         UsageError: the file cannot be read, or standard input is closed.
     """
-    if path is None:
-        yield standard_input()
-        return
-    try:
-        stream = open(path, "rb")
-    except OSError as error:
-        raise UsageError(f"--input {path}: cannot be read ({error.strerror or error})") from error
-    with stream:
-        yield stream
-
-
-def _buffer_of(args: argparse.Namespace) -> int:
-    """Number of lines to read before the model is run."""
-    typed = args.input is None and sys.stdin.isatty()
-    return args.buffer or (1 if typed else BUFFER)
+    path = args.input
+    typed = path is None and sys.stdin is not None and sys.stdin.isatty()
+    args.buffer = args.buffer or (1 if typed else BUFFER)
+    with contextlib.ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open(path, "rb")) if path is not None else standard_input()
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"--input {path}: cannot be read ({reason})") from error
+        yield decoded(stream, path or "the input"), _count(stream)
 
 
 def _count(stream: IO[bytes]) -> Optional[int]:
@@ -121,7 +116,7 @@ def translate(args: argparse.Namespace) -> None:
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
     from fairseq_posenc.serving.preparation import Preparation
-    from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hardware, Translator
+    from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Hardware, translated
 
     folder = read_model_folder(args.model)
     at_least(args, **_LEAST, beam=1, n_best=1, max_length=1)
@@ -131,16 +126,13 @@ def translate(args: argparse.Namespace) -> None:
     penalty = folder.search.lenpen if args.lenpen is None else args.lenpen
     longest = args.max_length or MAX_LENGTH
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
-    format = Format(args.scores, args.n_best > 1, args.prefix)
     hardware = Hardware(args.device, args.threads, args.compute_type)
-    with _opened(args.input) as stream:
+    with _opened(args) as (read, total):
         if args.engine == "fairseq" or folder.export is None:
             load_plug_in(args.user_dir)
         preparation = Preparation(folder.text, folder.path)
         engine = engine_for(folder, hardware, args.engine)
-        total = _count(stream)
-        read = decoded(stream, args.input or "the input")
-        lines = Translator(preparation, engine, beam, format).translate(read, _buffer_of(args))
+        lines = translated(read, preparation, engine, beam, args)
         _write(args, lines, total and total * args.n_best)
 
 
@@ -180,20 +172,17 @@ def predict(args: argparse.Namespace) -> None:
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
     head = common_head(folders)
     at_least(args, **_LEAST)
-    with _opened(args.input) as stream:
+    with _opened(args) as (read, total):
         load_plug_in(args.user_dir)
         import torch
 
         from fairseq_posenc.serving.hub import loaded_folder
-        from fairseq_posenc.serving.predict import Table, predicted_lines
+        from fairseq_posenc.serving.predict import predicted_lines
 
         if args.threads:
             torch.set_num_threads(args.threads)
         models = [loaded_folder(folder, args.device) for folder in folders]
-        table = Table(args.columns, args.header, args.scores, _buffer_of(args), args.max_tokens)
-        read = decoded(stream, args.input or "the input")
-        lines = predicted_lines(models, head, read, table)
-        total = _count(stream)
+        lines = predicted_lines(models, head, read, args)
         _write(args, lines, total and total - args.header + args.scores)
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from fairseq_posenc.basics.errors import flag_of
 from fairseq_posenc.basics.lines import read_json_object, read_lines
@@ -34,7 +34,7 @@ def card(
     folder: ModelFolder,
     checkpoint: Checkpoint,
     about: Optional[str],
-    scores: Mapping[str, str],
+    scores: Sequence[str],
     report: Any,
 ) -> str:
     """The card of a model folder.
@@ -42,28 +42,27 @@ def card(
     Args:
         name: the name of the folder.
         about: a sentence on the data, or None.
-        scores: the content of files with scores, by their paths.
+        scores: the content of files with scores.
         report: the report of the export to CTranslate2, or None.
     """
     text = folder.text
     parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
     pair = f", {text.source_lang} to {text.target_lang}" if folder.task == "translation" else ""
     what = f"A model of `--task {folder.task}`, `--arch {_arch(checkpoint)}`{pair}"
-    labels = [] if folder.head is None else ["## Labels", ", ".join(folder.head.labels)]
     case = "; lower case" if text.lowercase else ""
-    prepared = f"Tokeniser: {text.tokenizer}; subwords: {text.subwords}{case}."
     export = []
     if report is not None:
         form = f"to `ctranslate2/`, {report.quantization}"
         export = [form, *_remarks(report.notes, report.difference)]
     return _written(
         [f"# {name}", f"{what}, {parameters:,} parameters."],
-        about,
-        [*labels, "## Text", prepared],
-        checkpoint,
-        list(scores.values()),
-        export,
-        [_block([_use(folder, name)]), f"Packed by fairseq_posenc {__version__}."],
+        {
+            "Data": about,
+            "Labels": ", ".join(folder.head.labels) if folder.head else None,
+            "Text": f"Tokeniser: {text.tokenizer}; subwords: {text.subwords}{case}.",
+            **_trained(checkpoint, scores, export),
+            "Use": f"{_block([_use(folder, name)])}\n\nPacked by fairseq_posenc {__version__}.",
+        },
     )
 
 
@@ -102,40 +101,33 @@ def write_card(
         f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trusted})',
         f'model = {loads}.from_pretrained("{name}"{trusted})',
     ]
+    scores = ["\n".join(read_lines(s, f"--scores {s}")) for s in options.get("scores") or ()]
+    start = [_metadata(checkpoint, task, options), f"# {name}"]
     text = _written(
-        [
-            _metadata(checkpoint, task, options),
-            f"# {name}",
-            f"`{architecture}` of transformers, {trained}.",
-        ],
-        options.get("about"),
-        [],
-        checkpoint,
-        ["\n".join(read_lines(s, f"--scores {s}")) for s in options.get("scores") or ()],
-        _remarks(notes, difference),
-        [_block(code, "python"), f"Exported by fairseq_posenc {__version__}."],
+        [*start, f"`{architecture}` of transformers, {trained}."],
+        {
+            "Data": options.get("about"),
+            **_trained(checkpoint, scores, _remarks(notes, difference)),
+            "Use": f"{_block(code, 'python')}\n\nExported by fairseq_posenc {__version__}.",
+        },
     )
     Path(folder, CARD).write_text(text, "utf-8")
 
 
-def _written(
-    start: List[str],
-    about: Optional[str],
-    prepared: List[str],
-    checkpoint: Checkpoint,
-    scores: List[str],
-    export: List[str],
-    end: List[str],
-) -> str:
-    """The text of a card, from its sections."""
-    sections = [*start, *(["## Data", about] if about else []), *prepared]
-    sections += ["## Flags", _block(_model_flags(checkpoint))]
-    sections += ["## Training", _progress(checkpoint), _block(_training_flags(checkpoint))]
-    if scores:
-        sections += ["## Scores", *(_block([text.strip()]) for text in scores)]
-    if export:
-        sections += ["## Export", "\n".join(f"- {remark}" for remark in export)]
-    return "\n\n".join([*sections, "## Use", *end]) + "\n"
+def _written(start: Sequence[str], sections: Mapping[str, Optional[str]]) -> str:
+    """The text of a card: what it begins with, and its sections by their titles."""
+    titled = [f"## {title}\n\n{text}" for title, text in sections.items() if text]
+    return "\n\n".join([*start, *titled]) + "\n"
+
+
+def _trained(checkpoint: Checkpoint, scores: Sequence[str], export: List[str]) -> Dict[str, str]:
+    """The sections on the training and what came of it."""
+    return {
+        "Flags": _block(_model_flags(checkpoint)),
+        "Training": f"{_progress(checkpoint)}\n\n{_block(_training_flags(checkpoint))}",
+        "Scores": "\n\n".join(_block([text.strip()]) for text in scores),
+        "Export": "\n".join(f"- {remark}" for remark in export),
+    }
 
 
 def _arch(checkpoint: Checkpoint) -> str:

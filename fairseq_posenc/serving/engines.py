@@ -4,7 +4,7 @@ Neither PyTorch nor fairseq is imported unless fairseq is chosen.
 """
 
 import os
-from typing import Any, List, NoReturn, Optional
+from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
@@ -20,7 +20,7 @@ class CTranslate2Engine:
         hardware: the device on which it computes.
 
     Raises:
-        UsageError: the export is damaged or no translation model, or the machine lacks the type.
+        UsageError: the export is damaged, or the machine lacks the type.
     """
 
     def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
@@ -28,8 +28,6 @@ class CTranslate2Engine:
         path = str(folder.export)
         folder.check(f"--model {folder.path}", EXPORT)
         settings = read_settings(os.path.join(path, EXPORT_SETTINGS), f"--model {folder.path}")
-        if settings.get("kind") != "translation":
-            _refuse(folder, f"the export of {settings.get('kind')}")
         try:
             self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -97,6 +95,11 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         UsageError: the folder has no model for the engine, or no translation model, or the engine
             lacks the type of weights.
     """
+    if folder.task != "translation":
+        raise UsageError(
+            f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
+            "translation model"
+        )
     has = {"ctranslate2": folder.export, "fairseq": folder.checkpoint}
     chosen = name or ("ctranslate2" if folder.export else "fairseq")
     if has[chosen] is None:
@@ -108,17 +111,13 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         )
     if chosen == "ctranslate2":
         return CTranslate2Engine(folder, hardware)
-    if folder.task != "translation":
-        _refuse(folder, f"a model of --task {folder.task}")
     import torch
 
-    from fairseq_posenc.serving.inputs import load
+    from fairseq_posenc.checkpoints.loader import load
+    from fairseq_posenc.serving.inputs import checkpoint_of, overrides_of
     from fairseq_posenc.serving.translation import FairseqEngine
 
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
-    return FairseqEngine(load(folder, hardware.device))
-
-
-def _refuse(folder: ModelFolder, what: str) -> NoReturn:
-    raise UsageError(f"--model {folder.path}: holds {what}; give one of a translation model")
+    path, overrides = checkpoint_of(folder), overrides_of(folder)
+    return FairseqEngine(load(path, overrides, hardware.device))

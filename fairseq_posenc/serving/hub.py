@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from fairseq.models.roberta import RobertaHubInterface, RobertaModel
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packs import load
 from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
@@ -24,8 +25,17 @@ from fairseq_posenc.serving.inputs import (
     refuse_too_long,
 )
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_model_folder
-from fairseq_posenc.serving.tasks import folder_task
 
+
+class FolderTask(NamedTuple):
+    """The model folders of a task."""
+
+    interface: Any = None  # a class derived from SentenceHubInterface, which is the default
+    files: Tuple[str, ...] = ()  # files of the data that `pack` copies besides dictionaries
+
+
+#: Tasks whose folders hold more than others, or have a hub interface of their own, by name.
+FOLDER_TASKS: Dict[str, FolderTask] = {}
 MASK = "<mask>"
 #: Tasks whose settings say which tokens begin and separate texts.
 _CLASSIFIERS = ("sentence_prediction", "sentence_ranking")
@@ -197,6 +207,12 @@ def _check_head(folder: ModelFolder, model: Any) -> None:
         )
 
 
+def folder_task(name: str) -> FolderTask:
+    """What is registered for the model folders of a task, by packs, too."""
+    load("serving")
+    return FOLDER_TASKS.get(name, FolderTask())
+
+
 def load_folder(path: str, device: Union[str, torch.device]) -> Any:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
     return loaded_folder(read_model_folder(path, SHOWN), device)
@@ -205,11 +221,9 @@ def load_folder(path: str, device: Union[str, torch.device]) -> Any:
 def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:
     """The hub interface of a model folder, in evaluation mode on a device."""
     place = checked_device(device)
-    heads: Dict[str, Any] = (
-        {"load_checkpoint_heads": True} if folder.task in MASKED_LM.tasks else {}
-    )
+    heads: Any = {"load_checkpoint_heads": True} if folder.task in MASKED_LM.tasks else {}
     found = opened(folder, inspect.unwrap(hub_utils.from_pretrained), **heads)
     cfg, task, models = found["args"], found["task"], found["models"]
-    if "interface" in found:
-        return found["interface"](cfg, task, models[0]).eval().to(place)
-    return GeneratorHubInterface(cfg, task, models).eval().to(place)
+    interface = found.get("interface")
+    hub = interface(cfg, task, models[0]) if interface else GeneratorHubInterface(cfg, task, models)
+    return hub.eval().to(place)

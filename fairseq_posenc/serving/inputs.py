@@ -7,7 +7,6 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
 from fairseq_posenc.serving.translate import Tokens
 
@@ -25,15 +24,6 @@ def checkpoint_of(folder: ModelFolder) -> str:
         )
     folder.check(folder.path, CHECKPOINT)
     return folder.checkpoint
-
-
-def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
-    """Load the checkpoint of a model folder, with its heads.
-
-    Raises:
-        UsageError: there is none, it cannot be loaded, or the device cannot be used.
-    """
-    return loader.load(checkpoint_of(folder), overrides=overrides_of(folder), device=device)
 
 
 def overrides_of(folder: ModelFolder) -> Dict[str, Any]:

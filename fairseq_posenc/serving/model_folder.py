@@ -19,6 +19,7 @@ import functools
 import math
 import os
 import sys
+from pathlib import Path
 from types import MappingProxyType
 from typing import (
     Any,
@@ -30,7 +31,6 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    TypeVar,
     get_type_hints,
 )
 
@@ -114,13 +114,10 @@ class ModelFolder(NamedTuple):
 
     def with_digests(self) -> "ModelFolder":
         """The same folder, with the digests of the files that it has now."""
-        found = {}
-        for where, _, names in os.walk(self.path):
-            for name in names:
-                key = os.path.relpath(os.path.join(where, name), self.path)
-                if key not in (SETTINGS, CARD):
-                    found[key.replace(os.sep, "/")] = digest_of_file(os.path.join(where, name))
-        return self._replace(digests=dict(sorted(found.items())))
+        every = (file for file in Path(self.path).rglob("*") if file.is_file())
+        files = {file.relative_to(self.path).as_posix(): file for file in every}
+        names = sorted(files.keys() - {SETTINGS, CARD})
+        return self._replace(digests={name: digest_of_file(files[name]) for name in names})
 
     def check(self, shown: str, *parts: str) -> None:
         """Refuse files that are missing, or not those that were packed.
@@ -244,37 +241,34 @@ def read_settings(path: str, shown: str) -> Dict[str, Any]:
     return read_json_object(path, f"{shown}: its {os.path.basename(path)}", advice)
 
 
-_Entries = TypeVar("_Entries")
-_TYPES: Dict[Any, Any] = {  # the types of values in JSON
-    str: str,
-    bool: bool,
-    int: int,
-    float: (int, float),
-    Optional[str]: (str, type(None)),
-    Optional[int]: (int, type(None)),
+def _is_number(value: Any) -> bool:
+    """True for a number of JSON; NaN and infinity are none."""
+    return type(value) in (int, float) and abs(value) < math.inf
+
+
+#: Whether a value of JSON is of a type.
+_IS: Dict[Any, Callable[[Any], bool]] = {
+    str: lambda value: isinstance(value, str),
+    bool: lambda value: isinstance(value, bool),
+    int: lambda value: type(value) is int,
+    float: _is_number,
+    Optional[str]: lambda value: value is None or isinstance(value, str),
+    Optional[int]: lambda value: value is None or type(value) is int,
+    List[str]: lambda value: isinstance(value, list) and {type(each) for each in value} == {str},
+    Tuple[float, float]: lambda value: (
+        isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+    ),
 }
 
 
-def _made(kind: Callable[..., _Entries], entries: object) -> _Entries:
+def _made(kind: Any, entries: Any) -> Any:
     """A part of the settings; TypeError if it has other entries, or values of another type."""
     if not isinstance(entries, dict):
         raise TypeError(f"{kind.__name__.lower()}: {entries!r}")
-    hints = get_type_hints(kind)
-    for name, value in entries.items():
-        if name in hints and not _is(value, hints[name]):
-            raise TypeError(f"{name}: {value!r}")
+    for name, hint in get_type_hints(kind).items():
+        if name in entries and not _IS[hint](entries[name]):
+            raise TypeError(f"{name}: {entries[name]!r}")
     return kind(**entries)
-
-
-def _is(value: object, hint: Any) -> bool:
-    """True for a value of JSON of the type *hint*; NaN and infinity are no numbers."""
-    if isinstance(value, bool) and hint is not bool or value in (math.inf, -math.inf):
-        return False
-    if hint == List[str]:
-        return isinstance(value, list) and value != [] and all(isinstance(v, str) for v in value)
-    if hint == Tuple[float, float]:
-        return isinstance(value, list) and len(value) == 2 and all(_is(v, float) for v in value)
-    return isinstance(value, _TYPES[hint]) and value == value
 
 
 def _check_text(text: Text, shown: str) -> None:

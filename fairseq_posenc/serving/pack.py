@@ -2,8 +2,9 @@
 
 import os
 import shutil
+from argparse import Namespace
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Optional, Sequence, TypeVar
+from typing import Any, Callable, List, Optional, Sequence
 
 from fairseq.data import Dictionary, data_utils
 
@@ -21,7 +22,7 @@ from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.card import card
 from fairseq_posenc.serving.engines import engine_for
-from fairseq_posenc.serving.hub import load_folder
+from fairseq_posenc.serving.hub import folder_task, load_folder
 from fairseq_posenc.serving.huggingface import tokenizer
 from fairseq_posenc.serving.huggingface.dictionary import dictionary
 from fairseq_posenc.serving.model_folder import (
@@ -36,81 +37,58 @@ from fairseq_posenc.serving.model_folder import (
 from fairseq_posenc.serving.preparation import Text
 from fairseq_posenc.serving.subword_check import check_subwords
 from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
-from fairseq_posenc.serving.tasks import folder_task
 from fairseq_posenc.serving.translate import Hardware
 
 #: How many texts of the data are compared with the subwords, and how many symbols of each.
 _TEXTS, _LONGEST = 300, 300
 
 
-class Pack(NamedTuple):
-    """The contents of a model folder to be."""
-
-    checkpoint: str  # the file of the model
-    data: str  # the folder with the dictionaries, as given to ``fairseq-train``
-    text: Text  # how the text was prepared, with the paths of subwords; languages may be None
-    search: Search = Search()  # defaults of the search
-    about: Optional[str] = None  # a sentence on the data, or None
-    scores: Sequence[str] = ()  # files whose content becomes part of the card
-    # also export to CTranslate2: yes, auto (if it is installed and can compute the model) or no
-    export: str = "no"
-    quantization: Optional[str] = None  # type of the exported weights, or None for float32
-    # the values that 0 and 1 stand for in a regression, or None for themselves
-    bounds: Optional[Sequence[float]] = None
-    trust_subwords: bool = False  # do not compare the subwords with the dictionaries and the data
-
-
-#: What an export says of itself.
-Report = TypeVar("Report")
-
-
-def pack(
-    wanted: Pack, out_dir: str, export: Callable[[Pack, ModelFolder], Optional[Report]]
-) -> Optional[Report]:
+def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder], Any]) -> Any:
     """Write a model folder, complete or not at all.
 
     Args:
-        out_dir: a folder that does not exist, or is empty.
-        export: exports the model of the folder as *wanted* says, or refuses a damaged one.
+        args: those of ``fairseq-posenc pack``.
+        text: how the text was prepared, with the paths of subwords; languages may be None.
+        export: exports the model of the folder as *args* say, or refuses a damaged one.
 
     Returns:
-        the report of the export, if there is one.
+        the report of the export, or None.
 
     Raises:
         UsageError: a piece is missing or does not belong to the checkpoint, the model cannot be
             exported, or the folder cannot be written.
     """
-    refuse_existing(out_dir)
-    if not os.path.isdir(wanted.data):
-        raise UsageError(f"--data {wanted.data}: there is no such folder")
-    state = read_checkpoint(wanted.checkpoint)
-    refuse_partial(wanted.checkpoint, state["model"])
-    scores = {path: _read(path, "--scores") for path in wanted.scores}
+    refuse_existing(args.out_dir)
+    if not os.path.isdir(args.data):
+        raise UsageError(f"--data {args.data}: there is no such folder")
+    state = read_checkpoint(args.checkpoint)
+    refuse_partial(args.checkpoint, state["model"])
+    scores = [_read(path, "--scores") for path in args.scores or ()]
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
-    text = _complete(wanted, task, state)
-    with new_folder(out_dir) as side:
-        head = head_of(state, task, wanted.data, wanted.bounds)
-        if wanted.bounds is not None and (head is None or not head.regression):
+    packed = _complete(text, args.data, task, state)
+    with new_folder(args.out_dir) as side:
+        head, bounds = head_of(state, task, args.data, args.regression_range), args.regression_range
+        if bounds is not None and (head is None or not head.regression):
             raise UsageError(
-                f"--regression-range {' '.join(map(str, wanted.bounds))}: the model is no "
-                "regression; leave it out"
+                f"--regression-range {' '.join(map(str, bounds))}: the model is no regression; "
+                "leave it out"
             )
-        folder = ModelFolder(side, task, text, wanted.search, head)
-        _copy_dictionaries(wanted.data, folder)
+        folder = ModelFolder(side, task, packed, Search(args.beam, args.lenpen), head)
+        _copy_dictionaries(args.data, folder)
         for file in folder_task(task).files:
-            _copy(os.path.join(wanted.data, file), folder.file(file), "--data")
-        if wanted.text.subword_file is not None:
-            _copy_subwords(wanted.text.subword_file, folder)
-        if wanted.text.target_subword_file is not None:
-            target = folder.file(str(text.target_subword_file))
-            _copy(wanted.text.target_subword_file, target, "--target-subword-file")
+            _copy(os.path.join(args.data, file), folder.file(file), "--data")
+        if text.subword_file is not None:
+            _copy_subwords(text.subword_file, folder)
+        if text.target_subword_file is not None:
+            target = folder.file(str(packed.target_subword_file))
+            _copy(text.target_subword_file, target, "--target-subword-file")
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
-        report = export(wanted, folder)
-        _check_subwords(wanted, folder)
+        report = export(args, folder)
+        _check_subwords(text, args, folder)
         Path(folder.file(SETTINGS)).write_text(folder.with_digests().settings(), "utf-8")
-        name = os.path.basename(os.path.abspath(out_dir))
-        content = card(name, folder, state, wanted.about, scores, report)
+        name = os.path.basename(os.path.abspath(args.out_dir))
+        content = card(name, folder, state, args.about, scores, report)
         Path(folder.file(CARD)).write_text(content, "utf-8")
     return report
 
@@ -133,16 +111,16 @@ def check(path: str) -> int:
     return len(folder.digests)
 
 
-def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
+def _complete(text: Text, data: str, task: str, state: Checkpoint) -> Text:
     """The text settings of the folder, with languages as given, recorded, or told by the data."""
-    text, saved, name = wanted.text, task_of(state), SUBWORD_FILES[wanted.text.subwords]
+    saved, name = task_of(state), SUBWORD_FILES[text.subwords]
     source = text.source_lang or option(saved, "source_lang")
     target = text.target_lang or option(saved, "target_lang")
     if task == "translation" and None in (source, target):
-        source, target = data_utils.infer_language_pair(wanted.data)
+        source, target = data_utils.infer_language_pair(data)
     if task == "translation" and None in (source, target):
         raise UsageError(
-            f"--data {wanted.data}: has no data from which the languages could be told; give "
+            f"--data {data}: has no data from which the languages could be told; give "
             "--source-lang and --target-lang"
         )
     other = text.target_subword_file
@@ -156,13 +134,8 @@ def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
 
 
 def _copy_dictionaries(data: str, folder: ModelFolder) -> None:
-    inside = [entry.name for entry in os.scandir(data) if entry.is_dir()]
-    names = [
-        os.path.join(part, name)
-        for part in ("", *inside)
-        for name in sorted(os.listdir(os.path.join(data, part)))
-        if name.startswith("dict.") and name.endswith("txt")
-    ]
+    files = [file for part in ("", "*/") for file in sorted(Path(data).glob(f"{part}dict.*txt"))]
+    names = [str(file.relative_to(data)) for file in files]
     missing = [name for name in folder.dictionaries if name not in names]
     if missing:
         raise UsageError(
@@ -191,15 +164,15 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
             _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
 
 
-def _check_subwords(wanted: Pack, folder: ModelFolder) -> None:
+def _check_subwords(text: Text, args: Namespace, folder: ModelFolder) -> None:
     """Read the subwords, and refuse those of another model unless the user insists."""
-    kind, target = wanted.text.subwords, wanted.text.target_subword_file
-    sides = [("--subword-file", wanted.text.subword_file)]
+    kind, target = text.subwords, text.target_subword_file
+    sides = [("--subword-file", text.subword_file)]
     if folder.task == "translation":
         sides.append(sides[0] if target is None else ("--target-subword-file", target))
     for name, (flag, file) in zip(folder.dictionaries, sides):
-        subwords, path = KINDS[kind](file), os.path.join(wanted.data, name)
-        if not wanted.trust_subwords:
+        subwords, path = KINDS[kind](file), os.path.join(args.data, name)
+        if not args.trust_subwords:
             shown = f"--subwords {kind}" if file is None else f"{flag} {file}"
             check_subwords(kind, subwords, _symbols(_read(path, "--data")), _texts(path), shown)
 
@@ -271,6 +244,4 @@ def head_of(
 
 def _inputs(data: str) -> Optional[int]:
     """Number of texts in each example of a data folder."""
-    if not os.path.isdir(os.path.join(data, "input0")):
-        return None
-    return 2 if os.path.isdir(os.path.join(data, "input1")) else 1
+    return sum(os.path.isdir(os.path.join(data, name)) for name in ("input0", "input1")) or None

@@ -4,7 +4,8 @@ Several classifiers for one task average their logits (RoBERTa section 5.1).
 """
 
 import sys
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from argparse import Namespace
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import data_utils
@@ -70,18 +71,8 @@ def examples_of(lines: Sequence[str], places: Sequence[int], first: int) -> List
     return found
 
 
-class Table(NamedTuple):
-    """Settings for reading a table and writing predictions."""
-
-    columns: Optional[str] = None  # as for :func:`places_of`; by default as the model was trained
-    header: bool = False  # whether the first line names the columns
-    scores: bool = False  # add the probability of every label, below a line of their names
-    buffer: int = 512  # number of lines to read before they are classified
-    max_tokens: int = 4000  # tokens in a batch
-
-
 def predicted_lines(
-    models: Sequence[Any], head: Head, lines: Iterable[str], table: Table
+    models: Sequence[Any], head: Head, lines: Iterable[str], args: Namespace
 ) -> Iterator[str]:
     """The lines to write: a label and its probability, or a value, for each line of a table.
 
@@ -89,29 +80,31 @@ def predicted_lines(
         models: the hub interfaces of classifiers for one task, whose outputs are averaged.
         head: the head of the first.
         lines: the lines of the table.
-        table: how they are read.
+        args: those of ``fairseq-posenc predict``.
 
     Raises:
         UsageError: the columns are not those of the training, or a line lacks one.
     """
-    source, before = iter(lines), int(table.header)
-    header = next(source, "") if table.header else None
-    places = places_of(table.columns or ("1,2" if head.inputs == 2 else "1"), header)
+    source, before = iter(lines), int(args.header)
+    header = next(source, "") if args.header else None
+    places = places_of(args.columns or ("1,2" if head.inputs == 2 else "1"), header)
     if head.inputs not in (None, len(places)):
         raise UsageError(
-            f"--columns {table.columns or '1'}: names {len(places)} columns, and the model was "
+            f"--columns {args.columns or '1'}: names {len(places)} columns, and the model was "
             f"trained on {head.inputs} texts at a time"
         )
     named = [] if head.regression and len(head.labels) == 1 else head.labels
-    if table.scores:
+    if args.scores:
         yield "\t".join([*(["value"] if head.regression else ["label", "probability"]), *named])
-    for block in in_blocks(source, table.buffer):
-        examples = examples_of(block, places, before + 1)
-        outputs, remarks = averaged(models, examples, table.max_tokens)
-        for number, remark in sorted(remarks.items()):
-            print(f"line {before + 1 + number}: {remark}", file=sys.stderr)
-        for logits in outputs:
-            yield "" if logits is None else _line(logits, head, bool(table.scores and named))
+    for block in in_blocks(source, args.buffer):
+        encoded = []
+        for number, texts in enumerate(examples_of(block, places, before + 1), before + 1):
+            numbers, remark = _read(models, texts)
+            encoded.append(numbers)
+            if remark:
+                print(f"line {number}: {remark}", file=sys.stderr)
+        for logits in averaged(models, encoded, args.max_tokens):
+            yield "" if logits is None else _line(logits, head, bool(args.scores and named))
         before += len(block)
 
 
@@ -127,45 +120,40 @@ def _line(logits: Tensor, head: Head, scores: bool) -> str:
 
 @torch.no_grad()
 def averaged(
-    models: Sequence[Any], examples: Sequence[Example], max_tokens: int
-) -> Tuple[List[Optional[Tensor]], Dict[int, str]]:
+    models: Sequence[Any], encoded: Sequence[Sequence[Tensor]], max_tokens: int
+) -> List[Optional[Tensor]]:
     """The averaged outputs (N,) of several models for each example, or None where one is unread.
 
     Args:
-        models: the hub interfaces; each prepares text as its own folder says.
-        examples: their texts.
+        models: the hub interfaces.
+        encoded: the numbers (T,) of each example that each model reads, or none.
         max_tokens: tokens in a batch.
-
-    Returns:
-        the outputs, and what is said of an example by its number, from 0.
     """
-    outputs: List[List[Tensor]] = [[] for _ in examples]
-    remarks: Dict[int, str] = {}
-    for model in models:
-        read = [_read(model, texts) for texts in examples]
-        for place, (_, remark) in enumerate(read):
-            if remark:
-                remarks.setdefault(place, remark)
-        places = [place for place, (numbers, _) in enumerate(read) if numbers is not None]
-        encoded = [numbers for numbers, _ in read if numbers is not None]
-        for batch in batches_by_tokens(list(map(len, encoded)), max_tokens):
+    outputs: Dict[int, List[Tensor]] = {place: [] for place, each in enumerate(encoded) if each}
+    places = list(outputs)
+    for index, model in enumerate(models):
+        read = [encoded[place][index] for place in places]
+        for batch in batches_by_tokens(list(map(len, read)), max_tokens):
             padding = model.task.source_dictionary.pad()
-            tokens = data_utils.collate_tokens([encoded[number] for number in batch], padding)
+            tokens = data_utils.collate_tokens([read[number] for number in batch], padding)
             logits = model.predict(model.folder.head.name, tokens, return_logits=True)
             for number, row in zip(batch, logits.float().cpu()):
                 outputs[places[number]].append(row)
-    whole = len(models)
-    return [torch.stack(r).mean(0) if len(r) == whole else None for r in outputs], remarks
+    means = {place: torch.stack(rows).mean(0) for place, rows in outputs.items()}
+    return [means.get(place) for place in range(len(encoded))]
 
 
-def _read(model: Any, texts: Example) -> Tuple[Optional[Tensor], str]:
-    """The numbers (T,) of an example that a model reads, or None, and what is to be said."""
+def _read(models: Sequence[Any], texts: Example) -> Tuple[List[Tensor], str]:
+    """The numbers (T,) of an example that each model reads, or none, and what is to be said."""
     if not any(text.strip() for text in texts):
-        return None, "it is empty; its prediction is left empty"
-    numbers: Tensor = model.joined(texts)
-    if len(numbers) <= model.longest:
-        return numbers, ""
-    size = f"it has {len(numbers)} tokens, and the model accepts {model.longest}"
-    if model.cuts:
-        return numbers[: model.longest], f"{size}; the rest is cut off, as in training"
-    return None, f"{size}; its prediction is left empty"
+        return [], "it is empty; its prediction is left empty"
+    encoded, remark = [], ""
+    for model in models:
+        numbers = model.joined(texts)
+        if len(numbers) > model.longest:
+            size = f"it has {len(numbers)} tokens, and the model accepts {model.longest}"
+            if not model.cuts:
+                return [], f"{size}; its prediction is left empty"
+            remark = remark or f"{size}; the rest is cut off, as in training"
+        encoded.append(numbers[: model.longest])
+    return encoded, remark

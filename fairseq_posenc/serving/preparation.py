@@ -1,7 +1,8 @@
 """From raw text to the tokens of a model, and back, in the same way for training and serving."""
 
+import functools
 import os
-from typing import Dict, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 from fairseq_posenc.serving.subwords import KINDS, RAW, Subwords
 from fairseq_posenc.serving.words import Split, joiner_of, words_of
@@ -32,13 +33,16 @@ class Preparation:
     """
 
     def __init__(self, text: Text, folder: str = "") -> None:
-        self._text = text
-        self._words: Dict[str, Split] = {}
-        path = None if text.subword_file is None else os.path.join(folder, text.subword_file)
-        self._subwords = self._target_subwords = KINDS[text.subwords](path)
+        def subwords(file: Optional[str]) -> Subwords:
+            return KINDS[text.subwords](None if file is None else os.path.join(folder, file))
+
+        def words(lang: Optional[str]) -> Split:
+            return words_of(text.tokenizer, lang, text.dash_splits, text.lowercase)
+
+        self._text, self._words = text, functools.lru_cache(maxsize=None)(words)
+        self._subwords = self._target_subwords = subwords(text.subword_file)
         if text.target_subword_file is not None:
-            path = os.path.join(folder, text.target_subword_file)
-            self._target_subwords = KINDS[text.subwords](path)
+            self._target_subwords = subwords(text.target_subword_file)
         lang = text.target_lang or text.source_lang or "en"
         self._detokenize = joiner_of(text.tokenizer, lang)
 
@@ -49,20 +53,14 @@ class Preparation:
 
     def source(self, line: str) -> List[str]:
         """The tokens of a line of the source language."""
-        return self._tokens(line, self._text.source_lang, self._subwords)
+        return self._subwords.split(self._split(line, self._text.source_lang))
 
     def target(self, line: str) -> List[str]:
         """The tokens of a line of the target language."""
-        return self._tokens(line, self._text.target_lang, self._target_subwords)
+        return self._target_subwords.split(self._split(line, self._text.target_lang))
 
-    def _tokens(self, line: str, lang: Optional[str], subwords: Subwords) -> List[str]:
-        if self._text.subwords in RAW:
-            return subwords.split(line)
-        key = lang or ""
-        if key not in self._words:
-            text = self._text
-            self._words[key] = words_of(text.tokenizer, lang, text.dash_splits, text.lowercase)
-        return subwords.split(" ".join(self._words[key](line)))
+    def _split(self, line: str, lang: Optional[str]) -> str:
+        return line if self._text.subwords in RAW else " ".join(self._words(lang)(line))
 
     def restore(self, tokens: List[str]) -> str:
         """The text of tokens of the target language, on one line."""

@@ -1,8 +1,7 @@
 """Whether subwords are those of a model: of its dictionary, and of its data."""
 
 import re
-from collections import Counter
-from typing import List, Optional, Sequence
+from typing import List, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.subwords import MARK, Subwords, unmarked
@@ -16,11 +15,6 @@ _MARKS = {
 #: The largest share of symbols that may not fit.  The subwords of a model were measured at 0 to
 #: 0.2 %; those of another text, or of another size, at 5 % or more.
 _STRANGE = 0.03
-
-
-def _kind_of(symbol: str) -> Optional[str]:
-    """The kind whose mark a symbol has, or None."""
-    return next((kind for kind, mark in _MARKS.items() if mark.match(symbol)), None)
 
 
 def check_subwords(
@@ -43,7 +37,7 @@ def check_subwords(
         UsageError: many symbols of the dictionary cannot come from the subwords, or these split
             the texts into many that the dictionary does not have.
     """
-    known = set(symbols)
+    known, limit = set(symbols), _STRANGE * len(symbols)
     words = (lambda text: unmarked(" ".join(text))) if "marked" in kind else subwords.join
     again = [symbol for text in texts for symbol in subwords.split(words(text))]
     for split, fits, fault in (
@@ -52,10 +46,10 @@ def check_subwords(
     ):
         strange = [symbol for symbol in split if not fits(symbol)]
         if len(strange) > _STRANGE * len(split):
-            marks = Counter(map(_kind_of, symbols))
-            theirs = max(_MARKS, key=marks.__getitem__)
-            marked = kind not in theirs and marks[theirs] > _STRANGE * len(symbols)
-            instead = f"--subwords {theirs} and its file" if marked else "those of the training"
+            instead = "those of the training"
+            for theirs, mark in _MARKS.items():
+                if kind not in theirs and sum(map(bool, map(mark.match, symbols))) > limit:
+                    instead = f"--subwords {theirs} and its file"
             raise UsageError(
                 f"{shown}: {len(strange) / len(split):.0%} {fault} "
                 f"({', '.join(list(dict.fromkeys(strange))[:3])}); give {instead}, or "

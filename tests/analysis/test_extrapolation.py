@@ -151,8 +151,7 @@ def test_a_curve_of_several_runs_ends_with_the_first_of_them():
         )
         for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
     )
-    found = [extrapolation.perplexities([short, long], length) for length in (4, 8, 16)]
-    assert found == [[8.0, 8.0], [8.0, 8.0], []]
+    assert extrapolation.curves_of([short, long]) == {"a": {4: [8.0, 8.0], 8: [8.0, 8.0]}}
 
 
 @pytest.mark.parametrize(

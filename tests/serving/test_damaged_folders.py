@@ -132,6 +132,11 @@ def test_a_pipe_in_place_of_a_file(folder_of, tmp_path, name):
         whole(folder)
 
 
+def test_a_classifier_does_not_translate(folder_of):
+    with pytest.raises(SystemExit, match="holds a model of --task sentence_prediction; give"):
+        engine_for(read_model_folder(str(folder_of("texts"))), Hardware())
+
+
 def test_a_folder_without_digests_is_read(folder_of, tmp_path, capsys):
     folder = copied(folder_of("texts"), tmp_path, without_digests)
     whole(folder)

@@ -1,10 +1,12 @@
 """Raw text through a model folder: lines and their order, words, subwords."""
 
+from argparse import Namespace
+
 import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_posenc.serving.preparation import Preparation, Text
-from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hypothesis, Translator
+from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Hypothesis, translated
 
 pytestmark = pytest.mark.formulas
 
@@ -25,14 +27,16 @@ class Reverse:
 
 
 PLAIN = Preparation(Text())
+PLAINLY = {"scores": False, "prefix": False}
 LINES = ["a b", "", "c", "a b c d e f", " ", "d e f"]
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 100])
 def test_every_line_keeps_its_place(buffer, capsys):
     engine = Reverse()
-    translator = Translator(PLAIN, engine, Beam(4, 1.0, 1, 100, 4000), Format())
-    assert list(translator.translate(LINES, buffer)) == ["b a", "", "c", "", "", "f e d"]
+    args = Namespace(buffer=buffer, **PLAINLY)
+    found = list(translated(LINES, PLAIN, engine, Beam(4, 1.0, 1, 100, 4000), args))
+    assert found == ["b a", "", "c", "", "", "f e d"]
     assert capsys.readouterr().err.startswith("line 4: the line has 6 tokens")
     assert max(length for _, length in engine.calls) == 39  # of the target, besides </s>
     assert len(engine.calls) == {1: 3, 2: 3, 100: 1}[buffer]
@@ -42,17 +46,15 @@ def test_the_limit_does_not_depend_on_the_neighbours():
     """A short line beside long ones may have as long a translation as the short line alone."""
     assert GenerationConfig().max_len_b == MAX_LENGTH
     engine = Reverse(longest=1000)
-    translator = Translator(PLAIN, engine, Beam(4, 1.0, 1, MAX_LENGTH, 4000), Format())
+    args, beam = Namespace(buffer=10, **PLAINLY), Beam(4, 1.0, 1, MAX_LENGTH, 4000)
     for lines in (["a"], ["a", "a b c d e"]):
-        list(translator.translate(lines, 10))
+        list(translated(lines, PLAIN, engine, beam, args))
     assert {length for _, length in engine.calls} == {MAX_LENGTH}
 
 
 def test_n_best_scores_and_prefixes(capsys):
-    format = Format(scores=True, numbered=True, prefixes=True)
-    translator = Translator(PLAIN, Reverse(), Beam(4, 1.0, 2, 100, 4000), format)
-    lines = list(translator.translate(["a b\tx", "", "c"], 10))
-    assert lines == [
+    args, beam = Namespace(buffer=10, scores=True, prefix=True), Beam(4, 1.0, 2, 100, 4000)
+    assert list(translated(["a b\tx", "", "c"], PLAIN, Reverse(), beam, args)) == [
         *("1\t-0.0000\tx b a", "1\t-1.0000\tx b a !"),
         *("2\t0.0000\t", "2\t0.0000\t"),
         *("3\t-0.0000\tc", "3\t-1.0000\tc !"),
@@ -68,7 +70,8 @@ def test_lines_stream(capsys):
             read.append(line)
             yield line
 
-    out = Translator(PLAIN, Reverse(), Beam(1, 1.0, 1, 9, 99), Format()).translate(lines(), 1)
+    args, beam = Namespace(buffer=1, **PLAINLY), Beam(1, 1.0, 1, 9, 99)
+    out = translated(lines(), PLAIN, Reverse(), beam, args)
     assert next(out) == "a"
     assert read == ["a"]
 

@@ -53,7 +53,6 @@ from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder
-from fairseq_posenc.serving.pack import Pack
 from fairseq_posenc.version import __version__
 
 NAME, ENGINE = "ctranslate2", "CTranslate2"
@@ -277,7 +276,7 @@ register_format(
 )
 
 
-def export_packed(wanted: Pack, folder: ModelFolder) -> Optional[Report]:
+def export_packed(args: Namespace, folder: ModelFolder) -> Optional[Report]:
     """Export the model of a folder, or at least check that it fits the dictionaries.
 
     Args:
@@ -288,17 +287,17 @@ def export_packed(wanted: Pack, folder: ModelFolder) -> Optional[Report]:
     """
     overrides = overrides_of(folder)
     request = Wanted(
-        wanted.checkpoint,
+        args.checkpoint,
         folder.file(EXPORT),
         verify=True,
-        options={"quantization": wanted.quantization, "model_overrides": overrides},
+        options={"quantization": args.quantization, "model_overrides": overrides},
     )
     try:
-        if wanted.export != "no":
+        if args.ctranslate2 != "no":
             return CTranslate2Exporter().export(request)
     except UsageError as error:
-        if wanted.export == "yes":
+        if args.ctranslate2 == "yes":
             raise
         print(f"note: not exported: {error.message}")
-    refuse_overflow(load(wanted.checkpoint, overrides=overrides))
+    refuse_overflow(load(args.checkpoint, overrides=overrides))
     return None

@@ -3,7 +3,7 @@
 from fairseq_posenc.packs.comprehension.data import SETTINGS
 from fairseq_posenc.packs.comprehension.question_answering import ChoiceModel, SpanModel
 from fairseq_posenc.packs.comprehension.span_prediction import TASK
-from fairseq_posenc.serving.tasks import FOLDER_TASKS, FolderTask
+from fairseq_posenc.serving.hub import FOLDER_TASKS, FolderTask
 
 FOLDER_TASKS[TASK] = FolderTask(SpanModel, (SETTINGS,))
 FOLDER_TASKS["sentence_ranking"] = FolderTask(ChoiceModel)
