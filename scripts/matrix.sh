@@ -25,7 +25,7 @@ ENVIRONMENTS=(
     "numpy2-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.4"
 )
 # Folders, and single tests, that between them touch what differs between versions; test.sh runs all.
-COMMAND_TEST="test_every_kind_of_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
+COMMAND_TEST=test_training_resuming_averaging_and_generating
 CORE_TESTS=(
     tests/{attention,basics,compat,configuration,encodings,models,packs} tests/test_properties.py
     tests/checkpoints/test_reading.py "tests/commands/test_translation.py::$COMMAND_TEST"

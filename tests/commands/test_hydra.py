@@ -71,14 +71,3 @@ def test_the_command_line_overrides_the_file(toy, tmp_path):
     assert parameters["encoder.layers.2.fc1.weight"].shape == (512, 32)
     assert parameters["decoder.layers.1.fc1.weight"].shape == (48, 32)
     assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
-
-
-def test_training_resumes(toy, tmp_path):
-    small = ["model.encoder_embed_dim=16", "common.log_format=json", "common.log_interval=1"]
-    small += ["dataset.max_tokens=160"]
-    first = hydra_train(toy.separate, tmp_path, *small).losses()
-    second = hydra_train(toy.separate, tmp_path, *small, "optimization.max_epoch=2").losses()
-    assert [key for key in {**first, **second} if "update" in key] == [
-        f"update {number}" for number in range(1, 9)
-    ]
-    assert second["valid 2"] < first["valid 1"]

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 from support.commands import SMALL, average, generate, pruned, train, validate
-from support.toy import TEST_SIZES
 
 pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.journeys
@@ -35,41 +34,6 @@ def test_training_resuming_averaging_and_generating(toy, tmp_path):
     assert float(entry["valid_loss"]) == pytest.approx(losses["valid 2"], abs=2e-3)
     checkpoint = average(whole, "--num-epoch-checkpoints", "2")
     assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
-
-
-def test_resuming_at_the_end_of_an_epoch(toy, tmp_path):
-    flags = [*ROFORMER, *SAME_BATCHES]
-    whole = train(toy.separate, tmp_path / "whole", *flags, "--max-epoch", "2").losses()
-    in_parts = train(toy.separate, tmp_path / "parts", *flags).losses()
-    in_parts.update(train(toy.separate, tmp_path / "parts", *flags, "--max-epoch", "2").losses())
-    assert in_parts == whole
-
-
-def test_resuming_within_the_first_epoch_needs_no_flag(toy, tmp_path):
-    whole = train(toy.separate, tmp_path / "whole", *ROFORMER).losses()
-    in_parts = train(toy.separate, tmp_path / "parts", *ROFORMER, "--max-update", "2").losses()
-    in_parts.update(train(toy.separate, tmp_path / "parts", *ROFORMER).losses())
-    assert in_parts == whole
-
-
-@pytest.mark.parametrize("number, size", list(enumerate(TEST_SIZES)))
-def test_every_sentence_of_a_test_set_is_translated(number, size, toy, trained):
-    subset = f"test{number or ''}"
-    checkpoint = trained / "checkpoint_last.pt"
-    found = generate(toy.separate, checkpoint, "--gen-subset", subset, "--beam", "1")
-    assert sorted(found.hypotheses()) == list(range(size))
-
-
-def test_every_sentence_is_trained_on_and_validated(toy, tmp_path):
-    flags = ["--batch-size", "7", "--required-batch-size-multiple", "8"]
-    run = train(toy.separate, tmp_path, *ROFORMER, *flags)
-    sentences = sum(float(entry["bsz"]) for entry in run.entries("train_inner"))
-    assert sentences == len((toy.text / "train.src").read_text().splitlines())
-
-
-@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
-def test_saving_memory_changes_no_loss(flag, toy, tmp_path, plain):
-    assert train(toy.joined, tmp_path, *ROFORMER, flag).losses() == plain
 
 
 def test_quantisation_noise_is_in_training_alone(toy, tmp_path, plain):

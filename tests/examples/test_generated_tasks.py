@@ -217,19 +217,6 @@ def test_no_set_is_empty(tests, validations):
             assert found.valid and found.test[length] and len(found.train) == 8
 
 
-def test_lengths_of_a_training_are_equally_frequent(monkeypatch):
-    found = split(SMALL._replace(samples=402))
-    sizes = [len(given) for given, _ in found.train]
-    counts = [sizes.count(length) for length in SMALL.lengths]
-    assert sum(counts) == 402 and max(counts) - min(counts) <= 1
-    assert found.shared == []
-    assert split(SMALL._replace(task="parity")).shared == [1, 2]
-    # a task with one input of a length ends
-    sizes = ("one", "", "", "", ("a",), lambda length, random: ("a" * length, "a"))
-    monkeypatch.setitem(GENERATED_TASKS, "one", registry.GeneratedTask(*sizes))
-    assert split(SMALL._replace(task="one")).shared == [1, 2, 3, 4]
-
-
 def test_seeds_and_settings_decide(tmp_path):
     """The functions of Python's generator used here are the same since version 3.8."""
     sample = GENERATED_TASKS["copy"].sample(12, Random("copy 12 train 1"))[0]
@@ -284,14 +271,6 @@ def test_lengths_are_read():
 def test_what_is_no_length_is_refused(text):
     with pytest.raises(ArgumentTypeError, match="expected lengths from 1 to 100,000"):
         writing.read_lengths(text)
-
-
-def test_the_command_writes_and_says_what(tmp_path, capsys):
-    words = ["parity", str(tmp_path / "p"), "--lengths", "1-5"]
-    writing.main([*words, "--test-lengths", "2,9", "--samples", "60"])
-    said = capsys.readouterr().out
-    assert "train 60, valid" in said and "length9 200 samples of at most 12 symbols" in said
-    assert "the test inputs of length 1, 2" in said
 
 
 @pytest.mark.parametrize("name", sorted(GENERATED_TASKS))

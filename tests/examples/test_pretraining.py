@@ -58,29 +58,7 @@ def test_long_lines_are_broken_at_sentences_and_else_at_words():
     assert list(fold(["a@@"] * 3, 2)) == [["a@@", "a@@"], ["a@@"]]
 
 
-def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
-    names = {path.name for path in pretrained.glob("*.pt")}
-    updates = {int(n) for n in re.findall(r"checkpoint_\d+_(\d+)\.pt", " ".join(names))}
-    assert set(range(2, 21, 2)) <= updates and len(updates) <= 11
-    assert {"checkpoint_last.pt", "checkpoint_best.pt"} < names
-    assert "num_updates=20, lr=0" in (pretrained / "train.log").read_text()  # linear decay
-
-
 # --- Chinese: marked symbols, whole-word masks
-
-
-def test_documents_of_varied_length_are_lines_that_fit(chinese):
-    symbols = Dictionary.load(str(chinese / "512" / "data-bin" / "dict.txt")).symbols
-    assert {"中", "##国", "天", "##天", "。"} < set(symbols)
-    assert not any(re.search("[A-Z]", symbol) for symbol in symbols if symbol[0] != "<")
-    fixed, varied = (
-        data_utils.load_indexed_dataset(str(chinese / name / "data-bin" / "train"))
-        for name in ("512", "diff")
-    )
-    assert len(fixed) == 30 and max(fixed.sizes) > 511
-    assert len(varied) > 30 and max(varied.sizes) <= 511
-    # the same symbols; a cut adds an end of line and nothing else
-    assert varied.sizes.sum() - len(varied) == fixed.sizes.sum() - len(fixed)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,8 @@ from support.tupe_checkpoints import write as write_tupe
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 
-TABLE = "roformer.encoder.embed_positions.weight"
 EMBEDDING = "roformer.embeddings.word_embeddings.weight"
 QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
-SEGMENTS = "roformer.embeddings.token_type_embeddings.weight"
 
 # what replaces the content of pytorch_model.bin, by a function of the right one; what is said
 WEIGHTS = {

@@ -2,15 +2,11 @@
 
 import pytest
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from support.commands import TRAINING, USER_DIR, read, succeed
 from support.conversion import convert, reference_folder, write_ids
 
-from fairseq_posenc.models.masked_lm import MaskedLMModel
-
 pytestmark = pytest.mark.journeys
 
-HEAD = "sentence_classification_head"
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
 CLASSIFY += ["--init-token", "0", "--batch-size", "2"]
 DROPOUTS = ["--dropout", "--attention-dropout", "--pooler-dropout"]
@@ -67,31 +63,6 @@ class Imported:
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory, golden):
     return Imported(tmp_path_factory.mktemp("imported"), golden("hf_roformer_cls"))
-
-
-def test_the_dataset_of_the_task_gives_the_logits_of_the_reference(imported):
-    overrides = {"task": "sentence_prediction", "data": str(imported.data), "init_token": 0}
-    paths = [str(imported.checkpoint)]
-    (model,), cfg, task = load_model_ensemble_and_task(paths, arg_overrides=overrides)
-    assert (cfg.task.num_classes, cfg.task.max_positions) == (3, 64)
-    data = task.load_dataset("valid")
-    batch = data.collater([data[number] for number in range(3)])
-    assert sorted(batch["net_input"]["src_tokens"].tolist()) == sorted(imported.rows)
-    model.eval()
-    with torch.no_grad():
-        got = model(**batch["net_input"], classification_head_name=HEAD)[0]
-        flat = model(
-            **batch["net_input"],
-            segment_labels=torch.zeros_like(batch["net_input"]["src_tokens"]),
-            classification_head_name=HEAD,
-        )[0]
-    want = imported.logits[batch["id"]]
-    torch.testing.assert_close(got.double(), want, atol=5e-5, rtol=1e-5)
-    assert (flat - want).abs().max() > 0.05  # as before segments reached the model
-    folder = str(imported.checkpoint.parent)
-    hub = MaskedLMModel.from_pretrained(folder, "checkpoint.pt", folder, bpe=None).eval()
-    predicted = hub.predict(HEAD, torch.tensor(imported.rows), return_logits=True)
-    torch.testing.assert_close(predicted.double(), imported.logits, atol=5e-5, rtol=1e-5)
 
 
 def test_commands_give_the_loss_of_the_reference(imported, tmp_path):
