@@ -4,8 +4,8 @@
 #
 #   test.sh [--all | --copies | --gpu] [arguments for pytest]     (VENV=.venv)
 #
-# --all       the long tests, too: three quarters of an hour on two cores
-# --copies    only the core's tests on copies without a pack, and without all: an hour and more
+# --all       the long tests, too
+# --copies    only the core's tests on copies without a pack, and without all
 # --gpu       only the tests of a GPU
 # Arguments are appended to those of pytest: `test.sh -n 0 -k rotary` runs tests with rotary in their
 # name, one at a time; `test.sh -m formulas` those of a kind, which pyproject.toml lists.

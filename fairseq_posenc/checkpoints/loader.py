@@ -187,8 +187,9 @@ def load(
 def checked_device(device: Union[str, torch.device]) -> str:
     """The name of a device on which a model can compute."""
     try:
+        name = str(torch.device(device))
         torch.zeros(1, device=device).item()  # fails where there is no memory, as of "meta"
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         reason = str(error).split("\n")[0].split(" See ")[0]
         raise UsageError(f"device {device}: cannot be used here ({reason}); cpu works") from error
-    return str(torch.device(device))
+    return name

@@ -27,7 +27,8 @@ from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_mo
 from fairseq_posenc.serving.tasks import folder_task
 
 MASK = "<mask>"
-_CLASSIFIERS = "sentence_prediction"
+#: Tasks whose settings say which tokens begin and separate texts.
+_CLASSIFIERS = ("sentence_prediction", "sentence_ranking")
 #: The BPE that fairseq's RoBERTa downloads unless told otherwise.
 _DEFAULT = "gpt2"
 
@@ -51,7 +52,7 @@ class SentenceHubInterface(RobertaHubInterface):
     def __init__(self, cfg: Any, task: Any, model: Any, folder: ModelFolder) -> None:
         super().__init__(cfg, task, model)
         settings, self.folder = task_settings(task), folder
-        if folder.task == _CLASSIFIERS:
+        if folder.task in _CLASSIFIERS:
             self._first, self._separator = settings.init_token, settings.separator_token
         else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
             pairs = getattr(model, "reads_pairs", False)
@@ -101,12 +102,12 @@ class SentenceHubInterface(RobertaHubInterface):
 
         Raises:
             UsageError: there is no mask, or more than one, the text is too long, or the model was
-                fine-tuned as a classifier.
+                fine-tuned as a classifier or for questions.
         """
-        if self.folder.head is not None:
+        if self.folder.head is not None or folder_task(self.folder.task).interface is not None:
             raise UsageError(
-                f"fill_mask: {self.folder.path} was fine-tuned as a classifier, not as a language "
-                "model; give the folder of the model before fine-tuning"
+                f"fill_mask: {self.folder.path} was fine-tuned as a classifier or for questions, "
+                "not as a language model; give the folder of the model before fine-tuning"
             )
         text = self.bpe.preparation
         spans = masked_input.replace(text.mask, MASK).split(MASK)
@@ -177,7 +178,8 @@ def opened(
         found = from_pretrained(folder.path, file, data, **settings)
     _check_head(folder, found["models"][0])
     if isinstance(found["models"][0], RobertaModel):
-        found["interface"] = functools.partial(SentenceHubInterface, folder=folder)
+        interface = folder_task(folder.task).interface or SentenceHubInterface
+        found["interface"] = functools.partial(interface, folder=folder)
     return found
 
 
@@ -197,11 +199,7 @@ def _check_head(folder: ModelFolder, model: Any) -> None:
 
 def load_folder(path: str, device: Union[str, torch.device]) -> Any:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
-    folder = read_model_folder(path, SHOWN)
-    model = folder_task(folder.task).model
-    if model is not None:
-        return model(folder, checked_device(device))
-    return loaded_folder(folder, device)
+    return loaded_folder(read_model_folder(path, SHOWN), device)
 
 
 def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:

@@ -11,9 +11,6 @@ from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
 from fairseq_posenc.serving.translate import Tokens
 
-#: Largest number of tokens in a batch.
-BATCH = 4000
-
 
 def checkpoint_of(folder: ModelFolder) -> str:
     """The checkpoint of a model folder.

@@ -1,16 +1,14 @@
-"""Tasks whose models have more in their folders than others, or classes of their own."""
+"""Tasks whose models have more in their folders than others, or a hub interface of their own."""
 
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Tuple
 
 from fairseq_posenc.basics.packs import load
-from fairseq_posenc.serving.model_folder import ModelFolder
 
 
 class FolderTask(NamedTuple):
     """The model folders of a task."""
 
-    # returns the model of a folder on a device; by default fairseq's hub interface
-    model: Optional[Callable[[ModelFolder, Any], Any]] = None
+    interface: Any = None  # a class derived from SentenceHubInterface, which is the default
     files: Tuple[str, ...] = ()  # files of the data that `pack` copies besides dictionaries
 
 

@@ -174,7 +174,8 @@ def in_this_process(module: str, function: str, arguments: List[Any], stdin: str
     """
     from fairseq import checkpoint_utils
     from fairseq_cli import train as trainings
-    from fairseq_posenc.encodings.rotary_scaling import warn_of_length
+
+    from fairseq_posenc.encodings.rotary_frequencies import warn_of_length
 
     # what is kept for as long as a process lives
     warn_of_length.cache_clear()

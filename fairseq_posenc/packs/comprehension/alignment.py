@@ -6,18 +6,18 @@ compared with the text character by character, in a form that does not depend on
 
 import bisect
 import difflib
-import functools
 import html
 import os
 import re
 import unicodedata
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+from typing import Iterable, List, Optional, Sequence, Tuple
 
 Span = Tuple[int, int]
 
 #: The mark of a piece inside a word, which some decoders keep.
 _CONTINUES = re.compile(r"^##(?=.)")
-_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|bar|#\d{2,4});")
+#: A character of a token, as Moses escapes it.
+_CHARACTER = re.compile(r"&(?:amp|lt|gt|quot|apos|bar|#\d{2,4});|.", re.DOTALL)
 _QUOTES = dict.fromkeys(map(ord, "\"'`´‘’‚‛“”„‟«»‹›′″"), "'")
 
 
@@ -33,31 +33,17 @@ def _key(character: str) -> str:
 
 
 def _keys(parts: Iterable[Tuple[str, Span]]) -> Tuple[str, List[Span]]:
-    """The keys of characters, and for each the place of the character it comes from."""
-    keys: List[str] = []
-    places: List[Span] = []
-    for character, place in parts:
-        for key in _key(character):
-            keys.append(key)
-            places.append(place)
-    return "".join(keys), places
+    """The characters as they are compared, and for each the place that it comes from."""
+    found = [(key, place) for character, place in parts for key in _key(character)]
+    return "".join(key for key, _ in found), [place for _, place in found]
 
 
 def _characters(surfaces: Sequence[str]) -> Iterable[Tuple[str, Span]]:
-    """The characters of tokens, each with its first and last token; Moses' entities are one."""
-    owners: List[int] = []
-    for number, surface in enumerate(surfaces):
-        owners += [number] * len(surface)
-    joined = "".join(surfaces)
-    after = 0
-    for entity in _ENTITY.finditer(joined):
-        for at in range(after, entity.start()):
-            yield joined[at], (owners[at], owners[at])
-        after = entity.end()
-        character = html.unescape(entity.group()) if entity.group() != "&bar;" else "|"
-        yield character, (owners[entity.start()], owners[after - 1])
-    for at in range(after, len(joined)):
-        yield joined[at], (owners[at], owners[at])
+    """The characters of tokens, each with the first and the last token that it is in."""
+    owners = [number for number, surface in enumerate(surfaces) for _ in surface]
+    for escaped in _CHARACTER.finditer("".join(surfaces)):
+        character = "|" if escaped.group() == "&bar;" else html.unescape(escaped.group())
+        yield character, (owners[escaped.start()], owners[escaped.end() - 1])
 
 
 def covering(offsets: Sequence[Span], start: int, end: int) -> Optional[Span]:
@@ -108,18 +94,6 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
     return _without_gaps(text, starts, ends)
 
 
-def surface_reader(words: Callable[[List[str]], str], unknown: str) -> Callable[[str], str]:
-    """The function from a token to its text, without marks.
-
-    Args:
-        words: joins tokens to words.
-        unknown: the symbol that stands for any text.
-    """
-    return functools.lru_cache(maxsize=None)(
-        lambda token: "" if token == unknown else words([token])
-    )
-
-
 def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
     """Equal parts of two strings, in order: both starts and the size."""
     before = len(os.path.commonprefix([one, other]))
@@ -133,7 +107,7 @@ def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
 
 
 def _without_gaps(text: str, starts: List[int], ends: List[int]) -> List[Span]:
-    """Give tokens without a character those between their neighbours, white space aside."""
+    """Give a token without characters those between its neighbours, without outer white space."""
     limits, following = [0] * len(starts), len(text)
     for token in reversed(range(len(starts))):
         limits[token] = following

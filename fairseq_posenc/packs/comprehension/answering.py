@@ -2,14 +2,12 @@
 
 from typing import Any, Dict, Mapping
 
-import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.loader import Loaded, load
+from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.packs.comprehension.scores import RULES, Threshold, scores
 from fairseq_posenc.packs.comprehension.span_prediction import TASK
-from fairseq_posenc.packs.comprehension.span_windows import SpanWindows
 from fairseq_posenc.packs.comprehension.spans import no_answer_probability
 
 
@@ -36,21 +34,7 @@ def answer_questions(
         dataset = task.load_dataset(split)
     except FileNotFoundError as error:
         raise UsageError(f"{overrides['data']}: has no split {split}") from error
-    return _files(task, candidates_of(loaded, dataset, batch_size), split)
-
-
-@torch.no_grad()
-def candidates_of(loaded: Loaded, dataset: SpanWindows, batch_size: int) -> Tensor:
-    """The rows (N, 5) of the best spans of windows, as the task's ``candidates`` gives them."""
-    task, rows = loaded.task, []
-    order = sorted(range(len(dataset)), key=dataset.size)
-    for start in range(0, len(order), batch_size):
-        sample = dataset.collater([dataset[n] for n in order[start : start + batch_size]])
-        sample = loaded.move(sample)
-        name = task.cfg.span_head_name
-        logits, _ = loaded.model(**sample["net_input"], classification_head_name=name)
-        rows.append(task.candidates(logits, sample).cpu())
-    return torch.cat(rows)
+    return _files(task, task.rows_of(loaded.model, dataset, batch_size), split)
 
 
 def _files(task: Any, rows: Tensor, split: str) -> Dict[str, Dict[str, Any]]:
@@ -65,14 +49,14 @@ def _files(task: Any, rows: Tensor, split: str) -> Dict[str, Dict[str, Any]]:
     rules = RULES[task.settings.rules]
     files["scores"] = total = scores(predictions, answers, rules)
     if any(not right for right in answers.values()):
-        # the best thresholds are of the answers given without one
+        # the search for thresholds needs an answer to every question
         first = {key: texts[0]["text"] for key, texts in best.items()}
         others = scores(first, answers, rules, odds)
         for name in ("exact", "f1"):
-            threshold = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             # SQuAD's search for thresholds is stricter than its scores, so the threshold in use may
-            # be better than all that it finds.
+            # be better than all that it tries.
+            tried = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             used = Threshold(total[name], no_answer_probability(task.threshold))
-            best_of_both = threshold if threshold.score >= used.score else used
-            total[f"best_{name}"], total[f"best_{name}_thresh"] = best_of_both
+            higher = max(tried, used, key=lambda threshold: threshold.score)
+            total[f"best_{name}"], total[f"best_{name}_thresh"] = higher
     return files

@@ -2,13 +2,16 @@
 
 import math
 import os
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Tuple
 
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.settings import task_settings
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.training.criterions.masked_lm import Recorded
 
 
 def leave_out_empty_choices(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,37 +24,24 @@ def leave_out_empty_choices(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def wrapper(
-        criterion: SentenceRankingCriterion,
-        model: Any,
-        sample: Dict[str, Any],
-        *args: object,
-        **kwargs: object,
+        criterion: SentenceRankingCriterion, model: Any, *args: object, **kwargs: object
     ) -> Any:
-        task = criterion.task
-        settings = getattr(task, "args", None)
-        first = int(getattr(settings, "init_token", None) is not None)
-        eos = task.source_dictionary.eos()
-        return forward(criterion, _Choices(model, first, eos), sample, *args, **kwargs)
+        return forward(criterion, _Choices(model, criterion.task), *args, **kwargs)
 
     return wrapper
 
 
-class _Choices:
-    """A model whose scores of empty choices are -inf.
+class _Choices(Recorded):
+    """A model whose scores of empty choices are -inf."""
 
-    Args:
-        first: the place of the first token of a choice.
-    """
+    def __init__(self, model: Any, task: SentenceRankingTask) -> None:
+        super().__init__(model)
+        self.first = int(option(task_settings(task), "init_token") is not None)
+        self.eos = task.source_dictionary.eos()
 
-    def __init__(self, model: Any, first: int, eos: int) -> None:
-        self._model, self._first, self._eos = model, first, eos
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def __call__(self, src_tokens: Tensor, **kwargs: object) -> Tuple[Tensor, Any]:
-        scores, extra = self._model(src_tokens=src_tokens, **kwargs)
-        empty = src_tokens[:, self._first].eq(self._eos)
+    def __call__(self, **inputs: Any) -> Tuple[Tensor, Any]:
+        scores, extra = super().__call__(**inputs)
+        empty = inputs["src_tokens"][:, self.first].eq(self.eos)
         return scores.masked_fill(empty[:, None], -math.inf), extra
 
 

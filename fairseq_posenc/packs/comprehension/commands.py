@@ -70,20 +70,14 @@ def prepare(args: argparse.Namespace) -> None:
     }
     load_plug_in()
     from fairseq_posenc.checkpoints.loader import read_dictionary
-    from fairseq_posenc.packs.comprehension.alignment import surface_reader
     from fairseq_posenc.packs.comprehension.data import Settings, write_settings, write_split
     from fairseq_posenc.serving.preparation import Preparation
 
-    if not os.path.isfile(args.dict):
-        raise UsageError(f"--dict {args.dict}: no such file; give that of the pre-training")
-    if text.subword_file is not None and not os.path.exists(text.subword_file):
-        raise UsageError(f"--subword-file {text.subword_file}: no such file")
     preparation = Preparation(text)
     dictionary = read_dictionary(args.dict)
-    surface_of = surface_reader(preparation.words, dictionary.unk_word)
     with new_folder(args.out_dir) as folder:
         for name, reading in readings.items():
-            inexact = write_split(folder, name, reading, preparation.source, surface_of, dictionary)
+            inexact = write_split(folder, name, reading, preparation, dictionary)
             print(
                 f"{getattr(args, name)}: {len(reading.questions)} questions on "
                 f"{len(reading.passages)} passages, "

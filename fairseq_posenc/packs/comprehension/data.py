@@ -11,12 +11,12 @@
         train.passages.jsonl        text, and the characters of every token
 """
 
+import functools
 import json
 import os
 from collections import Counter
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, TypeVar
 
-import torch
 from fairseq.data import Dictionary, indexed_dataset
 from torch import Tensor
 
@@ -25,6 +25,9 @@ from fairseq_posenc.basics.lines import json_value, read_json_object, read_lines
 from fairseq_posenc.packs.comprehension.alignment import Span, covering, token_offsets
 from fairseq_posenc.packs.comprehension.questions import Question, Reading, field
 from fairseq_posenc.packs.comprehension.scores import RULES
+
+if TYPE_CHECKING:  # a training prepares no text
+    from fairseq_posenc.serving.preparation import Preparation
 
 SETTINGS = "reading.json"
 _PREPARE = "give a folder that `fairseq-posenc reading prepare` wrote"
@@ -68,51 +71,48 @@ class Settings(NamedTuple):
 
 
 def split_texts(
-    reading: Reading,
-    tokens_of: Callable[[str], List[str]],
-    surface_of: Callable[[str], str],
-    where: str,
-) -> Tuple[List[Record], List[Passage], List[List[str]], List[List[str]]]:
+    reading: Reading, preparation: "Preparation", dictionary: Dictionary, where: str
+) -> Split:
     """Split questions and passages into tokens, and find the tokens of the answers.
 
     Args:
-        tokens_of: splits a text into tokens.
-        surface_of: the text of a token, without marks.
-
-    Returns:
-        records, passages, and the tokens of the questions and of the passages.
+        where: the start of messages.
 
     Raises:
         UsageError: a question or a passage has no token, or no token stands for an answer.
     """
-    texts = [question.text for question in reading.questions]
-    tokens = [[tokens_of(text) for text in side] for side in (texts, reading.passages)]
-    names = [f"question {question.id}" for question in reading.questions]
-    names += [f"passage {number} (counted from 0)" for number in range(len(reading.passages))]
-    for name, pieces in zip(names, (*tokens[0], *tokens[1])):
-        if not pieces:
+
+    @functools.lru_cache(maxsize=None)
+    def surface(token: str) -> str:  # without marks of where words begin
+        return "" if token == dictionary.unk_word else preparation.words([token])
+
+    def tokens_of(text: str, name: str) -> List[str]:
+        tokens = preparation.source(text)
+        if not tokens:
             raise UsageError(f"{where}: {name} has no token")
+        return tokens
+
+    questions = [tokens_of(each.text, f"question {each.id}") for each in reading.questions]
+    tokens = [
+        tokens_of(text, f"passage {number} (counted from 0)")
+        for number, text in enumerate(reading.passages)
+    ]
     passages = [
-        Passage(text, token_offsets(text, list(map(surface_of, pieces))))
-        for text, pieces in zip(reading.passages, tokens[1])
+        Passage(text, token_offsets(text, list(map(surface, pieces))))
+        for text, pieces in zip(reading.passages, tokens)
     ]
     records = [_record(question, passages, where) for question in reading.questions]
-    return records, passages, tokens[0], tokens[1]
+    numbers = [
+        [dictionary.encode_line(text, list, False, append_eos=False) for text in side]
+        for side in (questions, tokens)
+    ]
+    return Split(records, passages, *numbers)
 
 
 def write_split(
-    folder: str,
-    split: str,
-    reading: Reading,
-    tokens_of: Callable[[str], List[str]],
-    surface_of: Callable[[str], str],
-    dictionary: Dictionary,
+    folder: str, name: str, reading: Reading, preparation: "Preparation", dictionary: Dictionary
 ) -> int:
-    """Prepare a file of questions.
-
-    Args:
-        folder: to write to, which exists.
-        tokens_of: as for :func:`split_texts`, and so is *surface_of*.
+    """Prepare a file of questions, as train, valid or test.
 
     Returns:
         the number of answers that begin or end within a token.
@@ -120,14 +120,14 @@ def write_split(
     Raises:
         UsageError: as :func:`split_texts`, or the dictionary knows less than half of the tokens.
     """
-    base = os.path.join(folder, split)
-    records, passages, questions, tokens = split_texts(reading, tokens_of, surface_of, split)
-    _check_known(tokens, dictionary, split)
-    _write_tokens(base + ".passage", tokens, dictionary)
-    _write_tokens(base + ".question", questions, dictionary)
-    _write_lines(base + ".questions.jsonl", records)
-    _write_lines(base + ".passages.jsonl", passages)
-    return sum(_inexact(record, passages[record.passage]) for record in records)
+    split = split_texts(reading, preparation, dictionary, name)
+    _check_known(split, dictionary, name)
+    base = os.path.join(folder, name)
+    _write_tokens(base + ".passage", split.passage_tokens, len(dictionary))
+    _write_tokens(base + ".question", split.question_tokens, len(dictionary))
+    _write_lines(base + ".questions.jsonl", split.questions)
+    _write_lines(base + ".passages.jsonl", split.passages)
+    return sum(_inexact(record, split.passages[record.passage]) for record in split.questions)
 
 
 def _inexact(record: Record, passage: Passage) -> bool:
@@ -151,11 +151,10 @@ def _record(question: Question, passages: Sequence[Passage], split: str) -> Reco
     return Record(question.id, question.passage, question.answers, *tokens)
 
 
-def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Dictionary) -> None:
-    builder = indexed_dataset.make_builder(path + ".bin", "mmap", len(dictionary))
-    for tokens in texts:
-        numbers = [dictionary.index(token) for token in tokens]
-        builder.add_item(torch.tensor(numbers, dtype=torch.int32))
+def _write_tokens(path: str, texts: Sequence[Tensor], symbols: int) -> None:
+    builder = indexed_dataset.make_builder(path + ".bin", "mmap", symbols)
+    for numbers in texts:
+        builder.add_item(numbers)
     builder.finalize(path + ".idx")
 
 
@@ -221,14 +220,17 @@ def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:
     return entries
 
 
-def _check_known(texts: Sequence[Sequence[str]], dictionary: Dictionary, split: str) -> None:
+def _check_known(split: Split, dictionary: Dictionary, where: str) -> None:
     """Refuse texts most of whose tokens are unknown: subwords of another kind, or language."""
-    counts = Counter(token for tokens in texts for token in tokens)
-    unknown = Counter({t: n for t, n in counts.items() if dictionary.index(t) == dictionary.unk()})
-    share = sum(unknown.values()) / max(1, sum(counts.values()))
+    unknown = Counter(
+        passage.text[slice(*passage.offsets[place])]
+        for passage, numbers in zip(split.passages, split.passage_tokens)
+        for place in numbers.eq(dictionary.unk()).nonzero()[:, 0].tolist()
+    )
+    share = sum(unknown.values()) / max(1, sum(map(len, split.passage_tokens)))
     if share > 0.5:
-        examples = ", ".join(token for token, _ in unknown.most_common(3))
+        examples = ", ".join(text for text, _ in unknown.most_common(3))
         raise UsageError(
-            f"{split}: {share:.0%} of the tokens are not in the dictionary ({examples}); split the "
+            f"{where}: {share:.0%} of the tokens are not in the dictionary ({examples}); split the "
             "text as that of the pre-training (--tokenizer, --subwords, --lowercase)"
         )

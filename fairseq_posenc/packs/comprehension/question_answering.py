@@ -3,25 +3,15 @@
 from typing import List, NamedTuple, Sequence, Tuple
 
 import torch
-from fairseq.data import data_utils
-from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.packs.comprehension.alignment import surface_reader
-from fairseq_posenc.packs.comprehension.answering import candidates_of
-from fairseq_posenc.packs.comprehension.data import Split, split_texts
+from fairseq_posenc.packs.comprehension.data import split_texts
 from fairseq_posenc.packs.comprehension.questions import Question, Reading
 from fairseq_posenc.packs.comprehension.spans import Answer
-from fairseq_posenc.serving.inputs import (
-    BATCH,
-    batches_by_tokens,
-    load,
-    numbers_of,
-    refuse_too_long,
-)
-from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.preparation import Preparation
+from fairseq_posenc.serving.hub import SentenceHubInterface
+from fairseq_posenc.serving.inputs import refuse_too_long
 
 _WINDOWS = 32  # in a batch
 
@@ -30,28 +20,15 @@ def check_texts(texts: object, function: str, size: int = 1) -> None:
     """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
 
     Args:
-        texts: what was given.
-        function: takes it.
         size: the number of texts in an element; 1 for a text itself.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
         raise UsageError(f"{function}: takes a list of texts; write [text] for a single one")
     for number, text in enumerate(texts):
-        parts = text if isinstance(text, (tuple, list)) else [text]
-        if not all(isinstance(part, str) for part in parts):
-            raise UsageError(f"{function}: element {number} of the list is {text!r}, and no text")
-        if (1 if isinstance(text, str) else len(parts)) != size:
-            raise UsageError(f"{function}: element {number} of the list is not {size} texts")
-
-
-class FolderModel:
-    """A model of a model folder, as fairseq's ``model`` and ``task``, on a device of PyTorch."""
-
-    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._text = Preparation(folder.text, folder.path)
-        self._loaded = load(folder, device)
-        self.model, self.task = self._loaded.model, self._loaded.task
-        self._dictionary = self.task.source_dictionary
+        parts = text if isinstance(text, (tuple, list)) and size > 1 else [text]
+        if len(parts) != size or not all(isinstance(part, str) for part in parts):
+            wanted = "a text" if size == 1 else f"{size} texts"
+            raise UsageError(f"{function}: element {number} of the list is {text!r}, not {wanted}")
 
 
 class Reply(NamedTuple):
@@ -62,12 +39,8 @@ class Reply(NamedTuple):
     best: List[Answer]  # the possible answers, best first
 
 
-class SpanModel(FolderModel):
-    """A model of ``--task span_prediction``; arguments as for :class:`FolderModel`."""
-
-    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        super().__init__(folder, device)
-        self._surface_of = surface_reader(self._text.words, self._dictionary.unk_word)
+class SpanModel(SentenceHubInterface):
+    """A model of ``--task span_prediction``."""
 
     def answer(self, pairs: Sequence[Tuple[str, str]]) -> List[Reply]:
         """Answer questions, in their order; long passages are read in windows, as in training.
@@ -82,22 +55,15 @@ class SpanModel(FolderModel):
         check_texts(pairs, "answer", 2)
         if not pairs:
             return []
-        self.task.questions, self.task.passages = [], []
-        windows = self.task.windows_of(self._split(pairs), "answer")
-        rows = candidates_of(self._loaded, windows, _WINDOWS)
-        threshold = self.task.threshold
-        return [
-            Reply(answered.text(threshold), answered.no_answer_probability, answered.best)
-            for _, answered in self.task.answers(rows)
-        ]
-
-    def _split(self, pairs: Sequence[Tuple[str, str]]) -> Split:
         questions = [Question(str(number), pair[0], number) for number, pair in enumerate(pairs)]
-        reading = Reading([passage for _, passage in pairs], questions, [])
-        texts = split_texts(reading, self._text.source, self._surface_of, "answer")
-        records, passages, *tokens = texts
-        numbers = [[numbers_of(self._dictionary, text) for text in side] for side in tokens]
-        return Split(records, passages, *numbers)
+        reading, task = Reading([passage for _, passage in pairs], questions, []), self.task
+        split = split_texts(reading, self.bpe.preparation, task.source_dictionary, "answer")
+        task.questions, task.passages = [], []
+        rows = task.rows_of(self.model, task.windows_of(split, "answer"), _WINDOWS)
+        return [
+            Reply(answered.text(task.threshold), answered.no_answer_probability, answered.best)
+            for _, answered in task.answers(rows)
+        ]
 
 
 class Choice(NamedTuple):
@@ -107,17 +73,8 @@ class Choice(NamedTuple):
     probabilities: List[float]  # of each choice
 
 
-class ChoiceModel(FolderModel):
-    """A model of ``--task sentence_ranking``; arguments as for :class:`FolderModel`."""
-
-    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        super().__init__(folder, device)
-        settings = self.task.args
-        self._init, self._separator = settings.init_token, settings.separator_token
-        self._longest_choice = option(settings, "max_option_length")
-        self._cuts = str(option(settings, "shorten_method")) == "truncate"
-        self._longest = min(int(settings.max_positions), self.model.max_positions())
-        self._head = option(settings, "ranking_head_name", "sentence_classification_head")
+class ChoiceModel(SentenceHubInterface):
+    """A model of ``--task sentence_ranking``."""
 
     @torch.no_grad()
     def choose(self, context: str, choices: Sequence[str]) -> Choice:
@@ -135,26 +92,16 @@ class ChoiceModel(FolderModel):
         check_texts(choices, "choose")
         if not choices:
             raise UsageError("choose: the list of choices is empty")
-        behind = numbers_of(self._dictionary, self._text.source(context), end=True)
-        encoded = [self._numbers(choice, number, behind) for number, choice in enumerate(choices)]
-        if not self._cuts:
-            refuse_too_long(encoded, self._longest, "choose")
-        encoded = [numbers[: self._longest] for numbers in encoded]
-        scores = torch.zeros(len(encoded))
-        for batch in batches_by_tokens(list(map(len, encoded)), BATCH):
-            rows = [encoded[number] for number in batch]
-            tokens = data_utils.collate_tokens(rows, self._dictionary.pad())
-            heads = {"features_only": True, "classification_head_name": self._head}
-            scores[batch] = self.model(self._loaded.move(tokens), **heads)[0][:, 0].float().cpu()
+        settings, encoded = task_settings(self.task), []
+        for number, choice in enumerate(choices):
+            alone, pair = self.joined([choice]), self.joined([choice, context])
+            if len(alone) == len(self.joined([""])):
+                raise UsageError(f"choose: choice {number} of the list is empty")
+            before = alone[: option(settings, "max_option_length")]
+            encoded.append(torch.cat((before, pair[len(alone) :])))
+        if not self.cuts:
+            refuse_too_long(encoded, self.longest, "choose")
+        head = option(settings, "ranking_head_name", "sentence_classification_head")
+        logits = [self.predict(head, row[: self.longest], return_logits=True) for row in encoded]
+        scores = torch.cat(logits)[:, 0].float()
         return Choice(int(scores.argmax()), scores.softmax(0).tolist())
-
-    def _numbers(self, choice: str, number: int, behind: Tensor) -> Tensor:
-        """A choice before its context by number (T,), as the task puts them together."""
-        tokens = self._text.source(choice)
-        if not tokens:
-            raise UsageError(f"choose: choice {number} of the list is empty")
-        start = [] if self._init is None else [self._init]
-        separator = [] if self._separator is None else [self._separator]
-        before = torch.cat((torch.tensor(start).long(), numbers_of(self._dictionary, tokens, True)))
-        between = torch.tensor(separator).long()
-        return torch.cat((before[: self._longest_choice], between, behind))

@@ -75,8 +75,8 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
     Args:
         answered: whether every question must have an answer or, as in SQuAD 2.0, say that it is
             impossible; otherwise answers are ignored.
-        misplaced: what to do where an answer is not at the place that the file says: refuse the
-            file, leave out the question, or keep it without a place, as scores need no place.
+        misplaced: what to do with an answer that is not where the file says: ``refuse`` the file,
+            ``leave out`` the question, or ``keep`` it without a place, which scores do not need.
 
     Raises:
         UsageError: it is no such file, a field is missing or of another kind, an id occurs twice,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
-from fairseq import models
+from fairseq import models, utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -23,6 +23,7 @@ from omegaconf import II, MISSING
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import in_blocks
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import check_settings
@@ -136,7 +137,7 @@ class SpanPredictionTask(MaskedLMTask):
         return dataset
 
     def windows_of(self, split: Split, where: str) -> SpanWindows:
-        """The windows of questions, which get the next numbers."""
+        """The windows of a split, whose questions are numbered after those of earlier splits."""
         first = len(self.questions)
         self.questions += split.questions
         self.passages += [split.passages[question.passage] for question in split.questions]
@@ -191,20 +192,27 @@ class SpanPredictionTask(MaskedLMTask):
         rows = torch.stack([column.double().expand_as(totals) for column in columns], dim=2)
         return rows[torch.isfinite(totals)]
 
+    @torch.no_grad()
+    def rows_of(self, model: BaseFairseqModel, windows: SpanWindows, batch_size: int) -> Tensor:
+        """The rows (N, 5) of :meth:`candidates` for all windows, of a model in evaluation mode."""
+        device, rows = next(model.parameters()).device, []
+        for batch in in_blocks(sorted(range(len(windows)), key=windows.size), batch_size):
+            sample = windows.collater([windows[number] for number in batch])
+            sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+            head = self.cfg.span_head_name
+            logits, _ = model(**sample["net_input"], classification_head_name=head)
+            rows.append(self.candidates(logits, sample).cpu())
+        return torch.cat(rows)
+
     def answers(self, rows: Tensor) -> Iterable[Tuple[Record, Answered]]:
-        """The answers of the questions that occur in the rows (N, 5) of all their windows."""
+        """The answers to questions from the rows (N, 5) of :meth:`candidates` in all windows."""
         by_question: Dict[int, List[Candidate]] = {}
         for question, start, end, score, null in rows.tolist():
             candidate = Candidate(int(start), int(end), score, null)
             by_question.setdefault(int(question), []).append(candidate)
         for number, candidates in sorted(by_question.items()):
-            passage = self.passages[number]
-            yield (
-                self.questions[number],
-                answered(
-                    candidates, passage.text, passage.offsets, self.cfg.n_best, self.classified
-                ),
-            )
+            passage, most = self.passages[number], self.cfg.n_best
+            yield self.questions[number], answered(candidates, passage, most, self.classified)
 
     @property
     def threshold(self) -> float:
@@ -212,7 +220,7 @@ class SpanPredictionTask(MaskedLMTask):
         return float("inf") if self.answerability == "none" else self.cfg.no_answer_threshold
 
     def scores(self, rows: Tensor) -> Dict[str, float]:
-        """Scores in percent of the questions that occur in the rows (N, 5) of their windows."""
+        """The scores of :meth:`answers`, in percent."""
         replies = list(self.answers(rows))
         predictions = {record.id: entry.text(self.threshold) for record, entry in replies}
         answers = {record.id: record.answers for record, _ in replies}

@@ -40,9 +40,7 @@ own_end=5), Window(start=4, end=7, own_start=5, own_end=7)]
         room: largest number of tokens in a window.
         stride: tokens from the start of a window to that of the next, at most *room*.
     """
-    starts = [0]
-    while starts[-1] + room < length:
-        starts.append(starts[-1] + stride)
+    starts = range(0, max(length - room, 0) + stride, stride)
     ends = [min(start + room, length) for start in starts]
     owners = []
     for token in range(length):

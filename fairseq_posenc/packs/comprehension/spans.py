@@ -5,13 +5,13 @@ section 5.2.
 """
 
 import math
-from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.packs.comprehension.alignment import Span
+from fairseq_posenc.packs.comprehension.data import Passage
 
 #: How to tell that a question has no answer: not at all, by the span [CLS], or by a classifier.
 ANSWERABILITY = ("none", "span", "classifier")
@@ -148,11 +148,7 @@ class Answered(NamedTuple):
 
 
 def answered(
-    candidates: Iterable[Candidate],
-    text: str,
-    offsets: Sequence[Span],
-    n_best: int,
-    classified: bool = False,
+    candidates: Iterable[Candidate], passage: Passage, n_best: int, classified: bool = False
 ) -> Answered:
     """The best answers over all windows of a question.
 
@@ -161,7 +157,6 @@ def answered(
 
     Args:
         candidates: the candidates of all windows, at least one.
-        offsets: the characters of its tokens.
         n_best: largest number of answers.
         classified: whether a classifier gives the score for no answer, which is then not compared
             with the score of a span (RoBERTa, arXiv 1907.11692, section 5.2).
@@ -169,8 +164,8 @@ def answered(
     ranked = sorted(candidates, key=lambda c: (-c.score, c.start, c.end))
     best: Dict[str, Answer] = {}
     for candidate in ranked:
-        start, end = offsets[candidate.start][0], offsets[candidate.end][1]
-        answer = Answer(text[start:end], candidate.score, start)
+        start, end = passage.offsets[candidate.start][0], passage.offsets[candidate.end][1]
+        answer = Answer(passage.text[start:end], candidate.score, start)
         if answer.text.strip() and answer.text not in best:
             best[answer.text] = answer
         if len(best) == n_best:

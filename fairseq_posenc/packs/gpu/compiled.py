@@ -1,15 +1,14 @@
 """``--compile-layers``: PyTorch compiles each layer.
 
 Lengths are symbols in the graphs, so that another batch or a further token of a translation needs
-no new compilation.  Branches on data, such as whether there is padding, are outside the layers, in
-stacks.  Parameters and their names do not change.
+no new compilation.  The stacks, not the layers, branch on data, such as on whether there is
+padding.  Parameters and their names do not change.
 """
 
 import logging
 import os
 import shutil
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Dict, Optional
 
 import torch
@@ -85,7 +84,7 @@ def compile_layers(model: Layer, cfg: Options) -> None:
         return
     reason = obstacle()
     if reason is not None:
-        _warn(reason)
+        logger.warning("%s: %s; the layers are not compiled", FLAG, reason)
         return
     import torch._dynamo
 
@@ -103,8 +102,3 @@ def compile_layers(model: Layer, cfg: Options) -> None:
                     "a layer's parameters at every step; drop one of the two"
                 )
             layer.compile(**ARGUMENTS)
-
-
-@lru_cache(maxsize=None)  # once per run
-def _warn(reason: str) -> None:
-    logger.warning("%s: %s; the layers are not compiled", FLAG, reason)

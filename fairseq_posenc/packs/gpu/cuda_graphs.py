@@ -3,7 +3,7 @@
 The host starts some hundred operations for every token of a translation, each of which a GPU
 finishes before the next one is started.  A CUDA graph starts all at once (see recorded_step.py).
 
-The first step of a batch is computed without one.  A recording serves later batches of its sizes.
+The first step of a batch is not recorded.  Later batches of the same sizes use a recording again.
 """
 
 import math
@@ -27,9 +27,9 @@ from fairseq_posenc.stacks.assigned import Assigned
 from fairseq_posenc.stacks.steps import CacheState, Steps, Weights
 
 FLAG = "--cuda-graphs"
-#: A recording has room for a multiple of so many tokens, and of so many sentences.
+#: The room of a recording is a multiple of these numbers of tokens and of sentences.
 BLOCK, SENTENCES = 64, 4
-#: The most recordings that are kept while no batch uses them.
+#: How many recordings that no batch uses are kept at most.
 MOST = 3
 _BATCH = "recorded_batch"  # key in the incremental state
 
@@ -71,14 +71,6 @@ class RecordedBatch:
         self.order: Optional[Tensor] = None
         #: the cached keys of the source that were copied last, (N, G, S', D)
         self.source: Optional[Tensor] = None
-
-    def use(self, recording: Recording, caches: Caches) -> None:
-        """Continue *caches* with *recording*."""
-        if hasattr(self, "recording"):
-            self.recording.user = lambda: None
-        recording.take(caches)
-        self.recording, self.order, self.source = recording, None, None
-        recording.user = weakref.ref(self)
 
     def reorder(self, order: Tensor) -> None:
         """Let row i continue row ``order[i]``, (B', )."""
@@ -174,20 +166,22 @@ class Recorder(Steps):
         fits = seen > 0 and length == seen + 1 and (batch is None or batch.rows == rows)
         plain = padding.mask is None and assigned is None and not decoder.training
         if not (fits and plain and launch_bound(tokens)) or product_dtype(like) is not like.dtype:
-            if batch is not None:
-                self._leave(state)
+            for kernel, parts in [] if batch is None else state.pop(_BATCH).caches():
+                kernel.set_incremental_state(state, STATE, parts)
             return None
         # tensors created in inference mode cannot be written outside of it
         with torch.inference_mode(False), torch.no_grad():
             if batch is None:
                 batch = RecordedBatch(rows, seen)
                 caches = [(each, take_cache(each, state)) for each in decoder.kernels()]
-                self._use(batch, decoder, caches, state, weights, like)
+                self._use(batch, decoder, caches, state, weights)
                 state[_BATCH] = batch
             elif seen == batch.recording.sizes.length or batch.recording.sizes.weights != weights:
-                self._use(batch, decoder, batch.caches(), state, weights, like)
-            recording = batch.recording
-            self._update_source(batch, decoder, encoder_out, state)
+                self._use(batch, decoder, batch.caches(), state, weights)
+            recording, keys = batch.recording, source_keys(decoder, state)
+            if keys is not None and keys is not batch.source:
+                recording.take_sources(state, decoder.source_of(encoder_out, keys)[1])
+                batch.source = keys
             recording.tokens[:rows].copy_(tokens[:, -1:])
             recording.column.fill_(seen)
             order = recording.rows if batch.order is None else batch.order
@@ -206,15 +200,15 @@ class Recorder(Steps):
         caches: Caches,
         state: CacheState,
         weights: Weights,
-        like: Tensor,
     ) -> None:
         """Give *batch* a recording with room for one more token, filled from *caches*."""
-        source = source_keys(decoder, state)
+        source, like = source_keys(decoder, state), next(decoder.parameters())
         number, source_length = (0, 0) if source is None else (source.size(0), source.size(2))
         copies = batch.rows // number if number else 1
         places = room(batch.rows // copies, SENTENCES)
-        if hasattr(batch, "recording"):  # its source has the rows of its first step
+        if hasattr(batch, "recording"):  # the source keeps the rows of the first step
             places = batch.recording.sizes.rows // copies
+            batch.recording.user = lambda: None
         sizes = Sizes(
             places * copies,
             int(min(room(batch.length + 1, BLOCK), self.most)),
@@ -231,21 +225,9 @@ class Recorder(Steps):
         self.recordings = [r for r in self.recordings if r is not recording]
         unused = [r for r in self.recordings if r.user() is None]
         self.recordings = [r for r in self.recordings if r not in unused[:-MOST]] + [recording]
-        batch.use(recording, caches)
-
-    def _update_source(
-        self, batch: RecordedBatch, decoder: Layer, encoder_out: Any, state: CacheState
-    ) -> None:
-        """Copy the keys and values of the source if they changed since the last copy."""
-        keys = source_keys(decoder, state)
-        if keys is not None and keys is not batch.source:
-            batch.recording.take_sources(state, decoder.source_of(encoder_out, keys)[1])
-            batch.source = keys
-
-    def _leave(self, state: CacheState) -> None:
-        """Put the caches back into *state*, for a step that is not recorded."""
-        for kernel, parts in state.pop(_BATCH).caches():
-            kernel.set_incremental_state(state, STATE, parts)
+        recording.take(caches)
+        batch.recording, batch.order, batch.source = recording, None, None
+        recording.user = weakref.ref(batch)
 
 
 def recorder(cfg: Options, decoder: Layer) -> Optional[Recorder]:

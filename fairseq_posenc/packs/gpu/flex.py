@@ -23,7 +23,7 @@ from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.configuration.features import Completed
-from fairseq_posenc.encodings import PositionEncoding, Stack
+from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.base import DistanceBias, Encoding
 from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
@@ -69,22 +69,9 @@ class FlexAttention(MultiheadAttention):
     """Softmax attention through ``flex_attention``; arguments as for softmax attention.
 
     On a CPU, and with a cache, the bias is dense, and the results are the same.
-
-    Raises:
-        UsageError: heads have too few channels.
     """
 
     takes = MultiheadAttention.takes - {"content"}
-
-    def __init__(
-        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
-    ) -> None:
-        super().__init__(embed_dim, num_heads, encoding, **kwargs)
-        if self.head_dim < LEAST_CHANNELS:
-            raise UsageError(
-                f"{FLAG}: the kernel needs heads of {LEAST_CHANNELS} channels or more, and those "
-                f"of the {encoding.stack.side} have {self.head_dim}; give fewer heads"
-            )
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
@@ -96,6 +83,12 @@ class FlexAttention(MultiheadAttention):
         super().check(options, encodings, stacks)
         if not HAS_FLEX:
             raise UsageError(f"{FLAG}: needs PyTorch 2.6, and this is {torch.__version__}")
+        for stack in stacks:
+            if stack.head_dim < LEAST_CHANNELS:
+                raise UsageError(
+                    f"{FLAG}: the kernel needs heads of {LEAST_CHANNELS} channels or more, and "
+                    f"those of the {stack.side} have {stack.head_dim}; give fewer heads"
+                )
         biased = [encoding for encoding in encodings if encoding.shared is not None]
         for encoding in biased:
             if not issubclass(encoding.shared or object, DistanceBias):
@@ -148,7 +141,7 @@ class FlexAttention(MultiheadAttention):
         """Attend from all tokens to all tokens; see :class:`.AttentionKernel`."""
         if "logits" not in prepared:
             return super().forward(x, keys, incremental_state, **prepared)
-        # with a cache these are the first tokens, and all so far
+        # with a cache, x has the first tokens, and there are no others yet
         heads = self.extended(self.project(x, prepared, keys), x, incremental_state)
         q, factor = heads.q, prepared.get("factor")
         if factor is not None:  # a number would be compiled anew for every length
@@ -229,6 +222,6 @@ def visible_blocks(
 
 
 def _in_order(chosen: Tensor) -> Tuple[Tensor, Tensor]:
-    """The number of *chosen* blocks of keys for each block of queries, and their indices first."""
+    """For each block of queries, the number of *chosen* blocks of keys; all, the chosen first."""
     order = chosen.int().argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1).int(), order.int()

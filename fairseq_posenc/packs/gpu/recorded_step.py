@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
 
     rows: int  # R, hypotheses
     length: int  # S, target tokens
-    sources: int  # N, sentences; hypotheses, where each has a copy of its source
+    sources: int  # N, sentences, or hypotheses if each has a copy of its source
     source_length: int  # S', source tokens
     weights: Weights  # the layer whose attention to the source is returned, or None; its heads
     dtype: torch.dtype
@@ -67,6 +67,7 @@ class Recording:
         self.rows = torch.arange(sizes.rows, device=device)
         self.order = self.rows.clone()
         self.state: CacheState = {COLUMN: self.column}
+        #: whether the cache has a constant size, as in linear attention
         self.of_sums = decoder.positions.kernel.static_cache == "sums"
         self.caches: Caches = []
         for kernel, parts in caches:
@@ -125,7 +126,7 @@ class Recording:
             hidden = keys > new
         bound = self.sizes.length
         places, padding = Places(new, keys, bound), Padding(hidden)
-        # the state has the keys and values of the source
+        # the keys and values of the source are in the state
         source = (self.source_bias, self.source_bias) if self.sources else (None, None)
         x = decoder.embed_new(self.tokens, 0, None, padding, Assigned(new, bound, places))
         batch = Batch(x, keys.size(1), padding, causal=True, assigned=places)

@@ -19,6 +19,7 @@ from fairseq_posenc.packs.comprehension.data import Passage, Record, Split, writ
 from fairseq_posenc.packs.comprehension.questions import Question, Reading
 from fairseq_posenc.packs.comprehension.span_windows import SpanWindows
 from fairseq_posenc.packs.comprehension.spans import best_spans, span_loss
+from fairseq_posenc.serving.preparation import Preparation, Text
 
 PASSAGE = torch.tensor([[3, 9], [4, 6]])
 SHAPE = [
@@ -162,7 +163,7 @@ def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
     dictionary.add_symbol("cat")
     reading = Reading(["cat cat sat there here"], [Question("q", "cat", 0)], [])
     with pytest.raises(UsageError, match="train: 60% of the tokens are not in the dictionary .sat"):
-        write_split(str(tmp_path), "train", reading, str.split, str, dictionary)
+        write_split(str(tmp_path), "train", reading, Preparation(Text()), dictionary)
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,7 @@ import torch
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.packs.comprehension.alignment import covering, token_offsets
 from fairseq_posenc.packs.comprehension.answering import _files
+from fairseq_posenc.packs.comprehension.data import Passage
 from fairseq_posenc.packs.comprehension.questions import read_questions
 from fairseq_posenc.packs.comprehension.scores import (
     RULES,
@@ -88,19 +89,19 @@ def test_windows_cover_a_passage_and_own_every_token_once():
 
 
 def test_the_best_answer_over_windows():
-    text, offsets = "aa bb aa", [(0, 2), (3, 5), (6, 8)]
+    passage = Passage("aa bb aa", [(0, 2), (3, 5), (6, 8)])
     candidates = [
         Candidate(0, 0, 3.0, 9.0),
         Candidate(1, 1, 5.0, 9.0),
         Candidate(2, 2, 4.0, 1.0),  # the same text as the first, and better
         Candidate(1, 2, -1.0, 1.0),
     ]
-    found = answered(candidates, text, offsets, 2)
+    found = answered(candidates, passage, 2)
     assert [(a.text, a.score, a.start) for a in found.best] == [("bb", 5.0, 3), ("aa", 4.0, 6)]
     assert found.null_difference == 1.0 - 5.0  # the lowest of all windows, less the best
     assert found.text(0.0) == "bb" and found.text(-4.5) == ""
     assert found.no_answer_probability == pytest.approx(1 / (1 + math.exp(4)))
-    assert answered(candidates, text, offsets, 2, classified=True).null_difference == 1.0
+    assert answered(candidates, passage, 2, classified=True).null_difference == 1.0
 
 
 # --- scores, by the rules of the published scripts

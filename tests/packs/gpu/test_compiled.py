@@ -127,7 +127,6 @@ def test_refused_with_checkpointed_activations(monkeypatch):
 
 
 def test_a_checkpoint_loads_where_nothing_can_be_compiled(monkeypatch, caplog, tmp_path):
-    compiled._warn.cache_clear()
     monkeypatch.setattr(compiled, "obstacle", lambda: "no compiler")
     model = tiny("rotary")
     with caplog.at_level(logging.WARNING):
