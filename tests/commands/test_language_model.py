@@ -14,7 +14,6 @@ from support.commands import (
     validate,
 )
 from support.toy_lm import BLOCKS, LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
-from support.warm_starts import carried_over, starting_from
 
 from fairseq_posenc.models.language_model import MODEL
 
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.journeys
 
 SIZES = ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
 PROMPTS = ["a1 a2 a3 a4 a5", "a6", "a7 a8 a9"]
-TABLE, T5_TABLE = "decoder.embed_positions.weight", "decoder.position_bias.t5.table.weight"
 
 
 def test_training_resuming_validating_scoring_and_continuing(corpus, tmp_path):
@@ -85,44 +83,6 @@ def test_adaptive_input_and_softmax(corpus, tmp_path):
     assert runs[1] == pytest.approx(runs[0], abs=2e-3)
     assert runs[2].keys() == runs[0].keys()
     assert perplexity(eval_lm(corpus, tmp_path / "rotary" / "checkpoint_last.pt")) < 1000
-
-
-def carry_over(corpus, checkpoint, folder, *flags, by="--restore-file"):
-    """Train on from *checkpoint*; returns what the log lists as left out and as new."""
-    log = train_lm(corpus, folder, MODEL, *flags, *starting_from(checkpoint, by))
-    assert len(re.findall(r"warm start: took \d+ tensors from", log.out + log.err)) == 1
-    return carried_over(log, checkpoint, folder)
-
-
-@pytest.mark.parametrize(
-    "start, end, left_out, new, by",
-    [
-        ("learned", "rotary", [TABLE], [], "--restore-file"),
-        ("rotary", "learned", [], [TABLE], "--restore-file"),
-        ("learned+t5", "alibi", [TABLE, T5_TABLE], [], "--restore-file"),
-        ("alibi", "t5", [], [T5_TABLE], "--finetune-from-model"),
-    ],
-)
-def test_a_model_continues_with_other_positions(
-    start, end, left_out, new, by, corpus, trained_lm, tmp_path
-):
-    flags = ["--position-encoding", end]
-    found = carry_over(corpus, trained_lm(start), tmp_path, *flags, by=by)
-    assert found == (left_out, new)
-
-
-def test_evaluation_uses_what_was_trained_and_starts_nothing_untrained(
-    corpus, trained_lm, tmp_path
-):
-    flags = ["--model-overrides", "{'shaw_values': True}"]
-    message = eval_lm(corpus, trained_lm("shaw"), *flags).message()
-    assert "shaw_values=True" in message and "--finetune-from-model" in message
-    train_lm(corpus, tmp_path, MODEL, "--position-encoding", "shaw", "--shaw-values")
-    checkpoint = tmp_path / "checkpoint_last.pt"
-    assert perplexity(eval_lm(corpus, checkpoint)) < 1000
-    flags = ["--model-overrides", "{'shaw_values': False}"]
-    message = eval_lm(corpus, checkpoint, *flags).message()
-    assert "shaw_values=False" in message and "was trained with True" in message
 
 
 @pytest.mark.parametrize("encoding", ["learned", "tupe", "rotary"])

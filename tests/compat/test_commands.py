@@ -169,14 +169,6 @@ def test_a_log_file_holds_every_line_once(folder, tmp_path):
     assert len(set(lines)) == len(lines)
 
 
-def test_another_dictionary_is_named(trained, folder, tmp_path):
-    for language in "ab":
-        (tmp_path / f"dict.{language}.txt").write_text("w1 1\n")
-    flags = ("-s", "a", "-t", "b", "--path", trained, "--cpu", *PLUGIN)
-    message = commands.run("interactive", tmp_path, *flags).message()
-    assert str(trained) in message and "embed_tokens.weight" in message
-
-
 @pytest.fixture
 def rotary_checkpoint(trained, tmp_path):
     """Make a checkpoint that says its model was trained with rotary positions."""

@@ -2,10 +2,7 @@
 
 import dataclasses
 import random
-import sys
 from argparse import Namespace
-from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +21,6 @@ from support.helpers import (
     sentences,
 )
 
-import fairseq_posenc
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration import resolve
@@ -59,32 +55,6 @@ def test_checks_draw_no_numbers_and_a_model_constructs_its_encodings_once(encodi
     model = models.build_model(settings, TranslationTask())
     used = [one for stack in (model.encoder, model.decoder) for one in stack.encodings.values()]
     assert built == used  # one composition a stack
-
-
-def calls(function):
-    """The result of *function*, and how often it calls what in the package."""
-    found, folder = Counter(), str(Path(fairseq_posenc.__file__).parent)
-
-    def note(frame, event, argument):
-        if event == "call" and frame.f_code.co_filename.startswith(folder):
-            found[frame.f_code.co_name] += 1
-
-    sys.setprofile(note)
-    try:
-        return function(), found
-    finally:
-        sys.setprofile(None)
-
-
-def test_a_command_line_is_completed_in_one_pass_which_building_reads():
-    cfg, found = calls(lambda: parse("roformer_tiny", "--rotary-base", "500"))
-    assert found["configure"] == 1 and found["check_encodings"] == 2  # an encoder and a decoder
-    assert found["check_attention"] == 1 and sum(found.values()) <= 600
-    task = TranslationTask()
-    task.cfg = cfg.task
-    model, found = calls(lambda: models.build_model(cfg.model, task))
-    assert found["configure"] == found["check_encodings"] == 0
-    assert model.completed_settings.rotary_base == 500.0
 
 
 def test_what_a_program_changes_after_the_command_line_is_checked():

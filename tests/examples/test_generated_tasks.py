@@ -159,24 +159,6 @@ def test_outputs_follow_from_inputs_and_the_seed(name):
     assert {*task.families} <= {*FAMILIES} and task.paper and task.summary and task.unit
 
 
-@pytest.mark.parametrize(
-    "name, given, answer",
-    [  # from the texts of the papers
-        ("stack", "0 1 1 0 0 pop push0 pop", "0 1 1 0"),
-        ("modular_arithmetic", "1 + 2 - 4", "4"),
-        ("even_pairs", "0 0 1 0 1 1 0", "even"),
-        ("cycle_navigation", "right left right", "1"),
-        ("odds_first", "0 0 1 1 0 1 0 1", "0 1 0 0 0 1 1 1"),
-        ("scan", "jump opposite left after walk around left",
-         "LTURN WALK LTURN WALK LTURN WALK LTURN WALK LTURN LTURN JUMP"),
-        ("scan", "turn left twice", "LTURN LTURN"),
-        ("listops", "[MAX 2 9 [MIN 4 7 ] 0 ]", "9"),
-    ],
-)  # fmt: skip
-def test_the_rules_of_these_tests_are_those_of_the_papers(name, given, answer):
-    assert OUTPUTS[name](given.split()) == answer.split()
-
-
 def test_a_task_with_impossible_symbols_or_a_name_that_is_taken_is_refused():
     about = {"paper": "", "summary": "", "unit": ""}
     for symbol in (ANSWER, "<pad>", "<mask>", "a b", ""):

@@ -58,6 +58,14 @@ def test_long_lines_are_broken_at_sentences_and_else_at_words():
     assert list(fold(["a@@"] * 3, 2)) == [["a@@", "a@@"], ["a@@"]]
 
 
+def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
+    names = {path.name for path in pretrained.glob("*.pt")}
+    updates = {int(n) for n in re.findall(r"checkpoint_\d+_(\d+)\.pt", " ".join(names))}
+    assert set(range(2, 21, 2)) <= updates and len(updates) <= 11
+    assert {"checkpoint_last.pt", "checkpoint_best.pt"} < names
+    assert "num_updates=20, lr=0" in (pretrained / "train.log").read_text()  # linear decay
+
+
 # --- Chinese: marked symbols, whole-word masks
 
 

@@ -1,6 +1,5 @@
 """Programs of the recipes: what they make of published files, mistakes, and their form."""
 
-import ast
 import codecs
 import re
 import runpy
@@ -129,26 +128,3 @@ def test_every_training_of_the_documentation_resumes_that_way():
                     settings = command + block if "$TRAIN" in command else command
                     assert "--update-epoch-batch-itr True" in settings, f"{path}: {command}"
     assert found >= 9
-
-
-FILES = sorted(path for path in EXAMPLES.glob("*/*.py") if not path.is_symlink())
-MODULES = {path.stem for path in EXAMPLES.glob("*/*.py")}
-
-
-def imported(path):
-    """Names of the modules of recipes that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add(node.module)
-    return found & MODULES
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-@pytest.mark.properties
-def test_all_imported_modules_are_there(path):
-    places = (path.parent, EXAMPLES / "common")
-    for name in imported(path):
-        assert any((place / f"{name}.py").is_file() for place in places), name

@@ -76,17 +76,6 @@ def test_names_of_classes(transformers, tmp_path, kind):
         assert not (ours / "label").exists()
 
 
-def test_without_segments_the_second_sentence_is_no_different(transformers, tmp_path):
-    checkpoint = trained(tmp_path / "ours")
-    convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
-    model = reload(transformers, "RoFormerForMaskedLM", tmp_path / "out")
-    ids = torch.tensor([[2, 5, 6, 3, 5, 3]])
-    with torch.no_grad():
-        usual = model(input_ids=ids).logits
-        pair = model(input_ids=ids, token_type_ids=torch.tensor([[0, 0, 0, 0, 1, 1]])).logits
-    assert torch.equal(usual, pair)
-
-
 def test_heads(transformers, tmp_path):
     checkpoint = trained(tmp_path / "ours", "one", "two", pooler_activation_fn="gelu")
     arguments = ("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
