@@ -15,7 +15,7 @@ from fairseq_posenc import __version__
 from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import GROUPS, analysis, commands, get_parser, main
+from fairseq_posenc.cli import analysis, commands, get_parser, main
 from fairseq_posenc.cli import installation as doctor
 from fairseq_posenc.cli.standard import printing, standard_input, standard_output
 from fairseq_posenc.encodings import ENCODINGS
@@ -70,15 +70,6 @@ def test_help_needs_neither_pytorch_nor_fairseq_nor_a_second(broken):
         assert len(text.splitlines()) <= 50  # a screen
         assert float(spent) < 1
     assert len(parts) == 2 * len(HELP)
-
-
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
-    printed = capsys.readouterr().out
-    for name in sum(GROUPS.values(), ()):
-        assert re.search(rf"^    {name}\b", printed, re.MULTILINE), name
 
 
 @pytest.mark.parametrize("command", ["list", "average --inputs a b --output c"])

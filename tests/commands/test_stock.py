@@ -29,11 +29,6 @@ FLAGS = {
     "offloaded activations": ["--offload-activations"],
     "half precision": ["--memory-efficient-fp16"],
 }
-POSITION_FLAGS = {
-    "learned": ["--encoder-learned-pos", "--decoder-learned-pos"],
-    "learned in the decoder": ["--decoder-learned-pos"],
-    "none": ["--no-token-positional-embeddings"],
-}
 PAIRS = ["--lang-pairs", "src-tgt,tgt-src"]
 INTO_TGT = [*PAIRS, "--source-lang", "src", "--target-lang", "tgt"]
 LANGUAGE_TOKENS = [[], ["--encoder-langtok", "tgt", "--decoder-langtok"]]
@@ -50,7 +45,7 @@ def same_as_stock(stock, ours, data, folder, *flags):
     return expected, found
 
 
-@pytest.mark.parametrize("flags", [*FLAGS.values(), *POSITION_FLAGS.values()], ids=" ".join)
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=" ".join)
 def test_a_flag_does_what_it_does_to_stock(flags, toy, tmp_path):
     same_as_stock("transformer", "posenc_transformer", toy.joined, tmp_path, *flags)
 

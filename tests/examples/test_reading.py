@@ -86,14 +86,6 @@ def test_from_published_files_to_scores(model, tmp_path, task, capsys):
     assert "valid_exact" in row and "valid_f1" in row
 
 
-def test_text_of_other_words_is_refused(model, tmp_path):
-    asked = {"question": "who ?", "choice": ["he", "she"], "answer": "he"}
-    put(tmp_path, {"{}.json": [[["they left"], [asked], "1"]]})
-    refused = bash(RECIPE / "prepare.sh", "c3", ".", model, "data", cwd=tmp_path, WORKERS="1")
-    assert refused.returncode == 1 and not (tmp_path / "data" / "data-bin").exists()
-    assert refused.stderr.splitlines()[-1].startswith("data/symbols/input0/train: 100% is not in")
-
-
 def test_the_table_has_means_or_medians_over_seeds(tmp_path, capsys):
     for seed, value in enumerate((70, 80, 95)):
         scores = {"valid_exact": [1.0, 3.0], "valid_f1": [value, 2.0]}

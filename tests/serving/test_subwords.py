@@ -165,17 +165,6 @@ def test_joining_undoes_splitting():
     assert joiner_of("none", "de")(["a", "b"]) == "a b"
 
 
-def test_case_changes_after_jieba_has_split(monkeypatch):
-    from fairseq_posenc.serving import words
-
-    seen = []
-    monkeypatch.setattr(
-        words, "_jieba_words", lambda: lambda line: seen.append(line) or ["T恤", "A股"]
-    )
-    assert words_of("jieba", None, lowercase=True)("T恤 A股") == ["t恤", "a股"]
-    assert words_of("jieba", None)("T恤 A股") == ["T恤", "A股"] and seen == ["T恤 A股"] * 2
-
-
 def test_jieba_missing_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     assert "pip install jieba" in error_of(words_of, "jieba", None)
