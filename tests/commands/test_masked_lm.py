@@ -181,3 +181,10 @@ def test_pairs_train_the_second_segment_and_running_text_says_that_it_does_not(c
     resume = [*CLASSIFY, "--num-classes", "2", "--max-epoch", "3", "--segments", "single"]
     message = refusal(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *resume)
     assert "--segments single" in message and "was trained with pairs" in message
+
+
+def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path):
+    source = trained / "checkpoint_last.pt"
+    usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", "--restore-file", source, *FRESH]
+    message = refusal(corpora.pairs, tmp_path, *usual)
+    assert "is not a masked language model" in message

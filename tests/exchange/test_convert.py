@@ -146,6 +146,9 @@ class TestRefused:
         other.write_text("".join(lines[:-1]))
         words = ["11 token embeddings", "other.txt", "make 10"]
         refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back", "--vocab", other)
+        other.write_text("no count\n")
+        words = ["other.txt: cannot be read as a fairseq dictionary"]
+        refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back", "--vocab", other)
 
 
 # --- the registry of formats

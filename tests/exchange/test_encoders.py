@@ -192,13 +192,17 @@ def test_text_goes_in_as_in_fairseq(transformers, tmp_path, classifier):
     assert tokenizer.model_max_length == SHAPE["max_positions"]
 
 
-def test_tokenizers_of_others_are_refused(tmp_path, out, classifier):
+def test_tokenizers_and_labels_of_others_are_refused(tmp_path, out, classifier):
     path, _ = classifier
     other = save_folder(tmp_path / "other", {}, {}, SYMBOLS)
     words = [f"--subword-file {other}", "dict.txt", "give the tokenizer"]
     refuses(words, "export", "hf-roberta", path, out, *carried(other))
     words = ["--subwords transformers", "hf-roberta", "no effect on hf-roformer"]
     refuses(words, "export", "hf-roformer", path, out, "--subwords", "transformers")
+    (tmp_path / "data" / "label").mkdir(parents=True)
+    (tmp_path / "data" / "label" / "dict.txt").write_text("sport 4\n")
+    words = ["names 1 labels", "3 classes"]
+    refuses(words, "export", "hf-roberta", path, out, "--data", tmp_path / "data")
 
 
 def test_a_regression_says_so(transformers, tmp_path, classifier):

@@ -17,10 +17,12 @@ from support.helpers import parse
 from support.model_folders import WORDS as WORDS_OF_FOLDER
 from support.model_folders import Task, dictionary, write_model, write_state
 from support.translations import NORMS_FIRST, SHARED, write_translation
+from support.vocabularies import learn_pieces
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.exchange import native
 from fairseq_posenc.models.kinds import CAUSAL, PAD
+from fairseq_posenc.serving.preparation import Preparation, Text
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
 
@@ -57,6 +59,34 @@ def test_texts_are_continued_alike(name, transformers, tmp_path):
         write = transformers.pipeline("text-generation", str(theirs))
         (found,) = write("w1 w2", return_tensors=True, do_sample=False, eos_token_id=-1)
         assert len(found["generated_token_ids"]) == 80
+
+
+def test_raw_text_is_split_and_computed_as_in_fairseq(transformers, tmp_path):
+    """Symbols of the subwords that dict.txt lacks are <unk>, and never written."""
+    texts = ["a cab had a bad dab", "bad cad", "a hag bags a cab", "dada"]
+    file = str(learn_pieces(tmp_path / "m", texts * 9, vocab_size=14))
+    preparation = Preparation(Text(subwords="sentencepiece", subword_file=file))
+    lines = [preparation.source(text) for text in texts]
+    lacking = lines[2][-1]
+    words = sorted({symbol for line in lines for symbol in line} - {lacking})
+    path, theirs = checkpoint_of(tmp_path / "ours", "grouped", words), tmp_path / "theirs"
+    given = ["--subwords", "sentencepiece", "--subword-file", file, "--verify"]
+    convert("export", "hf-llama", path, theirs, *given)
+    model = transformers.AutoModelForCausalLM.from_pretrained(theirs).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(theirs)
+    ours = native.load(str(path), str(path.parent / "dict.txt"), CAUSAL)
+    symbols = native.read_native(str(path), None).symbols
+    number = {symbol: index for index, symbol in enumerate(symbols)}
+    for text, line in zip(texts, lines):
+        tokens = torch.tensor([[2, *(number.get(symbol, 3) for symbol in line)]])
+        read = tokenizer(text, return_tensors="pt")["input_ids"]
+        assert read.where(read < len(number), torch.tensor(3)).tolist() == tokens.tolist()
+        have = model(read).logits[..., : len(number)]
+        torch.testing.assert_close(have, ours(tokens)[0], atol=1e-5, rtol=1e-5)
+    written = model.generate(read, max_new_tokens=20, do_sample=False, eos_token_id=-1)
+    assert written.size(1) == read.size(1) + 20 and written.max() < len(number)
+    convert("import", "hf-llama", theirs, tmp_path / "back", "--verify")  # without these symbols
+    assert (tmp_path / "back" / "dict.txt").read_text() == (path.parent / "dict.txt").read_text()
 
 
 @pytest.mark.parametrize("name", ["unscaled", "mbart", "m2m100", "swiglu"])

@@ -140,3 +140,9 @@ def test_wrong_folders_are_one_line(tmp_path):
     with pytest.raises(ValueError, match="model.json cannot be read") as error:
         fairseq_posenc.from_pretrained(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_nothing_is_downloaded_unasked(folder_of, no_network):
+    made = folder_of("masked_lm").parent / "made"
+    with pytest.raises(ValueError, match="is no model folder, so how its text was"):
+        MODEL_REGISTRY["posenc_masked_lm"].from_pretrained(str(made), data_name_or_path="data")

@@ -15,8 +15,10 @@ from support.model_folders import MERGES, write_model
 
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.translate import Hardware
 
 pytestmark = pytest.mark.journeys
 
@@ -213,3 +215,19 @@ def test_a_file_is_translated_to_a_file(folder, tmp_path, capsys):
     with pytest.raises(SystemExit, match="--input .*absent: cannot be read"):
         posenc("translate", "--model", folder, "--input", tmp_path / "absent", *files[2:])
     assert (tmp_path / "out").read_text().splitlines() == out
+
+
+def test_an_export_never_replaces_files(model, tmp_path):
+    pytest.importorskip("ctranslate2", reason=WHY)
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(SystemExit, match="exists already"):
+        posenc("export", "ctranslate2", model / "model.pt", tmp_path)
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):
+    folder = read_model_folder(str(packed(model, tmp_path / "out")))
+    with pytest.raises(SystemExit, match="--compute-type int8: is for --engine ctranslate2"):
+        engine_for(folder, Hardware(compute_type="int8"))
+    with pytest.raises(SystemExit, match="--dash-splits: has no effect without"):
+        posenc("pack", model / "model.pt", tmp_path / "no", "--data", model, "--dash-splits")

@@ -3,6 +3,8 @@
 import csv
 import io
 import math
+import runpy
+import sys
 import tarfile
 from itertools import combinations
 from pathlib import Path
@@ -161,3 +163,10 @@ def test_sentences(modules, monkeypatch):
     assert all(one["same"] == 1 and one["worse"] < 0.05 for one in found.values())
     labels, wrong = ["1", "0"] * 10, ["0", "1"] * 5 + ["1", "0"] * 5
     assert sentences.compare_accuracies(labels, wrong, labels) == 2 * 0.5**10
+
+
+def test_a_folder_without_a_study(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path)])
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    with pytest.raises(SystemExit, match=r"plan\.yaml: is not the plan of a study"):
+        runpy.run_path(str(SCRIPTS / "report.py"), run_name="__main__")
