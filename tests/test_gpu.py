@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq import utils
-from support.fused import AttentionCall, fused_kernel
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
@@ -24,6 +23,7 @@ from support.masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
 from fairseq_posenc.attention.cache import BEAM
+from fused import AttentionCall, fused_kernel
 
 pytestmark = pytest.mark.gpu
 every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)

@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The flags, which ``tests/support/counting.py`` shares."""
+    """The flags, which ``counting.py`` shares."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

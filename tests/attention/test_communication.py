@@ -11,11 +11,29 @@ import pytest
 import torch
 import torch.distributed as dist
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
-from support.benchmark_runs import subject
 from support.two_processes import answer_of_two, size_of
 from torch.nn.parallel import DistributedDataParallel
 
+from subjects import TranslationSubject
+from time_models import cases, get_parser
+
 pytestmark = pytest.mark.properties
+
+SMALL = [
+    *("--size", "tiny", "--layers", "1", "--vocabulary", "50", "--batch", "3"),
+    *("--length", "9", "7", "--repeat", "3", "--threads", "1", "--device", "cpu"),
+]
+
+
+def settings(job, *flags):
+    """What the script makes of the flags, for one table."""
+    return cases(get_parser().parse_args(["--jobs", job, *SMALL, *flags]))[0]
+
+
+def subject(entry, *flags, kind=TranslationSubject, job="training"):
+    """A model, of the sizes of :data:`SMALL` unless flags say otherwise."""
+    return kind(entry, job, settings(job, *flags))
+
 
 BUCKET = 1  # --bucket-cap-mb, in MiB
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]

@@ -1,16 +1,28 @@
-"""What a checkpoint says of its run: averaging two trainings, and dictionaries in another order."""
+"""What a checkpoint says of its run and its stages, also where it is at a remote address."""
 
 import shutil
 from argparse import Namespace
 
 import pytest
-from support.commands import SMALL, TRAINING, USER_DIR, posenc, run, train
+from support.commands import (
+    ROOT,
+    SMALL,
+    TRAINING,
+    USER_DIR,
+    posenc,
+    read,
+    run,
+    shape,
+    succeed,
+    train,
+)
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.run_record import check_direction
+from fairseq_posenc.models.masked_lm import MODEL
 
-pytest_plugins = ["support.toy"]
+pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
 
 ROFORMER = ["--arch", "roformer_tiny", *SMALL]
@@ -80,8 +92,66 @@ def test_a_model_does_not_translate_in_the_other_direction(recorded):
         check_direction("x.pt", checkpoint, Namespace(cfg=languages("b", "a")))
 
 
-def test_inferred_languages_are_recorded_and_compared(toy, trained):
-    assert record(trained / "checkpoint_last.pt")["languages"] == ["src", "tgt"]
-    flags = ["-s", "tgt", "-t", "src", "--path", trained / "checkpoint_last.pt", "--cpu"]
-    message = run("generate", toy.separate, *USER_DIR, *flags).message()
-    assert "checkpoint_last.pt" in message
+# --- addresses that fairseq's PathManager fetches
+
+
+STORE = """
+import os
+from fairseq.file_io import PathManager
+
+def local(path, **kwargs):
+    return path.replace("mem://", os.environ["STORE"] + "/")
+
+PathManager.get_local_path = staticmethod(local)
+PathManager.isfile = staticmethod(lambda path: os.path.isfile(local(path)))
+PathManager.exists = staticmethod(lambda path: os.path.exists(local(path)))
+import fairseq_posenc
+"""
+
+
+def test_training_starts_from_a_remote_checkpoint(toy, trained, tmp_path, monkeypatch):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "__init__.py").write_text(STORE)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("STORE", str(trained))
+    flags = [toy.separate, "--user-dir", tmp_path / "store", *TRAINING, "--arch", "roformer_tiny"]
+    flags += [*SMALL, "--save-dir", tmp_path / "run", "--finetune-from-model"]
+    finished = succeed("train", *flags, "mem://checkpoint_last.pt", "--max-update", 1)
+    assert "mem://checkpoint_last.pt" in finished.out + finished.err
+    assert read(tmp_path / "run" / "checkpoint_last.pt")
+    message = run("train", *flags, "mem://none.pt", "--save-dir", tmp_path / "new").message()
+    assert "--finetune-from-model mem://none.pt: no such file" in message
+
+
+# --- stages of several lengths
+
+
+TASK = ["--task", "masked_lm", "--sample-break-mode", "none"]
+SHAPE = ["--arch", MODEL, "--position-encoding", "rotary", "--criterion", "masked_lm"]
+SHAPE += shape(1, 16, 24, 2, "encoder")
+FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
+
+
+def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
+    """In another folder, in its own, and in a third without the optimizer."""
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    last = "checkpoint_last.pt"
+    for folder, length, longest, flags in (
+        (one, 16, 16, []),
+        (two, 48, 48, ["--finetune-from-model", one / last]),
+        (two, 8, 48, ["--max-epoch", 2]),
+        (three, 16, 48, ["--restore-file", two / last, *FRESH]),
+    ):
+        usual = [*TRAINING, *TASK, *SHAPE, "--save-dir", folder, "--tokens-per-sample", length]
+        log = succeed("train", corpus, *USER_DIR, *usual, *flags)
+        assert "warm start" not in log.out + log.err and "longer than the" not in log.out + log.err
+        kept = read(folder / last)[1]
+        assert (kept["rotary_original_length"], kept["num_positions"]) == (longest, longest)
+    said = {}
+    for length in (48, 96):
+        flags = ["--cpu", "--num-workers", "0", "--batch-size", "2", *TASK]
+        flags += ["--path", three / last, "--tokens-per-sample", length]
+        flags += ["--model-overrides", str({"max_positions": length, "tokens_per_sample": length})]
+        finished = succeed("validate", corpus, *USER_DIR, *flags)
+        said[length] = finished.out + finished.err
+    assert "longer than the" not in said[48] and "longer than the 48 tokens" in said[96]

@@ -1,10 +1,13 @@
-"""Checkpoints of one encoding continued with another: what changes is listed, nothing else does."""
+"""Checkpoints continued with another encoding, and those of an earlier version."""
 
+import json
 import logging
 import re
 
+import numpy as np
 import pytest
 import torch
+from golden import DATA, earlier
 from support.causal_language_models import tiny as language_model
 from support.commands import ROOT
 from support.helpers import (
@@ -131,3 +134,28 @@ def test_layer_terms_survive_pruning():
             pruned.state_dict()[f"encoder.layers.{new}.{key}"],
             full.state_dict()[f"encoder.layers.{old}.{key}"],
         )
+
+
+# --- checkpoints of an earlier version
+
+
+EARLIER = json.loads((DATA / "earlier.json").read_text(encoding="utf-8"))["models"]
+
+
+@pytest.fixture(scope="module")
+def stored():
+    with np.load(DATA / "earlier.npz") as outputs:
+        yield {int(key): torch.from_numpy(outputs[key]) for key in outputs.files}
+
+
+@pytest.mark.parametrize("number", range(len(EARLIER)), ids=lambda n: EARLIER[n]["arch"])
+@pytest.mark.formulas
+def test_names_and_numbers_are_those_of_the_earlier_version(number, stored):
+    entry = EARLIER[number]
+    if not earlier.is_served(entry["arch"], entry["flags"]):
+        pytest.skip("a pack that was deleted had this model")
+    model = earlier.build(entry["arch"], entry["flags"])
+    assert earlier.digest(model) == entry["state"], earlier.names_and_shapes(model)
+    earlier.fill(model)
+    # other processors and versions of PyTorch round otherwise
+    torch.testing.assert_close(earlier.outputs_of(model), stored[number], rtol=1e-4, atol=1e-4)

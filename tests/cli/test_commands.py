@@ -1,26 +1,27 @@
-"""fairseq-posenc: what every command has in common, path, list, doctor, and how it is installed."""
+"""fairseq-posenc: what all commands share, path, list, doctor, streams, and the installation."""
 
 import argparse
+import io
 import os
 import re
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
 import pytest
+from support.commands import ROOT
 
 from fairseq_posenc import __version__
 from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import GROUPS, analysis, commands, get_parser, main
+from fairseq_posenc.cli import analysis, commands, get_parser, main
 from fairseq_posenc.cli import installation as doctor
+from fairseq_posenc.cli.standard import printing, standard_input, standard_output
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS
 from fairseq_posenc.models import FAMILIES
 
-ROOT = Path(__file__).resolve().parents[2]
 HELP = [
     [],
     *([command.name] for command in commands()),
@@ -71,32 +72,6 @@ def test_help_needs_neither_pytorch_nor_fairseq_nor_a_second(broken):
     assert len(parts) == 2 * len(HELP)
 
 
-def test_a_command_is_found_in_its_group():
-    for group, names in GROUPS.items():
-        for name in names:
-            assert tuple(command.name for command in commands(name)) == names, group
-
-
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
-    printed = capsys.readouterr().out
-    for name in sum(GROUPS.values(), ()):
-        assert re.search(rf"^    {name}\b", printed, re.MULTILINE), name
-
-
-def test_version(broken):
-    finished = python(broken, "-m", "fairseq_posenc", "--version")
-    assert finished.stdout == f"fairseq_posenc {__version__}\n"
-
-
-def test_no_command_at_all_is_a_mistake(broken):
-    finished = python(broken, "-m", "fairseq_posenc")
-    assert finished.returncode == 1
-    assert finished.stderr == "fairseq_posenc: error: COMMAND: required\n"
-
-
 @pytest.mark.parametrize("command", ["list", "average --inputs a b --output c"])
 def test_a_broken_installation_is_one_line(command, broken):
     finished = python(broken, "-m", "fairseq_posenc", *command.split())
@@ -124,22 +99,7 @@ def test_an_import_registers(broken):
         assert "was imported" in finished.stderr.splitlines()[-1]
 
 
-def test_an_import_registers_in_modules_that_are_run_by_name(broken):
-    (broken / "own").mkdir()
-    (broken / "own" / "__init__.py").write_text("import fairseq_posenc\n")
-    (broken / "own" / "run.py").write_text("")
-    for words in (["-m", "own.run"], ["own/__init__.py"]):
-        finished = python(broken, *words)
-        assert "was imported" in finished.stderr.splitlines()[-1]
-
-
 # --- path and list
-
-
-def test_path_is_what_user_dir_takes(capsys):
-    assert main(["path"]) == 0
-    path = Path(capsys.readouterr().out.strip())
-    assert path.name == "fairseq_posenc" and (path / "__init__.py").is_file()
 
 
 @pytest.fixture(scope="module")
@@ -159,21 +119,6 @@ def test_list_names_everything_that_is_registered(line_of):
         assert all(line_of(name) for name in family.presets)
     for name, entry in FORMATS.items():
         assert f"  {name:<16} {entry.summary}; {entry.ways}" in doctor.catalogue().splitlines()
-
-
-@pytest.mark.parametrize(
-    "arch, words",
-    [
-        ("roformer_base", ["rotary; 6+6 x 512, heads 8"]),
-        ("gau_masked_lm_base", ["rotary; 24 x 768, heads 1", "layer gated", "norm rms", "no bias"]),
-        ("roformer_v2_masked_lm_large", ["24 x 1024, heads 16", "norm rms"]),
-        ("performer_lm_enwik8", ["12 x 768, heads 12", "attention favor"]),
-        ("tupe_r_masked_lm_base", ["tupe+t5", "untie cls"]),
-    ],
-)
-def test_list_tells_presets_apart(line_of, arch, words):
-    assert all(word in line_of(arch) for word in words)
-    assert "layer gated" not in line_of("roformer_base")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device to write to")
@@ -206,12 +151,6 @@ def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
     assert taking == {words for words in flags if "--user-dir" in flags[words]}
 
 
-def test_every_flag_says_what_it_does():
-    for words, parser in leaves(get_parser()):
-        silent = [a.option_strings for a in parser._actions if a.option_strings and not a.help]
-        assert not silent, words
-
-
 # --- doctor
 
 
@@ -222,17 +161,6 @@ def test_doctor_finds_nothing_broken_here(capsys):
     assert f"fairseq_posenc {__version__} in {ROOT / 'fairseq_posenc'} registers" in out
     for extra in packages.EXTRAS:
         assert extra.module in out
-
-
-def test_doctor_says_which_warnings_of_pip_are_harmless(monkeypatch, capsys):
-    version = doctor._version
-    absent = {"cffi", "cython", "torchaudio"}
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name in absent else version(name))
-    assert doctor.report(doctor.check_fairseq()) == 0
-    out = capsys.readouterr().out
-    assert re.search(
-        r"^ok +pip warns that fairseq.* requires cffi, cython, torchaudio: h", out, re.M
-    )
 
 
 def test_doctor_names_what_is_missing(monkeypatch, capsys):
@@ -301,14 +229,6 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 # --- scripts of a checkout, and the wheel
 
 
-def test_no_module_changes_the_path_to_import_another():
-    unwanted = ("sys.path" + ".insert", "noqa: " + "E402")
-    for path in ROOT.rglob("*.py"):
-        if not any(part.startswith(".") for part in path.relative_to(ROOT).parts):
-            text = path.read_text(encoding="utf-8")
-            assert not any(words in text for words in unwanted), path
-
-
 @pytest.mark.slow
 def test_the_wheel_brings_the_command(tmp_path):
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -348,3 +268,23 @@ def test_the_wheel_brings_the_command(tmp_path):
     with tarfile.open(sdist) as archive:
         kept = {name.partition("/")[2] for name in archive.getnames()}
     assert {"CHANGELOG.md", "CITATION.cff", "docs/index.md", "examples/README.md"} <= kept
+
+
+# --- standard input and output
+
+
+@pytest.mark.parametrize("stream, opened", [("stdin", standard_input), ("stdout", standard_output)])
+def test_a_closed_stream_is_one_line(monkeypatch, stream, opened):
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(UsageError, match="standard (in|out)put: is closed; give a file"):
+        opened()
+    with printing():  # who has nothing to print does not care
+        pass
+
+
+def test_what_the_locale_does_not_have_is_printed_all_the_same(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    with printing():
+        print("10³ tokens")
+    assert written.getvalue() == b"10\\xb3 tokens\n"

@@ -1,12 +1,11 @@
 """Imported checkpoints in fairseq's own commands, and what those train out again."""
 
-import json
 import re
 
 import pytest
 import torch
 from support.commands import USER_DIR, posenc, read, succeed, train
-from support.conversion import SYMBOLS, convert, linear, roformer_weights, write_folder
+from support.conversion import SYMBOLS, convert, roformer_weights, write_folder
 from support.foreign_models import SOURCES
 
 from fairseq_posenc.checkpoints.loader import read_dictionary
@@ -81,32 +80,6 @@ def labelled(imported):
     return data
 
 
-def test_a_classifier_goes_on_training_and_out_again(labelled, tmp_path):
-    pytest.importorskip("safetensors", reason="exporting needs the package")
-    torch.manual_seed(1)
-    body = {k: v for k, v in roformer_weights().items() if k.startswith("roformer.")}
-    head = {**linear("classifier.dense", 16, 16), **linear("classifier.out_proj", 3, 16)}
-    name = "RoFormerForSequenceClassification"
-    source = write_folder(tmp_path / "source", {**body, **head}, architectures=[name])
-    out = script("import", "hf-roformer", source, tmp_path / "model")
-    assert "language-model head is untrained" in out
-    checkpoint = tmp_path / "model" / "checkpoint.pt"
-
-    flags = ["--arch", "posenc_masked_lm", *CLASSIFY, "--pooler-activation-fn", "gelu"]
-    train(labelled, tmp_path / "tuned", *flags, "--restore-file", checkpoint, "--lr", "0")
-    tuned, _ = read(tmp_path / "tuned" / "checkpoint_last.pt")
-    key = "classification_heads.sentence_classification_head.out_proj.weight"
-    assert torch.equal(tuned[key], head["classifier.out_proj.weight"])
-
-    last = tmp_path / "tuned" / "checkpoint_last.pt"
-    script("export", "hf-roformer", last, tmp_path / "back")  # finds data/input0/dict.txt
-    from safetensors.torch import load_file
-
-    returned = load_file(str(tmp_path / "back" / "model.safetensors"))
-    assert torch.equal(returned["classifier.dense.bias"], head["classifier.dense.bias"])
-    assert json.loads((tmp_path / "back" / "config.json").read_text())["id2label"] == LABELS
-
-
 FINE_TUNED = {
     "hf-roformer": ["--pooler-activation-fn", "gelu"],
     "hf-roberta": [],
@@ -146,10 +119,3 @@ def test_an_imported_model_is_fine_tuned_and_goes_out_as_a_classifier(
         have = theirs(input_ids=order[tokens], attention_mask=tokens.ne(PAD).long()).logits
     torch.testing.assert_close(have, want, atol=1e-5, rtol=1e-5)
     assert torch.equal(have.argmax(-1), want.argmax(-1))
-
-
-def test_one_line_on_the_command_line(imported, tmp_path):
-    source = imported / "model"
-    arguments = ["import", "hf-roformer", source, tmp_path / "out"]
-    finished = posenc(*arguments)
-    assert "config.json" in finished.message() and len(finished.err.splitlines()) == 1

@@ -59,13 +59,6 @@ def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, m
     assert together == pytest.approx(alone, abs=2e-3)
 
 
-def test_layers_that_processes_leave_out_need_a_flag(toy, tmp_path, monkeypatch):
-    flags = [*ROFORMER, "--encoder-layerdrop", "0.5"]
-    for command in list(launched(monkeypatch, toy.separate, tmp_path, *flags)):
-        last = command.finish()
-        assert last.status and "finished reduction in the prior iteration" in last.err
-
-
 def test_two_processes_resume(toy, tmp_path):
     flags = [*ROFORMER, "--max-epoch", "2"]
     whole = train_together(toy.separate, tmp_path / "whole", *flags).losses()

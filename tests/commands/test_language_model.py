@@ -6,29 +6,22 @@ import re
 import pytest
 from support.commands import (
     NO_DROPOUT,
-    ROOT,
-    TRAINING,
     USER_DIR,
-    Command,
     average,
     check_same,
-    read,
     refusal,
     succeed,
     validate,
 )
 from support.toy_lm import BLOCKS, LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
-from support.warm_starts import carried_over, starting_from
 
 from fairseq_posenc.models.language_model import MODEL
-from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
 
 SIZES = ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
 PROMPTS = ["a1 a2 a3 a4 a5", "a6", "a7 a8 a9"]
-TABLE, T5_TABLE = "decoder.embed_positions.weight", "decoder.position_bias.t5.table.weight"
 
 
 def test_training_resuming_validating_scoring_and_continuing(corpus, tmp_path):
@@ -59,15 +52,6 @@ def test_prompts_of_several_lengths_are_continued_as_alone(encoding, corpus, tra
     assert any(len(text) > len(prompt) for text, prompt in zip(texts, PROMPTS))
 
 
-def test_generate_continues_the_sentences_of_a_test_set(corpus, trained_lm):
-    flags = ["--path", trained_lm("rotary"), "--cpu", "--beam", "1", "--max-len-b", "14", *TASK]
-    flags += ["--sample-break-mode", "eos", "--batch-size", "4", "--num-workers", "0"]
-    found = succeed("generate", corpus, *USER_DIR, *flags).hypotheses()
-    lines = (corpus / "valid").read_text().splitlines()
-    assert sorted(found) == list(range(len(lines)))
-    assert all(found[n][0][1].startswith(line) for n, line in enumerate(lines))
-
-
 def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
     """The search sees one word after the other, eval-lm all at once."""
     (line, *_) = (corpus / "valid").read_text().splitlines()
@@ -82,43 +66,6 @@ def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
     (words,) = set(re.findall(rf"\b({text} \[\S+\])", scored.out + scored.err))
     want = [float(score) / math.log(2) for score in re.findall(r"\[(\S+)\]", words)]
     assert found[:length] == pytest.approx(want, abs=2e-3) and len(want) == length
-
-
-OWN_TASK = """
-from dataclasses import dataclass, field
-from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import register_task
-from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
-from fairseq_posenc.models import language_model
-
-
-@dataclass
-class Config(FairseqDataclass):
-    data: str = field(default="", metadata={"help": "folder"})
-    tokens_per_sample: int = field(default=16, metadata={"help": "tokens of a block"})
-
-
-@register_task("own_language_modeling", dataclass=Config)
-class OwnTask(LanguageModelingTask):
-    @classmethod
-    def setup_task(cls, cfg, **kwargs):
-        full = LanguageModelingConfig(
-            data=cfg.data, tokens_per_sample=cfg.tokens_per_sample, use_plasma_view=False
-        )
-        full.seed, full.dataset_impl = 1, None
-        return super().setup_task(full, **kwargs)
-"""
-
-
-def test_a_task_without_the_flags_of_language_modeling(corpus, tmp_path, monkeypatch):
-    own = tmp_path / "own_task"
-    own.mkdir()
-    (own / "__init__.py").write_text(OWN_TASK)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    flags = ["--user-dir", own, "--task", "own_language_modeling", "--save-dir", tmp_path]
-    flags += ["--arch", "roformer_lm_tiny", *SHAPE]
-    succeed("train", corpus, *TRAINING, *flags)
-    assert read(tmp_path / "checkpoint_last.pt")[1]["max_target_positions"] == LENGTH
 
 
 def test_adaptive_input_and_softmax(corpus, tmp_path):
@@ -138,44 +85,6 @@ def test_adaptive_input_and_softmax(corpus, tmp_path):
     assert perplexity(eval_lm(corpus, tmp_path / "rotary" / "checkpoint_last.pt")) < 1000
 
 
-def carry_over(corpus, checkpoint, folder, *flags, by="--restore-file"):
-    """Train on from *checkpoint*; returns what the log lists as left out and as new."""
-    log = train_lm(corpus, folder, MODEL, *flags, *starting_from(checkpoint, by))
-    assert len(re.findall(r"warm start: took \d+ tensors from", log.out + log.err)) == 1
-    return carried_over(log, checkpoint, folder)
-
-
-@pytest.mark.parametrize(
-    "start, end, left_out, new, by",
-    [
-        ("learned", "rotary", [TABLE], [], "--restore-file"),
-        ("rotary", "learned", [], [TABLE], "--restore-file"),
-        ("learned+t5", "alibi", [TABLE, T5_TABLE], [], "--restore-file"),
-        ("alibi", "t5", [], [T5_TABLE], "--finetune-from-model"),
-    ],
-)
-def test_a_model_continues_with_other_positions(
-    start, end, left_out, new, by, corpus, trained_lm, tmp_path
-):
-    flags = ["--position-encoding", end]
-    found = carry_over(corpus, trained_lm(start), tmp_path, *flags, by=by)
-    assert found == (left_out, new)
-
-
-def test_evaluation_uses_what_was_trained_and_starts_nothing_untrained(
-    corpus, trained_lm, tmp_path
-):
-    flags = ["--model-overrides", "{'shaw_values': True}"]
-    message = eval_lm(corpus, trained_lm("shaw"), *flags).message()
-    assert "shaw_values=True" in message and "--finetune-from-model" in message
-    train_lm(corpus, tmp_path, MODEL, "--position-encoding", "shaw", "--shaw-values")
-    checkpoint = tmp_path / "checkpoint_last.pt"
-    assert perplexity(eval_lm(corpus, checkpoint)) < 1000
-    flags = ["--model-overrides", "{'shaw_values': False}"]
-    message = eval_lm(corpus, checkpoint, *flags).message()
-    assert "shaw_values=False" in message and "was trained with True" in message
-
-
 @pytest.mark.parametrize("encoding", ["learned", "tupe", "rotary"])
 def test_a_token_before_every_block_has_a_position(encoding, corpus, tmp_path):
     flags = ["--position-encoding", encoding, "--add-bos-token"]
@@ -191,9 +100,3 @@ def test_narrow_embeddings_of_stock_are_named(corpus, tmp_path):
     message = refusal(corpus, tmp_path / "ours", "--arch", MODEL, *SHAPE, *BLOCKS, *start)
     assert "give its --decoder-output-dim 8 --decoder-input-dim 8" in message
     train_lm(corpus, tmp_path / "ours", MODEL, *narrow, *start)
-
-
-def test_the_catalogue_names_the_family():
-    listed = Command("fairseq_posenc", ["list"]).finish().out
-    assert str(ROOT) not in listed
-    assert all(f"  {arch} " in listed for arch in PRESETS)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support import masked_lm_runs as masked_lm
-from support.commands import SMALL, average, generate, posenc, read, refusal, train
+from support.commands import average, generate, posenc, read, refusal, train
 from support.helpers import TINY, build, skip_without_cpu_kernels
 from support.linear_layers import PERFORMER, projections
 from support.warm_starts import FRESH
@@ -14,13 +14,6 @@ from tests.commands.test_distributed import train_together
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 pytestmark = pytest.mark.journeys
-
-
-def test_alignments_are_those_of_the_attention_to_the_source(toy, tmp_path):
-    flags = ["--arch", "roformer_align", *SMALL, "--alignment-layer", "1"]
-    train(toy.separate, tmp_path, *flags, "--attention", "elu")
-    found = generate(toy.separate, tmp_path / "checkpoint_last.pt", "--print-alignment")
-    assert len(found.hypotheses()) == 24 and "\nA-0\t" in found.out
 
 
 def test_resuming_with_redraws_changes_no_loss(toy, tmp_path):

@@ -1,14 +1,134 @@
-"""Masked language models through fairseq's command lines: pre-training, segments."""
+"""Masked language models by fairseq's commands: pre-training, segments and fine-tuning."""
 
 import pytest
 import torch
-from support.commands import average, read, refusal, succeed, train, validate
+from support.commands import USER_DIR, average, read, refusal, run, succeed, train, validate
 from support.masked_lm_runs import CLASSIFY, SHAPE, hydra_settings, pretrain, written
+from support.warm_starts import FRESH
 
 from fairseq_posenc.models.masked_lm import MODEL
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 pytestmark = pytest.mark.journeys
+
+
+@pytest.fixture(scope="module")
+def pretrained(corpora, tmp_path_factory):
+    """A TUPE-R after two epochs."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    pretrain(corpora.text, folder, "tupe_r_masked_lm_base", "--max-epoch", "2")
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
+def test_fine_tuning_takes_shape_encoding_and_weights_from_the_checkpoint(
+    how, corpora, pretrained, tmp_path
+):
+    reset = FRESH if how == "--restore-file" else []
+    flags = [*CLASSIFY, "--num-classes", "2", how, pretrained, *reset, "--lr", "0"]
+    train(corpora.pairs, tmp_path, "--arch", MODEL, *flags)
+    before, _ = read(pretrained)
+    after, settings = read(tmp_path / "checkpoint_last.pt")
+    assert (settings["position_encoding"], settings["untie_cls"]) == ("tupe+t5", True)
+    assert (settings["encoder_layers"], settings["num_positions"]) == (2, 32)
+    assert before.keys() < after.keys()
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    new = {key.split(".")[0] for key in after.keys() - before.keys()}
+    assert new == {"classification_heads"}
+
+
+def test_a_fine_tuned_checkpoint_is_validated_and_resumed_alone(corpora, pretrained, tmp_path):
+    flags = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2"]
+    train(corpora.pairs, tmp_path, *flags, "--finetune-from-model", pretrained)
+    more = [*flags, "--finetune-from-model", pretrained, "--max-epoch", "2"]
+    assert "update 1" not in train(corpora.pairs, tmp_path, *more).losses()
+    usual = [*CLASSIFY[:4], "--cpu", "--log-format", "json", "--batch-size", "4"]
+    path = ["--path", tmp_path / "checkpoint_last.pt", "--num-workers", "0"]
+    found = succeed("validate", corpora.pairs, *USER_DIR, *path, *usual)
+    assert 0 <= float(found.entries("valid")[0]["valid_accuracy"]) <= 100
+    for wrong in ("--num-classes 5", "--classification-head-name other", "--separator-token 3"):
+        message = run("validate", corpora.pairs, *USER_DIR, *path, *usual, *wrong.split()).message()
+        assert wrong in message and str(path[1]) in message, message
+
+
+def test_stock_roberta_is_fine_tuned_as_bert_a(corpora, tmp_path):
+    pretrain(corpora.text, tmp_path / "stock", "roberta_base")
+    source = ["--restore-file", tmp_path / "stock" / "checkpoint_last.pt", *FRESH]
+    flags = [*CLASSIFY, "--num-classes", "2", *source]
+    train(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *flags)
+    _, settings = read(tmp_path / "fine" / "checkpoint_last.pt")
+    assert settings["position_encoding"] == "learned" and settings["encoder_layers"] == 2
+
+
+@pytest.mark.parametrize(
+    "arch, flags, parts",
+    [
+        (MODEL, ["--position-encoding", "rotary"], ["--position-encoding rotary", "tupe+t5"]),
+        (MODEL, ["--t5-num-buckets", "16"], ["--t5-num-buckets 16", "32"]),
+        (MODEL, ["--encoder-layers", "3"], ["--encoder-layers 3", "with 2"]),
+        (MODEL, ["--max-positions", "512"], ["--max-positions 512", "32 positions"]),
+        (MODEL, ["--num-positions", "64"], ["--num-positions 64", "has 32"]),
+        ("roformer_masked_lm_base", [], ["rotary", "tupe+t5", f"--arch {MODEL}"]),
+        ("tupe_r_masked_lm_base", [], ["--encoder-layers 12", "has 2", f"--arch {MODEL}"]),
+        ("tupe_a_tie_cls_masked_lm_base", ["--position-encoding", "tupe+t5"], ["--untie-cls"]),
+        ("roformer_tiny", [], ["--arch roformer_tiny", "--arch roformer_masked_lm_base"]),
+    ],
+)
+def test_what_contradicts_the_checkpoint_stops(arch, flags, parts, corpora, pretrained, tmp_path):
+    usual = [*CLASSIFY, "--num-classes", "2", "--restore-file", pretrained, *FRESH]
+    message = refusal(corpora.pairs, tmp_path, "--arch", arch, *usual, *flags)
+    assert all(part in message for part in parts), message
+
+
+@pytest.fixture(scope="module")
+def alibi(corpora, tmp_path_factory):
+    """A model whose encoding has no parameters, after one epoch."""
+    folder = tmp_path_factory.mktemp("alibi")
+    pretrain(corpora.text, folder, MODEL, "--position-encoding", "alibi")
+    return folder / "checkpoint_last.pt"
+
+
+def test_an_encoding_without_parameters_is_kept_when_fine_tuning_resumes(corpora, alibi, tmp_path):
+    flags = [*CLASSIFY, "--num-classes", "2"]
+    train(corpora.pairs, tmp_path, "--arch", MODEL, *flags, "--finetune-from-model", alibi)
+    train(corpora.pairs, tmp_path, "--arch", MODEL, *flags, "--max-epoch", "2")
+    _, settings = read(tmp_path / "checkpoint_last.pt")
+    assert settings["position_encoding"] == "alibi"
+    other = ["--arch", "roformer_masked_lm_tiny", *SHAPE, *flags, "--max-epoch", "3"]
+    message = refusal(corpora.pairs, tmp_path, *other)
+    assert "rotary" in message and "alibi" in message
+
+
+def test_hydra_does_not_fine_tune_with_another_encoding(corpora, alibi, tmp_path):
+    settings = hydra_settings(tmp_path, corpora.pairs, {"_name": "roformer_masked_lm_tiny"})
+    settings["task"] = {"_name": "sentence_prediction", "data": str(corpora.pairs)}
+    settings["task"].update(num_classes=2, init_token=0, max_positions=32)
+    settings["criterion"] = {"_name": "sentence_prediction"}
+    settings["checkpoint"]["finetune_from_model"] = str(alibi)
+    failed = run("hydra_train", *written(settings, tmp_path))
+    assert failed.status != 0
+    assert "--position-encoding alibi -> rotary" in failed.err
+
+
+def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path):
+    data = tmp_path / "data"
+    (data / "label").mkdir(parents=True)
+    for number in (0, 1):
+        (data / f"input{number + 1}").symlink_to(corpora.pairs / f"input{number}")
+    (data / "input0").symlink_to(corpora.pairs / "input0")
+    for name in ("train", "valid"):
+        source = (corpora.numbers / "label" / f"{name}.label").read_text().splitlines()
+        answers = "".join(f"{int(line) % 2}\n" for line in source)
+        (data / "label" / f"{name}.label").write_text(answers)
+    ranking = ["--task", "sentence_ranking", "--criterion", "sentence_ranking", "--num-classes"]
+    ranking += ["2", "--finetune-from-model", pretrained, "--arch", MODEL]
+    assert "--init-token 0" in refusal(data, tmp_path / "out", *ranking)
+    train(data, tmp_path / "out", *ranking, "--init-token", "0", "--separator-token", "2")
+    _, settings = read(tmp_path / "out" / "checkpoint_last.pt")
+    assert settings["position_encoding"] == "tupe+t5"
+
+
+# --- pre-training and segments
 
 
 def test_training_resuming_averaging_and_validating(corpora, tmp_path):
@@ -38,14 +158,6 @@ def test_encoder_decoders_train_on_denoising(task, corpora, tmp_path):
     assert "valid 1" in found.losses()
 
 
-def test_checkpointed_activations_change_no_loss(corpora, tmp_path):
-    runs = [
-        pretrain(corpora.text, tmp_path / str(len(flags)), "tupe_r_masked_lm_base", *flags).losses()
-        for flags in ([], ["--checkpoint-activations"])
-    ]
-    assert runs[0] == runs[1]
-
-
 def second_segment(folder, epoch):
     """The embedding of the second text after an epoch."""
     return read(folder / f"checkpoint{epoch}.pt")[0][
@@ -71,22 +183,8 @@ def test_pairs_train_the_second_segment_and_running_text_says_that_it_does_not(c
     assert "--segments single" in message and "was trained with pairs" in message
 
 
-def test_lines_of_pairs_train_the_second_segment(toy, tmp_path):
-    for name in ("train", "valid"):
-        lines = (toy.text / f"{name}.src").read_text().splitlines()
-        pairs = (f"{first} </s> {second}\n" for first, second in zip(lines[::2], lines[1::2]))
-        (tmp_path / name).write_text("".join(pairs))
-    text = ["--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid"]
-    succeed("preprocess", "--only-source", *text, "--destdir", tmp_path / "data")
-    two = ["--position-encoding", "rotary", "--num-segments", "2", "--sample-break-mode", "eos"]
-    pretrain(tmp_path / "data", tmp_path / "out", MODEL, *two, "--max-epoch", "2")
-    assert read(tmp_path / "out" / "checkpoint_last.pt")[1]["segments"] == "pairs"
-    assert not torch.equal(second_segment(tmp_path / "out", 1), second_segment(tmp_path / "out", 2))
-
-
-def test_hydra_keeps_the_defaults_of_an_architecture(corpora, tmp_path):
-    settings = hydra_settings(tmp_path, corpora.text, {"_name": "tupe_a_masked_lm_base"})
-    succeed("hydra_train", *written(settings, tmp_path))
-    parameters, saved = read(tmp_path / "checkpoints" / "checkpoint_last.pt")
-    assert "encoder.sentence_encoder.position_bias.tupe.cls.weight" in parameters
-    assert saved["untie_cls"] and saved["encoder_layers"] == 2 and saved["max_positions"] == 32
+def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path):
+    source = trained / "checkpoint_last.pt"
+    usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", "--restore-file", source, *FRESH]
+    message = refusal(corpora.pairs, tmp_path, *usual)
+    assert "is not a masked language model" in message

@@ -4,9 +4,9 @@ import re
 
 import pytest
 import torch
-from support.commands import SMALL, generate, read, refusal, succeed, train, validate
+from support.commands import generate, read, refusal, succeed, train, validate
 from support.masked_lm_runs import CLASSIFY, hydra_settings, pretrain, written
-from support.toy_lm import LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
+from support.toy_lm import LENGTH, SHAPE, TASK, eval_lm, perplexity, train_lm
 from support.warm_starts import FRESH
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -52,16 +52,6 @@ def test_no_warning_where_length_was_never_learned(corpus, trained_lm):
     for encoding in ("alibi", "t5"):
         finished = eval_lm(corpus, trained_lm(encoding), *LONG, *overrides(READ_LONG))
         assert perplexity(finished) < 1000 and not warnings_in(finished)
-
-
-def test_a_prompt_is_continued_beyond_the_length_of_training(corpus, trained_lm):
-    checkpoint = trained_lm("rotary")
-    search = ["--beam", "1", "--max-len-b", "30", "--min-len", "28"]
-    texts = {
-        continued(corpus, checkpoint, ["a1"], *search, *overrides(settings))[0][0][1]
-        for settings in (READ_LONG, scaling("linear"))
-    }
-    assert all(len(text.split()) >= 28 for text in texts)
 
 
 def test_a_checkpoint_older_than_the_flags_takes_them(corpus, trained_lm, tmp_path):
@@ -134,22 +124,6 @@ def test_generate_and_validate_scale_an_existing_checkpoint(toy, trained):
         for flags in ([], overrides(YARN))
     ]
     assert losses[0]["valid_loss"] != losses[1]["valid_loss"]
-
-
-def test_one_warning_for_both_stacks_and_all_batches(toy, trained):
-    short = overrides({"rotary_original_length": 4})
-    run = generate(toy.separate, trained / "checkpoint_last.pt", "--batch-size", "3", *short)
-    assert warnings_in(run) == ["4"]
-    assert len(run.hypotheses()) == 24
-
-
-def test_a_scaled_model_is_trained_and_keeps_its_flags(toy, tmp_path):
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in YARN.items()]
-    log = train(toy.separate, tmp_path, "--arch", "roformer_tiny", *SMALL, *flags)
-    assert not warnings_in(log)
-    settings = read(tmp_path / "checkpoint_last.pt")[1]
-    assert {name: settings[name] for name in YARN} == YARN
-    assert len(generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()) == 24
 
 
 @pytest.mark.parametrize("rule", ["ntk", "none"])

@@ -1,10 +1,28 @@
-"""A translation model through fairseq's command lines, from text to translations."""
+"""A translation model by fairseq's commands: from text to translations, searches, and hydra."""
 
+import os
+import re
 import shutil
 
 import pytest
-from support.commands import SMALL, average, generate, pruned, train, validate
-from support.toy import TEST_SIZES
+import torch
+from support.commands import (
+    ROOT,
+    SMALL,
+    USER_DIR,
+    Command,
+    average,
+    check_same,
+    generate,
+    interactive,
+    pruned,
+    read,
+    succeed,
+    train,
+    validate,
+)
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 
 pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.journeys
@@ -35,41 +53,6 @@ def test_training_resuming_averaging_and_generating(toy, tmp_path):
     assert float(entry["valid_loss"]) == pytest.approx(losses["valid 2"], abs=2e-3)
     checkpoint = average(whole, "--num-epoch-checkpoints", "2")
     assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
-
-
-def test_resuming_at_the_end_of_an_epoch(toy, tmp_path):
-    flags = [*ROFORMER, *SAME_BATCHES]
-    whole = train(toy.separate, tmp_path / "whole", *flags, "--max-epoch", "2").losses()
-    in_parts = train(toy.separate, tmp_path / "parts", *flags).losses()
-    in_parts.update(train(toy.separate, tmp_path / "parts", *flags, "--max-epoch", "2").losses())
-    assert in_parts == whole
-
-
-def test_resuming_within_the_first_epoch_needs_no_flag(toy, tmp_path):
-    whole = train(toy.separate, tmp_path / "whole", *ROFORMER).losses()
-    in_parts = train(toy.separate, tmp_path / "parts", *ROFORMER, "--max-update", "2").losses()
-    in_parts.update(train(toy.separate, tmp_path / "parts", *ROFORMER).losses())
-    assert in_parts == whole
-
-
-@pytest.mark.parametrize("number, size", list(enumerate(TEST_SIZES)))
-def test_every_sentence_of_a_test_set_is_translated(number, size, toy, trained):
-    subset = f"test{number or ''}"
-    checkpoint = trained / "checkpoint_last.pt"
-    found = generate(toy.separate, checkpoint, "--gen-subset", subset, "--beam", "1")
-    assert sorted(found.hypotheses()) == list(range(size))
-
-
-def test_every_sentence_is_trained_on_and_validated(toy, tmp_path):
-    flags = ["--batch-size", "7", "--required-batch-size-multiple", "8"]
-    run = train(toy.separate, tmp_path, *ROFORMER, *flags)
-    sentences = sum(float(entry["bsz"]) for entry in run.entries("train_inner"))
-    assert sentences == len((toy.text / "train.src").read_text().splitlines())
-
-
-@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
-def test_saving_memory_changes_no_loss(flag, toy, tmp_path, plain):
-    assert train(toy.joined, tmp_path, *ROFORMER, flag).losses() == plain
 
 
 def test_quantisation_noise_is_in_training_alone(toy, tmp_path, plain):
@@ -107,3 +90,147 @@ def test_bleu_while_training(toy, tmp_path):
     assert [entry["epoch"] for entry in first + second] == [1, 2]
     assert all(float(entry["valid_bleu"]) >= 0 for entry in first + second)
     assert len(generate(toy.separate, tmp_path / "checkpoint_best.pt").hypotheses()) == 24
+
+
+# --- searches
+
+
+def lines_of(finished, letter):
+    """Lines of one kind in the output, by sentence number: S source, T target, A alignment."""
+    found = re.findall(rf"^{letter}-(\d+)\t(.*)$", finished.out, re.MULTILINE)
+    return {int(number): text for number, text in found}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(trained):
+    return trained / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def best(toy, checkpoint):
+    """The usual search, for comparison."""
+    return generate(toy.separate, checkpoint)
+
+
+def test_batches_and_padding_change_nothing(toy, checkpoint, best):
+    one_by_one = generate(toy.separate, checkpoint, "--batch-size", "1")
+    check_same(one_by_one.hypotheses(), best.hypotheses())
+
+
+def test_interactive_agrees_with_generate(toy, checkpoint, best):
+    sources = lines_of(best, "S")
+    lines = [sources[number] for number in sorted(sources)]
+    found = interactive(toy.separate, checkpoint, lines, "--buffer-size", "9")
+    check_same(found.hypotheses(), best.hypotheses())
+
+
+def test_the_longest_text_is_that_of_the_training(toy, checkpoint, tmp_path):
+    """The task of fairseq-interactive takes 1,024 tokens by default."""
+    state, limits = read_checkpoint(checkpoint), {"max_source_positions": 1100}
+    for section in ("task", "model"):
+        settings = state["cfg"][section]
+        (settings if isinstance(settings, dict) else vars(settings)).update(limits)
+    torch.save(state, tmp_path / "longer.pt")
+    line, few = " ".join(["a1"] * 1050), ["--max-len-b", "1"]
+    for path, flags in ((tmp_path / "longer.pt", []), (checkpoint, ["--model-overrides", limits])):
+        assert interactive(toy.separate, path, [line], *few, *flags).hypotheses()
+
+
+def test_the_score_of_a_given_translation_is_that_of_the_search(toy, checkpoint):
+    """Scoring sees the whole target at once, searching sees it word by word."""
+    whole = ["--prefix-size", "20", "--beam", "1", "--max-len-b", "20"]  # nothing left to search
+    searched = generate(toy.separate, checkpoint, *whole).hypotheses()
+    scored = generate(toy.separate, checkpoint, "--score-reference").hypotheses()
+    for number, [(score, text)] in scored.items():
+        [(other, forced)] = searched[number]
+        assert forced.startswith(text)
+        if forced == text:
+            assert score == pytest.approx(other, abs=1e-4)
+    assert sum(searched[n][0][1] == text for n, [(_, text)] in scored.items()) >= 5
+
+
+def test_hard_alignments_name_a_source_word_for_every_target_word(toy, checkpoint, best):
+    found = generate(toy.separate, checkpoint, "--print-alignment")
+    check_same(found.hypotheses(), best.hypotheses())
+    sources, alignments = lines_of(found, "S"), lines_of(found, "A")
+    for number, [(_, text)] in found.hypotheses().items():
+        links = [tuple(map(int, link.split("-"))) for link in alignments[number].split()]
+        assert [target for _, target in links] == list(range(len(text.split())))
+        assert all(0 <= source < len(sources[number].split()) for source, _ in links)
+
+
+def test_half_precision_stays_close(toy, checkpoint, best):
+    found = generate(toy.separate, checkpoint, "--fp16").hypotheses()
+    pairs = [(found[n][0], best.hypotheses()[n][0]) for n in found]
+    assert sum(text == other for (_, text), (_, other) in pairs) >= 20
+    for (score, text), (other, expected) in pairs:
+        if text == expected:
+            assert score == pytest.approx(other, abs=0.02)
+
+
+# --- fairseq-hydra-train
+
+
+# what a test has to change, for its size
+QUICK = ["common.cpu=true", "dataset.num_workers=0", "optimization.max_epoch=1"]
+
+
+def hydra_train(data, folder, *overrides):
+    """Train into *folder* with the shipped file."""
+    config = ["--config-dir", ROOT / "examples" / "hydra", "--config-name", "roformer"]
+    paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={data}"]
+    paths += [f"checkpoint.save_dir={folder / 'checkpoints'}", f"hydra.run.dir={folder}"]
+    return succeed("hydra_train", *config, *paths, *QUICK, *overrides)
+
+
+def test_the_plug_in_is_found_in_the_current_folder_and_another_file_is_not(
+    toy, tmp_path, monkeypatch
+):
+    """Hydra takes any --config-name, as fairseq registers the one that it is given."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fairseq_posenc").symlink_to(ROOT / "fairseq_posenc")
+    config = ["--config-dir", ROOT / "examples" / "hydra", "--config-name"]
+    data = [f"task.data={toy.separate}", "checkpoint.no_save=true", *QUICK]
+    succeed("hydra_train", *config, "roformer", *data)
+    other = [*config, "roformr", "common.user_dir=fairseq_posenc", "hydra.run.dir=."]
+    message = Command("fairseq_cli.hydra_train", other).finish().message()
+    assert "task._name: missing; is --config-name the name of a file" in message
+
+
+def test_jobs_of_a_multirun_have_a_folder_each_beside_each_other(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = ["-m", "--config-dir", ROOT / "examples" / "hydra", "--config-name", "roformer"]
+    paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={os.path.relpath(toy.separate)}"]
+    swept = ["model.position_encoding=learned,t5", "model.encoder_embed_dim=16"]
+    swept += ["checkpoint.save_dir=run/${model.position_encoding}"]
+    succeed("hydra_train", *config, *paths, *QUICK, *swept)
+    for encoding in ("learned", "t5"):
+        parameters, settings = read(tmp_path / "run" / encoding / "checkpoint_last.pt")
+        assert settings["position_encoding"] == encoding
+        assert ("encoder.embed_positions.weight" in parameters) == (encoding == "learned")
+
+
+def checkpoint_of(data, folder, *overrides):
+    hydra_train(data, folder, *overrides)
+    return folder / "checkpoints" / "checkpoint_last.pt"
+
+
+def test_the_architecture_keeps_its_defaults(toy, tmp_path):
+    checkpoint = checkpoint_of(toy.separate, tmp_path)
+    parameters, settings = read(checkpoint)
+    train(toy.separate, tmp_path / "plain", "--arch", "roformer_tiny")
+    expected, plain = read(tmp_path / "plain" / "checkpoint_last.pt")
+    assert {k: v.shape for k, v in parameters.items()} == {k: v.shape for k, v in expected.items()}
+    assert settings["position_encoding"] == "rotary"
+    assert {k: v for k, v in settings.items() if k in plain} == {k: plain[k] for k in settings}
+    assert len(generate(toy.separate, checkpoint).hypotheses()) == 24
+
+
+def test_the_command_line_overrides_the_file(toy, tmp_path):
+    listed = ["model.encoder_layers=3", "model.rotary_base=500", "model.encoder_embed_dim=32"]
+    checkpoint = checkpoint_of(toy.separate, tmp_path, *listed, "+model.decoder_ffn_embed_dim=48")
+    parameters, settings = read(checkpoint)
+    assert settings["rotary_base"] == 500
+    assert parameters["encoder.layers.2.fc1.weight"].shape == (512, 32)
+    assert parameters["decoder.layers.1.fc1.weight"].shape == (48, 32)
+    assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still

@@ -1,9 +1,7 @@
 """A training goes on with another position encoding, through fairseq's command lines."""
 
-import re
-
 import pytest
-from support.commands import NO_DROPOUT, SMALL, check_same, generate, refusal, train
+from support.commands import NO_DROPOUT, SMALL, refusal, train
 from support.warm_starts import carried_over, starting_from
 
 pytest_plugins = ["support.toy"]
@@ -63,21 +61,6 @@ def test_sizes_that_differ_are_named(toy, stock, tmp_path):
 def test_a_roformer_continues_with_other_positions(flags, new, toy, trained, tmp_path):
     checkpoint = trained / "checkpoint_last.pt"
     assert carry_over(toy.separate, checkpoint, tmp_path, *flags) == ([], new)
-
-
-@pytest.mark.parametrize("encoding", ["sinusoidal", "learned"])
-def test_a_stock_model_of_ours_translates_as_stock_does(
-    encoding, toy, stock, stock_learned, tmp_path
-):
-    source = {"sinusoidal": stock, "learned": stock_learned}[encoding]
-    ours = ["--arch", "posenc_transformer", "--position-encoding", encoding]
-    assert carry_over(toy.separate, source, tmp_path, *ours) == ([], [])
-    search = ["--beam", "4", "--nbest", "2", "--print-alignment"]
-    expected = generate(toy.separate, source, *search)
-    found = generate(toy.separate, tmp_path / "checkpoint_last.pt", *search)
-    check_same(found.hypotheses(), expected.hypotheses())
-    alignments = re.findall(r"^A-.*$", expected.out, re.MULTILINE)
-    assert alignments == re.findall(r"^A-.*$", found.out, re.MULTILINE)
 
 
 def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):

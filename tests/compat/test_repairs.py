@@ -1,22 +1,21 @@
-"""The table of repairs, and what is repaired of files, libraries and layers."""
+"""The table of repairs, and what is repaired of files, libraries, layers and batches."""
 
 import copy
-import io
 import os
 import shutil
-import sys
-import types
 import warnings
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import TokenBlockDataset, bucket_pad_length_dataset, data_utils
+from fairseq.data import FairseqDataset, TokenBlockDataset, bucket_pad_length_dataset, data_utils
 from fairseq.file_io import PathManager
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.tasks.fairseq_task import FairseqTask
 from support.commands import ROOT, Command
 
 from fairseq_posenc import compat
@@ -31,21 +30,6 @@ def test_applying_twice_changes_nothing():
     before = [dict(vars(owner)) for owner in owners]
     compat.apply()
     assert [dict(vars(owner)) for owner in owners] == before
-
-
-@pytest.mark.parametrize("repair", dict.fromkeys(repair for *_, repair in compat.REPAIRS))
-def test_every_repair_says_why(repair):
-    assert len(repair.__doc__.split()) > 15
-
-
-def test_a_replacement_reaches_who_imported_the_original(monkeypatch):
-    home, importer, other = (types.ModuleType(name) for name in ("fairseq.a", "fairseq.b", "c"))
-    for module in (home, importer, other):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    home.answer = importer.answer = other.answer = lambda: 42
-    for _ in range(2):
-        compat.wrap(home, "answer", lambda original: lambda: original() + 1)
-    assert (home.answer(), importer.answer(), other.answer()) == (43, 43, 42)
 
 
 def test_without_repairs_stock_fairseq_stays_as_it_is(tmp_path, monkeypatch):
@@ -103,17 +87,6 @@ def test_a_checkpoint_is_replaced_when_the_next_is_complete(tmp_path, monkeypatc
     assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
 
 
-def test_other_places_than_files_are_left_to_fairseq(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(shutil, "copyfile", lambda *paths: seen.append(paths) or "copied")
-    for source, target in (("a", "s3://b"), ("s3://a", "b")):
-        assert PathManager.copy(source, target, overwrite=True) == "copied"
-    assert seen == [("a", "s3://b"), ("s3://a", "b")]
-    buffer = io.BytesIO()
-    with pytest.raises(TypeError):  # as in stock
-        checkpoint_utils.torch_persistent_save({"number": 1}, buffer)
-
-
 def test_compat_long_is_there_when_numpy_has_it_no_more(monkeypatch):
     if hasattr(np, "compat"):
         monkeypatch.delattr(np, "compat")
@@ -136,29 +109,6 @@ def test_buckets_are_lower_percentiles(number):
         warnings.simplefilter("ignore")
         for module in (data_utils, bucket_pad_length_dataset):
             assert module.get_buckets(sizes, number).tolist() == expected
-
-
-@pytest.mark.parametrize("aggregate", [None, lambda norm: norm * 2])
-def test_the_norm_of_gradients_is_moved_to_their_device(aggregate):
-    """The result is on the device of the input, as if fairseq had computed it on another one."""
-    weights = [None, torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
-    weights[2].grad = torch.ones(2)
-    moved = []
-
-    class Norm(float):
-        def __mul__(self, other):
-            return Norm(float(self) * other)
-
-        def to(self, device):
-            moved.append(device)
-            return float(self)
-
-    def clip(params, max_norm, aggregate_norm_fn):
-        assert params == weights and max_norm == 3.0
-        return aggregate_norm_fn(Norm(7))
-
-    found = libraries.clip_where_gradients_are(clip)(iter(weights), 3.0, aggregate)
-    assert found == (7 if aggregate is None else 14) and moved == [torch.device("cpu")]
 
 
 def encoder_layer():
@@ -208,3 +158,97 @@ def test_a_layer_loads_what_fairseq_0_12_2_saved_and_still_refuses_other_names()
     del state["fc1.bias"]
     with pytest.raises(RuntimeError, match="fc1.bias"):
         layer.load_state_dict(state)
+
+
+# --- batches
+
+
+SIZES = [1, 7, 8, 9, 461]
+
+
+class Epochs(FairseqDataset):
+    """Data that say which epoch it is."""
+
+    can_reuse_epoch_itr_across_epochs = True
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return self.epoch
+
+    def __len__(self):
+        return 4
+
+    def size(self, index):
+        return 1
+
+    num_tokens = size
+
+    def collater(self, samples):
+        return samples
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_processes_that_load_data_learn_of_the_epoch(processes):
+    task, data = FairseqTask(Namespace()), Epochs()
+    for epoch in (1, 2, 3):
+        batches = task.get_batch_iterator(data, max_sentences=2, epoch=epoch, num_workers=processes)
+        assert list(batches.next_epoch_itr()) == [[epoch, epoch]] * 2
+
+
+# No sentence is lost
+
+
+class Sentences(FairseqDataset):
+    """Sentences of given lengths; *shapes* and *vector* choose fairseq's way of batching them."""
+
+    def __init__(self, lengths, shapes=None, vector=True):
+        self.sizes, self.shapes, self.vector = np.asarray(lengths), shapes, vector
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, index):
+        return index
+
+    def collater(self, samples):
+        return samples
+
+    def size(self, index):
+        return int(self.sizes[index])
+
+    num_tokens = size
+
+    def num_tokens_vec(self, indices):
+        if not self.vector:
+            raise NotImplementedError
+        return self.sizes[indices]
+
+    def ordered_indices(self):
+        return np.argsort(self.sizes, kind="stable")
+
+    def get_batch_shapes(self):
+        return self.shapes
+
+
+WAYS = {
+    "by vector": {},
+    "by function": {"vector": False},
+    "fixed shapes": {"shapes": [(8, 20), (16, 10), (32, 5)]},
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_batches_hold_every_sentence_once_and_in_order(size, way, multiple):
+    dataset = Sentences(np.random.RandomState(size).randint(1, 20, size), **WAYS[way])
+    indices = dataset.ordered_indices()
+    batches = dataset.batch_by_size(indices, max_tokens=330, required_batch_size_multiple=multiple)
+    assert np.concatenate(batches).tolist() == indices.tolist()
+    for batch in batches:
+        assert 0 < len(batch) * max(dataset.sizes[batch]) <= 330
+    for batch in batches[:-1]:
+        assert len(batch) < multiple or len(batch) % multiple == 0 or way == "fixed shapes"

@@ -105,16 +105,3 @@ def test_another_copy_is_refused_by_both_names(tmp_path):
         with pytest.raises(UsageError) as error:
             import_plugin(path)
         assert str(other) in str(error.value) and str(PACKAGE) in str(error.value)
-
-
-def test_other_plugins_are_imported_as_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    name = f"plugin_{tmp_path.name}"
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("loaded = True\n")
-    for _ in range(2):
-        import_plugin(tmp_path / name)
-    assert sys.modules.pop(name).loaded
-    with pytest.raises(FileNotFoundError):
-        import_plugin(tmp_path / "nowhere")
-    utils.import_user_module(Namespace(user_dir=None))

@@ -19,10 +19,6 @@ from fairseq_posenc.flags.usage import OneLineParser
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.masked_lm import MaskedLMFlags
 from fairseq_posenc.training.amos import AmosConfig
-from fairseq_posenc.training.criterions.sentence_prediction import (
-    SentencePredictionMetricsConfig,
-    SentencePredictionMetricsCriterion,
-)
 
 pytestmark = pytest.mark.refusals
 
@@ -160,18 +156,3 @@ def test_a_flag_of_amos_is_refused_by_name_or_works(name):
             weight.grad = torch.full_like(weight, gradient)
             optimizer.step()
         assert weight.isfinite().all(), value
-
-
-@pytest.mark.parametrize("name", ["metrics", "positive_label"])
-@pytest.mark.parametrize("value", VALUES)
-def test_a_flag_of_the_scores_is_refused_by_name_or_works(name, value):
-    labels = Namespace(symbols=["0", "1"], nspecial=0)
-    task = Namespace(label_dictionary=labels, cfg=Namespace(num_classes=2), target_dictionary=None)
-    cfg = OmegaConf.structured(SentencePredictionMetricsConfig)
-    cfg = OmegaConf.merge(cfg, {"regression_target": False, "metrics": "f1", name: value})
-    try:
-        criterion = SentencePredictionMetricsCriterion(cfg, task)
-    except UsageError as error:
-        assert flag_of(name) in str(error) and "\n" not in str(error)
-    else:
-        assert criterion.scores == ["f1"] and labels.symbols[criterion.positive] == value

@@ -1,38 +1,37 @@
-"""Flags, defaults and presets: as in fairseq where fairseq has them, and never silently lost."""
+"""Flags, defaults, presets and former names: as in fairseq, and never silently lost."""
 
 import argparse
 import dataclasses
 from argparse import Namespace
 
 import pytest
+import torch
+from fairseq import models
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
+from support.commands import shape
 from support.helpers import (
     EVERY_ENCODING,
+    PAD,
     TINY,
+    VOCABULARY,
     TranslationTask,
     build,
     causal_only,
+    model_settings,
     parameters_of,
     parse,
+    sentences,
     without_values,
 )
 
-from fairseq_posenc.configuration.resolve import configure, nested
+from fairseq_posenc.configuration.resolve import configure
 from fairseq_posenc.encodings.registry import parse_pattern
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
 pytestmark = pytest.mark.properties
-
-STOCK_OF = {
-    "posenc_transformer": "transformer",
-    "roformer_iwslt_de_en": "transformer_iwslt_de_en",
-    "roformer_base": "transformer",
-    "roformer_wmt_en_de": "transformer_wmt_en_de",
-    "roformer_big": "transformer_vaswani_wmt_en_de_big",
-}
 
 
 def flags_of(model):
@@ -50,35 +49,6 @@ def test_every_flag_of_the_stock_model_is_ours_too(theirs, model):
         assert ours[name].choices == action.choices, name
 
 
-def test_every_flag_of_ours_has_a_help_text_with_its_default():
-    assert all(action.help for action in flags_of(MODEL).values())
-    assert "(default: 10000.0)" in flags_of(MODEL)["--rotary-base"].help
-
-
-@pytest.mark.parametrize("arch, stock", STOCK_OF.items())
-def test_presets_have_the_sizes_of_their_stock_counterparts(arch, stock):
-    with without_values():
-        ours, theirs = build(arch), build(stock)
-    for side in ("encoder", "decoder"):
-        a, b = getattr(ours, side), getattr(theirs, side)
-        assert len(a.layers) == len(b.layers)
-        assert a.layers[0].fc1.weight.shape == b.layers[0].fc1.weight.shape
-        assert a.layers[0].self_attn.num_heads == b.layers[0].self_attn.num_heads
-        assert a.dropout_module.p == b.dropout_module.p
-    # rotary adds no parameters and has no table
-    assert {k: p.shape for k, p in parameters_of(ours).items()} == {
-        k: p.shape for k, p in parameters_of(theirs).items()
-    }
-
-
-def test_roformer_base_is_the_model_of_table_1():
-    cfg = nested(parse("roformer_base", "--rotary-base", "500").model)
-    for side in (cfg.encoder, cfg.decoder):
-        assert (side.layers, side.embed_dim, side.attention_heads) == (6, 512, 8)
-        assert side.ffn_embed_dim == 2048
-    assert (cfg.position_encoding, cfg.dropout, cfg.rotary_base) == ("rotary", 0.1, 500.0)
-
-
 @pytest.mark.parametrize("arch", PRESETS)
 def test_every_architecture_is_registered_and_completes_its_configuration(arch):
     assert arch in ARCH_MODEL_REGISTRY
@@ -91,12 +61,6 @@ def test_every_architecture_is_registered_and_completes_its_configuration(arch):
     optional |= {"position_ids", "position_separators"}
     unset = {name for name in cfg if cfg[name] is None} - optional
     assert not {n for n in unset if n.startswith(("rotary", "position")) or n.endswith("_dim")}
-
-
-def test_users_win_over_presets_and_decoders_follow_encoders():
-    cfg = parse("roformer_base", "--encoder-layers", "3", "--encoder-embed-dim", "128").model
-    assert (cfg.encoder_layers, cfg.decoder_layers) == (3, 6)
-    assert cfg.encoder_embed_dim == cfg.decoder_embed_dim == cfg.decoder_output_dim == 128
 
 
 @pytest.mark.parametrize("arch", PRESETS)
@@ -144,3 +108,56 @@ def test_presets_name_known_fields_and_encodings():
             parse_pattern(preset.get("position_encoding", "none"))
     fields = set(TRANSLATION.dataclass.__dataclass_fields__)
     assert all(set(preset) <= fields for preset in PRESETS.values())
+
+
+# --- former names
+
+
+#: flags of today, and the settings of a checkpoint by the names and values they had
+CASES = {
+    "bert_ad": (
+        ["--position-encoding", "bert_ad", "--norm", "rms", "--init-weights", "default"],
+        {"position_encoding": "separate", "norm": "unit", "init_weights": "usual"},
+    ),
+    "composed": (
+        ["--position-encoding", "learned+bert_ad"],
+        {"position_encoding": "learned+separate"},
+    ),
+    "shaw": (
+        ["--position-encoding", "shaw", "--shaw-max-distance", "3"],
+        {"shaw_distance": 3, "shaw_max_distance": None},
+    ),
+    "deberta": (
+        ["--position-encoding", "deberta", "--deberta-max-distance", "5"],
+        {"deberta_distance": 5, "deberta_max_distance": None},
+    ),
+}
+#: younger than the renaming
+YOUNGER = ("feed_forward", "encoder_position_encoding", "decoder_position_encoding")
+OF_FAMILY = {
+    "masked_lm": ("posenc_masked_lm", shape(2, 32, 48, 4, "encoder")),
+    "translation": ("posenc_transformer", TINY),
+    "language_modeling": ("posenc_lm", shape(2, 32, 48, 4, "decoder")),
+}
+
+
+@pytest.mark.parametrize("family", OF_FAMILY)
+@pytest.mark.parametrize("case", CASES)
+@torch.no_grad()
+def test_former_names(family, case):
+    (arch, small), (flags, former) = OF_FAMILY[family], CASES[case]
+    settings = Namespace(_name=family, tokens_per_sample=64)
+    task = Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
+    cfg = model_settings(arch, *small, *flags, task=family)
+    today = models.build_model(cfg, task).eval()
+    for parameter in today.parameters():  # small initial weights would hide the positions
+        torch.nn.init.normal_(parameter, std=0.3)
+    saved = {**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), **former}
+    absent = {*YOUNGER, *(name for name, value in former.items() if value is None)}
+    older = OmegaConf.create({name: x for name, x in saved.items() if name not in absent})
+    loaded = models.build_model(older, task, from_checkpoint=True).eval()
+    loaded.load_state_dict(today.state_dict(), strict=True, model_cfg=older)
+    tokens = sentences(2, 12)
+    tokens[1, 7:], tokens[:, 0] = PAD, VOCABULARY.bos()
+    inputs = (tokens, None, tokens) if family == "translation" else (tokens,)
+    assert torch.equal(loaded(*inputs)[0], today(*inputs)[0])

@@ -1,16 +1,22 @@
-"""Pages read on GitHub as they are: links, anchors, formulas, and what the registries hold."""
+"""Pages read on GitHub as they are, what they say of the registries, and examples of docstrings."""
 
 import argparse
 import contextlib
+import doctest
 import functools
+import importlib
 import importlib.util
+import pkgutil
 import re
 import shlex
 from collections import Counter
 
 import pytest
 from support.commands import ROOT
+from support.own_extensions import registries_as_before
 
+import fairseq_posenc
+from fairseq_posenc.basics.packages import EXTRAS
 from fairseq_posenc.cli import get_parser
 from fairseq_posenc.encodings import ENCODINGS
 
@@ -138,3 +144,41 @@ def test_printed_commands_and_programs_are_there(page):
     blocks = " ".join(FENCE.findall(page.read_text(encoding="utf-8")))
     for path in re.findall(r"(?<![\w./$])(?:scripts|examples)/[\w./]+\.(?:py|sh|sbatch)\b", blocks):
         assert (ROOT / path).is_file(), path
+
+
+# --- docstrings
+
+
+OPTIONAL = {extra.module for extra in EXTRAS}
+LEAST = 10  # examples that have to be found
+
+
+def package_modules():
+    """Every module of the package, except those whose optional packages are not installed."""
+    found = [fairseq_posenc]
+    for info in pkgutil.walk_packages(fairseq_posenc.__path__, "fairseq_posenc."):
+        if info.name == "fairseq_posenc.__main__":
+            continue
+        try:
+            found.append(importlib.import_module(info.name))
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in OPTIONAL:
+                raise
+    return found
+
+
+def examples_of(module):
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for test in finder.find(module) if test.examples]
+
+
+def test_examples_of_docstrings():
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    reports, named = [], set()
+    with registries_as_before():  # an example of ``register_encoding`` adds an encoding
+        for module in package_modules():
+            for test in examples_of(module):
+                named.add(test.name)
+                runner.run(test, out=reports.append)
+    assert not runner.summarize(verbose=False).failed, "".join(reports)
+    assert len(named) >= LEAST, sorted(named)

@@ -94,20 +94,6 @@ def test_published_documents_become_texts(corpus, tmp_path):
 # --- samples
 
 
-def test_what_does_not_fit_is_counted(tmp_path, capsys, monkeypatch):
-    texts = "a b\nc\nd e f\n\ng\nh i\n\n\n", "A\nC D\nD\n\nG H\nI\n\n\n"
-    paths = [tmp_path / name for name in ("en", "de", "out.en", "out.de")]
-    for path, text in zip(paths, texts):
-        path.write_text(text)
-    for longest, counts in (("9", (0, 0)), ("6", (1, 0)), ("2", (2, 1))):
-        words = ["context.py", "--context", "2", "--longest", longest, *map(str, paths)]
-        monkeypatch.setattr("sys.argv", words)
-        context.main()
-        told = "{} sentences of context did not fit, and {} sentences were left out"
-        said = capsys.readouterr().err
-        assert "2 documents, 5 sentences" in said and told.format(*counts) in said
-
-
 # --- a model
 
 

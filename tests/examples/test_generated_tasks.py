@@ -159,24 +159,6 @@ def test_outputs_follow_from_inputs_and_the_seed(name):
     assert {*task.families} <= {*FAMILIES} and task.paper and task.summary and task.unit
 
 
-@pytest.mark.parametrize(
-    "name, given, answer",
-    [  # from the texts of the papers
-        ("stack", "0 1 1 0 0 pop push0 pop", "0 1 1 0"),
-        ("modular_arithmetic", "1 + 2 - 4", "4"),
-        ("even_pairs", "0 0 1 0 1 1 0", "even"),
-        ("cycle_navigation", "right left right", "1"),
-        ("odds_first", "0 0 1 1 0 1 0 1", "0 1 0 0 0 1 1 1"),
-        ("scan", "jump opposite left after walk around left",
-         "LTURN WALK LTURN WALK LTURN WALK LTURN WALK LTURN LTURN JUMP"),
-        ("scan", "turn left twice", "LTURN LTURN"),
-        ("listops", "[MAX 2 9 [MIN 4 7 ] 0 ]", "9"),
-    ],
-)  # fmt: skip
-def test_the_rules_of_these_tests_are_those_of_the_papers(name, given, answer):
-    assert OUTPUTS[name](given.split()) == answer.split()
-
-
 def test_a_task_with_impossible_symbols_or_a_name_that_is_taken_is_refused():
     about = {"paper": "", "summary": "", "unit": ""}
     for symbol in (ANSWER, "<pad>", "<mask>", "a b", ""):
@@ -215,19 +197,6 @@ def test_no_set_is_empty(tests, validations):
             settings = Settings(name, "", (length,), (length,), 8, validations, tests, 1)
             found = split(settings)
             assert found.valid and found.test[length] and len(found.train) == 8
-
-
-def test_lengths_of_a_training_are_equally_frequent(monkeypatch):
-    found = split(SMALL._replace(samples=402))
-    sizes = [len(given) for given, _ in found.train]
-    counts = [sizes.count(length) for length in SMALL.lengths]
-    assert sum(counts) == 402 and max(counts) - min(counts) <= 1
-    assert found.shared == []
-    assert split(SMALL._replace(task="parity")).shared == [1, 2]
-    # a task with one input of a length ends
-    sizes = ("one", "", "", "", ("a",), lambda length, random: ("a" * length, "a"))
-    monkeypatch.setitem(GENERATED_TASKS, "one", registry.GeneratedTask(*sizes))
-    assert split(SMALL._replace(task="one")).shared == [1, 2, 3, 4]
 
 
 def test_seeds_and_settings_decide(tmp_path):
@@ -284,14 +253,6 @@ def test_lengths_are_read():
 def test_what_is_no_length_is_refused(text):
     with pytest.raises(ArgumentTypeError, match="expected lengths from 1 to 100,000"):
         writing.read_lengths(text)
-
-
-def test_the_command_writes_and_says_what(tmp_path, capsys):
-    words = ["parity", str(tmp_path / "p"), "--lengths", "1-5"]
-    writing.main([*words, "--test-lengths", "2,9", "--samples", "60"])
-    said = capsys.readouterr().out
-    assert "train 60, valid" in said and "length9 200 samples of at most 12 symbols" in said
-    assert "the test inputs of length 1, 2" in said
 
 
 @pytest.mark.parametrize("name", sorted(GENERATED_TASKS))

@@ -1,6 +1,5 @@
 """The criterion of answers in all families of models: its loss, and what counts as right."""
 
-import math
 import re
 from types import SimpleNamespace
 
@@ -108,21 +107,6 @@ def test_other_data_and_several_samples_in_a_text_are_refused():
     with pytest.raises(UsageError, match="folder: its dictionary has no symbol <answer>"):
         criterion(dictionary=Dictionary())
     criterion(mode=None, dictionary=Dictionary())  # of a translation
-
-
-def test_logged_are_means_over_tokens_and_answers(monkeypatch):
-    logged = {}
-    monkeypatch.setattr(
-        "fairseq.logging.metrics.log_scalar",
-        lambda name, value, weight, round: logged.update({name: value}),
-    )
-    outputs = [
-        {"loss": 2.0, "sample_size": 3, "nsentences": 2, "ncorrect": 2, "nexact": 1},
-        {"loss": 1.0, "sample_size": 5, "nsentences": 2, "ncorrect": 5, "nexact": 2},
-    ]
-    AnswerCrossEntropyCriterion.reduce_metrics(outputs)
-    expected = {"loss": 3 / 8 / math.log(2), "accuracy": 700 / 8, "exact_match": 75.0}
-    assert logged == pytest.approx(expected)
 
 
 # --- by fairseq's commands

@@ -7,12 +7,28 @@ import re
 import pytest
 from fairseq.data import Dictionary, data_utils
 from support.commands import read, shape
-from support.language_models import PREPARE, TRAIN, wikitext
 from support.recipes import EXAMPLES, recipe_module, succeed, write
 
 from fairseq_posenc.serving.subwords import BYTES
 
 pytestmark = pytest.mark.journeys
+
+RECIPE = EXAMPLES / "language_model"
+PREPARE, TRAIN = (RECIPE / name for name in ("prepare.sh", "train.sh"))
+
+
+def wikitext(folder, names="wiki.{}.tokens"):
+    """A made-up WikiText: 40 and 10 lines, some empty."""
+    folder.mkdir()
+    draw = random.Random(4)
+    for split, count in (("train", 40), ("valid", 10)):
+        lines = [
+            " " + " ".join(draw.choices(["the", "<unk>", "cat", "@-@", "=", "."], k=5 * (n % 3)))
+            for n in range(count)
+        ]
+        write(folder / names.format(split), lines)
+    return folder
+
 
 headings = recipe_module("long_documents", "headings")
 characters = recipe_module("language_model", "characters")
@@ -62,9 +78,6 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
 # --- running text in subwords
 
 
-SAMPLE = ["", " = A = ", "", " an @-@ b <unk> ", " = = Part = = ", " c ", " = B = ", " d "]
-
-
 @pytest.mark.parametrize("subwords", ["byte-bpe", "sentencepiece"])
 def test_running_text_and_articles_in_subwords(subwords, tmp_path):
     if subwords == "byte-bpe":
@@ -82,15 +95,6 @@ def test_running_text_and_articles_in_subwords(subwords, tmp_path):
     assert (
         data / {"byte-bpe": "tokenizer/tokenizer.json"}.get(subwords, f"{subwords}.model")
     ).exists()
-
-
-def test_articles_become_lines(tmp_path):
-    pytest.importorskip("tokenizers", reason="an extra: byte-level BPE")
-    for split in ("train", "valid"):
-        write(tmp_path / f"{split}.txt", SAMPLE * 20)
-    succeed(PREPARE, "subwords", ".", "out", cwd=tmp_path, ARTICLES="1", SIZE="264")
-    text = (tmp_path / "out" / "documents" / "train").read_text()
-    assert text == "A an-b unk Part c\nB d\n" * 20
 
 
 # --- from words to models

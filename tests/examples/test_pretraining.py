@@ -69,20 +69,6 @@ def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
 # --- Chinese: marked symbols, whole-word masks
 
 
-def test_documents_of_varied_length_are_lines_that_fit(chinese):
-    symbols = Dictionary.load(str(chinese / "512" / "data-bin" / "dict.txt")).symbols
-    assert {"中", "##国", "天", "##天", "。"} < set(symbols)
-    assert not any(re.search("[A-Z]", symbol) for symbol in symbols if symbol[0] != "<")
-    fixed, varied = (
-        data_utils.load_indexed_dataset(str(chinese / name / "data-bin" / "train"))
-        for name in ("512", "diff")
-    )
-    assert len(fixed) == 30 and max(fixed.sizes) > 511
-    assert len(varied) > 30 and max(varied.sizes) <= 511
-    # the same symbols; a cut adds an end of line and nothing else
-    assert varied.sizes.sum() - len(varied) == fixed.sizes.sum() - len(fixed)
-
-
 @pytest.mark.parametrize(
     "level, expected",
     [

@@ -1,11 +1,11 @@
-"""Reading recipe: published files to questions and scores, and the table over seeds."""
+"""Reading and sentence tasks: published files to questions, labels and scores."""
 
 import json
 
 import pytest
 from support.commands import posenc
 from support.model_folders import packed_masked_lm
-from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, succeed
+from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, succeed, write
 
 RECIPE = EXAMPLES / "reading"
 choices, made_up = (recipe_module("reading", name) for name in ("choices", "made_up"))
@@ -86,14 +86,6 @@ def test_from_published_files_to_scores(model, tmp_path, task, capsys):
     assert "valid_exact" in row and "valid_f1" in row
 
 
-def test_text_of_other_words_is_refused(model, tmp_path):
-    asked = {"question": "who ?", "choice": ["he", "she"], "answer": "he"}
-    put(tmp_path, {"{}.json": [[["they left"], [asked], "1"]]})
-    refused = bash(RECIPE / "prepare.sh", "c3", ".", model, "data", cwd=tmp_path, WORKERS="1")
-    assert refused.returncode == 1 and not (tmp_path / "data" / "data-bin").exists()
-    assert refused.stderr.splitlines()[-1].startswith("data/symbols/input0/train: 100% is not in")
-
-
 def test_the_table_has_means_or_medians_over_seeds(tmp_path, capsys):
     for seed, value in enumerate((70, 80, 95)):
         scores = {"valid_exact": [1.0, 3.0], "valid_f1": [value, 2.0]}
@@ -126,3 +118,33 @@ def test_made_up_questions_follow_their_rule(tmp_path, form):
     else:
         assert all(asked["answer"] in asked["choice"] for _, (asked,), _ in made)
     assert len(made) == 50
+
+
+# --- sentence tasks
+
+
+GLUE = EXAMPLES / "glue"
+tasks = recipe_module("glue", "tasks")
+
+
+@pytest.mark.journeys
+def test_from_files_to_scores(tmp_path):
+    model = packed_masked_lm(tmp_path / "made")
+    (tmp_path / "CoLA").mkdir()
+    rows = ["x\t1\t\tthe cat sleeps .", "x\t0\t*\tcat the barks ."] * 4
+    for split in ("train", "dev"):
+        write(tmp_path / "CoLA" / f"{split}.tsv", rows)
+    given = ("CoLA", "CoLA", model, "data")
+    succeed(GLUE / "prepare.sh", *given, cwd=tmp_path, WORKERS="1")
+    again = succeed(GLUE / "prepare.sh", *given, cwd=tmp_path, PATH="/usr/bin:/bin")
+    assert again.stdout == "data/data-bin is there\n"
+    write(tmp_path / "CoLA" / "dev.tsv", rows[1:])
+    changed = bash(GLUE / "prepare.sh", *given, cwd=tmp_path)
+    assert changed.returncode == 1 and "choose another folder" in changed.stderr
+    run = ("data/data-bin", model, "run", "--cpu", "--log-interval", "1", "--num-workers", "0")
+    fast = {"PRECISION": "", "BATCH": "4", "LR": "1e-2"}
+    for epochs in ("1", "2"):  # it goes on
+        result = succeed(GLUE / "train.sh", *run, cwd=tmp_path, EPOCHS=epochs, **fast)
+    assert "position encoding rotary" in result.stdout + result.stderr
+    found = recipe_module("common", "table").epochs(tmp_path / "run")
+    assert [set(epoch) for epoch in found] == [{"valid_mcc", "valid_accuracy"}] * 2

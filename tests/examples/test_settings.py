@@ -54,16 +54,6 @@ def test_pre_training(tmp_path, paper):
     assert found == PRETRAINING[paper] and int(args.total_num_update) == args.max_update
 
 
-def test_pre_training_with_other_updates(tmp_path):
-    shorter = {"PAPER": "tupe", "UPDATES": "5000", "PRECISION": ""}
-    (words,) = stub_arguments(BERT / "train.sh", *BERT_FLAGS, "--lr", 1, cwd=tmp_path, **shorter)
-    args = parsed(words)
-    assert (args.warmup_updates, args.lr, args.fp16) == (50, [1.0], False)
-    amos = {"OPTIMIZER": "amos", "UPDATES": "250000"}
-    (words,) = stub_arguments(BERT / "train.sh", *BERT_FLAGS, cwd=tmp_path, **amos)
-    check(words, f"--optimizer amos --lr-scheduler fixed --lr {250000**-0.5}")
-
-
 STAGES = [(512, 256, 200000), (1536, 256, 12500), (256, 256, 120000), (128, 512, 80000)]
 STAGES += [(1536, 256, 10000), (512, 512, 30000)]
 

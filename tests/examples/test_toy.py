@@ -126,19 +126,6 @@ def things(sentence):
     return [word for word in re.findall(r"\w+", sentence) if word in GENDER]
 
 
-def test_documents_are_parallel_and_none_occurs_twice(folder):
-    everything = []
-    for name, size in (("train", 150), ("valid", 10), ("test", 10)):
-        english, german = (
-            (folder / f"{name}.{lang}").read_text("utf-8").split("\n\n")[:-1]
-            for lang in ("en", "de")
-        )
-        assert len(english) == len(german) == size
-        assert all(one.count("\n") == two.count("\n") for one, two in zip(english, german))
-        everything += zip(english, german)
-    assert len(set(everything)) == len(everything)
-
-
 def test_choices_cannot_be_decided_by_the_sentence(folder):
     choices = json.loads((folder / "choices.json").read_text("utf-8"))
     bounds = json.loads((folder / "bounds.json").read_text("utf-8"))
@@ -168,9 +155,3 @@ def test_choices_cannot_be_decided_by_the_sentence(folder):
     for kind, counts in decided.items():  # each answer as often as the others
         assert len(set(counts.values())) == 1, (kind, counts)
         assert len(counts) == round(100 / bounds[kind])
-
-
-def test_equal_seeds_give_equal_files(folder, tmp_path):
-    paragraphs.main([str(tmp_path), *SIZES])
-    for path in folder.rglob("*.*"):
-        assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()

@@ -119,20 +119,6 @@ def test_a_second_start_does_nothing(prepared):
     assert before == sorted((path, path.stat().st_mtime_ns) for path in prepared.rglob("out/*/*"))
 
 
-def test_sgm_segments_in_order_as_plain_lines():
-    def read(text):
-        words = ["python", str(WMT14 / "sgm.py")]
-        return subprocess.run(words, input=text, capture_output=True, text=True, env=environment())
-
-    text = (
-        '<srcset>\n<doc>\n<SEG id="1"> a  &amp;amp; b </SEG>\n<seg id="2">two\nlines &lt;x&gt;'
-        '</seg>\n<hl><seg id="3">&quot;q&quot;</seg></hl>\n<seg id="4"></seg></doc></srcset>'
-    )
-    assert read(text).stdout == 'a &amp; b\ntwo lines <x>\n"q"\n\n'
-    for broken in ("no segments", '<seg id="1">a</seg><seg id="2">b'):
-        assert read(broken).returncode == 1 and "cut off" in read(broken).stderr
-
-
 def check_scores(data, folder):
     """The scores that evaluate.sh printed are those of the translations beside them."""
     texts, words = (lines(folder / f"hypotheses.{end}") for end in ("txt", "tok"))

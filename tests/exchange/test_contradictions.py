@@ -15,9 +15,7 @@ from support.foreign_models import SOURCES
 from support.lists import rows_of
 
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import importer_of
-from fairseq_posenc.exchange.huggingface.rope import rope_settings
 
 ROWS = rows_of("refused_imports.txt")
 
@@ -92,16 +90,6 @@ def test_what_the_class_loads_and_cannot_run(transformers, tmp_path, out):
     config_of(source, activation_function="relu", vocab_size=len(SYMBOLS), dropout=None)
     words = ["source: BartForConditionalGeneration of transformers cannot compute it"]
     refuses(words, "import", "hf-bart", source, out, "--verify")
-
-
-PAIRS = {"rope_type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [1.0, 2.0]}
-
-
-def test_a_factor_of_longrope_follows_from_the_lengths():
-    """As in the class, where rope_scaling does not say it."""
-    scaling = {**PAIRS, "original_max_position_embeddings": 8}
-    entries = {"max_position_embeddings": 32, "rope_scaling": scaling}
-    assert rope_settings(Config("config.json", entries))["rotary_scaling_factor"] == 4.0
 
 
 def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):

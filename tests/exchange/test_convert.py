@@ -1,4 +1,4 @@
-"""Conversions: the dictionary, what is written and what is not, and what is refused."""
+"""Conversions: the dictionary, what is written, what is refused, and the registry of formats."""
 
 import json
 import os
@@ -7,13 +7,14 @@ import sys
 import pytest
 import torch
 from support.conversion import SYMBOLS, convert, load, refuses, write_folder
-from support.foreign_models import OURS
+from support.foreign_models import OURS, SOURCES, trained
+from support.translations import write_translation
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.loader import read_dictionary
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange import reader as vocabularies
-from fairseq_posenc.exchange.formats import ForeignModel
+from fairseq_posenc.exchange import FORMATS, Exporter, Flag, Importer, register_format
+from fairseq_posenc.exchange.formats import ForeignModel, Format
+from fairseq_posenc.models.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
 
 
 @pytest.fixture
@@ -22,14 +23,6 @@ def folder(tmp_path):
 
 
 class TestDictionary:
-    def test_reading_it_back(self, tmp_path):
-        path = tmp_path / "dict.txt"
-        path.write_text("a 3\nb 2\n")
-        assert read_dictionary(str(path)).symbols == [*vocabularies.LEADING, "a", "b", "<mask>"]
-        path.write_text("no count\n")
-        with pytest.raises(UsageError, match="dict.txt: cannot be read as a fairseq dictionary"):
-            read_dictionary(str(path))
-
     @pytest.mark.parametrize(
         "symbols, words",
         [
@@ -73,34 +66,6 @@ class TestDictionary:
 
 
 class TestWhatIsWritten:
-    def test_a_checkpoint_of_ours_and_its_dictionary(self, folder, out):
-        convert("import", "hf-roformer", folder, out)
-        assert sorted(os.listdir(out)) == ["checkpoint.pt", "dict.txt"]
-        model, symbols = load(out)
-        theirs = load_file(folder / "pytorch_model.bin")
-        embedding = theirs["roformer.embeddings.word_embeddings.weight"]
-        ours = model.encoder.sentence_encoder.embed_tokens.weight
-        for name, number in (("公园", symbols.index("公园")), ("[CLS]", 0), ("[MASK]", 10)):
-            assert torch.equal(ours[number], embedding[SYMBOLS.index(name)])
-        assert symbols.index("<mask>") == 10
-        cfg = load_file(out / "checkpoint.pt")["cfg"]
-        assert (cfg["task"]["_name"], cfg["task"]["data"]) == ("masked_lm", str(out))
-        assert model.encoder.lm_head.weight is ours
-        stored = load_file(out / "checkpoint.pt")["model"]
-        names = ("encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight")
-        assert len({stored[name].data_ptr() for name in names}) == 1  # and stored once
-        assert torch.equal(
-            model.encoder.lm_head.bias[3], theirs["cls.predictions.bias"][SYMBOLS.index("[UNK]")]
-        )
-
-    def test_files_that_were_there_are_replaced_and_others_left(self, folder, out):
-        out.mkdir()
-        (out / "checkpoint.pt").write_text("old")
-        (out / "notes").write_text("mine")
-        convert("import", "hf-roformer", folder, out)
-        assert load_file(out / "checkpoint.pt")["model"]
-        assert sorted(os.listdir(out)) == ["checkpoint.pt", "dict.txt", "notes"]
-
     def test_failure_leaves_everything_as_it_was(self, folder, out, monkeypatch):
         out.mkdir()
         (out / "dict.txt").write_text("old")
@@ -181,3 +146,107 @@ class TestRefused:
         other.write_text("".join(lines[:-1]))
         words = ["11 token embeddings", "other.txt", "make 10"]
         refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back", "--vocab", other)
+        other.write_text("no count\n")
+        words = ["other.txt: cannot be read as a fairseq dictionary"]
+        refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back", "--vocab", other)
+
+
+# --- the registry of formats
+
+
+EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
+IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
+
+
+@pytest.fixture(scope="module")
+def inexpressible(tmp_path_factory):
+    """Models that no other toolkit has, one of each kind, as their formats differ."""
+    folder = tmp_path_factory.mktemp("formats")
+    flags = {"position_encoding": "rotary", "max_target_positions": 40, "decoder_layers": 1}
+    lm = trained(folder / "lm", kind=CAUSAL, attention="elu", **flags)
+    flags = ["--position-encoding", "sinusoidal", "--attention", "elu"]
+    return {
+        MASKED.name: trained(folder / "ours", attention="elu"),
+        CAUSAL.name: lm,
+        TRANSLATION.name: write_translation(folder / "translation", *flags),
+    }
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
+    package = "safetensors" if name.startswith("hf-") else name
+    pytest.importorskip(package, reason="an extra")
+    table = getattr(FORMATS[name].importer, "source", None)
+    usual = TRANSLATION if name == "hf-remote-code" else MASKED
+    model = inexpressible[(table.kind if table else usual).name]
+    refuses([str(model), "--attention elu"], "export", name, model, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_import_refuses_what_is_not_there(tmp_path, name):
+    refuses([str(tmp_path / "absent")], "import", name, tmp_path / "absent", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_import_is_tested():
+    assert set(SOURCES) == set(IMPORTED)
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_half_precision_becomes_float32(tmp_path, out, name):
+    source = SOURCES[name](tmp_path / "source")
+    path = next(path for path in (tmp_path / "source").iterdir() if path.suffix in (".bin", ".pt"))
+    content = load_file(path)
+    tensors = content.get("model", content)
+    tensors.update({key: value.half() for key, value in tensors.items()})
+    torch.save(content, path)
+    convert("import", name, source, out)
+    whole = load_file(out / "checkpoint.pt")["model"]
+    assert {value.dtype for value in whole.values()} == {torch.float32}
+    assert all(torch.equal(value, value.half().float()) for value in whole.values())
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_file_of_a_model_is_needed(tmp_path, out, name):
+    source = SOURCES[name](tmp_path / "source")
+    for path in sorted((tmp_path / "source").iterdir()):
+        content = path.read_bytes()
+        path.unlink()
+        refuses([str(path.parent), path.name], "import", name, source, out)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("command, known", [("import", IMPORTED), ("export", EXPORTED)])
+@pytest.mark.parametrize("name", [*FORMATS, "absent"])
+def test_the_command_line_has_what_is_registered(tmp_path, command, known, name):
+    if name not in known:
+        refuses([f"{command} {name}: ", *known], command, name, tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_flags_without_effect_are_refused_with_the_formats_that_take_them(tmp_path, name):
+    flags = {"vocab": "x", "head": "x", "data": "x", "quantization": "int8", "verify-file": "x"}
+    known = {n: [flag_of(flag.name)[2:] for flag in FORMATS[n].exporter.takes()] for n in EXPORTED}
+    for flag in [flag for flag in flags if flag not in known[name]]:
+        takers = [n for n in EXPORTED if flag in known[n]]
+        words = [f"--{flag} {flags[flag]}", *takers, f"no effect on {name}"]
+        refuses(words, "export", name, tmp_path / "a", tmp_path / "b", f"--{flag}", flags[flag])
+
+
+@pytest.mark.parametrize("name", ["vocab", "verify", "source"])
+def test_a_flag_with_the_name_of_another_is_refused(monkeypatch, tmp_path, name):
+    exporter = Exporter()
+    exporter.flags = (Flag(name, "something else"),)
+    monkeypatch.setitem(FORMATS, "mine", Format("", exporter=exporter))
+    words = [f"--{name}: ", "mine", "give it another name"]
+    refuses(words, "export", "mine", tmp_path / "a", tmp_path / "b")
+
+
+def test_registering():
+    with pytest.raises(UsageError, match="format tupe: registered twice"):
+        register_format("tupe", summary="", importer=Importer())
+    with pytest.raises(UsageError, match="format mine: give an importer, an exporter, or both"):
+        register_format("mine", summary="")
+    assert "mine" not in FORMATS
+    assert len({kind.name for kind in KINDS}) == len(KINDS)

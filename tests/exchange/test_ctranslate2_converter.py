@@ -46,16 +46,6 @@ def test_its_files_are_those_of_the_export(name, converter, tmp_path):
         assert (tmp_path / "exported" / file).read_bytes() == content, file
 
 
-def test_its_interface_is_that_of_their_converters(converter, tmp_path):
-    """A program that knows their class converts and translates, without names of this plug-in."""
-    folder = write_model(tmp_path / "made")
-    found = converter.FairseqPosencConverter(str(folder / "model.pt"), str(folder / "data"))
-    assert isinstance(found, ctranslate2.converters.Converter)
-    out = found.convert(str(tmp_path / "converted"), quantization="float32")
-    result = ctranslate2.Translator(out).translate_batch([["the", "cat"]], max_decoding_length=9)
-    assert result[0].hypotheses
-
-
 def test_what_is_wrong_is_one_line_and_nothing_is_written(converter, tmp_path):
     made = write_model(tmp_path / "made")
     tupe = write_model(tmp_path / "tupe", "--position-encoding", "tupe")

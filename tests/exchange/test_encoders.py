@@ -174,21 +174,6 @@ def classifier(tmp_path_factory):
     return path, folder / "data"
 
 
-def test_labels_are_those_of_the_data(transformers, tmp_path, classifier):
-    path, data = classifier
-    convert("export", "hf-roberta", path, tmp_path / "out", "--verify", "--data", data)
-    config = transformers.AutoConfig.from_pretrained(tmp_path / "out")
-    assert config.id2label == {0: "sport", 1: "art", 2: "food"}
-    name = "RobertaForSequenceClassification"
-    convert("import", "hf-roberta", tmp_path / "out", tmp_path / "back", "--verify")
-    assert (tmp_path / "back" / "label" / "dict.txt").read_text() == "sport 1\nart 1\nfood 1\n"
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    assert type(model).__name__ == name
-    (data / "label" / "dict.txt").write_text("sport 4\n")
-    words = ["names 1 labels", "3 classes"]
-    refuses(words, "export", "hf-roberta", path, tmp_path / "none", "--data", data)
-
-
 @torch.no_grad()
 def test_text_goes_in_as_in_fairseq(transformers, tmp_path, classifier):
     """The written tokenizer gives the numbers, segments and padding of fairseq's batches."""
@@ -207,13 +192,17 @@ def test_text_goes_in_as_in_fairseq(transformers, tmp_path, classifier):
     assert tokenizer.model_max_length == SHAPE["max_positions"]
 
 
-def test_tokenizers_of_others_are_refused(tmp_path, out, classifier):
+def test_tokenizers_and_labels_of_others_are_refused(tmp_path, out, classifier):
     path, _ = classifier
     other = save_folder(tmp_path / "other", {}, {}, SYMBOLS)
     words = [f"--subword-file {other}", "dict.txt", "give the tokenizer"]
     refuses(words, "export", "hf-roberta", path, out, *carried(other))
     words = ["--subwords transformers", "hf-roberta", "no effect on hf-roformer"]
     refuses(words, "export", "hf-roformer", path, out, "--subwords", "transformers")
+    (tmp_path / "data" / "label").mkdir(parents=True)
+    (tmp_path / "data" / "label" / "dict.txt").write_text("sport 4\n")
+    words = ["names 1 labels", "3 classes"]
+    refuses(words, "export", "hf-roberta", path, out, "--data", tmp_path / "data")
 
 
 def test_a_regression_says_so(transformers, tmp_path, classifier):

@@ -1,13 +1,211 @@
 """Random models of transformers, in and out, whatever their symbols, rows, padding and heads."""
 
+import json
+import math
+
 import pytest
 import torch
 from support.conversion import SYMBOLS, convert, load
-from support.expressed import HAS_PLACE, RATES
-from support.their_models import KNOWN, OF_CAUSAL, THEIRS, their_model
+from support.expressed import HAS_PLACE, RATES, WORDS
+from support.foreign_models import OURS
 
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.models.language_model import LanguageModel
+
+LEADING = ["<s>", "<pad>", "</s>", "<unk>"]
+#: The symbols of each kind, and the names of the special ones, where those are not fairseq's.
+ENDS = dict.fromkeys(("bos_token", "eos_token"), "<|end|>")
+OF_CAUSAL = (["<|end|>", *WORDS, "<unknown>"], {**ENDS, "unk_token": "<unknown>"})
+OF_MASKED = (SYMBOLS, {f"{name[1:-1].lower()}_token": name for name in OURS})
+OF_BART, OF_MARIAN = ([*LEADING, *WORDS], {}), (["</s>", "<unk>", *WORDS, "<pad>"], {})
+OF_T5 = (["<pad>", "</s>", "<unk>", *WORDS], {})
+KNOWN = {**OURS, "<|end|>": "</s>", "<unknown>": "<unk>"}
+
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+SIZES.update(num_attention_heads=4, max_position_embeddings=64)
+#: The rates of support.expressed.RATES by the names of each class.
+RATED = {"attention_dropout": 0.17, "hidden_dropout": 0.23}
+OF_BERT = {"hidden_dropout_prob": 0.23, "attention_probs_dropout_prob": 0.17}
+OF_BERT.update(classifier_dropout=0.19)
+LLAMA = {**SIZES, "num_key_value_heads": 2, "attention_dropout": 0.17}
+LLAMA3 = {
+    **{"rope_type": "llama3", "original_max_position_embeddings": 16},
+    **{"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+}
+GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 64}
+GPT2.update(bos_token_id=0, eos_token_id=0, attn_pdrop=0.17, resid_pdrop=0.23)
+MODERN = {**SIZES, "num_hidden_layers": 4, "local_attention": 8, "pad_token_id": 0}
+MODERN.update(bos_token_id=3, cls_token_id=3, eos_token_id=4, sep_token_id=4)
+MODERN.update(embedding_dropout=0.23, attention_dropout=0.17, mlp_dropout=0.13)
+MODERN.update(classifier_dropout=0.19)
+BIASES = dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), True)
+FULL, WINDOW = "full_attention", "sliding_attention"
+LABELS = {"id2label": {0: "no", 1: "yes", 2: "perhaps"}}
+UNTIED = {"tie_word_embeddings": False}
+ROBERTA = {**SIZES, **OF_BERT, "pad_token_id": 0}
+ROFORMER = {**SIZES, **OF_BERT, "pad_token_id": 0, "embedding_size": 16}
+BART = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 64}
+BART.update(dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4))
+BART.update(encoder_ffn_dim=24, decoder_ffn_dim=40, pad_token_id=1, eos_token_id=2)
+BART.update(dropout=0.23, attention_dropout=0.17, activation_dropout=0.13)
+MARIAN = {**BART, "decoder_start_token_id": 42, "pad_token_id": 42, "eos_token_id": 0}
+T5 = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "n_positions": 64}
+T5.update(dropout_rate=0.23)
+T5.update(decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+_MLM, _TEXTS, _TOKENS = "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"
+_TRANSLATES = "ForConditionalGeneration"
+#: Format, architecture, config.json, symbols, and settings that the checkpoint must have.
+THEIRS = {
+    "llama": ("hf-llama", "LlamaForCausalLM", LLAMA, OF_CAUSAL, {"kv_heads": 2}),
+    "llama tied": (
+        *("hf-llama", "LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True}, OF_CAUSAL),
+        {},  # the gain of the last norm sets its output apart
+    ),
+    "llama biases": (
+        *("hf-llama", "LlamaForCausalLM"),
+        {**LLAMA, "attention_bias": True, "hidden_act": "relu"},
+        *(OF_CAUSAL, {"feed_forward": "glu", "no_bias": False}),
+    ),
+    "llama scaled": (
+        *("hf-llama", "LlamaForCausalLM", {**LLAMA, "rope_scaling": LLAMA3}, OF_CAUSAL),
+        {"rotary_scaling": "llama3"},
+    ),
+    "neox": (
+        *("hf-gpt-neox", "GPTNeoXForCausalLM"),
+        {**SIZES, **RATED, "use_parallel_residual": False, "rotary_pct": 0.5},
+        *(OF_CAUSAL, {"rotary_fraction": 0.5}),
+    ),
+    "bloom": (
+        *("hf-bloom", "BloomForCausalLM", {**RATED, "hidden_size": 16, "n_layer": 2, "n_head": 4}),
+        *(OF_CAUSAL, {"position_encoding": "alibi"}),
+    ),
+    "gpt2": ("hf-gpt2", "GPT2LMHeadModel", GPT2, OF_CAUSAL, {"position_encoding": "learned"}),
+    "roberta": (
+        *("hf-roberta", f"Roberta{_MLM}", ROBERTA, OF_MASKED),
+        {"position_encoding": "learned"},
+    ),
+    "roberta one segment": (
+        *("hf-roberta", f"Roberta{_MLM}", {**ROBERTA, **UNTIED, "type_vocab_size": 1}, OF_MASKED),
+        {"num_segments": 0, "untie_weights_roberta": True},
+    ),
+    "roberta texts": (
+        *("hf-roberta", f"Roberta{_TEXTS}", {**ROBERTA, **LABELS, "hidden_act": "relu"}),
+        *(OF_MASKED, {"activation_fn": "relu"}),
+    ),
+    "roberta tokens": (
+        *("hf-roberta", f"Roberta{_TOKENS}", {**ROBERTA, "num_labels": 5}, OF_MASKED, {}),
+    ),
+    "modernbert": (
+        *("hf-modernbert", f"ModernBert{_MLM}", MODERN, OF_MASKED),
+        {"local_window": "128,8*2", "rotary_base": "160000.0,10000.0*2"},
+    ),
+    "modernbert biases": (
+        *("hf-modernbert", f"ModernBert{_MLM}"),
+        {**MODERN, **BIASES, "classifier_activation": "relu"},
+        *(OF_MASKED, {"no_bias": False, "activation_fn": "relu"}),
+    ),
+    "modernbert untied": (
+        *("hf-modernbert", f"ModernBert{_MLM}"),
+        {**MODERN, **UNTIED, "decoder_bias": False, "local_attention": 5},
+        *(OF_MASKED, {"untie_weights_roberta": True, "local_window": "128,4*2"}),
+    ),
+    "modernbert other layers": (
+        *("hf-modernbert", f"ModernBert{_MLM}"),
+        {**MODERN, "layer_types": [WINDOW, FULL, FULL, WINDOW], "hidden_activation": "silu"},
+        *(OF_MASKED, {"local_window": "8,128*2", "feed_forward": "swiglu"}),
+    ),
+    "modernbert no windows": (
+        *("hf-modernbert", f"ModernBert{_MLM}", {**MODERN, "layer_types": [FULL] * 4}, OF_MASKED),
+        {"attention": "softmax", "rotary_base": 160000.0},
+    ),
+    "modernbert mean": (
+        *("hf-modernbert", f"ModernBert{_TEXTS}"),
+        {**MODERN, **LABELS, "classifier_pooling": "mean"},
+        *(OF_MASKED, {"pooler": "mean"}),
+    ),
+    "modernbert first": (
+        *("hf-modernbert", f"ModernBert{_TEXTS}"),
+        {**MODERN, "num_labels": 4, "classifier_bias": True, "classifier_activation": "relu"},
+        *(OF_MASKED, {"pooler_activation_fn": "relu", "activation_fn": "relu"}),
+    ),
+    "modernbert tokens": (
+        *("hf-modernbert", f"ModernBert{_TOKENS}", {**MODERN, "num_labels": 5}, OF_MASKED, {}),
+    ),
+    "roformer": ("hf-roformer", f"RoFormer{_MLM}", ROFORMER, OF_MASKED, {"num_segments": 2}),
+    "roformer values": (
+        *("hf-roformer", f"RoFormer{_MLM}", {**ROFORMER, "rotary_value": True}, OF_MASKED),
+        {"rotary_value": True},
+    ),
+    "roformer projected": (
+        *("hf-roformer", f"RoFormer{_MLM}"),
+        {**ROFORMER, **UNTIED, "embedding_size": 8, "hidden_act": "gelu_new"},
+        *(OF_MASKED, {"encoder_input_dim": 8, "activation_fn": "gelu_accurate"}),
+    ),
+    "roformer lm": (
+        *("hf-roformer", "RoFormerForCausalLM"),
+        {**ROFORMER, **UNTIED, "is_decoder": True, "rotary_value": True},
+        *(OF_MASKED, {"_name": "posenc_lm", "share_decoder_input_output_embed": False}),
+    ),
+    "roformer tied lm": (
+        *("hf-roformer", "RoFormerForCausalLM", {**ROFORMER, "is_decoder": True}, OF_MASKED),
+        {"_name": "posenc_lm", "share_decoder_input_output_embed": True},
+    ),
+    "roformer projected lm": (  # language models have no projection
+        *("hf-roformer", "RoFormerForCausalLM"),
+        {**ROFORMER, "is_decoder": True, "embedding_size": 24},
+        *(OF_MASKED, {"_name": "posenc_masked_lm", "causal": True}),
+    ),
+    "roformer sees all": (
+        *("hf-roformer", "RoFormerForCausalLM", ROFORMER, OF_MASKED),
+        {"_name": "posenc_masked_lm", "causal": False},
+    ),
+    "roformer texts": (
+        *("hf-roformer", f"RoFormer{_TEXTS}", {**ROFORMER, **LABELS, "type_vocab_size": 4}),
+        *(OF_MASKED, {"num_segments": 4, "pooler_activation_fn": "gelu"}),
+    ),
+    "roformer tokens": (
+        *("hf-roformer", f"RoFormer{_TOKENS}", {**ROFORMER, "num_labels": 5}, OF_MASKED, {}),
+    ),
+    "marian": ("hf-marian", "MarianMTModel", MARIAN, OF_MARIAN, {}),
+    "bart": (
+        *("hf-bart", f"Bart{_TRANSLATES}", {**BART, "scale_embedding": True}, OF_BART),
+        {"no_scale_embedding": False},
+    ),
+    "mbart": (
+        *("hf-mbart", f"MBart{_TRANSLATES}", {**BART, "decoder_start_token_id": 5}, OF_BART, {}),
+    ),
+    "m2m100": ("hf-m2m100", f"M2M100{_TRANSLATES}", BART, OF_BART, {"activation_fn": "relu"}),
+    "t5": (
+        *("hf-t5", f"T5{_TRANSLATES}", {**T5, "feed_forward_proj": "gated-gelu"}, OF_T5),
+        {"feed_forward": "glu", "activation_fn": "gelu_accurate"},
+    ),
+    "t5 untied": ("hf-t5", f"T5{_TRANSLATES}", {**T5, **UNTIED}, OF_T5, {}),
+}
+
+
+@torch.no_grad()
+def their_model(transformers, folder, row):
+    """A random model of transformers with gains that are not one, and more rows than symbols."""
+    _, architecture, config, (symbols, roles), _ = row
+    if not hasattr(transformers, architecture):
+        pytest.skip(f"this version of transformers has no {architecture}")
+    known = set(getattr(transformers, architecture).config_class().to_dict())
+    if "layer_types" in config and "layer_types" not in known:
+        pytest.skip("this version of transformers reads no layer_types")
+    family = getattr(transformers, architecture)
+    vocab_size = 8 * math.ceil(len(symbols) / 8)
+    settings = family.config_class(vocab_size=vocab_size, **config)
+    model = family(settings).eval()
+    if architecture.startswith("T5") and not config.get("tie_word_embeddings", True):
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(vocab_size, 16) / 4)
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # tables of sinusoids are constant
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    content = {"model": {"vocab": {symbol: number for number, symbol in enumerate(symbols)}}}
+    (folder / "tokenizer.json").write_text(json.dumps({**content, "added_tokens": []}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(roles))
+    return model
 
 
 def batch(length):

@@ -1,7 +1,10 @@
-"""Exported models write what fairseq writes for a text; those of fairseq itself are taken, too."""
+"""Exported models write what fairseq writes, by a class or by code of their own."""
 
 import contextlib
 import io
+import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,7 +14,8 @@ from support.conversion import convert
 from support.expressed import EXPRESSED, WORDS, checkpoint_of
 from support.foreign_models import table_of
 from support.helpers import parse
-from support.model_folders import Task, dictionary, write_state
+from support.model_folders import WORDS as WORDS_OF_FOLDER
+from support.model_folders import Task, dictionary, write_model, write_state
 from support.translations import NORMS_FIRST, SHARED, write_translation
 from support.vocabularies import learn_pieces
 
@@ -131,3 +135,148 @@ def test_masked_models_of_fairseq_itself_are_taken(transformers, tmp_path, capsy
     write_state(tmp_path, cfg, model)
     convert("export", "hf-roberta", tmp_path / "model.pt", tmp_path / "out", "--verify")
     assert "difference from RobertaForMaskedLM of transformers: 0.00e+00" in capsys.readouterr().out
+
+
+# --- folders with their own code
+
+
+_SHARED = "rotary --share-all-embeddings"
+WITH_CODE = {
+    "rotary": f"{_SHARED}",
+    "two dictionaries": (
+        "rotary --encoder-normalize-before --decoder-normalize-before --kv-heads 2 --norm rms "
+        "--no-bias --feed-forward swiglu"
+    ),
+    "bases": f"{_SHARED} --rotary-base 500,10000 --rotary-fraction 0.5",
+    "normed": f"{_SHARED} --qk-norm --layernorm-embedding --no-scale-embedding",
+    "yarn": (
+        f"{_SHARED} --rotary-scaling yarn --rotary-scaling-factor 4 --rotary-original-length 30 "
+        "--rotary-pairing half"
+    ),
+    "kept": f"{_SHARED} --rotary-kept 0.5",
+    "pattern": "rotary,none --share-all-embeddings",
+    "alibi": "alibi --feed-forward geglu --share-all-embeddings",
+    "widths": "rotary --encoder-embed-dim 48 --share-decoder-input-output-embed",
+    "both": "learned+t5 --activation-fn gelu_accurate --share-all-embeddings",
+    "sides": (
+        "--encoder-position-encoding rotary+kerple --decoder-position-encoding sinusoidal "
+        "--share-all-embeddings"
+    ),
+}
+WITH_CODE = {
+    name: row.split() if row.startswith("--") else ["--position-encoding", *row.split()]
+    for name, row in WITH_CODE.items()
+}
+TEXTS = ["w1 w2 w39 elsewhere w3", "w7", " ".join(WORDS + WORDS[:18])]
+#: Loads and uses a folder in a process that does not know the plug-in.
+USE = """
+import json, sys, torch
+sys.modules["fairseq"] = sys.modules["fairseq_posenc"] = None
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+results = []
+for folder in sys.argv[2:]:
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    for side in ("right", "left"):
+        tokenizer.padding_side = side
+        batch = tokenizer(json.loads(sys.argv[1]), return_tensors="pt", padding=True)
+        for beams in (1, 3):
+            for cached in (True, False):
+                rows = model.generate(**batch, num_beams=beams, use_cache=cached)
+                results.append([folder, beams, rows.tolist()])
+    labels = torch.tensor([[5, 6, 2], [7, 2, -100], [8, 9, 2]])
+    loss = model.train()(**batch, labels=labels).loss
+    loss.backward()
+    assert all(p.grad is not None for n, p in model.named_parameters() if "layer_norm" not in n)
+    inputs = torch.tensor([[2, 5, 6], [2, 7, 1], [2, 8, 9]])
+    logits = model.eval()(**batch, decoder_input_ids=inputs).logits
+    wanted = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels)
+    model.save_pretrained(folder + "/saved")
+    again = AutoModelForSeq2SeqLM.from_pretrained(folder + "/saved", trust_remote_code=True)
+    same = again.eval()(**batch, decoder_input_ids=inputs).logits
+    assert torch.equal(logits, same) and abs(float(wanted - loss)) < 1e-5
+print("RESULTS" + json.dumps(results))
+"""
+
+
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_logits_are_the_same(name, transformers, tmp_path, capsys):
+    """``--verify`` compares padded batches; texts as long as the model takes."""
+    other = WORDS[::-1] + ["more"] if name == "two dictionaries" else None
+    path = write_translation(tmp_path / "ours", *WITH_CODE[name], target=other)
+    convert("export", "hf-remote-code", path, tmp_path / "theirs", "--verify")
+    line = "largest difference from the code of the folder: "
+    printed = capsys.readouterr().out
+    assert line in printed and float(printed.split(line)[1].split()[0]) < 3e-5
+
+
+def test_translations_are_the_same_in_a_process_without_the_plug_in(transformers, tmp_path):
+    """With and without a cache, for padding on either side; training and saving work, too."""
+    paths = {
+        str(tmp_path / name): write_translation(tmp_path / "ours" / name, *WITH_CODE[name])
+        for name in ("rotary", "sides")
+    }
+    for folder, path in paths.items():
+        convert("export", "hf-remote-code", path, folder)
+    environment = {"HF_MODULES_CACHE": str(tmp_path / "modules"), "OMP_NUM_THREADS": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", USE, json.dumps(TEXTS), *paths],
+        cwd=tmp_path,
+        env={**environment, "HOME": str(tmp_path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "RESULTS" in found.stdout, found.stderr[-3000:]
+    results = json.loads(found.stdout.split("RESULTS")[1])
+    assert len(results) == 16
+    ours = {}
+    for folder, path in paths.items():
+        loaded = loader.load(str(path))
+        for beams in (1, 3):
+            hypotheses = FairseqEngine(loaded).translate(
+                [text.split() for text in TEXTS], [[]] * 3, Beam(beams, 1.0, 1, 200, 2000)
+            )
+            index = loaded.task.target_dictionary.index
+            ours[folder, beams] = [[index(token) for token in h[0].tokens] for h in hypotheses]
+    for folder, beams, rows in results:
+        theirs = [[number for number in row if number not in (1, 2)] for row in rows]
+        assert theirs == ours[folder, beams]
+
+
+def test_a_model_folder_says_how_text_was_prepared_and_searched(transformers, tmp_path, capsys):
+    made = write_model(tmp_path / "made")
+    text = ("--subwords", "subword-nmt", "--subword-file", made / "codes", "--tokenizer", "moses")
+    convert("pack", made / "model.pt", tmp_path / "model", "--data", made / "data", *text)
+    capsys.readouterr()
+    convert("export", "hf-remote-code", tmp_path / "model", tmp_path / "one", "--verify")
+    assert "split text by --tokenizer moses before" in capsys.readouterr().out
+    search = json.loads((tmp_path / "one" / "generation_config.json").read_text())
+    assert (search["num_beams"], search["length_penalty"]) == (4, 0.6)
+    other = ("--data", made / "data", "--text-of", tmp_path / "model")
+    convert("export", "hf-remote-code", made / "model.pt", tmp_path / "other", *other)
+    for folder in ("", "target"):
+        files = [tmp_path / name / folder / "tokenizer.json" for name in ("one", "other")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "one" / "target")
+    known = len(WORDS_OF_FOLDER) + 4
+    numbers = [n if n < known else 3 for n in tokenizer("the dog milks cat")["input_ids"]]
+    place = {word: 4 + n for n, word in enumerate(WORDS_OF_FOLDER[::-1])}
+    milks = [3] * 5  # m@@ i@@ l@@ k@@ s
+    assert numbers == [place["the"], place["do@@"], place["g"], *milks, place["cat"], 2]
+
+
+def test_half_precision_stays_close(transformers, tmp_path):
+    """No mask overflows, also where two of them meet."""
+    path = write_translation(tmp_path / "ours", *WITH_CODE["alibi"])
+    convert("export", "hf-remote-code", path, tmp_path / "theirs")
+    from fairseq_posenc.exchange.huggingface.remote_code import RemoteExporter
+
+    model = RemoteExporter().load(str(tmp_path / "theirs"))
+    source = torch.randint(4, 44, (2, 20))
+    source[1, 10:] = 1
+    inputs = {"input_ids": source, "attention_mask": source.ne(1).long()}
+    inputs["decoder_input_ids"] = torch.randint(4, 44, (2, 9))
+    with torch.no_grad():
+        want, got = model(**inputs).logits, model.bfloat16()(**inputs).logits
+    assert torch.isfinite(got).all() and (got.float() - want).abs().mean() < 0.1 * want.abs().mean()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from argparse import Namespace
 
 import pytest
 import torch
@@ -16,15 +15,11 @@ from support.conversion import (
     write_folder,
 )
 from support.foreign_models import trained
-from support.tupe_checkpoints import ARGS, released
-from support.tupe_checkpoints import write as write_tupe
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 
-TABLE = "roformer.encoder.embed_positions.weight"
 EMBEDDING = "roformer.embeddings.word_embeddings.weight"
 QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
-SEGMENTS = "roformer.embeddings.token_type_embeddings.weight"
 
 # what replaces the content of pytorch_model.bin, by a function of the right one; what is said
 WEIGHTS = {
@@ -84,16 +79,6 @@ def test_files(tmp_path, out, name, content, words):
     refuses([name, *words], "import", "hf-roformer", source, out)
 
 
-def test_truncated_weights(tmp_path, out):
-    safetensors = pytest.importorskip("safetensors.torch", reason="it writes the file")
-    source = write_folder(tmp_path / "source")
-    content = (source / "pytorch_model.bin").read_bytes()
-    (source / "pytorch_model.bin").write_bytes(content[: len(content) // 2])
-    refuses(["pytorch_model.bin", "truncated"], "import", "hf-roformer", source, out)
-    (source / "model.safetensors").write_bytes(safetensors.save(roformer_weights())[:-9])
-    refuses(["model.safetensors", "cannot be read"], "import", "hf-roformer", source, out)
-
-
 @pytest.mark.parametrize(
     "content", [{"model": []}, {"model": {"vocab": [["a", 0]]}, "added_tokens": [5]}, {"model": 1}]
 )
@@ -102,21 +87,6 @@ def test_tokenizer_json(tmp_path, out, content):
     (source / "vocab.txt").unlink()
     (source / "tokenizer.json").write_text(json.dumps(content))
     refuses(["tokenizer.json", "has no vocabulary"], "import", "hf-roformer", source, out)
-
-
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        (lambda model: [1], ["holds a list"]),
-        (lambda model: {**model, "step": 1}, ["step is a int"]),
-        (lambda model: {**model, "decoder.lm_head.bias": torch.tensor([])}, ["bias", "0 rows"]),
-    ],
-    ids=["list", "number", "bias"],
-)
-def test_tupe(tmp_path, out, change, words):
-    path = write_tupe(tmp_path / "source", released())
-    torch.save({"args": Namespace(**ARGS), "model": change(released())}, path)
-    refuses([str(path), *words], "import", "tupe", path, out)
 
 
 FC1 = "encoder.sentence_encoder.layers.1.fc1.weight"

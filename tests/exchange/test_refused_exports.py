@@ -6,25 +6,16 @@ heads, formats without a table and flags of other packages.
 
 import dataclasses
 import re
-from dataclasses import dataclass
-from typing import Optional
 
 import pytest
 import torch
-from support.conversion import convert, load, refuses
+from support.conversion import refuses
 from support.expressed import EXPRESSED, checkpoint_of
-from support.foreign_models import SOURCES, trained
-from support.own_extensions import registries_as_before
+from support.foreign_models import trained
 from support.translations import SHARED, write_translation
 
-from fairseq_posenc.basics.errors import flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.encodings import register_encoding
-from fairseq_posenc.encodings.base import SharedBias
 from fairseq_posenc.exchange import native
-from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.layers import norms
-from fairseq_posenc.layers.norms import register_norm
 from fairseq_posenc.models.masked_lm import MASKED_LM
 
 FIELDS = {field.name: field for field in dataclasses.fields(MASKED_LM.dataclass)}
@@ -95,55 +86,12 @@ def test_models_of_another_kind(tmp_path, target):
     refuses(words, "export", target, path, tmp_path / "out")
 
 
-@dataclass
-class GainFlags:
-    """Flags of the two below."""
-
-    own_gain: Optional[float] = setting(1.0, "a factor", role="model")
-    own_seed: Optional[int] = setting(0, "random", role="training")
-
-
-class GainNorm(norms.LayerNorm):
-    """A norm with flags of its own."""
-
-
-class Constant(SharedBias):
-    """An encoding with flags of its own."""
-
-
-@pytest.fixture(params=["norm", "position_encoding"])
-def own(request):
-    """A norm or an encoding with flags of its own, registered while the test runs."""
-    with registries_as_before():
-        if request.param == "norm":
-            register_norm("own_gain_norm", paper="", summary="", flags=GainFlags)(GainNorm)
-            yield {"norm": "own_gain_norm"}
-        else:
-            register_encoding("own_constant", paper="", summary="", flags=GainFlags)(Constant)
-            yield {"position_encoding": "rotary+own_constant"}
-
-
 def changed(path, **settings):
     """A checkpoint with other settings, which a command line may refuse."""
     state = read_checkpoint(path)
     state["cfg"]["model"].update(settings)
     torch.save(state, path)
     return path
-
-
-def test_what_is_registered_later_is_refused(own, tmp_path):
-    (name, value) = next(iter(own.items()))
-    checkpoint = changed(trained(tmp_path / "chosen", **own), own_gain=2.0)
-    words = [f"{flag_of(name)} {value}", "--own-gain 2.0", "only supports", "1.0"]
-    refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "out")
-
-
-def test_settings_of_training_do_not_matter(own, tmp_path):
-    pytest.importorskip("safetensors", reason="exporting needs the package")
-    settings = {"dropout": 0.3, "init_weights": "truncated_normal"}
-    checkpoint = changed(trained(tmp_path / "ours", **settings), own_seed=3)
-    convert("export", "hf-roformer", checkpoint, tmp_path / "out")
-    assert (tmp_path / "out" / "config.json").exists()
 
 
 def test_former_names_are_exported_and_never_printed(tmp_path):
@@ -154,14 +102,3 @@ def test_former_names_are_exported_and_never_printed(tmp_path):
     assert {"shaw_distance", "deberta_distance"} <= set(former)
     settings = {**dict.fromkeys(former, 3), "shaw_max_distance": 4, "own_setting": 1}
     assert native.flags_of(settings) == "--arch posenc_masked_lm --shaw-max-distance 4"
-
-
-@pytest.mark.parametrize("format", ["roformer-v2", "gau-alpha"])
-def test_imported_settings_have_names_of_today(tmp_path, format):
-    convert("import", format, SOURCES[format](tmp_path / "source"), tmp_path / "out")
-    settings = read_checkpoint(tmp_path / "out" / "checkpoint.pt")["cfg"]["model"]
-    assert (settings["norm"], settings["init_weights"]) == ("rms", "truncated_normal")
-    given = {name for name, value in settings.items() if value is not None}
-    assert not given & {"shaw_distance", "deberta_distance"}
-    model, _ = load(tmp_path / "out")
-    assert model.args.norm == "rms"

@@ -5,7 +5,6 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq import models
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -82,15 +81,6 @@ def test_two_gated_units_replace_a_layer():
     assert count_with("gau_lm_small", 12, 768) == 50257 * 768 + 24 * unit
 
 
-def test_learned_lm_small_is_fairseqs_own_gpt3_small():
-    flags = ["--decoder-layers", "2", "--tokens-per-sample", "32"]
-    stock, ours = build("transformer_lm_gpt3_small", *flags), build("learned_lm_small", *flags)
-    ours.load_state_dict(stock.state_dict(), strict=True)
-    tokens = sentences(2, 7)
-    with torch.no_grad():
-        torch.testing.assert_close(ours(tokens)[0], stock(tokens)[0], atol=1e-5, rtol=1e-5)
-
-
 @every_encoding
 def test_every_parameter_is_used_so_that_several_gpus_take_the_default_back_end(name):
     model = tiny(name).train()
@@ -137,18 +127,6 @@ def test_with_stocks_parameters_it_computes_what_stock_computes(flags):
     )
     real = tokens.ne(PAD)
     torch.testing.assert_close(got[real], want[real], atol=1e-5, rtol=1e-4)
-
-
-def test_layers_to_keep_are_those_of_the_checkpoint():
-    full = tiny("rotary", "--decoder-layers", "3")
-    cfg = model_settings(MODEL, *SMALL, "--position-encoding", "rotary", task="language_modeling")
-    cfg.decoder_layers, cfg.decoder_layers_to_keep = 3, "0,2"
-    pruned = models.build_model(cfg, task_of())
-    pruned.load_state_dict(full.state_dict(), strict=True, model_cfg=cfg)
-    assert len(pruned.decoder.layers) == 2
-    for new, old in ((0, 0), (1, 2)):
-        for key, value in pruned.decoder.layers[new].state_dict().items():
-            assert torch.equal(value, full.decoder.layers[old].state_dict()[key]), key
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Segments of pairs: the labels, and who gets them."""
 
-import logging
 import random
 from argparse import Namespace
 
@@ -104,23 +103,6 @@ def test_the_task_decides_the_default(task, settings, segments):
     assert chosen(num_segments=2) == segments
     assert chosen(num_segments=2, segments="single") == "single"
     assert chosen(num_segments=1) == chosen(num_segments=0) == "single"
-
-
-@pytest.mark.parametrize(
-    "flags, length, lines", [(PAIRS, 9, 0), (PAIRS, 5, 1), (PAIRS[:2], 9, 1), ([], 9, 0)]
-)
-def test_a_segment_that_is_never_trained_is_named_once(flags, length, lines, caplog):
-    """Single texts, of 5 tokens, train no second segment."""
-    model = tiny("rotary", *flags)
-    tokens = pairs_of_texts()[:, :length]
-    with caplog.at_level(logging.INFO, logger="fairseq_posenc.models.roberta"):
-        for _ in range(12):
-            model(tokens)  # evaluation says nothing
-        assert not caplog.messages
-        for _ in range(25):
-            model.train()(tokens)
-    assert len(caplog.messages) == lines
-    assert all("--num-segments 2: no second text in the first 10" in m for m in caplog.messages)
 
 
 @pytest.fixture

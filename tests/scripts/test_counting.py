@@ -6,8 +6,6 @@ import functools
 import pytest
 import torch
 from support.commands import shape
-from support.counting import count
-from support.fused import GPUS, AttentionCall, fused_kernel
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
@@ -18,7 +16,9 @@ from support.helpers import (
     tiny_in_blocks,
 )
 
+from counting import count
 from fairseq_posenc.basics.versions import HAS_SDPA
+from fused import GPUS, fused_kernel
 
 pytestmark = pytest.mark.properties
 
@@ -147,45 +147,3 @@ def test_goals_against_stock(arch, flags, kernels, operations, saved):
     goals = (kernels, kernels, saved, operations)
     for goal, stock, found in zip(goals, counted("transformer"), counted(arch, *flags.split())):
         assert goal is None or found <= goal * stock
-
-
-def call(head=64, value=64, mask=None):
-    sizes = [(2, 8, 16, size) for size in (head, head, value)]
-    return AttentionCall(torch.float16, *sizes, True, mask, False)
-
-
-def masked(length):
-    return torch.float16, (1, 8, 16, length), (128 * length, 16 * length, length, 1)
-
-
-@pytest.mark.parametrize(
-    "given, gpu, kernel, copies",
-    [
-        ({}, 70, "memory-efficient", False),
-        ({}, 80, "flash", False),
-        ({"head": 12, "value": 12}, 70, None, False),
-        ({"value": 128}, 80, "memory-efficient", False),
-        ({"mask": masked(16)}, 80, "memory-efficient", False),
-        ({"mask": masked(15)}, 80, "memory-efficient", True),
-        ({"mask": (torch.float32, *masked(16)[1:])}, 80, None, False),
-    ],
-)  # fmt: skip
-def test_the_choice_of_a_kernel(given, gpu, kernel, copies):
-    choice = fused_kernel(call(**given), gpu)
-    assert choice.kernel == kernel and choice.copies_mask == copies
-    assert bool(choice.reason) == (kernel != "flash")
-
-
-def test_waits_kernels_and_saved_bytes_of_known_operations():
-    weight = torch.ones(4, 4, requires_grad=True)
-
-    def run():
-        y = (weight * 2).exp()  # saves its result, 64 bytes; the product saves a number
-        assert bool(y.sum() > 0) and y.tolist()
-        y.view(16).sum().backward()
-
-    found = count(run, [weight])
-    assert dict(found.waits) == {"_local_scalar_dense": 1, "tolist": 1}
-    assert found.kernels["exp"] == 1 and found.kernels["mul"] == 3 and "view" not in found.kernels
-    assert found.operations["_local_scalar_dense"] == 1 and found.operations["mul"] == 3
-    assert found.saved == 64

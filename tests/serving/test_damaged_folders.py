@@ -123,15 +123,6 @@ def test_a_missing_dictionary(folder_of, tmp_path, name, change):
         whole(folder)
 
 
-@pytest.mark.parametrize("name", ["model.json", "checkpoint.pt"])
-def test_a_pipe_in_place_of_a_file(folder_of, tmp_path, name):
-    folder = copied(folder_of("texts"), tmp_path)
-    os.remove(os.path.join(folder, name))
-    os.mkfifo(os.path.join(folder, name))
-    with pytest.raises(SystemExit, match="its model.json is no file|has neither"):
-        whole(folder)
-
-
 def test_a_classifier_does_not_translate(folder_of):
     with pytest.raises(SystemExit, match="holds a model of --task sentence_prediction; give"):
         engine_for(read_model_folder(str(folder_of("texts"))), Hardware())

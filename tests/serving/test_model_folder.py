@@ -159,14 +159,6 @@ def test_an_interrupted_export_leaves_nothing(model, tmp_path, monkeypatch, erro
     assert os.listdir(tmp_path) == []
 
 
-def test_an_export_never_replaces_files(model, tmp_path):
-    pytest.importorskip("ctranslate2", reason=WHY)
-    (tmp_path / "mine").write_text("precious")
-    with pytest.raises(SystemExit, match="exists already"):
-        posenc("export", "ctranslate2", model / "model.pt", tmp_path)
-    assert os.listdir(tmp_path) == ["mine"]
-
-
 def run(folder, lines, *flags):
     """Translate in a process that has imported nothing yet; standard error ends with figures."""
     code = (
@@ -223,6 +215,14 @@ def test_a_file_is_translated_to_a_file(folder, tmp_path, capsys):
     with pytest.raises(SystemExit, match="--input .*absent: cannot be read"):
         posenc("translate", "--model", folder, "--input", tmp_path / "absent", *files[2:])
     assert (tmp_path / "out").read_text().splitlines() == out
+
+
+def test_an_export_never_replaces_files(model, tmp_path):
+    pytest.importorskip("ctranslate2", reason=WHY)
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(SystemExit, match="exists already"):
+        posenc("export", "ctranslate2", model / "model.pt", tmp_path)
+    assert os.listdir(tmp_path) == ["mine"]
 
 
 def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):

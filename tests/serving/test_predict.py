@@ -65,16 +65,6 @@ def test_predictions_are_those_of_fairseqs_validation(name, loaded, folder_of, t
         assert label == LABELS[values.index(max(values))] and score == max(scores)
 
 
-def test_the_folder_describes_the_head(folder_of):
-    head = read_model_folder(str(folder_of("pairs"))).head
-    assert head[:4] == ("sentence_classification_head", LABELS, False, 2)
-    head = read_model_folder(str(folder_of("value"))).head
-    assert head[:4] == ("sentence_classification_head", ["value"], True, 1)
-    assert read_model_folder(str(folder_of("masked_lm"))).head is None
-    card = (folder_of("pairs") / "README.md").read_text()
-    assert "no, yes, maybe" in card and "predict --model packed --columns 1,2" in card
-
-
 def test_lines_without_a_prediction_stay_empty(folder_of, tmp_path, capsys):
     rows = [("id", "text", "other"), ("1", "the  cat", "barks ."), ("1", "", ""), ("1", *CUT)]
     flags = ["--buffer", "2", "--header", "--columns", "text,3"]

@@ -1,11 +1,16 @@
-"""Kinds of subwords: what they split comes back."""
+"""Subwords, words and lines of text: what is split comes back."""
 
+import os
 import random
+import sys
+from argparse import Namespace
 
 import pytest
 from fairseq.data import Dictionary
+from fairseq.dataclass.configs import GenerationConfig
 from support.recipes import error_of, recipe_module, write
 
+from fairseq_posenc.serving.preparation import Preparation, Text
 from fairseq_posenc.serving.subword_check import check_subwords
 from fairseq_posenc.serving.subwords import (
     BYTES,
@@ -13,6 +18,8 @@ from fairseq_posenc.serving.subwords import (
     SUBWORD_FILES,
     in_pieces,
 )
+from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Hypothesis, translated
+from fairseq_posenc.serving.words import joiner_of, words_of
 
 pytestmark = pytest.mark.formulas
 
@@ -133,3 +140,107 @@ def test_subwords_fit_the_dictionary_of_the_text_that_they_split(kind, tmp_path)
     check_subwords(kind, subwords, symbols, texts, "x")
     with pytest.raises(SystemExit, match="x: 100% of the dictionary's symbols are not among them"):
         check_subwords(kind, subwords, ["\u2581dog", "do@@", "##dog"], [], "x")
+
+
+# --- words
+
+
+@pytest.mark.parametrize(
+    "nasty", ["a\rb", "a\u2028b", "a\x85b", "a\u00a0b", "a\x0cb", "a\tb", "a\u200bb", "  a  b "]
+)
+def test_a_sentence_stays_one_line_of_plain_words(nasty):
+    assert words_of("moses", "de", True)(nasty) == ["a", "b"]
+
+
+def test_punctuation_is_normalised_and_dashes_are_split_on_request():
+    sentence = "“Ein gut-gemeinter E-Mail-Test” kostet 3,50 Euro."
+    split, whole = words_of("moses", "de", True)(sentence), words_of("moses", "de")(sentence)
+    assert split[:5] == ["&quot;", "Ein", "gut", "@-@", "gemeinter"] and "gut-gemeinter" in whole
+    assert words_of("moses", "de", lowercase=True)(sentence) == [w.lower() for w in whole]
+
+
+def test_joining_undoes_splitting():
+    for sentence in ["Das ist gut, sagte er.", "Die 5-jährige Anna & ihr Hund!", 'Er sagt "ja".']:
+        words = words_of("moses", "de", True)(sentence)
+        assert joiner_of("moses", "de")(words) == sentence
+    assert joiner_of("none", "de")(["a", "b"]) == "a b"
+
+
+def test_jieba_missing_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    assert "pip install jieba" in error_of(words_of, "jieba", None)
+
+
+def test_jieba_separates_words_and_leaves_no_file(tmp_path, monkeypatch):
+    pytest.importorskip("jieba", reason="an extra: words of Chinese text")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert words_of("jieba", None)("我来到北京清华大学") == ["我", "来到", "北京", "清华大学"]
+    assert os.listdir(tmp_path) == []
+
+
+# --- lines
+
+
+class Reverse:
+    """An engine that reverses tokens, in n versions."""
+
+    def __init__(self, longest=40):
+        self.calls, self.longest = [], {"source": 6, "target": longest}
+
+    def translate(self, sources, prefixes, beam):
+        assert all(sources)
+        self.calls.append((len(sources), beam.max_length))
+        return [
+            [Hypothesis([*p, *s[::-1], *["!"] * n], -float(n)) for n in range(beam.n_best)]
+            for s, p in zip(sources, prefixes)
+        ]
+
+
+PLAIN = Preparation(Text())
+PLAINLY = {"scores": False, "prefix": False}
+SENTENCES = ["a b", "", "c", "a b c d e f", " ", "d e f"]
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 100])
+def test_every_line_keeps_its_place(buffer, capsys):
+    engine = Reverse()
+    args = Namespace(buffer=buffer, **PLAINLY)
+    got = list(translated(SENTENCES, PLAIN, engine, Beam(4, 1.0, 1, 100, 4000), args))
+    assert got == ["b a", "", "c", "", "", "f e d"]
+    assert capsys.readouterr().err.startswith("line 4: the line has 6 tokens")
+    assert max(length for _, length in engine.calls) == 39  # of the target, besides </s>
+    assert len(engine.calls) == {1: 3, 2: 3, 100: 1}[buffer]
+
+
+def test_the_limit_does_not_depend_on_the_neighbours():
+    """A short line beside long ones may have as long a translation as the short line alone."""
+    assert GenerationConfig().max_len_b == MAX_LENGTH
+    engine = Reverse(longest=1000)
+    args, beam = Namespace(buffer=10, **PLAINLY), Beam(4, 1.0, 1, MAX_LENGTH, 4000)
+    for lines in (["a"], ["a", "a b c d e"]):
+        list(translated(lines, PLAIN, engine, beam, args))
+    assert {length for _, length in engine.calls} == {MAX_LENGTH}
+
+
+def test_n_best_scores_and_prefixes(capsys):
+    args, beam = Namespace(buffer=10, scores=True, prefix=True), Beam(4, 1.0, 2, 100, 4000)
+    assert list(translated(["a b\tx", "", "c"], PLAIN, Reverse(), beam, args)) == [
+        *("1\t-0.0000\tx b a", "1\t-1.0000\tx b a !"),
+        *("2\t0.0000\t", "2\t0.0000\t"),
+        *("3\t-0.0000\tc", "3\t-1.0000\tc !"),
+    ]
+
+
+def test_lines_stream(capsys):
+    """A translation comes before the next line is read."""
+    read = []
+
+    def lines():
+        for line in ("a", "b"):
+            read.append(line)
+            yield line
+
+    args, beam = Namespace(buffer=1, **PLAINLY), Beam(1, 1.0, 1, 9, 99)
+    out = translated(lines(), PLAIN, Reverse(), beam, args)
+    assert next(out) == "a"
+    assert read == ["a"]

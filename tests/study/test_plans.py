@@ -105,14 +105,6 @@ def test_plans_of_all_encodings_have_each_that_is_registered(name):
     assert {one["--position-encoding"] for one in plan["systems"].values()} == set(ENCODINGS)
 
 
-def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
-    names = {path.stem for path in PLANS}
-    tables = {name for name in names if "table" in name}
-    assert {f"{name}_small" for name in tables if not name.endswith("_small")} <= tables
-    assert len(tables) == 16
-    assert all(f"{name}.yaml" in (FOLDER / "README.md").read_text() for name in names)
-
-
 PLAN = """
 recipe: translation
 data: data

@@ -207,23 +207,6 @@ def test_killed_and_started_again_it_ends_as_if_it_had_not_been(workflow):
     assert not workflow.called("fairseq-train")  # the new start has waited for it
 
 
-@pytest.mark.slow
-def test_a_training_that_diverges_is_the_worst_of_a_search_and_fails_alone(workflow):
-    workflow.plan["systems"].pop("stock")
-    workflow.plan.update(seeds=[1])
-    status, said = workflow.run(DIVERGES="1e-3")
-    assert status == 0, said
-    plan = yaml.safe_load((workflow.folder / "runs" / "plan" / "plan.yaml").read_text())
-    assert plan["chosen"] == {"rotary": {"--lr": "3e-3"}}
-    assert list(plan["tried"]["rotary"]) == ["--lr 3e-3"]
-    del workflow.plan["search"]
-    workflow.plan["base"]["--lr"] = "1e-3"
-    status, said = workflow.run(DIVERGES="1e-3")
-    (failed,) = (one for one in workflow.results().values() if one["status"] == "failed")
-    assert status == 0 and "FloatingPointError" in failed["error"]
-    assert not workflow.called("fairseq-generate")
-
-
 def test_an_archived_run_of_an_earlier_version_is_done(workflow):
     workflow.plan["systems"].pop("stock")
     workflow.plan["seeds"] = [1]
@@ -246,17 +229,6 @@ def test_an_archived_run_of_an_earlier_version_is_done(workflow):
     assert plan["tried"] == {"rotary": {"--lr 3e-3": [4.0]}} and plan["speed_runs"] == ["x"]
     workflow.plan["base"]["--dropout"] = "0.3"
     assert asked(workflow.run("-n")[1])["train"] == 2
-
-
-def test_a_mistake_in_a_plan_is_one_line_before_anything_runs(workflow):
-    workflow.plan["base"]["--drop-out"] = "0.3"
-    status, said = workflow.run("-n", CHECKS="yes")
-    assert status == 1
-    assert "check.py: systems: rotary: --drop-out: unknown flag; did you mean --dropout" in said
-    workflow.plan["bugdet"] = workflow.plan.pop("budget")
-    status, said = workflow.run()
-    assert (status, workflow.calls.read_text()) == (1, "")
-    assert said.splitlines()[-1].startswith("plan.yaml: bugdet: no such key; did you mean budget?")
 
 
 def test_jobs_share_the_gpus_of_a_machine(tmp_path):

@@ -45,10 +45,6 @@ def causal_only(name):
 ENCODER_ENCODINGS = [name for name in EVERY_ENCODING if not causal_only(name)]
 
 
-#: one or a composition for each place that encodings act in: input, transform, logits, content
-ONE_OF_EACH_PLACE = ["learned", "rotary", "tupe+t5", "shaw", "deberta"]
-
-
 #: how the names of the settings end that tests of the commands give themselves
 SIZES = ("embed_dim", "heads", "layers", "dropout")
 

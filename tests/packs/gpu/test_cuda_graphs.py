@@ -11,7 +11,6 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from support.counting import count
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
@@ -26,6 +25,7 @@ from support.helpers import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from counting import count
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.packs.gpu import cuda_graphs

@@ -1,6 +1,6 @@
 """Count what models make a GPU and its host do, on any machine: operations, waits, saved bytes.
 
-    PYTHONPATH=tests:scripts/benchmark python -m support.counting --archs transformer roformer_base
+    python scripts/benchmark/counting.py --archs transformer roformer_base
 
 The flags are those of ``scripts/benchmark/time_models.py``.  Counted are, of a training step or per
 generated token: waits of the host for the device; constants copied to it; operations, which are all
@@ -22,12 +22,12 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from support.fused import GPUS, AttentionCall, fused_kernel
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM
+from fused import GPUS, AttentionCall, fused_kernel
 from rounds import prepare_process
 from time_models import JOBS, cases, get_parser, table
 
