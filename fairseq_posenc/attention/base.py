@@ -182,11 +182,8 @@ class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention
     Their names are fairseq's, on which checkpoints, quantisation noise, pruning and initialisation
     rely.
 
-    Args:
-        embed_dim: C.
-        num_heads: H.
-        encoding: the position encoding of this layer.
-        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    It is constructed with C, H, the encoding of its layer, and further arguments of fairseq's
+    attention (dropout, quantisation noise).
     """
 
     q_proj: nn.Module

@@ -132,11 +132,7 @@ class KeyGradient:
 class BlockAttention(NamedTuple):
     """Softmax attention of N blocks of queries in each of R sequences.
 
-    Args:
-        seen: the keys of every block.
-        scale: factor on q·k.
-        rate: probability of dropping an attention weight.
-        empty_rows: False if no row of the bias hides all keys.
+    Arguments are those of :func:`.attend`; *seen* are the keys of every block.
     """
 
     seen: Seen

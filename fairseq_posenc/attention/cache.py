@@ -154,9 +154,8 @@ def append_to_cache(
 ) -> Parts:
     """The tensors of all tokens so far, (B, H, S, D) each, in the cache of *layer*.
 
-    Args:
-        new: the tensors of the new tokens by name, (B, H, T, D) each.
-        keep: number of tokens to keep before the new ones, or None for all.
+    *new* are the tensors of the new tokens by name, (B, H, T, D) each; *keep* is the number of
+    tokens to keep before them, or None for all.
     """
     saved = layer.get_incremental_state(incremental_state, STATE)
     column: Any = None if incremental_state is None else incremental_state.get(COLUMN)

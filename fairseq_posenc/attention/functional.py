@@ -43,12 +43,8 @@ def additive_mask(
     tensor([[[[0., 0., -inf],
               [0., 0., 0.]]]])
 
-    Args:
-        query_length: T; queries are the last T of S positions.
-        key_length: S.
-        causal: hide later keys.
-        key_padding_mask: (B, S), True at padding, or None.
-        like: tensor whose dtype and device the result takes.
+    Queries are the last T of S positions, and *key_padding_mask* (B, S) is True at padding.  The
+    dtype and the device are those of *like*.
     """
     hidden = None
     if causal and query_length > 1:

@@ -134,14 +134,8 @@ def squared_relu(
 class GatedAttention(JoinedParameters, PairwiseKernel):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
-    Args:
-        embed_dim: C.
-        num_heads: 1.
-        encoding: position encoding of a stack with one head of the key size; its options are read
-            for the flags of :class:`GatedFlags`.
-        dropout: probability of dropping an attention weight.
-        q_noise: quantisation noise.
-        qn_block_size: its block size.
+    The *encoding* is that of a stack with one head of the key size; its options are read for the
+    flags of :class:`GatedFlags`.
     """
 
     takes = frozenset({"transform", "shared", "content", "any_order"})
@@ -199,11 +193,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor.
-
-        Args:
-            counts: n, the number of keys that each query sees.
-        """
+        """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor, for *counts*."""
         options = self.encoding.options
         reference = float(options.gau_reference_length)
         if self.normaliser in SOFTMAX:

@@ -35,9 +35,7 @@ def count_visible(batch: Batch, number: bool) -> Counts:
     >>> count_visible(Batch(x, length=3), number=True)
     3.0
 
-    Args:
-        batch: the batch.
-        number: if all queries see equally many keys, return a number of the host.
+    With *number* they are a number of the host if all queries see equally many keys.
     """
     queries, length, mask = batch.like.size(1), batch.length, batch.padding.mask
     if mask is None:
@@ -131,8 +129,7 @@ class PairwiseKernel(AttentionKernel):
     def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
         """*heads* of new tokens with all keys and values so far; adds the new ones to the cache.
 
-        Args:
-            x: the input that their keys are projected from, (B, T, C).
+        *x* (B, T, C) is the input that their keys are projected from.
         """
         new = {"prev_key": heads.k, "prev_value": heads.v}
         if self.position_terms is not None:
@@ -155,9 +152,7 @@ class PairwiseKernel(AttentionKernel):
     ) -> Logits:
         """The logits of the new queries, content-dependent terms and the factor included.
 
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            heads: the result of :meth:`extended`.
+        *x* (B, T, C) is the input of the layer, *heads* the result of :meth:`extended`.
         """
         q, scale, bias, content = heads.q, self.encoding.scale, prepared["bias"], None
         factor: Union[float, Tensor, None] = prepared.get("factor")

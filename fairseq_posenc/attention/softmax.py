@@ -186,11 +186,8 @@ class CrossAttention(StockMultiheadAttention):
 
     Source and target positions are not comparable, so no position encoding is applied.
 
-    Args:
-        embed_dim: C of the decoder.
-        num_heads: H.
-        kv_heads: G, the number of heads of keys and values, a divisor of H.
-        kwargs: passed to fairseq's attention (kdim, vdim, dropout, quantisation noise).
+    It is constructed with C of the decoder, H, G (a divisor of H), and arguments of fairseq's
+    attention.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, kv_heads: int, **kwargs: object) -> None:
@@ -262,8 +259,7 @@ class CrossAttention(StockMultiheadAttention):
     ) -> IncrementalState:
         """Keep the keys and values of the sentences that remain; hypotheses share them.
 
-        Args:
-            new_order: the row, of the same sentence, that each row continues, (B', ).
+        *new_order* (B', ) is the row, of the same sentence, that each row continues.
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
         if saved and saved["prev_key"].size(0) * beam != new_order.size(0):

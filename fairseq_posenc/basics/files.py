@@ -55,8 +55,7 @@ def new_folder(path: FilePath) -> Iterator[str]:
 
     Temporary folders of writers of the same *path* that were killed are removed.
 
-    Args:
-        path: a folder that does not exist, or is empty; its parents are created.
+    *path* does not exist, or is an empty folder; its parents are created.
 
     Yields:
         the path of an empty folder beside *path*, which is removed if writing fails.
@@ -80,12 +79,7 @@ def new_folder(path: FilePath) -> Iterator[str]:
 
 @contextlib.contextmanager
 def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
-    """Report what cannot be written under a temporary name by the name that the user gave.
-
-    Args:
-        partial: the temporary file or folder.
-        shown: what the user gave, perhaps with its flag.
-        advice: what would work.
+    """Report what cannot be written under the temporary name *partial* by the name *shown*.
 
     Raises:
         UsageError: it cannot be written, or another file cannot be read.
@@ -139,12 +133,7 @@ def temporary_name(prefix: str) -> str:
 
 
 def remove_leftovers(folder: FilePath, prefix: str) -> None:
-    """Remove what killed processes of this machine left under a :func:`temporary_name`.
-
-    Args:
-        folder: where to look.
-        prefix: as for :func:`temporary_name`.
-    """
+    """Remove what killed processes of this machine left under a :func:`temporary_name`."""
     pattern = re.escape(f"{prefix}.{socket.gethostname()}.") + r"(\d+)\.partial"
     with contextlib.suppress(OSError):  # there is no such folder
         for name in os.listdir(os.fspath(folder)):

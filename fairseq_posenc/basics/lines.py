@@ -15,9 +15,6 @@ Item = TypeVar("Item")
 def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
     """Lines of bytes as text, without byte-order mark, line feeds and carriage returns at the ends.
 
-    Args:
-        subject: where they come from, at the start of messages.
-
     Raises:
         UsageError: a line is not UTF-8.
     """
@@ -34,11 +31,7 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
 
 
 def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
-    """The lines of a text; see :func:`decoded`.
-
-    Args:
-        path: its file.
-        subject: the file, at the start of messages; *path* by default.
+    """The lines of the text in a file; see :func:`decoded`.  Its messages begin with *subject*.
 
     Raises:
         UsageError: the file cannot be read, or is not UTF-8.
@@ -75,10 +68,7 @@ def json_value(text: str) -> Any:
 def read_json_object(
     path: str, subject: str, advice: str = "give a file that can be read"
 ) -> Dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        advice: what to do if there is no such file.
+    """Read a JSON object; *advice* says what to do if there is no such file.
 
     Raises:
         UsageError: it cannot be read or is not a JSON object.

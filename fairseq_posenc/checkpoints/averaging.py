@@ -47,15 +47,9 @@ BEST = _Kind(
 def find_checkpoints(
     folder: str, kind: _Kind, count: int, upper_bound: Optional[int] = None
 ) -> List[str]:
-    """Find the last or the best checkpoints of a training run.
+    """The last or the best *count* checkpoints of a training run, oldest or worst first.
 
-    Args:
-        kind: :data:`EPOCH`, :data:`UPDATE` or :data:`BEST`.
-        count: number of checkpoints.
-        upper_bound: the last epoch, or update, to consider.
-
-    Returns:
-        their paths, oldest (or worst) first.
+    *upper_bound* is the last epoch, or update, to consider.
     """
     if count < 1:
         raise UsageError(f"{kind.flag} {count}: give a number from 1")

@@ -69,9 +69,6 @@ def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
 def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
     """Load a fairseq checkpoint as the plain dictionary in the file.
 
-    Args:
-        lazy: as for :func:`load_file`.
-
     Returns:
         the dictionary; ``"model"`` maps names to tensors, and ``"cfg"`` (or, in files
         from before fairseq 0.10, ``"args"``) holds the settings.
@@ -120,11 +117,8 @@ def check_weights(
 ) -> None:
     """Refuse *weights* that are not finite, or that are saved as whole numbers and *ours* are not.
 
-    Args:
-        path: the file, for messages.
-        weights: those of the file before they are loaded, or of the model that has loaded them.
-        saved: those of the file.
-        ours: those of the model.
+    *weights* are those of the file, *saved*, before they are loaded, or those of the model, *ours*,
+    that has loaded them.
     """
     for name, value in weights.items():
         before, after = saved.get(name, value), ours.get(name, value)

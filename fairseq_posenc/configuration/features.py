@@ -88,13 +88,7 @@ def features_of(models: Iterable[str]) -> List[Feature]:
 
 
 def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = "drop") -> None:
-    """Refuse flags that contradict another.
-
-    Args:
-        flag: that flag, with its value.
-        why: names of the flags, and the reason for each.
-        remedy: what to do, before the flag to drop.
-    """
+    """Refuse flags that contradict *flag*, for the reasons in *why*; *remedy* says what to do."""
     for name, reason in why.items():
         value = option(cfg, name)
         if value:
@@ -103,11 +97,7 @@ def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = 
 
 
 def refuse_one_input(cfg: Options, flag: str) -> None:
-    """Refuse attentions whose keys cannot come from elsewhere than their queries.
-
-    Args:
-        flag: the flag that needs other keys, with its value.
-    """
+    """Refuse attentions with one input for queries and keys, where *flag* needs two."""
     if "keys" not in kernel_of(cfg).takes:
         instead = "--layer transformer" if cfg.layer == "gated" else "--attention softmax"
         raise UsageError(

@@ -175,11 +175,7 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 
 
 def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
-    """The flags of positions, attention and layers that every family has, and of its features.
-
-    Args:
-        models: the ``--arch`` of the family, and of another whose features it has, too.
-    """
+    """The flags of positions, attention and layers that all families have, and of *models*."""
     flags = list(_flags_of_features(features_of(models)))
     for fixed in (
         *(EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags),
@@ -224,9 +220,6 @@ def computing_fields(family: type, options: Options) -> List["dataclasses.Field[
 
     These are the settings with the role ``model``, and the plug-in's with the role ``free``: a
     checkpoint with ``--rotary-scaling`` computes scaled frequencies.
-
-    Args:
-        options: the settings of the model.
     """
     ours, computing = plug_in_flags(), []
     for field in dataclasses.fields(family):
@@ -242,10 +235,6 @@ def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
 
 
 def metadata_of(name: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The declaration of a model flag, the plug-in's or fairseq's own.
-
-    Args:
-        ours: result of :func:`plug_in_flags`.
-    """
+    """The declaration of a model flag, one of the plug-in's, *ours*, or fairseq's own."""
     flag = ours.get(name)
     return _stock_metadata(name) if flag is None else flag.metadata

@@ -106,11 +106,9 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
-        """Precompute, once a forward pass, what :meth:`forward` needs in a layer.
+        """What :meth:`forward` needs at *positions* (1|B, T) in a layer, once a forward pass.
 
-        Args:
-            positions: (1|B, T), integers.
-            layer: the index of the layer; layers of one :meth:`variant` share the table.
+        Layers of one :meth:`variant` share the table.
         """
         raise NotImplementedError
 

@@ -20,11 +20,7 @@ class PositionEncoding:
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
     the result of :meth:`build_content_bias`.
 
-    Args:
-        encodings: the encodings, in the order of ``--position-encoding``.
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder.
-        index: index among the compositions of the stack; 0 if there is only one.
+    *index* counts the compositions of a stack.
     """
 
     def __init__(
@@ -135,13 +131,7 @@ def _name(encodings: List[Encoding]) -> str:
 
 
 def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bool:
-    """Whether a composition is invariant to shifting all positions by the same amount.
-
-    Args:
-        encodings: the encodings of the composition.
-        options: the model configuration, complete.
-        stack: the encoder or decoder.
-    """
+    """Whether a composition is invariant to shifting all positions by the same amount."""
     transforms = [e.transform for e in encodings if e.transform]
     rotates = not transforms or stack.relative_after_rotation
     values = any(transform.changes_values(options) for transform in transforms)
@@ -150,12 +140,7 @@ def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bo
 
 
 def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
-    """Refuse a value of ``--position-encoding`` that a stack cannot have; nothing is constructed.
-
-    Args:
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder.
-        pattern: the value of ``--position-encoding`` for it.
+    """Refuse a *pattern* of ``--position-encoding`` that a stack cannot have; constructs nothing.
 
     Raises:
         UsageError: two encodings of a composition use the same exclusive hook, one of them does
@@ -200,7 +185,7 @@ def _check_composition(encodings: List[Encoding], options: Options, stack: Stack
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
-    """The distinct compositions in the layers of a stack, by name.
+    """The distinct compositions in the layers of a stack, by name, for a *value* of the flag.
 
     >>> from argparse import Namespace
     >>> from fairseq_posenc.encodings.registry import encoding_flags
@@ -213,11 +198,6 @@ def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, Pos
     >>> places = Places(positions, positions, 5, by_index=True)
     >>> built["rotary+t5"].shared_bias(places).shape
     torch.Size([1, 2, 5, 5])
-
-    Args:
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder.
-        value: the value of ``--position-encoding`` for it.
 
     Raises:
         UsageError: the value is malformed.

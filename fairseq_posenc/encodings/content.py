@@ -137,12 +137,7 @@ class ContentBias(Hook, nn.Module):
 
 
 class ContentBiasSum(nn.ModuleDict):
-    """Sum of content-dependent terms, with the terms keyed by encoding name.
-
-    Args:
-        terms: at least one.
-        with_vectors: names of the terms that have distance vectors, in order.
-    """
+    """Sum of content-dependent terms by encoding name; *with_vectors* have distance vectors."""
 
     def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
         super().__init__(terms)

@@ -51,10 +51,6 @@ def sinusoids(distances: Tensor, dim: int) -> Tensor:
     >>> sinusoids(torch.tensor([0, 1]), 2)
     tensor([[0.0000, 1.0000],
             [0.8415, 0.5403]], dtype=torch.float64)
-
-    Args:
-        distances: in tokens.
-        dim: even.
     """
     even = torch.arange(0, dim, 2, dtype=torch.float64, device=distances.device)
     angles = distances.double().unsqueeze(1) * 10000.0 ** (-even / dim)
@@ -62,18 +58,13 @@ def sinusoids(distances: Tensor, dim: int) -> Tensor:
 
 
 def toeplitz(values: Tensor, key_length: int) -> Tensor:
-    """Spread one value per distance over all pairs of queries and keys.
+    """Spread values of distances, (H, S + T - 1), over all pairs of queries and keys, (H, T, S).
 
     >>> toeplitz(torch.tensor([[-2, -1, 0, 1]]), 3)
     tensor([[[-1,  0,  1],
              [-2, -1,  0]]])
 
-    Args:
-        values: (H, S + T - 1), for the distances from -(S - 1) to T - 1.
-        key_length: S.
-
-    Returns:
-        (H, T, S), dense.
+    The values are for the distances from -(S - 1) to T - 1; the result is dense.
     """
     if in_graph():  # ONNX has no windows, and a compiled graph would keep the size of one
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]

@@ -99,9 +99,6 @@ class Fire(SharedBias):
         A perceptron with one input and N hidden ReLUs is linear between N kinks.  Looking up the
         segment takes memory for 2H numbers for each query and key, not for N.
 
-        Args:
-            dtype: the dtype of the results.
-
         Returns:
             the kinks in order, (N), and offset and slope of the segments for every head,
             (2H, N + 1).

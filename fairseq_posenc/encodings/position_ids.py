@@ -53,11 +53,6 @@ class Ruled(NamedTuple):
 class PositionRule:
     """Positions that follow from the tokens of a text.
 
-    Args:
-        options: the model configuration, complete.
-        stack: the encoder or decoder.
-        symbols: the dictionary, from symbols to token ids.
-
     Raises:
         UsageError: a symbol that the rule needs is not in the dictionary.
     """
@@ -72,13 +67,7 @@ class PositionRule:
 
     @classmethod
     def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
-        """Refuse a stack or encodings for which the rule is not defined.
-
-        Args:
-            options: the model configuration, complete.
-            stack: the encoder or decoder.
-            name: value of ``--position-encoding`` for some of its layers.
-            encodings: its encodings.
+        """Refuse a stack or *encodings*, some of its layers', for which the rule is not defined.
 
         Raises:
             UsageError: naming the flag.
@@ -105,12 +94,6 @@ def check_position_ids(
 ) -> None:
     """Refuse ``--position-ids`` with encodings that read no positions.
 
-    Args:
-        options: the model configuration, complete.
-        name: value of ``--position-encoding``.
-        encodings: its encodings.
-        stack: the encoder or decoder.
-
     Raises:
         UsageError: naming the flag.
     """
@@ -126,11 +109,6 @@ def check_position_ids(
 
 def refuse_uncounted(flag: str, name: str, encodings: List[Encoding]) -> None:
     """Refuse encodings that do not read assigned positions.
-
-    Args:
-        flag: the flag that assigns positions, and its value.
-        name: value of ``--position-encoding``.
-        encodings: its encodings.
 
     Raises:
         UsageError: naming the first such encoding.
@@ -151,14 +129,7 @@ def numbers_of(
     symbols: Mapping[str, int],
     chosen: Optional[List[str]] = None,
 ) -> List[int]:
-    """The token ids of the symbols in a setting, in order.
-
-    Args:
-        options: the model configuration.
-        name: name of the setting, whose value is symbols separated by blanks.
-        default: the value to use if the setting is None.
-        symbols: the dictionary.
-        chosen: these symbols alone.
+    """The token ids of the symbols in the setting *name*, else in *default*, or of *chosen* alone.
 
     Raises:
         UsageError: a symbol is not in the dictionary.

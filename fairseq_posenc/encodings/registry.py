@@ -111,10 +111,6 @@ def encoding_flags() -> List["dataclasses.Field[Any]"]:
 def parse_encodings(value: str, flag: str = "") -> List[Encoding]:
     """The registered encodings of one composition, such as ``learned+rotary``, in order.
 
-    Args:
-        value: names joined by ``+``.
-        flag: the flag with the whole pattern of which *value* is a part, for error messages.
-
     Raises:
         UsageError: a name is unknown or repeated, or ``none`` is combined with others.
     """
@@ -155,14 +151,10 @@ class Pattern(NamedTuple):
 
 
 def parse(value: str, flag: str = FLAG) -> Pattern:
-    """Parse a pattern over layers.
+    """Parse a pattern: compositions separated by commas, each repeated by ``*`` and a number.
 
     >>> parse("rotary*3, none").period
     ['rotary', 'rotary', 'rotary', 'none']
-
-    Args:
-        value: compositions separated by commas, each optionally repeated by ``*`` and a number.
-        flag: the flag, for error messages.
 
     Raises:
         UsageError: a composition is unknown, a count is not a positive integer, or an encoding of

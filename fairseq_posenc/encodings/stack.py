@@ -59,12 +59,7 @@ class Stack:
 
 
 class Hook:
-    """Base of the classes through which an encoding acts on a model.
-
-    Args:
-        options: the model configuration, read for the flags of the encoding.
-        stack: the encoder or decoder.
-    """
+    """Base of the classes through which an encoding acts on a model."""
 
     #: where the class acts: input, transform, shared, content or distances
     hook: str
@@ -82,10 +77,6 @@ class Hook:
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
         """Refuse options for which the class cannot be constructed; nothing is constructed.
-
-        Args:
-            options: the model configuration, complete.
-            stack: the encoder or decoder.
 
         Raises:
             UsageError: naming the flag, its value and what would work.

@@ -23,9 +23,6 @@ def modernised(settings: Mapping[str, Any]) -> Dict[str, Any]:
     {'shaw_distance': None, 'shaw_max_distance': 3, 'position_encoding': 'bert_ad*3,none', \
 'norm': 'rms'}
 
-    Args:
-        settings: values by name, from an older checkpoint or command line.
-
     Returns:
         present names with their values, and former names with None.
     """

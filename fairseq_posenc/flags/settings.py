@@ -97,12 +97,7 @@ def setting(
 
 
 def role_in(options: Options, metadata: Mapping[str, Any]) -> Optional[str]:
-    """The role of a setting in the configuration with which a model is trained or used.
-
-    Args:
-        options: the configuration, complete.
-        metadata: the declaration of the setting.
-    """
+    """The role of a setting in the configuration with which a model is trained or used."""
     model_with = metadata.get("model_with") or {}
     if any(option(options, flag) in values for flag, values in model_with.items()):
         return "model"
@@ -129,9 +124,6 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     ... except UsageError as error:
     ...     print(error)
     fairseq_posenc: error: --favor-redraw -1: must be at least 0
-
-    Args:
-        fields: declarations made by :func:`setting`.
     """
     for field in fields:
         metadata, value = field.metadata, getattr(options, field.name, None)
@@ -152,12 +144,9 @@ def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> No
 def check_value(
     name: str, value: Any, metadata: Mapping[str, Any], options: Optional[Options] = None
 ) -> None:
-    """Refuse a value outside the choices and the range in *metadata*.
+    """Refuse a *value* outside the choices and the range in *metadata*, as of :func:`setting`.
 
-    Args:
-        value: given for it, not None.
-        metadata: some of the arguments of :func:`setting`.
-        options: the configuration, for bounds that are names of other flags.
+    *options* is the configuration, for bounds that are names of other flags.
     """
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
@@ -201,14 +190,10 @@ def refuse_empty(name: str, value: object) -> None:
 
 
 def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> None:
-    """Refuse flags that are given where they do not work.
+    """Refuse flags that have other values than *off*, by name, where they do not work.
 
     >>> from argparse import Namespace
     >>> refuse_unless_off(Namespace(shorten_method="None"), {"shorten_method": "none"}, "no effect")
-
-    Args:
-        off: by name, the value that switches each flag off.
-        reason: why the flags do not work.
     """
     for name, value in off.items():
         asked = option(options, name)

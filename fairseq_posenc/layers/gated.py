@@ -43,13 +43,7 @@ class _GatedLayer(nn.Module):
 
 
 class GatedEncoderLayer(_GatedLayer):
-    """x ← Norm(x + GAU(x)) (GAU section 4.1).
-
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        return_fc: also return the unit's output before its residual connection.
-    """
+    """x ← Norm(x + GAU(x)) (GAU section 4.1); with *return_fc* GAU(x) is returned, too."""
 
     def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
         super().__init__(cfg, cfg.encoder, encoding)
@@ -66,13 +60,7 @@ class GatedEncoderLayer(_GatedLayer):
 
 
 class GatedDecoderLayer(DecoderForward, _GatedLayer):
-    """A causal unit, attention to the source and another causal unit, with residuals and norms.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        no_encoder_attn: leave out the attention to the source.
-    """
+    """A causal unit, attention to the source and another causal unit, with residuals and norms."""
 
     def __init__(
         self, cfg: Options, encoding: PositionEncoding, no_encoder_attn: bool = False

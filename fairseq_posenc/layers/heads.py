@@ -35,15 +35,7 @@ class ClassifierFlags:
 
 
 class MaskedLMHead(RobertaLMHead):
-    """Dense, activation, norm, projection to the vocabulary (BERT section 3.1).
-
-    Args:
-        embed_dim: C.
-        size: E, the size of a token embedding.
-        vocabulary: V.
-        activation_fn: name of the activation.
-        weight: (V, E).
-    """
+    """Dense (C to E), activation, norm, projection by *weight* (V, E) (BERT section 3.1)."""
 
     def __init__(
         self, embed_dim: int, size: int, vocabulary: int, activation_fn: str, weight: Tensor
@@ -54,11 +46,7 @@ class MaskedLMHead(RobertaLMHead):
 
 
 class TiedHead(nn.Module):
-    """The transposed token embedding alone, as in RoFormerV2 and GAU.
-
-    Args:
-        weight: (V, C).
-    """
+    """The transposed token embedding, *weight* (V, C), alone, as in RoFormerV2 and GAU."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -97,11 +85,9 @@ def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
 
 
 class NormedHead(RobertaClassificationHead):
-    """Dense, activation, norm, projection, of the first token or of all.
+    """Dense, activation, norm, projection, of the first token or, if *by_token*, of all.
 
-    Args:
-        by_token: a token classifier.
-        arguments: passed to fairseq's head, which has no norm.
+    Further *arguments* are those of fairseq's head, which has no norm.
     """
 
     def __init__(self, by_token: bool, **arguments: Any) -> None:

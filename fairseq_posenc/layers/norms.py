@@ -43,12 +43,7 @@ class NormFlags:
 
 @register_norm("layer", paper="Ba et al. 2016, arXiv 1607.06450", summary="layer norm")
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules are kept, with this ε.
-
-    Args:
-        channels: C.
-        options: reads ``layer_norm_eps``.
-    """
+    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules are kept, with this ε."""
 
     def __init__(self, channels: int, options: Options) -> None:
         super().__init__(channels, eps=options.layer_norm_eps)
@@ -66,10 +61,6 @@ class RMSNorm(nn.Module):
     >>> norm = RMSNorm(4, Namespace(layer_norm_eps=0.0))
     >>> norm(torch.tensor([1.0, -1.0, 3.0, 5.0]))  # mean square 9
     tensor([ 0.3333, -0.3333,  1.0000,  1.6667])
-
-    Args:
-        channels: C, unused.
-        options: reads ``layer_norm_eps``.
     """
 
     def __init__(self, channels: int, options: Options) -> None:

@@ -89,10 +89,6 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
 
     Each layer keeps a separate cache and separate random features.
 
-    Args:
-        layers: the layers of a stack, in order.
-        options: the model configuration.
-
     Raises:
         UsageError: a gated unit has no such part, or the layers have different parameters.
     """

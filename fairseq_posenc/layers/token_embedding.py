@@ -21,9 +21,6 @@ _CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 def check_embedding(cfg: Options) -> None:
     """Refuse contradictory flags of the embedding and the softmax.
 
-    Args:
-        cfg: flat configuration, complete.
-
     Raises:
         UsageError: naming the flag.
     """

@@ -105,13 +105,7 @@ def feed_forward(layer: Layer, x: Tensor, *unused: object, **prepared: Prepared)
 
 
 class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
-    """Self-attention and feed-forward, each with a residual connection and a norm.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        return_fc: also return the feed-forward output before its residual connection.
-    """
+    """Self-attention and feed-forward, each with a residual connection and a norm."""
 
     def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
         self.encoding = encoding  # read by build_self_attention, which the base class calls
@@ -124,12 +118,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         return self_attention(embed_dim, self.encoding, cfg)
 
     def forward(self, x: Tensor, keys: Optional[Tensor] = None, **prepared: Prepared) -> LayerOut:
-        """Apply the layer.
-
-        Args:
-            x: (B, T, C).
-            keys: input for keys and values, (B, S, C), if not *x*.
-            prepared: arguments that the self-attention prepared.
+        """Apply the layer to *x* (B, T, C), with keys and values from *keys* (B, S, C), if passed.
 
         Returns:
             (B, T, C), and with *return_fc* also the feed-forward output.
@@ -221,13 +210,7 @@ class DecoderForward:
 
 
 class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase):
-    """Causal self-attention, attention to the source, feed-forward.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        no_encoder_attn: leave out the attention to the source.
-    """
+    """Causal self-attention, attention to the source, feed-forward."""
 
     _last = feed_forward
 

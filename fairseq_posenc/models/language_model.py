@@ -115,13 +115,7 @@ LANGUAGE_MODEL = Family(
 
 
 class LanguageModelDecoder(TransformerDecoder):
-    """Decoder without attention to a source.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head`` and
-            ``num_segments``.
-        embed_tokens: token embedding (V, E).
-    """
+    """Decoder without attention to a source; *cfg* has ``lm_head`` and ``num_segments``, too."""
 
     output_projection: Any
 

@@ -141,12 +141,7 @@ MASKED_LM: Family = Family(
 
 
 def register_pretraining(task: str, samples: Optional[Samples] = None) -> None:
-    """Let a task train masked language models.
-
-    Args:
-        task: the name of the task.
-        samples: what its samples are, if not what ``--sample-break-mode`` says.
-    """
+    """Let a task train masked language models, on *samples* if not by ``--sample-break-mode``."""
     if samples is not None:
         SAMPLES[task] = samples
     MASKED_LM.tasks += (task,)

@@ -39,9 +39,7 @@ _NO_PAIRS = (
 class SentenceEncoder(TransformerEncoder):
     """Transformer encoder with optional segment embeddings and embedding projection.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
-        embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
+    If token embeddings (V, E) are not of C channels, a projection follows them.
     """
 
     began = False  # whether the first layer is built
@@ -129,12 +127,7 @@ class SentenceEncoder(TransformerEncoder):
 
 
 class MaskedLMEncoder(RobertaEncoder):
-    """Sentence encoder and language-model head, with fairseq's names.
-
-    Args:
-        args: flat configuration of the masked-LM family, complete.
-        embed_tokens: token embedding (V, E), if not to be built here.
-    """
+    """Sentence encoder and language-model head, with fairseq's names."""
 
     def __init__(
         self, args: Options, dictionary: Dictionary, embed_tokens: Optional[nn.Embedding] = None

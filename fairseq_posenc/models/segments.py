@@ -55,10 +55,6 @@ def resolve_segments(cfg: Options, settings: Options) -> None:
 
     Texts are pairs in the tasks for fine-tuning, where the task of pre-training makes pairs, and
     where each sample is a line; other blocks hold running text, whose separators divide sentences.
-
-    Args:
-        cfg: flat configuration that accepts new entries.
-        settings: the parsed command line, or the settings of the task.
     """
     several = cfg.num_segments > 1
     if cfg.segments is None:
@@ -99,14 +95,8 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
     tensor([[0, 0, 0, 0, 0, 1, 1]])
 
-    Args:
-        tokens: (B, T), padded on either side.
-        padding: index of the padding symbol.
-        separator: index of the separator.
-        num_segments: number of segments; further texts belong to the last.
-
-    Returns:
-        labels (B, T), int64; 0 for padding.
+    *tokens* are (B, T), padded on either side; so are the labels, int64, 0 for padding.  Texts
+    after the last of *num_segments* belong to it.
     """
     real, ends = tokens.ne(padding), tokens.eq(separator)
     begins = ends.roll(1, dims=1) & ~ends & real  # a token after a separator
@@ -116,16 +106,12 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
 
 
 def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
-    """The number of tokens of the first text of a pair, [CLS] and separators included.
+    """The number of tokens of the first text of a pair, (B, 1), [CLS] and separators included.
 
     >>> first_text_lengths(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2)
     tensor([[4]])
 
-    Args:
-        tokens, padding, separator: as for :func:`segment_labels`.
-
-    Returns:
-        numbers (B, 1), int64; for a single text, the number of all its tokens.
+    Of a single text it is the number of all tokens; see :func:`segment_labels`.
     """
     first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
     return first.sum(dim=1, keepdim=True)

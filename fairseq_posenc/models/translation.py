@@ -58,13 +58,7 @@ TRANSLATION = Family(
 
 @TRANSLATION.register
 class TranslationModel(PartlySaved, TransformerModelBase):
-    """Transformer for ``--task translation`` with position encodings in its attention.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags.
-        encoder: the encoder.
-        decoder: the decoder.
-    """
+    """Transformer for ``--task translation`` with position encodings in its attention."""
 
     def __init__(
         self, cfg: Options, encoder: TransformerEncoder, decoder: TransformerDecoder

@@ -26,11 +26,6 @@ class AssignedPositions:
 
     It can be replaced; see :func:`~fairseq_posenc.flags.replacements.register_replacement`.
 
-    Args:
-        options: the model configuration, complete.
-        stack: the side, and the number of its positions.
-        dictionary: the dictionary of its tokens.
-
     Raises:
         UsageError: the dictionary lacks a symbol that the rule needs.
     """
@@ -55,10 +50,7 @@ class AssignedPositions:
     def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        Args:
-            tokens: (B, S), without the tokens in a memory.
-            counted: positions 0, 1, 2, …, (1|B, S).
-            training: whether the batch is for training.
+        *tokens* (B, S) are without those in a memory; *counted* are 0, 1, 2, …, (1|B, S).
 
         Raises:
             UsageError: positions are negative, or more than the stack has.

@@ -38,14 +38,7 @@ class Encoded(NamedTuple):
 
 
 class TransformerEncoder(PositionedStack, TransformerEncoderBase):
-    """Encoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1).
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags.
-        dictionary: source dictionary.
-        embed_tokens: source embedding.
-        return_fc: also return every layer's feed-forward output.
-    """
+    """Encoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1)."""
 
     #: returns the lengths (B, 1) of the first texts of pairs, if attention depends on them
     first_texts: Optional[Callable[[Tensor], Tensor]] = None

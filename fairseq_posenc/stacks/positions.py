@@ -60,11 +60,6 @@ class StackPositions:
     """The encodings of the layers of a stack, and the prepared arguments of the layers.
 
     This is no module: the stack owns the encodings' modules.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags.
-        stack: the properties of the stack that encodings depend on.
-        dictionary: the dictionary of its tokens.
     """
 
     def __init__(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> None:
@@ -117,11 +112,8 @@ class StackPositions:
     ) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        Args:
-            padding: the padding of *tokens*.
-            tokens: (B, S).
-            training: whether the batch is for training.
-            remembered: number of earlier tokens in a memory, which have positions, too.
+        *remembered* is the number of tokens in a memory before *tokens* (B, S); they have
+        positions, too.
 
         Raises:
             UsageError: the sequences are longer than a table of positions.

@@ -101,11 +101,6 @@ class Favor(DrawnInFloat32, FeatureMap):
     attention is nearly uniform.  With ε = 0, c is the maximum of ω·x - |x|²/2 instead; this is
     equivalent, and keeps the features of queries and keys of large norm from vanishing.  Keys with
     c = 0 then need a smaller ``--linear-epsilon``.
-
-    Args:
-        head_dim: D.
-        options: reads ``favor_*``.
-        side: encoder or decoder.
     """
 
     projection: Tensor

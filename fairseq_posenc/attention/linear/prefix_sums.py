@@ -55,7 +55,7 @@ def identity(x: Tensor) -> Tensor:
 
 
 def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums:
-    """The sums over some keys.
+    """The sums over keys, ϕ (B, H, S, M), 0 at hidden ones, and their values (B, H, S, D).
 
     A query that matches one of two keys by its features attends to that key alone:
 
@@ -64,11 +64,6 @@ def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums
     >>> q = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).view(1, 1, 2, 2)
     >>> attend_to_state(q, state, epsilon=1e-9).flatten()
     tensor([3., 4.])
-
-    Args:
-        k: ϕ of the keys, (B, H, S, M), not negative, 0 at hidden keys.
-        v: values (B, H, S, D).
-        rotate: rotates the keys in the numerator.
     """
     return KeySums(_summed(v, rotate(k)), k.sum(dim=2, dtype=AT_LEAST_FLOAT32[k.dtype]))
 

@@ -146,11 +146,8 @@ def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float
 
     For the query c is the maximum of ω·q/D^¼; for the key it is 0, and exponents are clamped.
 
-    Args:
-        both: q before k, (2, B, H, 1, D), dense; the features have no gradient.
-        projection: ω, (M, D).
-        epsilon: ε.
-        limit: upper bound of the exponents of keys.
+    *both* holds q before k, (2, B, H, 1, D), dense, and ω is (M, D); *limit* bounds the exponents
+    of keys.  The features have no gradient.
     """
     count, size = projection.shape
     features, rows = projected(both, projection), both.view(-1, 1, size)

@@ -60,11 +60,8 @@ def attend_by_segments(
 ) -> Iterator[Tensor]:
     """The outputs (B, T, H, D) of each segment.
 
-    Args:
-        layer: the attention, which computes a segment by ``summary``, ``attended``, ``advanced``.
-        segments: all tokens, in order.
-        causal: hide later keys.
-        stabiliser: that of the feature map, (B, H, 1, 1), or None.
+    *layer* computes a segment by ``summary``, ``attended`` and ``advanced``; *stabiliser* is that
+    of its feature map, (B, H, 1, 1), or None.
     """
     if causal:
         state = None
@@ -89,13 +86,7 @@ class Recomputed(torch.autograd.Function):
         stabiliser: Optional[Tensor],
         *tensors: Optional[Tensor],
     ) -> Tensor:
-        """Outputs (B, T, H, D).
-
-        Args:
-            layer: as for :func:`attend_by_segments`, as are *causal* and *stabiliser*.
-            size: tokens of a segment.
-            tensors: the fields of :class:`Segment`.
-        """
+        """Outputs (B, T, H, D) of the tokens with the fields *tensors*, in segments of *size*."""
         ctx.layer, ctx.size, ctx.causal = layer, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
         tokens = Segment(*tensors)  # type: ignore[arg-type]

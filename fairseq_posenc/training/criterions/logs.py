@@ -59,14 +59,11 @@ class SummingCriterion(FairseqCriterion):
 
 
 def rows_of_all_workers(rows: Tensor) -> Tensor:
-    """The rows of this worker, with space for those of the others.
+    """The rows (N, K) of this worker, with space for those of the others.
 
     fairseq sums the logging outputs of workers, and zeroes that of a worker that had no batch left
     and repeated another.  The sum therefore concatenates the rows, and a last column of ones marks
     valid ones.
-
-    Args:
-        rows: the rows of this worker, (N, K).
 
     Returns:
         (workers, largest N, K + 1), float64, of which only this worker's entry is set.

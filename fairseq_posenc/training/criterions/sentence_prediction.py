@@ -90,10 +90,6 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """Compute the loss, and in evaluation log predictions and targets for the scores.
 
-        Args:
-            model: a model with classification heads.
-            sample: a batch of B sentences or pairs.
-
         Returns:
             the summed loss, B, and the logging output.
         """
