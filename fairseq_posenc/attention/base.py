@@ -107,9 +107,6 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
                 which are filled in place.
             encodings: all that the stacks use.
             stacks: all that have this kernel.
-
-        Raises:
-            UsageError: naming the flag.
         """
 
     @classmethod

@@ -164,7 +164,7 @@ def attend(
     dropout: float = 0.0,
     empty_rows: bool = True,
 ) -> Tensor:
-    """Attention output from the fused kernel, without materialising the weights.
+    """Attention output from the fused kernel, (B, H, T, D); zeros for fully masked rows.
 
     >>> q = torch.zeros(1, 1, 2, 4)  # equal logits: the mean of the visible values
     >>> v = torch.tensor([[2.0], [4.0]]).expand(1, 1, 2, 1)
@@ -180,9 +180,6 @@ def attend(
         causal: hide later keys; needs T = S and no *bias*.
         dropout: probability of dropping an attention weight.
         empty_rows: False if no row of *bias* hides all keys, which saves looking for such rows.
-
-    Returns:
-        (B, H, T, D); zeros for fully masked rows.
     """
     # On a CPU, PyTorch has no fused kernel with dropout or with gradients for the bias; its
     # fallback takes 1.15 times as long as attend_with_weights at 512 tokens.

@@ -193,7 +193,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor, for *counts*."""
+        """log n / log(reference) of softmax_plus, n *counts* (GAU section 3.3), or 1 / √divisor."""
         options = self.encoding.options
         reference = float(options.gau_reference_length)
         if self.normaliser in SOFTMAX:

@@ -53,11 +53,7 @@ def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
 
 
 def check_groups(encoding: PositionEncoding, heads: int) -> None:
-    """Refuse an encoding that changes the keys of each head differently, where heads share keys.
-
-    Raises:
-        UsageError: naming the flag and *heads*, its value.
-    """
+    """Refuse an encoding that changes the keys of each head differently, where heads share keys."""
     if encoding.transform is not None and encoding.transform.differs_by_head:
         raise UsageError(
             f"{flag_of(_flag(encoding.options, encoding.stack.side))} {heads}: --position-encoding "

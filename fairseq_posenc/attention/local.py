@@ -82,13 +82,10 @@ class LocalFlags(HeadFlags):
 
 
 def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
-    """The numbers in the *value* of *flag*, a pattern over layers.
+    """The numbers in the *value* of *flag*, a pattern over layers; refuses any other value.
 
     >>> numbers("--local-window", "32*2,64", 2, even=True)
     [32, 32, 64]
-
-    Raises:
-        UsageError: it is no such pattern.
     """
     parts = split_pattern(str(value), flag, "32*3,64")
     for part in parts:

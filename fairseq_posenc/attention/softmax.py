@@ -205,7 +205,7 @@ class CrossAttention(StockMultiheadAttention):
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Attend from the new target tokens to the source.
+        """Attend from the new target tokens to the source: (B, T, C), weights (B, H, T, S) or None.
 
         Args:
             x: decoder states, (B, T, C).
@@ -213,9 +213,6 @@ class CrossAttention(StockMultiheadAttention):
             bias: padding mask of the source, (B, 1, 1, S), or None.
             incremental_state: fairseq's cache; source keys and values are projected once.
             need_weights: also return the attention weights.
-
-        Returns:
-            output (B, T, C) and weights (B, H, T, S) or None.
         """
         q = self.q_proj(x).view(x.size(0), x.size(1), self.num_heads, self.head_dim)
         q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)

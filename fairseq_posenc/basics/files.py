@@ -79,11 +79,7 @@ def new_folder(path: FilePath) -> Iterator[str]:
 
 @contextlib.contextmanager
 def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
-    """Report what cannot be written under the temporary name *partial* by the name *shown*.
-
-    Raises:
-        UsageError: it cannot be written, or another file cannot be read.
-    """
+    """Report what cannot be written under the temporary name *partial* by the name *shown*."""
     try:
         yield
     except UsageError as error:

@@ -84,9 +84,6 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
     keeps the moments of one checkpoint).
 
-    Returns:
-        a checkpoint that fairseq can load.
-
     Raises:
         UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
             tied tensors or integers differ), of different training runs, given twice, damaged, not
@@ -114,11 +111,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings that averaged checkpoints must share: all but the settings of training.
-
-    Returns:
-        values by name, starting with the architecture, which is reported first.
-    """
+    """The settings that averaged checkpoints must share, all but those of training; names first."""
     saved = saved_settings(state)
     arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
     return {**arch, **settings_by_role(state, ("model", "free"))}

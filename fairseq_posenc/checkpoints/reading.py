@@ -34,9 +34,6 @@ def load_file(
             verify checksums.
         stand_ins: further objects that the file may refer to, by the names it uses.
 
-    Returns:
-        the saved object.
-
     Raises:
         UsageError: the file is missing, no file of ``torch.save``, damaged, or contains an object
             outside :data:`.restricted.FILE_GLOBALS`.

@@ -135,8 +135,7 @@ def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
 def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the heads of keys and values in *state_dict* to *stack*, in place, and log the change.
 
-    Raises:
-        UsageError: the numbers of heads do not divide each other, or *stack* has to be as trained.
+    A difference is refused if *stack* has to be as trained.
     """
     grouped = {
         in_any_layer(f"{name}.{path}"): module

@@ -158,11 +158,7 @@ def _distinct(patterns: Mapping[str, Pattern]) -> List[Encoding]:
 
 
 def _resolve_encoding(cfg: Options, declared: Declared) -> Dict[str, Pattern]:
-    """Reconcile --position-encoding with fairseq's own flags for position tables.
-
-    Returns:
-        the patterns of the layers, by side.
-    """
+    """The patterns of layers by side; reconciles --position-encoding with fairseq's flags."""
     with_flag = [side for side in SIDES if f"{side}_learned_pos" in declared]
     learned = [side for side in with_flag if option(cfg, f"{side}_learned_pos")]
     no_table = bool(option(cfg, "no_token_positional_embeddings"))

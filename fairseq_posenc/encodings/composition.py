@@ -89,11 +89,7 @@ class PositionEncoding:
         return {name: table for term in terms.values() for name, table in term.tables().items()}
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """Content-free logits shared by all layers, (1, 1|H, T, T) at *positions* (1, T).
-
-        Returns:
-            logits by the name of their encoding, or of the sum of several.
-        """
+        """Content-free logits of all layers, (1, 1|H, T, T) at *positions* (1, T), by encoding."""
         logits = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
         products = None if self.transform is None else self.transform.without_content(positions)
         if products is not None:
@@ -140,12 +136,7 @@ def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bo
 
 
 def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
-    """Refuse a *pattern* of ``--position-encoding`` that a stack cannot have; constructs nothing.
-
-    Raises:
-        UsageError: two encodings of a composition use the same exclusive hook, one of them does
-            not support *stack*, or [CLS] is to be untied and cannot be.
-    """
+    """Refuse a *pattern* of ``--position-encoding`` that a stack cannot have; nothing is built."""
     for encodings in pattern.compositions.values():
         _check_composition(encodings, options, stack)
     if not options.untie_cls:
@@ -198,9 +189,6 @@ def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, Pos
     >>> places = Places(positions, positions, 5, by_index=True)
     >>> built["rotary+t5"].shared_bias(places).shape
     torch.Size([1, 2, 5, 5])
-
-    Raises:
-        UsageError: the value is malformed.
     """
     return {
         name: PositionEncoding(encodings, options, stack, index)

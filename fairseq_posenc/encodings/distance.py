@@ -80,11 +80,7 @@ def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """Those of the vectors (…, 2n + 1, D) of all distances -n … n that occur, n ≥ S - 1.
-
-    Returns:
-        (…, S + T - 1, D), of the distances from -(S - 1) to T - 1.
-    """
+    """Of the vectors (…, 2n + 1, D) of all distances -n … n, those of -(S - 1) … T - 1."""
     first = (vectors.size(-2) + 1) // 2 - key_length  # the last query is at the last key
     return vectors[..., first : first + key_length + query_length - 1, :]
 

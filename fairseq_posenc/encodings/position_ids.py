@@ -67,11 +67,7 @@ class PositionRule:
 
     @classmethod
     def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
-        """Refuse a stack or *encodings*, some of its layers', for which the rule is not defined.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse a stack or *encodings*, some of its layers', for which the rule is not defined."""
         if cls.needs_table and not any(e.input for e in encodings):
             raise UsageError(
                 f"{FLAG} {options.position_ids}: its positions are added to the embeddings, and "
@@ -92,11 +88,7 @@ def class_of_rule(value: str) -> Type[PositionRule]:
 def check_position_ids(
     options: Options, name: str, encodings: List[Encoding], stack: Stack
 ) -> None:
-    """Refuse ``--position-ids`` with encodings that read no positions.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse ``--position-ids`` with encodings that read no positions."""
     flag = f"{FLAG} {options.position_ids}"
     refuse_uncounted(flag, name, encodings)
     if options.untie_cls:
@@ -108,11 +100,7 @@ def check_position_ids(
 
 
 def refuse_uncounted(flag: str, name: str, encodings: List[Encoding]) -> None:
-    """Refuse encodings that do not read assigned positions.
-
-    Raises:
-        UsageError: naming the first such encoding.
-    """
+    """Refuse encodings that do not read assigned positions."""
     for encoding in encodings:
         if not encoding.takes_positions and encoding.content:
             raise UsageError(
@@ -129,11 +117,7 @@ def numbers_of(
     symbols: Mapping[str, int],
     chosen: Optional[List[str]] = None,
 ) -> List[int]:
-    """The token ids of the symbols in the setting *name*, else in *default*, or of *chosen* alone.
-
-    Raises:
-        UsageError: a symbol is not in the dictionary.
-    """
+    """The token ids of the symbols in a setting, else in *default*, or of *chosen* alone."""
     value = str(option(options, name) or default)
     chosen = value.split() if chosen is None else chosen
     for symbol in chosen:

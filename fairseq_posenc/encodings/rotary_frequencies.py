@@ -244,11 +244,7 @@ def read_scaling(options: Options, longest: int) -> Scaling:
 
 
 def check_scaling(scaling: Scaling, dim: int) -> None:
-    """Refuse flags of scaling that contradict or require each other, with *dim* rotated channels.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse flags of scaling that contradict or require each other; *dim* channels are rotated."""
     rule, factor, length, factors = scaling
     if rule == "none" and factor != 1:
         raise UsageError(

@@ -46,11 +46,7 @@ class Stack:
         return self.channels or self.num_heads * self.head_dim
 
     def refuse_odd_heads(self, name: str) -> None:
-        """Refuse an odd D, for the encoding *name*.
-
-        Raises:
-            UsageError: naming the flags that set it.
-        """
+        """Refuse an odd D, for the encoding *name*."""
         if self.head_dim % 2:
             raise UsageError(
                 f"--position-encoding {name}: works on pairs of channels, and the head size "
@@ -76,18 +72,10 @@ class Hook:
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
-        """Refuse options for which the class cannot be constructed; nothing is constructed.
-
-        Raises:
-            UsageError: naming the flag, its value and what would work.
-        """
+        """Refuse options for which the class cannot be constructed; nothing is constructed."""
 
     def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
-        """Refuse a result of *method* that has another shape than *shape*, written in *letters*.
-
-        Raises:
-            UsageError: naming the method and both shapes.
-        """
+        """Refuse a result of *method* that has another shape than *shape*, written in *letters*."""
         if not in_graph() and result.shape != shape:
             raise UsageError(
                 f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "

@@ -62,11 +62,7 @@ def decays(dim: int, gamma: float, base: float, device: Optional[torch.device] =
 
 
 def check_range(options: Options, stack: Stack, dtype: torch.dtype) -> None:
-    """Refuse scales beyond the range of *dtype*, float32 or float16.
-
-    Raises:
-        UsageError: naming the lengths.
-    """
+    """Refuse scales beyond the range of *dtype*, float32 or float16."""
     dim, _ = rotated(options, stack.head_dim)
     steepest = float(decays(dim, options.xpos_gamma, options.xpos_scale_base)[0])
     longest, most = stack.max_positions, int(2 * RANGE[dtype] / -steepest)

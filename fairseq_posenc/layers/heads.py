@@ -71,11 +71,7 @@ def mean_of(features: Tensor, real: Tensor) -> Tensor:
 
 
 def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
-    """Refuse features (B, T, C) of several tokens in a head that expects their mean.
-
-    Raises:
-        UsageError: T is not 1.
-    """
+    """Refuse features (B, T, C) of several tokens in a head that expects their mean."""
     if inputs[0].size(1) != 1:
         raise UsageError(
             "--pooler mean: this head reads the mean of the tokens, which the model computes; call "

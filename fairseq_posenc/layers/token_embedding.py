@@ -19,11 +19,7 @@ _CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 
 
 def check_embedding(cfg: Options) -> None:
-    """Refuse contradictory flags of the embedding and the softmax.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse contradictory flags of the embedding and the softmax."""
     cutoffs = {name: _cutoff(cfg, name) for name in _CUTOFFS}
     if cfg.adaptive_input and cutoffs["adaptive_input_cutoff"] is None:
         raise UsageError("--adaptive-input: give --adaptive-input-cutoff, for example 20000,60000")

@@ -41,11 +41,7 @@ class AssignedPositions:
         self.flag = "" if self.rule is None else f"{FLAG} {options.position_ids}: "
 
     def refuse_cache(self) -> None:
-        """Refuse a cache if further tokens would change the positions of cached keys.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse a cache if further tokens would change the positions of cached keys."""
 
     def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.

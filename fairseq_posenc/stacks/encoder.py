@@ -126,9 +126,6 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         """The batch, with the input of the first layer, zero at padding; and the embeddings.
 
         Arguments are those of :meth:`forward`.
-
-        Raises:
-            UsageError: the sequences are longer than a table of positions.
         """
         if padding is None:
             padding = read_padding((src_tokens.eq(self.padding_idx), False))[0]

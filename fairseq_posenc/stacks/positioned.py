@@ -40,11 +40,7 @@ class PositionedStack:
     padding_idx: int
 
     def compose(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> Options:
-        """Build the position encodings of the layers.
-
-        Returns:
-            the configuration for fairseq's constructor, with the input table of this stack.
-        """
+        """Build the position encodings of the layers; returns the configuration for fairseq."""
         self.positions = StackPositions(cfg, stack, dictionary)
         cfg = copy.copy(cfg)  # the other stack may have another encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None

@@ -50,9 +50,6 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
         """Compute the loss, and compare the predictions with the original tokens.
 
         ``target`` (B, T) in *sample* is padding except at tokens to predict.
-
-        Returns:
-            the summed loss, the number of tokens to predict, and the logging output.
         """
         recorded = Recorded(model)
         loss, sample_size, logging_output = super().forward(recorded, sample, reduce)
