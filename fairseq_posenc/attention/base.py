@@ -158,15 +158,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         """
         raise NotImplementedError
 
-    def cached_length(self, incremental_state: cache.IncrementalState) -> int:
-        """Number of tokens in this layer's cache."""
-        return cache.cached_length(self, incremental_state)
-
-    def reorder_incremental_state(
-        self, incremental_state: cache.IncrementalState, new_order: Tensor
-    ) -> None:
-        """Reorder the cache along with the hypotheses of a beam search."""
-        cache.reorder_cache(self, incremental_state, new_order)
+    cached_length = cache.cached_length
+    reorder_incremental_state = cache.reorder_cache
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""
