@@ -39,7 +39,6 @@ class AttentionFlags:
         "self-attention: {choices}; all but softmax are linear in sequence length. In linear "
         "attention --attention-dropout drops keys for all queries of a head. Attention to the "
         "source is always softmax",
-        role="model",
         choices=ATTENTIONS,
         needs={"layer": ("transformer",)},
         traceable=traceable,

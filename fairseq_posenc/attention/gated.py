@@ -50,20 +50,14 @@ class GatedFlags:
     """Flags of the gated attention unit."""
 
     gau_key_size: Optional[int] = setting(
-        128,
-        "s, the size of queries and keys",
-        role="model",
-        at_least=1,
-        at_most=2**16,
-        needs=_GATED,
+        128, "s, the size of queries and keys", at_least=1, at_most=2**16, needs=_GATED
     )
     gau_expansion: Optional[int] = setting(
-        2, "e as a multiple of the channels", role="model", at_least=1, at_most=64, needs=_GATED
+        2, "e as a multiple of the channels", at_least=1, at_most=64, needs=_GATED
     )
     gau_offsets: Optional[bool] = setting(
         False,
         "add learned offsets to queries and keys, beside their factors (GAU section 4.1)",
-        role="model",
         needs=_GATED,
     )
     gau_normaliser: Optional[str] = setting(
@@ -71,7 +65,6 @@ class GatedFlags:
         "softmax_plus: softmax of logits times log(n)/log(reference length), where n is the number "
         "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
         "scaled_squared_relu: ReLU² over its sum",
-        role="model",
         choices=(*SOFTMAX, *RELU),
         needs=_GATED,
     )
@@ -79,7 +72,6 @@ class GatedFlags:
         "n*s",
         "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu a divisor of "
         "the products, to which positional logits are added",
-        role="model",
         choices=DIVISORS,
         needs={"gau_normaliser": RELU},
     )
@@ -87,14 +79,12 @@ class GatedFlags:
         "visible",
         "n in --gau-divisor and between chunks: visible, the number of keys that a query may see; "
         "reference, --gau-reference-length for all queries",
-        role="model",
         choices=("visible", "reference"),
         needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
     )
     gau_reference_length: Optional[int] = setting(
         512,
         "reference length, usually that of training, in tokens",
-        role="model",
         at_least=2,
         at_most=2**31 - 1,
         needs={"gau_normaliser": ("softmax_plus",), "gau_length": ("reference",)},

@@ -24,7 +24,6 @@ class KVHeadsFlags:
         None,
         "number of heads of keys and values, each shared by as many query heads; attention to the "
         "source has as many as the decoder (default: the number of attention heads)",
-        role="model",
         at_least=1,
     )
 

@@ -54,19 +54,16 @@ class LocalFlags(HeadFlags):
         "tokens beside its own that a query of --attention local sees: half of them on each side, "
         "in causal attention all before; an even number, or a pattern over the layers, such as "
         "32,64,128 or 64*3,1024",
-        role="model",
     )
     local_dilation: Optional[str] = setting(
         "1",
         "distance between tokens of the window: a number, or a pattern over the layers, such as "
         "1,1,2,4",
-        role="model",
     )
     local_global_tokens: Optional[int] = setting(
         0,
         "that many tokens at the start are global: all queries see them, and in bidirectional "
         "attention they see all keys, through projections of their own; 1 for [CLS]",
-        role="model",
         at_least=0,
         at_most=4096,
     )

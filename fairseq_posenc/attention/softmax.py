@@ -36,7 +36,6 @@ class HeadFlags(KVHeadsFlags):
         False,
         "normalise the queries and the keys of each head, before positions, with the norm of "
         "--norm",
-        role="model",
     )
 
 
@@ -49,7 +48,6 @@ class SoftmaxFlags(HeadFlags):
         "multiply the products of queries and keys by log(n) / log(N), where n is the number of "
         "keys that a query sees and N is this length, usually that of training, in tokens "
         "(softmax_plus of gated units)",
-        role="model",
         at_least=2,
         at_most=2**31 - 1,
     )

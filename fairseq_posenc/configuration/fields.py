@@ -58,7 +58,6 @@ class LayerFlags:
     layer: Optional[str] = setting(
         "transformer",
         "{choices}: attention and feed-forward, or gated attention units",
-        role="model",
         choices=LAYERS,
     )
 
@@ -71,7 +70,6 @@ class EncodingFlags:
         None,
         "position encoding: {names}; several joined by +, or a pattern over the layers such as "
         "rotary*3,none",
-        role="model",
         names=ENCODINGS,
     )
 
@@ -86,22 +84,20 @@ class SideFlags:
     """The flags that select the encoding and the key heads of one side of an encoder-decoder."""
 
     encoder_position_encoding: Optional[str] = setting(
-        None, "position encoding of the encoder (default: --position-encoding)", role="model"
+        None, "position encoding of the encoder (default: --position-encoding)"
     )
     decoder_position_encoding: Optional[str] = setting(
-        None, "position encoding of the decoder (default: --position-encoding)", role="model"
+        None, "position encoding of the decoder (default: --position-encoding)"
     )
     encoder_kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values in the encoder (default: --kv-heads)",
-        role="model",
         at_least=1,
         needs={"attention": kernels_with_groups},
     )
     decoder_kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values in the decoder (default: --kv-heads)",
-        role="model",
         at_least=1,
         needs={"attention": kernels_with_groups},
     )

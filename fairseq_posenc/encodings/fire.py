@@ -34,12 +34,7 @@ class FireFlags:
     """Flags of FIRE."""
 
     fire_width: Optional[int] = setting(
-        32,
-        "hidden units of the function",
-        role="model",
-        at_least=1,
-        at_most=65536,
-        or_with=_ADAPTED,
+        32, "hidden units of the function", at_least=1, at_most=65536, or_with=_ADAPTED
     )
     fire_length: Optional[int] = setting(
         512,

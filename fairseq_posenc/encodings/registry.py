@@ -35,13 +35,11 @@ class ClsFlags:
         False,
         "reset the content-free logits from and to [CLS], the first token, to learned values "
         "(TUPE Eq. 9)",
-        role="model",
     )
     cls_reset: Optional[str] = setting(
         "sum",
         "which logits get learned [CLS] values: sum, the sum of all content-free logits, as in the "
         "TUPE paper; each, the logits of every encoding, as in the released code",
-        role="model",
         choices=("sum", "each"),
         needs={"untie_cls": None},
     )
@@ -59,7 +57,6 @@ class PositionFlags:
     position_ids: Optional[str] = setting(
         None,
         "positions other than 0, 1, 2 and so on: {choices}",
-        role="model",
         choices=POSITION_RULES,
         needs={"position_encoding": takers_of_positions},
         traceable=(None,),

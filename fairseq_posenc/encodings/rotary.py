@@ -47,7 +47,6 @@ class RotaryFlags(ScalingFlags):
         10000.0,
         "base of the rotary frequencies θ_i = base^(-2(i-1)/d), or a pattern of bases over the "
         "layers such as 160000*2,10000",
-        role="model",
         above=1,
         at_most=1e12,
         by_layer=True,
@@ -56,7 +55,6 @@ class RotaryFlags(ScalingFlags):
         1.0,
         "fraction of each head's channels that is rotated, above 0 and up to 1, rounded to whole "
         "pairs; the other channels carry no position",
-        role="model",
         above=0,
         at_most=1,
     )
@@ -64,7 +62,6 @@ class RotaryFlags(ScalingFlags):
         1.0,
         "share p of the rotary frequencies that is kept, the highest; the pairs of the others are "
         "not rotated (p-RoPE), above 0 and up to 1",
-        role="model",
         above=0,
         at_most=1,
     )
@@ -72,14 +69,12 @@ class RotaryFlags(ScalingFlags):
         "interleaved",
         "which channels form a pair: interleaved (1,2)(3,4)… as in RoFormer Eq. 26, or half "
         "(i, i+d/2) as in GPT-NeoX and Llama",
-        role="model",
         choices=PAIRINGS,
     )
     rotary_value: Optional[bool] = setting(
         False,
         "also rotate the values, as some released models do; the encoding is then no longer purely "
         "relative",
-        role="model",
     )
 
 

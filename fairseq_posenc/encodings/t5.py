@@ -25,24 +25,15 @@ class T5Flags:
     """Flags of the T5 bias."""
 
     t5_num_buckets: Optional[int] = setting(
-        32,
-        "number of buckets; encoders use half for each side",
-        role="model",
-        at_least=2,
-        at_most=1_000_000,
+        32, "number of buckets; encoders use half for each side", at_least=2, at_most=1_000_000
     )
     t5_max_distance: Optional[int] = setting(
-        128,
-        "distance in tokens beyond which all share a bucket",
-        role="model",
-        at_least=2,
-        at_most=2**31 - 1,
+        128, "distance in tokens beyond which all share a bucket", at_least=2, at_most=2**31 - 1
     )
     t5_products: Optional[bool] = setting(
         False,
         "make the logit of a bucket from a vector, (r F^Q)·(r F^K) by head (tried in TUPE section "
         "5), instead of learning it",
-        role="model",
     )
 
 

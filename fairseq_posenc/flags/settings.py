@@ -40,7 +40,7 @@ def setting(
     default: Any,
     help: str,
     *,
-    role: str,
+    role: str = "model",
     model_with: Optional[Mapping[str, Collection[Any]]] = None,
     choices: Optional[Collection[str]] = None,
     refused: Optional[Mapping[str, str]] = None,
@@ -60,7 +60,7 @@ def setting(
 
     >>> @dataclasses.dataclass
     ... class Flags:
-    ...     window: int = setting(8, "keys on either side", role="model", at_least=1)
+    ...     window: int = setting(8, "keys on either side", at_least=1)
     >>> Flags().window is None
     True
     >>> help_text(dataclasses.fields(Flags)[0].metadata)

@@ -50,7 +50,6 @@ class FeedForwardFlags:
         "mlp",
         "feed-forward of every Transformer layer: {choices}; all but mlp gate the activation with "
         "a third projection",
-        role="model",
         choices=FEED_FORWARDS,
         needs={"layer": ("transformer",)},
     )

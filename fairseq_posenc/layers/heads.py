@@ -23,14 +23,12 @@ class ClassifierFlags:
     pooler: Optional[str] = setting(
         "cls",
         "what classification heads read: cls, the first token; mean, the mean of all tokens",
-        role="model",
         choices=("cls", "mean"),
     )
     pooler_norm: Optional[bool] = setting(
         False,
         "classification and token heads are dense, activation, norm, projection, as in ModernBERT; "
         "else they have no norm, and token heads are the projection alone",
-        role="model",
     )
 
 

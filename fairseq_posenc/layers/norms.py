@@ -29,13 +29,11 @@ class NormFlags:
     norm: Optional[str] = setting(
         "layer",
         "norm of every layer: {choices}; rms has no parameters, as in RoFormerV2 and GAU",
-        role="model",
         choices=NORMS,
     )
     layer_norm_eps: Optional[float] = setting(
         1e-5,
         "ε in every norm",
-        role="model",
         at_least=torch.finfo(torch.float32).tiny,  # without ε, masked positions are 0/0
         at_most=1.0,
     )

@@ -38,7 +38,6 @@ class ParameterFlags:
     no_bias: Optional[bool] = setting(
         False,
         "leave the bias out of every projection but those of heads that classify texts or tokens",
-        role="model",
     )
     init_weights: Optional[str] = setting(
         "default",
@@ -50,7 +49,6 @@ class ParameterFlags:
     share_layers: Optional[str] = setting(
         "none",
         "parameters that all layers of a stack share, as in ALBERT: {choices}",
-        role="model",
         choices=SHARED,
     )
 

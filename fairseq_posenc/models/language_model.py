@@ -44,13 +44,11 @@ class LanguageModelFlags:
         "projection",
         "projection: the output projection alone; roberta: dense, activation, norm, projection, as "
         "in masked language models",
-        role="model",
         choices=("projection", "roberta"),
     )
     num_segments: Optional[int] = setting(
         0,
         "number of segment embeddings, 0 for none; every token is in the first segment",
-        role="model",
         at_least=0,
         at_most=2**16,
     )

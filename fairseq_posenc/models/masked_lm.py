@@ -52,31 +52,24 @@ class MaskedLMFlags(SegmentFlags, ClassifierFlags):
     """Flags of the masked language model, in addition to RoBERTa's."""
 
     encoder_input_dim: Optional[int] = setting(
-        None,
-        "size of a token embedding, if not --encoder-embed-dim",
-        role="model",
-        at_least=1,
-        at_most=1_000_000,
+        None, "size of a token embedding, if not --encoder-embed-dim", at_least=1, at_most=1_000_000
     )
     lm_head: Optional[str] = setting(
         "roberta",
         "roberta: dense, activation, norm, projection; tied: the token embedding alone",
-        role="model",
         choices=("roberta", "tied"),
     )
-    causal: Optional[bool] = setting(False, "use causal attention", role="model")
+    causal: Optional[bool] = setting(False, "use causal attention")
     skip_first_norm: Optional[bool] = setting(
         False,
         "leave out the norm before the first attention, whose input --layernorm-embedding has "
         "normalised already, as in ModernBERT",
-        role="model",
         needs={"encoder_normalize_before": None},
     )
     num_positions: Optional[int] = setting(
         None,
         "number of positions in learned and TUPE tables (default: --max-positions, or in "
         "fine-tuning that of the checkpoint)",
-        role="model",
         at_least=1,
         at_most=2**31 - 1,
     )

@@ -38,14 +38,13 @@ class SegmentFlags:
     """The flags of segment embeddings."""
 
     num_segments: Optional[int] = setting(
-        0, "number of segment embeddings; 0 for none", role="model", at_least=0, at_most=2**16
+        0, "number of segment embeddings; 0 for none", at_least=0, at_most=2**16
     )
     segments: Optional[str] = setting(
         None,
         "segments of tokens: single, all in the first; pairs, the text after a separator in the "
         "second (default: pairs when fine-tuning and where samples of pre-training are pairs or "
         "lines, else single)",
-        role="model",
         choices=(SINGLE, PAIRS),
     )
 

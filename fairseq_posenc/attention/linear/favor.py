@@ -46,14 +46,12 @@ class FavorFlags(LinearFlags):
         "kernel of --attention favor: softmax, exp(ω·x - |x|²/2); hyperbolic, exp(ω·x - |x|²/2) "
         "and exp(-ω·x - |x|²/2) for half as many ω, an estimate of the same kernel with less "
         "variance; or relu, relu(ω·x)",
-        role="model",
         choices=FAVOR_KERNELS,
     )
     favor_features: Optional[int] = setting(
         None,
         "number of random features per head (default: D ln D for heads of D channels, rounded down "
         "to an even number)",
-        role="model",
         at_least=1,
         at_most=65536,
     )
@@ -62,7 +60,6 @@ class FavorFlags(LinearFlags):
         "added to every feature of --attention favor (default: "
         + ", ".join(f"{value:g} for {name}" for name, value in FAVOR_KERNELS.items())
         + "); with 0 the softmax kernel also represents queries and keys of large norm",
-        role="model",
         at_least=0,
         at_most=1.0,
     )
