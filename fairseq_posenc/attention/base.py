@@ -161,7 +161,6 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     reorder_incremental_state = cache.reorder_cache
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
 

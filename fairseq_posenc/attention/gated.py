@@ -261,5 +261,4 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return {name: part for name, part in parts.items() if part[0] is not None}
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         return f"{super().extra_repr()}, normaliser={self.normaliser}"

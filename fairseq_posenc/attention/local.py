@@ -279,6 +279,5 @@ class LocalAttention(SparseAttention):
         super()._load_from_state_dict(state, prefix, *args)
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         window = f"window={self.before}, dilation={self.dilation}, global={self.global_tokens}"
         return f"{super().extra_repr()}, {window}"

@@ -10,11 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import MultiheadKernel, register_attention
 from fairseq_posenc.attention.cache import BEAM, IncrementalState
-from fairseq_posenc.attention.functional import (
-    attend,
-    attend_with_weights,
-    dropout_rate,
-)
+from fairseq_posenc.attention.functional import attend, attend_with_weights, dropout_rate
 from fairseq_posenc.attention.grouped import (
     KVHeadsFlags,
     check_groups,

@@ -23,8 +23,8 @@ from fairseq_posenc.encodings.places import Places
 class SparseAttention(MultiheadAttention):
     """Base of kernels with a sparse pattern; arguments as for softmax attention.
 
-    A subclass sets ``pattern``, ``blocks`` and the number of global tokens, and defines
-    :meth:`band` and :meth:`_after_cache`.
+    A subclass sets the blocks and the number of global tokens, and defines :meth:`band` and
+    :meth:`_after_cache`.
     """
 
     takes = frozenset({"transform", "values", "shared"})

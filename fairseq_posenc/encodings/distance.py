@@ -11,12 +11,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.basics.versions import is_compiling
-
-
-def in_graph() -> bool:
-    """True while a graph is traced or, where PyTorch can, compiled."""
-    return torch.jit.is_tracing() or is_compiling()
+from fairseq_posenc.basics.versions import in_graph
 
 
 def distances(query_length: int, key_length: int, device: torch.device) -> Tensor:

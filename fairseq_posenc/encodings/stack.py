@@ -6,7 +6,7 @@ from typing import Any, Optional
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.distance import in_graph
+from fairseq_posenc.basics.versions import in_graph
 from fairseq_posenc.flags.options import Options
 
 

@@ -114,17 +114,7 @@ def help_text(metadata: Mapping[str, Any]) -> str:
 
 
 def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"]) -> None:
-    """Refuse values outside the declared choices and ranges.
-
-    >>> from argparse import Namespace
-    >>> from fairseq_posenc.attention.linear.favor import FavorFlags
-    >>> from fairseq_posenc.basics.errors import UsageError
-    >>> try:
-    ...     check_settings(Namespace(favor_redraw=-1), dataclasses.fields(FavorFlags))
-    ... except UsageError as error:
-    ...     print(error)
-    fairseq_posenc: error: --favor-redraw -1: must be at least 0
-    """
+    """Refuse values outside the choices and ranges that *fields* declare."""
     for field in fields:
         metadata, value = field.metadata, getattr(options, field.name, None)
         follows = False  # whether another flag is a bound, which the default may violate

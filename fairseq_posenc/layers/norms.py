@@ -73,7 +73,6 @@ class RMSNorm(nn.Module):
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).type_as(x)
 
     def extra_repr(self) -> str:
-        """The setting shown by ``print(model)``."""
         return f"eps={self.eps:g}"
 
 

@@ -196,7 +196,6 @@ class Favor(DrawnInFloat32, FeatureMap):
         return PositiveFeatures.apply(x, stabiliser, projection, form)
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         features = self.projection.size(0)
         return f"kernel={self.kernel}, features={features}, redraw={self.redraw_every}"
 

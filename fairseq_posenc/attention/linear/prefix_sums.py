@@ -169,13 +169,7 @@ class ProductsBefore(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Layer,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        start: Optional[Tensor],
-        size: int,
-        last: bool,
+        ctx: Layer, q: Tensor, k: Tensor, v: Tensor, start: Optional[Tensor], size: int, last: bool
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """The results of :func:`products_before`, from chunks of *size* tokens."""
         ctx.save_for_backward(q, k, v, start)

@@ -21,11 +21,7 @@ from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
 
 
 def attend_to_next(
-    token: Segment,
-    features: FeatureMap,
-    rotary: Any,
-    state: Optional[KeySums],
-    epsilon: float,
+    token: Segment, features: FeatureMap, rotary: Any, state: Optional[KeySums], epsilon: float
 ) -> Tuple[Tensor, KeySums]:
     """The output (B, H, 1, D) of one token, in float32 or wider, and the state after it."""
     parts, table, hidden, kept = (token.q, token.k, token.v), token.table, token.hidden, token.kept
