@@ -31,18 +31,12 @@ class Blocks(NamedTuple):
     tensor([[[0, 0, 1, 2],
              [1, 2, 3, 4],
              [3, 4, 5, 0]]])
-
-    Args:
-        size: L.
-        before: number of earlier blocks that a block of queries sees.
-        after: number of later blocks that it sees.
-        dilation: d, distance between tokens of one sequence after splitting.
     """
 
-    size: int
-    before: int
-    after: int
-    dilation: int = 1
+    size: int  # L
+    before: int  # number of earlier blocks that a block of queries sees
+    after: int  # number of later blocks that it sees
+    dilation: int = 1  # d, distance between tokens of one sequence after splitting
 
     @property
     def span(self) -> int:

@@ -50,25 +50,16 @@ def count_visible(batch: Batch, number: bool) -> Counts:
 
 
 class Heads(NamedTuple):
-    """Queries, keys and values of a layer, with positions applied.
+    """Queries, keys and values of a layer, with positions applied."""
 
-    Args:
-        q: (B, H, T, D).
-        k: (B, G, S, D).
-        v: (B, G, S, D or e).
-        plain_q: queries before the transform, (B, H, T, D).
-        plain_k: keys before the transform, (B, G, S, D).
-        states: further tensors of keys for content-dependent terms, (B, H, S, …) each.
-        gate: U of a gated unit, (B, T, e).
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    plain_q: Tensor
-    plain_k: Tensor
+    q: Tensor  # (B, H, T, D)
+    k: Tensor  # (B, G, S, D)
+    v: Tensor  # (B, G, S, D or e)
+    plain_q: Tensor  # queries before the transform, (B, H, T, D)
+    plain_k: Tensor  # keys before the transform, (B, G, S, D)
+    # further tensors of keys for content-dependent terms, (B, H, S, …) each
     states: Optional[Dict[str, Tensor]] = None
-    gate: Optional[Tensor] = None
+    gate: Optional[Tensor] = None  # U of a gated unit, (B, T, e)
 
 
 class Logits(NamedTuple):

@@ -176,20 +176,7 @@ def _check_composition(encodings: List[Encoding], options: Options, stack: Stack
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
-    """The distinct compositions in the layers of a stack, by name, for a *value* of the flag.
-
-    >>> from argparse import Namespace
-    >>> from fairseq_posenc.encodings.registry import encoding_flags
-    >>> options = Namespace(**{f.name: f.metadata["default"] for f in encoding_flags()})
-    >>> stack = Stack("encoder", num_heads=2, head_dim=4, causal=False, max_positions=16)
-    >>> built = build_encodings(options, stack, "rotary+t5,none")
-    >>> {name: encoding.relative for name, encoding in built.items()}
-    {'rotary+t5': True, 'none': True}
-    >>> positions = torch.arange(5).unsqueeze(0)
-    >>> places = Places(positions, positions, 5, by_index=True)
-    >>> built["rotary+t5"].shared_bias(places).shape
-    torch.Size([1, 2, 5, 5])
-    """
+    """The distinct compositions in the layers of a stack, by name, for a *value* of the flag."""
     return {
         name: PositionEncoding(encodings, options, stack, index)
         for index, (name, encodings) in enumerate(parse(value).compositions.items())

@@ -70,15 +70,6 @@ def register_encoding(
 
     The class is a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
 
-    >>> from fairseq_posenc.encodings.base import SharedBias
-    >>> @register_encoding("local", paper="", summary="only neighbours are visible")
-    ... class Local(SharedBias):
-    ...     def forward(self, places):
-    ...         distance = places.queries.unsqueeze(2) - places.keys.unsqueeze(1)
-    ...         return (distance.abs() > 1).unsqueeze(1) * -1e4
-    >>> parse_encodings("rotary+local")[1].shared
-    <class 'fairseq_posenc.encodings.registry.Local'>
-
     Args: the fields of :class:`Encoding`, of which *flags* is a dataclass declared with
     :func:`~fairseq_posenc.flags.settings.setting`.
 
@@ -128,17 +119,11 @@ def parse_encodings(value: str, flag: str = "") -> List[Encoding]:
 
 
 class Pattern(NamedTuple):
-    """A value of ``--position-encoding``: the compositions of the layers, which repeat.
+    """A value of ``--position-encoding``: the compositions of the layers, which repeat."""
 
-    Args:
-        value: the value of the flag.
-        period: the composition of each layer, such as ``learned+rotary``.
-        compositions: the encodings of each composition.
-    """
-
-    value: str
-    period: List[str]
-    compositions: Dict[str, List[Encoding]]
+    value: str  # the value of the flag
+    period: List[str]  # the composition of each layer, such as ``learned+rotary``
+    compositions: Dict[str, List[Encoding]]  # the encodings of each composition
 
     @property
     def encodings(self) -> List[Encoding]:

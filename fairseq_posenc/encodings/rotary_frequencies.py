@@ -54,19 +54,12 @@ TEMPERED = ("yarn", "yarn_untruncated", "longrope")
 
 
 class Scaling(NamedTuple):
-    """A scaling of rotary frequencies.
+    """A scaling of rotary frequencies."""
 
-    Args:
-        rule: a key of :data:`RULES`.
-        factor: s.
-        length: L, in tokens.
-        factors: λ_i of the d/2 pairs, for ``longrope``.
-    """
-
-    rule: str
-    factor: float
-    length: int
-    factors: Tuple[float, ...] = ()
+    rule: str  # a key of RULES
+    factor: float  # s
+    length: int  # L, in tokens
+    factors: Tuple[float, ...] = ()  # λ_i of the d/2 pairs, for ``longrope``
 
     def frequencies(self, dim: int, base: float) -> Tensor:
         """Frequencies of the d/2 pairs, float64, on the CPU."""

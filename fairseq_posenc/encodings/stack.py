@@ -12,33 +12,19 @@ from fairseq_posenc.flags.options import Options
 
 @dataclass(frozen=True)
 class Stack:
-    """Properties of an encoder or decoder that its position encodings depend on.
+    """Properties of an encoder or decoder that its position encodings depend on."""
 
-    >>> Stack("decoder", num_heads=8, head_dim=64, causal=True, max_positions=1024).has_cls
-    False
-
-    Args:
-        side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
-        num_heads: H.
-        head_dim: D; the number of features per head where linear attention rotates features.
-        causal: whether queries see no later keys.
-        max_positions: longest sequence the stack accepts, in tokens.
-        has_cls: whether its input starts with a [CLS] token.
-        relative_after_rotation: whether rotating q and k keeps the product a function of distance;
-            false if a feature map is applied after the rotation.
-        size_flags: the flags that set *head_dim*, for error messages.
-        channels: C, the size of the layers' input, if it is not H·D.
-    """
-
-    side: str
-    num_heads: int
-    head_dim: int
-    causal: bool
-    max_positions: int
-    has_cls: bool = False
+    side: str  # ``"encoder"`` or ``"decoder"``, used in messages and flag names
+    num_heads: int  # H
+    head_dim: int  # D; the number of features per head where linear attention rotates features
+    causal: bool  # whether queries see no later keys
+    max_positions: int  # longest sequence the stack accepts, in tokens
+    has_cls: bool = False  # whether its input starts with a [CLS] token
+    # whether rotating q and k keeps the product a function of distance; false if a feature map is
+    # applied after the rotation
     relative_after_rotation: bool = True
-    size_flags: str = "the number of heads"
-    channels: Optional[int] = None
+    size_flags: str = "the number of heads"  # the flags that set *head_dim*, for error messages
+    channels: Optional[int] = None  # C, the size of the layers' input, if it is not H·D
 
     @property
     def width(self) -> int:

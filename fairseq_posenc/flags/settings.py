@@ -58,14 +58,6 @@ def setting(
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given.
 
-    >>> @dataclasses.dataclass
-    ... class Flags:
-    ...     window: int = setting(8, "keys on either side", at_least=1)
-    >>> Flags().window is None
-    True
-    >>> help_text(dataclasses.fields(Flags)[0].metadata)
-    'keys on either side (default: 8)'
-
     Args:
         default: value if none is given.
         help: help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these.

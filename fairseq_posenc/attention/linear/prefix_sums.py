@@ -34,15 +34,10 @@ CHUNK = 64
 
 
 class KeySums(NamedTuple):
-    """Sums over the keys and values so far.
+    """Sums over the keys and values so far."""
 
-    Args:
-        products: Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M).
-        sums: Σ_n ϕ(k_n), (B, H, M).
-    """
-
-    products: Tensor
-    sums: Tensor
+    products: Tensor  # Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M)
+    sums: Tensor  # Σ_n ϕ(k_n), (B, H, M)
 
     def plus(self, other: "KeySums") -> "KeySums":
         """The sums over the keys of both."""

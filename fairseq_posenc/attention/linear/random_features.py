@@ -75,19 +75,12 @@ def squares(x: Tensor) -> Tensor:
 
 
 class Exponents(NamedTuple):
-    """Which terms the exponents of positive features have.
+    """Which terms the exponents of positive features have."""
 
-    Args:
-        norms: subtract |x|²/(2·√D).
-        per_query_max: subtract the largest projection of each query.
-        limit: upper bound of the exponents.
-        epsilon: ε.
-    """
-
-    norms: bool
-    per_query_max: bool
-    limit: float
-    epsilon: float
+    norms: bool  # subtract |x|²/(2·√D)
+    per_query_max: bool  # subtract the largest projection of each query
+    limit: float  # upper bound of the exponents
+    epsilon: float  # ε
 
 
 class PositiveFeatures(torch.autograd.Function):
