@@ -203,7 +203,7 @@ class CrossAttention(StockMultiheadAttention):
         k, v = self._source(encoder_out, incremental_state)
         beam = q.size(0) // k.size(0)
         if beam > 1:  # all hypotheses of a sentence share its keys: fold them into one long query
-            q = _fold(q, beam)
+            q = q.reshape(-1, beam, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, beam·T, D)
             bias = bias[::beam] if bias is not None else None
         rate, weights = dropout_rate(self.dropout_module), None
         if need_weights:
@@ -253,11 +253,6 @@ class CrossAttention(StockMultiheadAttention):
 def _beam(incremental_state: Any) -> int:
     """The number of hypotheses of each sentence; 1 unless a search has set it."""
     return int(incremental_state.get(BEAM, 1))
-
-
-def _fold(x: Tensor, beam: int) -> Tensor:
-    """(B·beam, H, T, D) -> (B, H, beam·T, D)."""
-    return x.reshape(-1, beam, *x.shape[1:]).transpose(1, 2).flatten(2, 3)
 
 
 def _unfold(x: Tensor, beam: int) -> Tensor:

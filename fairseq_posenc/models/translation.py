@@ -154,11 +154,6 @@ _SHARED = {
 }
 
 
-def _multilingual_fields() -> List[Field]:
-    shared = [stock_field(name, bool, text, False) for name, text in _SHARED.items()]
-    return flat_fields(TransformerConfig) + shared
-
-
 def _complete_multilingual(cfg: Options, family: Family, preset: Preset, settings: Options) -> None:
     configure(cfg, family, preset, settings)
     for name in (f"{side}_layers_to_keep" for side in SIDES):
@@ -174,7 +169,10 @@ MULTILINGUAL = Family(
     what="a multilingual translation model",
     example="multilingual_roformer",
     tasks=("multilingual_translation",),
-    own_fields=_multilingual_fields,
+    own_fields=lambda: [
+        *flat_fields(TransformerConfig),
+        *(stock_field(name, bool, text, False) for name, text in _SHARED.items()),
+    ],
     presets=presets.MULTILINGUAL,
     stacks=translation_stacks,
     configure=_complete_multilingual,
