@@ -101,11 +101,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse unsupported settings, encodings and stacks beyond what the attributes say.
 
-        Args:
-            options: the model configuration, complete but for defaults that follow from *stacks*,
-                which are filled in place.
-            encodings: all that the stacks use.
-            stacks: all that have this kernel.
+        *options* is complete but for defaults that follow from *stacks*, which are filled in place.
+        The *stacks* are all that have this kernel, and *encodings* all that they use.
         """
 
     @classmethod
@@ -149,11 +146,9 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     ) -> Tensor:
         """The output (B, T, C) of attention from the new tokens to all tokens so far.
 
-        Args:
-            x: input of the layer for the new tokens, (B, T, C).
-            keys: input for keys and values, (B, S, C), if not *x* and the kernel takes ``keys``.
-            incremental_state: fairseq's cache, or None.
-            prepared: the result of :meth:`prepare`.
+        *x* (B, T, C) is the input of the layer for the new tokens.  Keys and values come from
+        *keys* (B, S, C), if passed, which a kernel has to take.  *prepared* is the result of
+        :meth:`prepare`.
         """
         raise NotImplementedError
 

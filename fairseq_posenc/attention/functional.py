@@ -234,9 +234,8 @@ def attend_with_weights(
 ) -> Tuple[Tensor, Tensor]:
     """Output (B, H, T, D) and weights before dropout (B, H, T, S), with the softmax in float32.
 
-    Args:
-        relative_values: maps weights after dropout to a tensor (B, H, T, D) that is added to the
-            output; the other arguments are those of :func:`attend`.
+    *relative_values* maps weights after dropout to a tensor (B, H, T, D) that is added to the
+    output; other arguments are those of :func:`attend`.
     """
     if causal:
         bias = additive_mask(q.size(2), k.size(2), True, None, q)

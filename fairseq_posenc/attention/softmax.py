@@ -136,10 +136,8 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
     ) -> Heads:
         """Queries, keys and values of the new tokens x (B, T, C), with positions applied.
 
-        Args:
-            tables: ``table`` of the position transform, and ``key_table`` if *keys* are passed.
-            keys: layer input for keys and values, (B, S, C), by default *x*.
-            projections: modules to use in place of q_proj, k_proj and v_proj.
+        Keys and values come from *keys* (B, S, C), if passed, with ``key_table`` in *tables*;
+        *projections* are used in place of q_proj, k_proj and v_proj.
         """
         if projections is not None:
             q, k, v = (projection(x) for projection in projections)
@@ -191,12 +189,9 @@ class CrossAttention(StockMultiheadAttention):
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Attend from the new target tokens to the source: (B, T, C), weights (B, H, T, S) or None.
 
-        Args:
-            x: decoder states, (B, T, C).
-            encoder_out: encoder output, (B, S, C of the encoder).
-            bias: padding mask of the source, (B, 1, 1, S), or None.
-            incremental_state: fairseq's cache; source keys and values are projected once.
-            need_weights: also return the attention weights.
+        *x* are decoder states (B, T, C), *encoder_out* is (B, S, C of the encoder), and *bias* the
+        padding mask of the source, (B, 1, 1, S).  With a cache, source keys and values are
+        projected once.
         """
         q = self.q_proj(x).view(x.size(0), x.size(1), self.num_heads, self.head_dim)
         q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)

@@ -160,11 +160,9 @@ class ContentBiasSum(nn.ModuleDict):
     ) -> Tensor:
         """Logits (B, H, T, S), scaled.
 
-        Args:
-            content: inputs of the terms.
-            vectors: (N, L, H·D) for the N terms with distance vectors and L distances; or None.
-            projected: cache of projected vectors by name, updated in place.
-            factor: multiplies products with queries: (1|B, 1, 1|T, 1), a number, or None.
+        *vectors* (N, L, H·D) are for the N terms with distance vectors and L distances; *projected*
+        caches projected ones by name, in place; *factor*, (1|B, 1, 1|T, 1) or a number, multiplies
+        products with queries.
         """
         terms: Any = self
         for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):

@@ -85,11 +85,8 @@ def relative_products(
 ) -> Tensor:
     """Products x_i·r_d of queries with the vectors of their distances d to keys, (B, H, T, S).
 
-    Args:
-        x: (B, H, T, D).
-        vectors: r of all distances -n … n, (H, 2n + 1, D).
-        key_length: S.
-        distances: (1|B, 1, T, S), or None if they are differences of indices.
+    *x* is (B, H, T, D), *vectors* are r of all distances -n … n, (H, 2n + 1, D), and *distances*
+    (1|B, 1, T, S), or None if they are differences of indices.
     """
     if distances is None:
         vectors = within_reach(vectors, x.size(2), key_length)

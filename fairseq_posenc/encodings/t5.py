@@ -67,14 +67,9 @@ def relative_position_bucket(
     >>> relative_position_bucket(distance, 32, 128, causal=False).tolist()
     [15, 10, 1, 0, 17, 26, 31]
 
-    Args:
-        distance: any shape, integers, in tokens.
-        num_buckets: number of buckets.
-        max_distance: all distances from this one on share the last bucket of their side.
-        causal: use all buckets for earlier keys; otherwise half of them for each side.
-
-    Returns:
-        numbers from 0 to *num_buckets* - 1, shaped like *distance*.
+    All distances from *max_distance* on share the last bucket of their side.  *causal* has all
+    buckets for earlier keys; else each side has half of them.  Distances are in tokens, of any
+    shape, as the buckets.
     """
     first = torch.zeros_like(distance)
     if causal:

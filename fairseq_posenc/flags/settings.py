@@ -37,51 +37,40 @@ Needs = Mapping[str, Union[Collection[Any], Callable[[], Collection[Any]], None]
 
 
 def setting(
-    default: Any,
-    help: str,
+    default: Any,  # value if none is given
+    help: str,  # help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these
     *,
-    role: str = "model",
+    role: str = "model",  # one of ROLES
+    # the role is ``model`` where one of these flags has one of these values
     model_with: Optional[Mapping[str, Collection[Any]]] = None,
+    # the allowed values; a registry, if given, may still grow
     choices: Optional[Collection[str]] = None,
+    # why other values, known from elsewhere, are no choices, and what to give
     refused: Optional[Mapping[str, str]] = None,
-    names: Optional[Collection[str]] = None,
+    names: Optional[Collection[str]] = None,  # names that a composite value is made of
+    # inclusive lower bound of a number; like the other bounds a number, or the name of another flag
     at_least: Optional[Bound] = None,
-    above: Optional[Bound] = None,
-    at_most: Optional[Bound] = None,
-    below: Optional[Bound] = None,
+    above: Optional[Bound] = None,  # exclusive lower bound
+    at_most: Optional[Bound] = None,  # inclusive upper bound
+    below: Optional[Bound] = None,  # exclusive upper bound
+    # the flag has an effect only where one of these flags has one of these values, or, for None, is
+    # switched on; a flag of a registry's entry needs that entry without saying so
     needs: Optional[Needs] = None,
+    # flags and values, one of which can take the place of the registry's entry
     or_with: Optional[Needs] = None,
+    # the value is a number, or a pattern of numbers over the layers such as ``9*2,4``; the range
+    # holds for each of them
     by_layer: bool = False,
+    # maps a value to what a checkpoint keeps of it, such as the content of a file
     stored: Optional[Callable[[Any], Any]] = None,
+    # values with which one traced graph serves texts of every length, as ONNX needs; a function
+    # returns those of a registry that may still grow; by default all values
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
+    # for a setting of samples of several texts, which fine-tuning does not inherit and an exported
+    # model does without: what such a model does instead
     alone: Optional[str] = None,
 ) -> Any:
-    """A dataclass field that declares a flag; the field is None until a value is given.
-
-    Args:
-        default: value if none is given.
-        help: help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these.
-        role: one of :data:`ROLES`.
-        model_with: the role is ``model`` where one of these flags has one of these values.
-        choices: the allowed values; a registry, if given, may still grow.
-        refused: why other values, known from elsewhere, are no choices, and what to give.
-        names: names that a composite value is made of.
-        at_least: inclusive lower bound of a number; like the other bounds a number, or the name
-            of another flag.
-        above: exclusive lower bound.
-        at_most: inclusive upper bound.
-        below: exclusive upper bound.
-        needs: the flag has an effect only where one of these flags has one of these values, or, for
-            None, is switched on; a flag of a registry's entry needs that entry without saying so.
-        or_with: flags and values, one of which can take the place of the registry's entry.
-        by_layer: the value is a number, or a pattern of numbers over the layers such as ``9*2,4``;
-            the range holds for each of them.
-        stored: maps a value to what a checkpoint keeps of it, such as the content of a file.
-        traceable: values with which one traced graph serves texts of every length, as ONNX needs;
-            a function returns those of a registry that may still grow; by default all values.
-        alone: for a setting of samples of several texts, which fine-tuning does not inherit and
-            an exported model does without: what such a model does instead.
-    """
+    """A dataclass field that declares a flag; the field is None until a value is given."""
     metadata = dict(locals())  # all arguments by name
     assert role in ROLES, role
     metadata.update(model_with=model_with or {}, stored=number_or_pattern if by_layer else stored)

@@ -100,14 +100,8 @@ class TranslationModel(PartlySaved, TransformerModelBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Encode the source, decode the target, and align them under ``--full-context-alignment``.
 
-        Args:
-            src_tokens: (B, S).
-            src_lengths: (B), unused.
-            prev_output_tokens: target shifted right, (B, T).
-            return_all_hiddens: also return the states between layers.
-            features_only: stop before the projection to the vocabulary.
-            alignment_layer: layer whose attention is returned; default ``--alignment-layer``.
-            alignment_heads: heads averaged there; default ``--alignment-heads``.
+        Tokens are (B, S), and shifted right (B, T).  The attention of *alignment_layer* is
+        returned, averaged over *alignment_heads*, by default as the flags say.
 
         Returns:
             logits (B, T, V) and a dictionary with the attention under ``"attn"``.

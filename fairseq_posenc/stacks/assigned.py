@@ -72,10 +72,8 @@ class AssignedPositions:
     def assigned(self, ruled: Ruled, bound: int, by_index: bool, remedy: str = "") -> Assigned:
         """Check positions and make an :class:`Assigned` of them.
 
-        Args:
-            ruled: rows of the input table, and positions of the layers, all below *bound*.
-            by_index: whether distances in the layers are differences of indices.
-            remedy: another remedy for too many positions, for the message.
+        All positions are below *bound*; *by_index* says whether distances in the layers are
+        differences of indices; *remedy* is another remedy for too many positions, for the message.
 
         Raises:
             UsageError: there are more positions than the stack has.

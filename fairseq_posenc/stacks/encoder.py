@@ -72,11 +72,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """Encode a batch, with the arguments and the result of fairseq's encoder.
 
-        Args:
-            src_tokens: (B, T), padded on either side.
-            return_all_hiddens: also return the input of every layer and the last output.
-            token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: the padding of *src_tokens*, if known.
+        *src_tokens* (B, T) are padded on either side; *token_embeddings* (B, T, C) are used instead
+        of theirs; *return_all_hiddens* also returns the input of every layer and the last output.
 
         Returns:
             lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none without padding,

@@ -82,9 +82,7 @@ class StackPositions:
     def number(self, layers: List[List[AttentionKernel]]) -> None:
         """Tell the kernels the index of their layer, and select one of each kind.
 
-        Args:
-            layers: the self-attentions of each layer of the stack, in order; a layer of gated
-                units can have two.
+        Each of *layers* has its self-attentions, in order; one of gated units can have two.
         """
         for place, kernels in enumerate(layers):
             index = self.kept[place] if len(layers) == len(self.kept) else place

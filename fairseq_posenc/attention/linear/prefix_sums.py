@@ -78,12 +78,9 @@ def attend_to_state(
 ) -> Tensor:
     """Attention to all keys of *state*, (B, H, T, D) (RoFormer Eq. 10, and Eq. 11 with *rotate*).
 
-    Args:
-        q: φ of the queries, (B, H, T, M), not negative.
-        state: sums over the keys; without keys the result is 0.
-        epsilon: lower bound on denominators.
-        per_feature: divide each feature of the keys by its sum over the keys that a query sees.
-        rotate: rotates the queries in the numerator.
+    Queries φ are (B, H, T, M), not negative; without keys the result is 0.  Denominators are at
+    least *epsilon*; *per_feature* divides each feature of the keys by its sum over the keys that a
+    query sees.
     """
     seen, products = (x.to(q.dtype) for x in (state.sums.unsqueeze(2), state.products))
     products = products.transpose(-2, -1)
@@ -105,14 +102,8 @@ def attend_causally(
 ) -> Tuple[Tensor, Optional[KeySums]]:
     """Causal attention: each query attends to keys up to its own position and to *state*.
 
-    Args:
-        q: φ of the queries, (B, H, T, M).
-        k: ϕ of the keys, (B, H, T, M).
-        v: values (B, H, T, D).
-        state: sums over earlier keys, or None if there are none.
-        epsilon: as for :func:`attend_to_state`; so is *per_feature*.
-        rotate: rotates queries and keys in the numerator.
-        last: return no sums.
+    φ and ϕ are (B, H, T, M), values (B, H, T, D); *state* holds sums over earlier keys.  Further
+    arguments are those of :func:`attend_to_state`.
 
     Returns:
         (B, H, T, D), zeros for fully masked rows; and the sums including these keys, or None if
@@ -148,9 +139,7 @@ def products_before(
 
     The second result is None if *last*.  Only q, k, v and start are kept for the backward pass.
 
-    Args:
-        q: (B, H, T, M), as *k*; *v* is (B, H, T, D).
-        start: (B, H, D, M), or None for 0.
+    *q* and *k* are (B, H, T, M), *v* (B, H, T, D), and *start* (B, H, D, M), or None for 0.
     """
     return ProductsBefore.apply(q, k, v, start, min(CHUNK, q.size(2)), last)
 

@@ -177,11 +177,8 @@ class LargestExponent(torch.autograd.Function):
     ) -> Tensor:
         """The maximum, (B, H, 1, 1), -inf without keys, in the type of *projection*.
 
-        Args:
-            k: keys (B, S, H, D); *hidden* is as in :class:`.Segment`.
-            projection: ω, (M, D).
-            norms: subtract |k|²/(2·√D).
-            size: number of keys whose projections are computed together.
+        *k* are keys (B, S, H, D), *hidden* is as in :class:`.Segment`, and ω is (M, D); *norms*
+        subtracts |k|²/(2·√D).  The projections of *size* keys are computed together.
         """
         best: Optional[List[Tensor]] = None
         for start in range(0, k.size(1), size):

@@ -14,8 +14,7 @@ from torch import Tensor
 class Sums:
     """The entries of logging outputs, summed over batches or workers, and logged as means.
 
-    Args:
-        logging_outputs: one for each batch or worker; an entry that one lacks counts as 0 there.
+    An entry that a batch or worker lacks counts as 0 there.
     """
 
     def __init__(self, logging_outputs: Sequence[Dict[str, Any]]) -> None:
