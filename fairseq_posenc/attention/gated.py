@@ -21,6 +21,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
 from fairseq_posenc.attention.joint import JoinedParameters, launch_bound
@@ -28,7 +29,7 @@ from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ra
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import Encoding, Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import Needs, setting
 
@@ -189,6 +190,10 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
             return log_ratio(counts, reference)
         n = reference if options.gau_length == "reference" else counts
         return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
+
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
+        return {**super().prepare(batch, places), **self.terms(batch, places)}
 
     def forward(
         self,

@@ -101,10 +101,6 @@ class PairwiseKernel(AttentionKernel):
         """The factor on products with queries that see *counts* keys, shaped like *counts*."""
         raise NotImplementedError
 
-    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and the result of :meth:`terms`."""
-        return {**super().prepare(batch, places), **self.terms(batch, places)}
-
     def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``factor``, of :meth:`length_factor`, if there is one.
 

@@ -2,15 +2,22 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import MultiheadKernel, register_attention
+from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import BEAM, IncrementalState
-from fairseq_posenc.attention.functional import attend, attend_with_weights, dropout_rate
+from fairseq_posenc.attention.functional import (
+    attend,
+    attend_with_weights,
+    dropout_rate,
+    masks,
+    tables,
+)
 from fairseq_posenc.attention.grouped import (
     KVHeadsFlags,
     check_groups,
@@ -19,7 +26,7 @@ from fairseq_posenc.attention.grouped import (
     repeat_heads,
 )
 from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ratio
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import Places, PositionEncoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
@@ -94,6 +101,13 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
     def length_factor(self, counts: Counts) -> Counts:
         """log n / log N of ``--log-length-scale`` (GAU section 3.3)."""
         return log_ratio(counts, self.length_scale)
+
+    def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
+        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
+        prepared = {**tables(self, batch, places), **masks(self, batch, places)}
+        if self.position_terms is not None or self.scales_by_length:
+            prepared.update(self.terms(batch, places))
+        return prepared
 
     def forward(
         self,

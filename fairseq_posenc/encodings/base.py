@@ -18,6 +18,7 @@ hook                                    examples                    computed
 Nothing here depends on fairseq: encodings see positions, queries and keys, but no model.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Tuple, Type
 
@@ -67,6 +68,8 @@ class QKVTransform(Hook, nn.Module):
     applies_to_features = False
     #: True if the transform differs by head, so that heads cannot share keys
     differs_by_head = False
+    #: the number of positions beyond which :meth:`exceeded` is called
+    reach: float = math.inf
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
@@ -81,7 +84,7 @@ class QKVTransform(Hook, nn.Module):
         """
         return None
 
-    def warn_of(self, length: int) -> None:
+    def exceeded(self, length: int) -> None:
         """Warn, if need be, before a forward pass with positions up to *length* - 1."""
 
     def variant(self, layer: int) -> Any:

@@ -190,7 +190,7 @@ class Rotary(QKVTransform):
         self.rotate_values = bool(options.rotary_value)
         self.dim, self.kept = rotated(options, stack.head_dim)
         self.scaling = read_scaling(options, stack.max_positions)
-        self.temperature = self.scaling.temperature
+        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
@@ -232,11 +232,11 @@ class Rotary(QKVTransform):
     def set_trained_length(self, length: int) -> None:
         """Replace the length in training, in tokens, unless frequencies are scaled by it."""
         if self.scaling.rule == "none":
-            self.scaling = self.scaling._replace(length=length)
+            self.scaling, self.reach = self.scaling._replace(length=length), length
 
-    def warn_of(self, length: int) -> None:
+    def exceeded(self, length: int) -> None:
         """Warn, once per run, about sequences longer than in training."""
-        if length > self.scaling.reach and not self.training:
+        if not self.training:
             warn_of_length(self.scaling)
 
     def variant(self, layer: int) -> float:

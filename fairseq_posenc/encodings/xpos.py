@@ -112,7 +112,7 @@ class Xpos(Rotary):
         """None: queries and keys are scaled, too."""
         return None
 
-    def warn_of(self, length: int) -> None:
+    def exceeded(self, length: int) -> None:
         """No warning: xPos is made for sequences longer than in training."""
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:

@@ -6,7 +6,7 @@ arXiv 1909.11942, section 3.1, for embeddings of another size than the layers.
 
 import logging
 from functools import partial
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaEncoder, base_architecture
@@ -14,6 +14,7 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
+from fairseq_posenc.attention import Padding
 from fairseq_posenc.configuration.resolve import nested
 from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import PositionEncoding, Stack, all_encodings
@@ -108,6 +109,18 @@ class SentenceEncoder(TransformerEncoder):
         """
         batch, _ = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
         return self.run_layers(batch, requested)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+        padding: Optional[Padding] = None,
+    ) -> Dict[str, List[Tensor]]:
+        """Encode a batch of texts, as in the base class."""
+        embedded = self.embed(src_tokens) if token_embeddings is None else token_embeddings
+        return super().forward(src_tokens, src_lengths, return_all_hiddens, embedded, padding)
 
 
 class MaskedLMEncoder(RobertaEncoder):

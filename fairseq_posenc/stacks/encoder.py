@@ -107,10 +107,6 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         read = {**encoder_out, "encoder_embedding": [], "src_lengths": []}
         return super().reorder_encoder_out(read, new_order)
 
-    def embed(self, src_tokens: Tensor) -> Tensor:
-        """Token embeddings (B, T, E) of tokens (B, T), not scaled."""
-        return self.embed_tokens(src_tokens)
-
     def begin(
         self,
         src_tokens: Tensor,
@@ -127,7 +123,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         if self.first_texts is not None:
             padding = padding._replace(first_text=self.first_texts(src_tokens))
         if token_embeddings is None:
-            token_embeddings = self.embed(src_tokens)
+            token_embeddings = self.embed_tokens(src_tokens)
         x = embedding = self.embed_scale * token_embeddings
         if self.embed_positions is not None:
             x = x + self.added_positions(src_tokens, assigned)

@@ -117,8 +117,8 @@ class StackPositions:
             if assigned is not None and assigned.places is not None and self.assigner.rule:
                 longest = assigned.places.bound  # by the rule, whatever the number of tokens
         for encoding in self.encodings.values():
-            if encoding.transform is not None:
-                encoding.transform.warn_of(longest)
+            if encoding.transform is not None and longest > encoding.transform.reach:
+                encoding.transform.exceeded(longest)
         return assigned
 
     def prepare(self, batch: Batch) -> Prepared:
