@@ -35,11 +35,7 @@ def _flag(options: Options, side: str) -> str:
 
 
 def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
-    """G, the number of heads of keys and values of one *side* with *num_heads* heads of queries.
-
-    Raises:
-        UsageError: H is not a multiple of G.
-    """
+    """G, the number of key heads of one *side* with H = *num_heads*; it has to divide H."""
     name = _flag(options, side)
     heads = int(option(options, name) or num_heads)
     if heads < 1 or num_heads % heads:

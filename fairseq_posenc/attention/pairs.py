@@ -150,7 +150,7 @@ class PairwiseKernel(AttentionKernel):
         if self.position_terms is not None:
             keys = repeat_heads(heads.plain_k, self.num_heads)
             at = (prepared["places"], prepared["padding_mask"])
-            content = Content(x, heads.plain_q, keys, scale, *at, heads.states)
+            content = Content(x, heads.plain_q, keys, scale, *at, heads.states or {})
             # all hypotheses share the projected vectors, so beam search need not reorder them
             projected: Any = self.get_incremental_state(incremental_state, TERMS) or {}
             terms = self.position_terms(content, prepared["vectors"], projected, factor)

@@ -165,11 +165,7 @@ def refuse_own_source(out: FilePath, *sources: FilePath, flag: str = "") -> None
 
 
 def check_writable(path: FilePath, flag: str = "") -> None:
-    """Check, before a long computation, that its result can be written.
-
-    Raises:
-        UsageError: its folder does not exist, or it is a folder, a device or a pipe.
-    """
+    """Check, before a long computation, that its result can be written."""
     shown = f"{flag} {os.fspath(path)}".strip()
     target = Path(os.path.realpath(os.fspath(path)))
     _check_replaceable(target, shown)

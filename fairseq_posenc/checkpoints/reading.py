@@ -128,11 +128,7 @@ def check_weights(
 
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
-    """The content of a file of weights, which must be tensors by name.
-
-    Raises:
-        UsageError: it is not a dictionary, or an entry is not an ordinary tensor.
-    """
+    """The content of a file of weights, which must be ordinary tensors by name."""
     if not isinstance(content, dict):
         raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
     for name, value in content.items():

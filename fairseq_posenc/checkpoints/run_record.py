@@ -47,9 +47,6 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
 
     If it *goes_on*, it has the optimiser's state; else it is a warm start, for which another
     dictionary is no error.
-
-    Raises:
-        UsageError: the run goes on, and a dictionary has other words or another order.
     """
     record, earlier = _new_record(trainer.task), record_of(checkpoint)
     if goes_on:

@@ -87,8 +87,7 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
 
     *name* is that of the stack in the state, such as ``encoder``.
 
-    Raises:
-        UsageError: there is a difference and *stack* is strict about positions.
+    A difference is refused if *stack* is strict about positions.
     """
     ours = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
     left_out = _positions_apart(state_dict, ours, name)

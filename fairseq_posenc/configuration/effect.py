@@ -110,14 +110,11 @@ def _values(name: str, cfg: Options) -> List[Any]:
 
 
 def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> Dict[str, Any]:
-    """The flags in *cfg*, before it is completed, that have other values than their defaults.
+    """The flags in *cfg*, before it is completed, that differ from their defaults; none is empty.
 
     A value that equals the default is accepted anyway, since scripts may give it explicitly.
 
     *preset* holds settings that *cfg* may contain although nobody gave them.
-
-    Raises:
-        UsageError: a flag of the plug-in is empty.
     """
     given = {}
     for name, metadata in declared.items():

@@ -97,11 +97,7 @@ def encoding_flags() -> List["dataclasses.Field[Any]"]:
 
 
 def parse_encodings(value: str, flag: str = "") -> List[Encoding]:
-    """The registered encodings of one composition, such as ``learned+rotary``, in order.
-
-    Raises:
-        UsageError: a name is unknown or repeated, or ``none`` is combined with others.
-    """
+    """The registered encodings of one composition, such as ``learned+rotary``, in order."""
     flag = flag or f"{FLAG} {value}"
     names = [name.strip() for name in value.split("+")]
     for name in names:

@@ -79,11 +79,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         return f"{' or '.join(self)}; {MAY_BE_OWN}{near(name, list(self), shown=0)}"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
-        """The distinct flags of all entries; entries may share a dataclass or inherit from one.
-
-        Raises:
-            UsageError: two entries declare different flags of the same name.
-        """
+        """The distinct flags of all entries; entries may share a dataclass or inherit from one."""
         distinct: Dict[str, dataclasses.Field[Any]] = {}
         for name, entry in self.items():
             for field in fields_of(entry.flags) if entry.flags else ():

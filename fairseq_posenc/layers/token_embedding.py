@@ -55,11 +55,7 @@ def _check_shared(cfg: Options) -> None:
 
 
 def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
-    """The token embedding, from token indices (B, T) to (B, T, E).
-
-    Raises:
-        UsageError: a cutoff exceeds the size of *dictionary*, or the filters cannot be parsed.
-    """
+    """The token embedding, from token indices (B, T) to (B, T, E)."""
     words = len(dictionary)
     for name in _CUTOFFS:
         cutoff = _cutoff(cfg, name) or [0]

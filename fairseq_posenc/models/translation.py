@@ -79,14 +79,15 @@ class TranslationModel(PartlySaved, TransformerModelBase):
         cls, cfg: Options, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The encoder, with its position encodings."""
-        return _build_stack(True, cfg, src_dict, embed_tokens)
+        return class_for(TransformerEncoder, cfg)(cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(
         cls, cfg: Options, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The decoder, with its position encodings."""
-        return _build_stack(False, cfg, tgt_dict, embed_tokens)
+        decoder = class_for(TransformerDecoder, cfg)
+        return decoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
 
     def forward(
         self,
@@ -129,15 +130,6 @@ class TranslationModel(PartlySaved, TransformerModelBase):
             _, alignment = decode(features_only=True, full_context_alignment=True)
             extra["attn"] = alignment["attn"]
         return out, extra
-
-
-def _build_stack(
-    is_encoder: bool, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
-) -> nn.Module:
-    if is_encoder:
-        return class_for(TransformerEncoder, cfg)(cfg, dictionary, embed_tokens)
-    decoder = class_for(TransformerDecoder, cfg)
-    return decoder(cfg, dictionary, embed_tokens, cfg.no_cross_attention)
 
 
 _SHARED = {
@@ -196,4 +188,5 @@ class MultilingualModel(MultilingualTransformerModel):
         embed_tokens: nn.Embedding,
         langs: Sequence[str],
     ) -> nn.Module:
-        return _build_stack(is_encoder, nested(args), lang_dict, embed_tokens)
+        build = TranslationModel.build_encoder if is_encoder else TranslationModel.build_decoder
+        return build(nested(args), lang_dict, embed_tokens)

@@ -25,9 +25,6 @@ class AssignedPositions:
     """Assigns the positions of ``--position-ids`` to the batches of a stack.
 
     It can be replaced; see :func:`~fairseq_posenc.flags.replacements.register_replacement`.
-
-    Raises:
-        UsageError: the dictionary lacks a symbol that the rule needs.
     """
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
@@ -47,9 +44,6 @@ class AssignedPositions:
         """The assigned positions of a batch, or None.
 
         *tokens* (B, S) are without those in a memory; *counted* are 0, 1, 2, …, (1|B, S).
-
-        Raises:
-            UsageError: positions are negative, or more than the stack has.
         """
         if self.rule is None:
             return None
@@ -74,9 +68,6 @@ class AssignedPositions:
 
         All positions are below *bound*; *by_index* says whether distances in the layers are
         differences of indices; *remedy* is another remedy for too many positions, for the message.
-
-        Raises:
-            UsageError: there are more positions than the stack has.
         """
         if bound > self.most:
             raise UsageError(

@@ -47,7 +47,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
         encoding = next(self.positions.next_encoding)
-        layer = LAYERS[cfg.layer].decoder(cfg, encoding, no_encoder_attn)
+        layer = LAYERS[cfg.layer]["decoder"](cfg, encoding, no_encoder_attn)
         return wrap_layer(layer, cfg)
 
     def forward(

@@ -60,7 +60,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
     def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
         """One layer with a position encoding."""
-        return LAYERS[cfg.layer].encoder(cfg, encoding)
+        return LAYERS[cfg.layer]["encoder"](cfg, encoding)
 
     def forward(
         self,
