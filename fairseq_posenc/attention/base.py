@@ -146,9 +146,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     ) -> Tensor:
         """The output (B, T, C) of attention from the new tokens to all tokens so far.
 
-        *x* (B, T, C) is the input of the layer for the new tokens.  Keys and values come from
-        *keys* (B, S, C), if passed, which a kernel has to take.  *prepared* is the result of
-        :meth:`prepare`.
+        *x* (B, T, C) is the input of the layer for the new tokens, and *keys* (B, S, C) that for
+        keys and values, if it is another; *prepared* is the result of :meth:`prepare`.
         """
         raise NotImplementedError
 

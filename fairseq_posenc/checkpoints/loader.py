@@ -117,7 +117,7 @@ REMEDY = "give the data folder that it was trained on"
 
 
 def named_labels(path: str, classes: int) -> List[str]:
-    """The first symbols of a dictionary of labels; none without a file, refused if too few."""
+    """The first *classes* labels of a dictionary; none without a file; refuses fewer."""
     if not os.path.isfile(path):
         return []
     dictionary = read_dictionary(path, adds_mask=False)

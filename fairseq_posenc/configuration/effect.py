@@ -110,7 +110,7 @@ def _values(name: str, cfg: Options) -> List[Any]:
 
 
 def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> Dict[str, Any]:
-    """The flags in *cfg*, before it is completed, that differ from their defaults; none is empty.
+    """The flags in *cfg*, before it is completed, that differ from defaults; refuses empty ones.
 
     A value that equals the default is accepted anyway, since scripts may give it explicitly.
 

@@ -67,7 +67,7 @@ class PositionRule:
 
     @classmethod
     def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
-        """Refuse a stack or *encodings*, some of its layers', for which the rule is not defined."""
+        """Refuse a stack, or *encodings* of its layers, for which the rule is not defined."""
         if cls.needs_table and not any(e.input for e in encodings):
             raise UsageError(
                 f"{FLAG} {options.position_ids}: its positions are added to the embeddings, and "

@@ -134,7 +134,7 @@ MASKED_LM: Family = Family(
 
 
 def register_pretraining(task: str, samples: Optional[Samples] = None) -> None:
-    """Let a task train masked language models, on *samples* if not by ``--sample-break-mode``."""
+    """Let a task train masked language models on *samples*, by default as the usual flags say."""
     if samples is not None:
         SAMPLES[task] = samples
     MASKED_LM.tasks += (task,)
