@@ -22,13 +22,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
-    """Write a temporary file that atomically replaces *path* at the end.
+    """A temporary file that atomically replaces *path* at the end, unless writing fails.
 
     A symbolic link is followed: the file that it points to is replaced, and the link stays.
     Temporary files of writers of the same *path* that were killed are removed.
-
-    Yields:
-        the path of a temporary file in the same folder, which is removed if writing fails.
 
     Raises:
         UsageError: *path* is a folder, a device or a pipe, or cannot be written.
@@ -51,14 +48,10 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_folder(path: FilePath) -> Iterator[str]:
-    """Write a temporary folder that becomes *path* at the end, complete.
+    """A temporary folder that becomes *path* at the end, unless writing fails.
 
-    Temporary folders of writers of the same *path* that were killed are removed.
-
-    *path* does not exist, or is an empty folder; its parents are created.
-
-    Yields:
-        the path of an empty folder beside *path*, which is removed if writing fails.
+    *path* does not exist, or is an empty folder; its parents are created.  Temporary folders of
+    writers of the same *path* that were killed are removed.
 
     Raises:
         UsageError: *path* exists and is not an empty folder, or cannot be written.
