@@ -4,13 +4,15 @@ A new self-attention in this package is one file and one line below.  A kernel o
 in your ``--user-dir`` that uses :func:`register_attention`.
 """
 
-from fairseq_posenc.attention import softmax  # noqa: F401 - importing registers; the default first
+# ruff: noqa: F401 - the names of this folder, and imports that register
+
+from fairseq_posenc.attention import softmax  # the default first
 
 # isort: split
-from fairseq_posenc.attention import linear  # noqa: F401
+from fairseq_posenc.attention import linear
 
 # isort: split
-from fairseq_posenc.attention import local  # noqa: F401
+from fairseq_posenc.attention import local
 from fairseq_posenc.attention.base import (
     ATTENTIONS,
     AttentionKernel,
@@ -19,14 +21,3 @@ from fairseq_posenc.attention.base import (
 )
 from fairseq_posenc.attention.batch import Batch, Padding
 from fairseq_posenc.attention.kernels import check_attention, kernel_of
-
-__all__ = [
-    "ATTENTIONS",
-    "AttentionKernel",
-    "Batch",
-    "MultiheadKernel",
-    "Padding",
-    "check_attention",
-    "kernel_of",
-    "register_attention",
-]

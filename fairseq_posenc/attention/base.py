@@ -39,7 +39,6 @@ class AttentionFlags:
         "self-attention: {choices}; all but softmax are linear in sequence length. In linear "
         "attention --attention-dropout drops keys for all queries of a head. Attention to the "
         "source is always softmax",
-        role="model",
         choices=ATTENTIONS,
         needs={"layer": ("transformer",)},
         traceable=traceable,
@@ -102,14 +101,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse unsupported settings, encodings and stacks beyond what the attributes say.
 
-        Args:
-            options: the model configuration, complete but for defaults that follow from *stacks*,
-                which are filled in place.
-            encodings: all that the stacks use.
-            stacks: all that have this kernel.
-
-        Raises:
-            UsageError: naming the flag.
+        *options* is complete but for defaults that follow from *stacks*, which are filled in place.
+        The *stacks* are all that have this kernel, and *encodings* all that they use.
         """
 
     @classmethod
@@ -153,26 +146,15 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     ) -> Tensor:
         """The output (B, T, C) of attention from the new tokens to all tokens so far.
 
-        Args:
-            x: input of the layer for the new tokens, (B, T, C).
-            keys: input for keys and values, (B, S, C), if not *x* and the kernel takes ``keys``.
-            incremental_state: fairseq's cache, or None.
-            prepared: the result of :meth:`prepare`.
+        *x* (B, T, C) is the input of the layer for the new tokens, and *keys* (B, S, C) that for
+        keys and values, if it is another; *prepared* is the result of :meth:`prepare`.
         """
         raise NotImplementedError
 
-    def cached_length(self, incremental_state: cache.IncrementalState) -> int:
-        """Number of tokens in this layer's cache."""
-        return cache.cached_length(self, incremental_state)
-
-    def reorder_incremental_state(
-        self, incremental_state: cache.IncrementalState, new_order: Tensor
-    ) -> None:
-        """Reorder the cache along with the hypotheses of a beam search."""
-        cache.reorder_cache(self, incremental_state, new_order)
+    cached_length = cache.cached_length
+    reorder_incremental_state = cache.reorder_cache
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
 
@@ -182,11 +164,8 @@ class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention
     Their names are fairseq's, on which checkpoints, quantisation noise, pruning and initialisation
     rely.
 
-    Args:
-        embed_dim: C.
-        num_heads: H.
-        encoding: the position encoding of this layer.
-        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    It is constructed with C, H, the encoding of its layer, and further arguments of fairseq's
+    attention (dropout, quantisation noise).
     """
 
     q_proj: nn.Module

@@ -26,22 +26,15 @@ class Padding(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Sizes and masks of a forward pass, from which kernels prepare their arguments.
+    """Sizes and masks of a forward pass, from which kernels prepare their arguments."""
 
-    Args:
-        like: input of the first layer for the new tokens, (B, T, C); they are the last T of S,
-            unless *assigned* says otherwise.
-        length: S.
-        padding: the padding of all S tokens.
-        causal: hide later keys.
-        projected: number of last keys that this forward pass projects, by default T; the others
-            are in the cache.  It is S if layers get *keys*, as with a memory.
-        assigned: positions in place of 0, 1, 2, ….
-    """
-
+    # input of the first layer for the new tokens, (B, T, C); they are the last T of S, unless
+    # *assigned* says otherwise
     like: Tensor
-    length: int
-    padding: Padding = Padding()
-    causal: bool = False
+    length: int  # S
+    padding: Padding = Padding()  # the padding of all S tokens
+    causal: bool = False  # hide later keys
+    # number of last keys that this forward pass projects, by default T; the others are in the
+    # cache; S if layers get *keys*, as with a memory
     projected: Optional[int] = None
-    assigned: Optional[Places] = None
+    assigned: Optional[Places] = None  # positions in place of 0, 1, 2, …

@@ -31,18 +31,12 @@ class Blocks(NamedTuple):
     tensor([[[0, 0, 1, 2],
              [1, 2, 3, 4],
              [3, 4, 5, 0]]])
-
-    Args:
-        size: L.
-        before: number of earlier blocks that a block of queries sees.
-        after: number of later blocks that it sees.
-        dilation: d, distance between tokens of one sequence after splitting.
     """
 
-    size: int
-    before: int
-    after: int
-    dilation: int = 1
+    size: int  # L
+    before: int  # number of earlier blocks that a block of queries sees
+    after: int  # number of later blocks that it sees
+    dilation: int = 1  # d, distance between tokens of one sequence after splitting
 
     @property
     def span(self) -> int:
@@ -120,10 +114,7 @@ def pair_bias(
 ) -> Tensor:
     """The additive mask and the content-free logits of *encoding*, (1|B, 1|H, T, S).
 
-    Args:
-        places: positions of some queries and keys; below 0 at padding.
-        visible: whether a query sees a key, (1|B, T, S).
-        dtype: dtype of the result.
+    *places* are below 0 at padding; *visible* (1|B, T, S) says whether a query sees a key.
     """
     logits = None
     if encoding.shared_bias is not None:
@@ -135,12 +126,8 @@ def pair_bias(
 class BlockBias:
     """The bias of blocks of queries to several kinds of keys, (1|B, d, N, 1|H, L, ·) each.
 
-    Args:
-        encoding: the encoding, whose content-free logits are included.
-        batch: the batch, S = T.
-        positions: positions of the tokens, (1|B, S), without padding in front; None for 0, 1, 2, ….
-        blocks: the split of the tokens.
-        visible: (1|B, S), False at padding, which is on the right.
+    S is T in *batch*.  *positions* (1|B, S) have no padding in front, and are None for 0, 1, 2, …;
+    *visible* (1|B, S) is False at padding, which is on the right.
     """
 
     def __init__(

@@ -60,15 +60,11 @@ class Seen(NamedTuple):
     """The keys that each block of queries sees.
 
     B sentences are split into R = B·d sequences of N blocks.
-
-    Args:
-        blocks: the split; a window is a block and its neighbours.
-        first: G, how many first tokens of its sentence each block sees.
-        chosen: numbers, from 0 to R·N - 1, of further blocks for each block, (R, N, r), or None.
     """
 
-    blocks: Blocks
-    first: int = 0
+    blocks: Blocks  # the split; a window is a block and its neighbours
+    first: int = 0  # G, how many first tokens of its sentence each block sees
+    # numbers, from 0 to R·N - 1, of further blocks for each block, (R, N, r), or None
     chosen: Optional[Tensor] = None
 
     def read(self, x: Tensor, index: BlockSlice) -> Tensor:
@@ -132,11 +128,7 @@ class KeyGradient:
 class BlockAttention(NamedTuple):
     """Softmax attention of N blocks of queries in each of R sequences.
 
-    Args:
-        seen: the keys of every block.
-        scale: factor on q·k.
-        rate: probability of dropping an attention weight.
-        empty_rows: False if no row of the bias hides all keys.
+    Arguments are those of :func:`.attend`; *seen* are the keys of every block.
     """
 
     seen: Seen

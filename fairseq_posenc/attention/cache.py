@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple, cast
 import torch
 from torch import Tensor
 
-from fairseq_posenc.basics.versions import is_compiling
+from fairseq_posenc.basics.versions import in_graph
 from fairseq_posenc.flags.options import Layer
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
@@ -144,9 +144,7 @@ def writable(x: Tensor) -> bool:
 
 def updates_in_place(parts: Parts) -> bool:
     """True if the cache can be updated in place: no gradients, no export, no compilation."""
-    if torch.jit.is_tracing() or is_compiling():
-        return False
-    return not any(x.requires_grad for x in parts.values())
+    return not (in_graph() or any(x.requires_grad for x in parts.values()))
 
 
 def append_to_cache(
@@ -154,9 +152,8 @@ def append_to_cache(
 ) -> Parts:
     """The tensors of all tokens so far, (B, H, S, D) each, in the cache of *layer*.
 
-    Args:
-        new: the tensors of the new tokens by name, (B, H, T, D) each.
-        keep: number of tokens to keep before the new ones, or None for all.
+    *new* are the tensors of the new tokens by name, (B, H, T, D) each; *keep* is the number of
+    tokens to keep before them, or None for all.
     """
     saved = layer.get_incremental_state(incremental_state, STATE)
     column: Any = None if incremental_state is None else incremental_state.get(COLUMN)

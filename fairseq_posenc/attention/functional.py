@@ -43,12 +43,8 @@ def additive_mask(
     tensor([[[[0., 0., -inf],
               [0., 0., 0.]]]])
 
-    Args:
-        query_length: T; queries are the last T of S positions.
-        key_length: S.
-        causal: hide later keys.
-        key_padding_mask: (B, S), True at padding, or None.
-        like: tensor whose dtype and device the result takes.
+    Queries are the last T of S positions, and *key_padding_mask* (B, S) is True at padding.  The
+    dtype and the device are those of *like*.
     """
     hidden = None
     if causal and query_length > 1:
@@ -168,7 +164,7 @@ def attend(
     dropout: float = 0.0,
     empty_rows: bool = True,
 ) -> Tensor:
-    """Attention output from the fused kernel, without materialising the weights.
+    """Attention output from the fused kernel, (B, H, T, D); zeros for fully masked rows.
 
     >>> q = torch.zeros(1, 1, 2, 4)  # equal logits: the mean of the visible values
     >>> v = torch.tensor([[2.0], [4.0]]).expand(1, 1, 2, 1)
@@ -184,9 +180,6 @@ def attend(
         causal: hide later keys; needs T = S and no *bias*.
         dropout: probability of dropping an attention weight.
         empty_rows: False if no row of *bias* hides all keys, which saves looking for such rows.
-
-    Returns:
-        (B, H, T, D); zeros for fully masked rows.
     """
     # On a CPU, PyTorch has no fused kernel with dropout or with gradients for the bias; its
     # fallback takes 1.15 times as long as attend_with_weights at 512 tokens.
@@ -241,9 +234,8 @@ def attend_with_weights(
 ) -> Tuple[Tensor, Tensor]:
     """Output (B, H, T, D) and weights before dropout (B, H, T, S), with the softmax in float32.
 
-    Args:
-        relative_values: maps weights after dropout to a tensor (B, H, T, D) that is added to the
-            output; the other arguments are those of :func:`attend`.
+    *relative_values* maps weights after dropout to a tensor (B, H, T, D) that is added to the
+    output; other arguments are those of :func:`attend`.
     """
     if causal:
         bias = additive_mask(q.size(2), k.size(2), True, None, q)

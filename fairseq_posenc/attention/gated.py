@@ -51,20 +51,14 @@ class GatedFlags:
     """Flags of the gated attention unit."""
 
     gau_key_size: Optional[int] = setting(
-        128,
-        "s, the size of queries and keys",
-        role="model",
-        at_least=1,
-        at_most=2**16,
-        needs=_GATED,
+        128, "s, the size of queries and keys", at_least=1, at_most=2**16, needs=_GATED
     )
     gau_expansion: Optional[int] = setting(
-        2, "e as a multiple of the channels", role="model", at_least=1, at_most=64, needs=_GATED
+        2, "e as a multiple of the channels", at_least=1, at_most=64, needs=_GATED
     )
     gau_offsets: Optional[bool] = setting(
         False,
         "add learned offsets to queries and keys, beside their factors (GAU section 4.1)",
-        role="model",
         needs=_GATED,
     )
     gau_normaliser: Optional[str] = setting(
@@ -72,7 +66,6 @@ class GatedFlags:
         "softmax_plus: softmax of logits times log(n)/log(reference length), where n is the number "
         "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
         "scaled_squared_relu: ReLU² over its sum",
-        role="model",
         choices=(*SOFTMAX, *RELU),
         needs=_GATED,
     )
@@ -80,7 +73,6 @@ class GatedFlags:
         "n*s",
         "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu a divisor of "
         "the products, to which positional logits are added",
-        role="model",
         choices=DIVISORS,
         needs={"gau_normaliser": RELU},
     )
@@ -88,14 +80,12 @@ class GatedFlags:
         "visible",
         "n in --gau-divisor and between chunks: visible, the number of keys that a query may see; "
         "reference, --gau-reference-length for all queries",
-        role="model",
         choices=("visible", "reference"),
         needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
     )
     gau_reference_length: Optional[int] = setting(
         512,
         "reference length, usually that of training, in tokens",
-        role="model",
         at_least=2,
         at_most=2**31 - 1,
         needs={"gau_normaliser": ("softmax_plus",), "gau_length": ("reference",)},
@@ -134,14 +124,8 @@ def squared_relu(
 class GatedAttention(JoinedParameters, PairwiseKernel):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
-    Args:
-        embed_dim: C.
-        num_heads: 1.
-        encoding: position encoding of a stack with one head of the key size; its options are read
-            for the flags of :class:`GatedFlags`.
-        dropout: probability of dropping an attention weight.
-        q_noise: quantisation noise.
-        qn_block_size: its block size.
+    The *encoding* is that of a stack with one head of the key size; its options are read for the
+    flags of :class:`GatedFlags`.
     """
 
     takes = frozenset({"transform", "shared", "content", "any_order"})
@@ -199,11 +183,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 / √divisor.
-
-        Args:
-            counts: n, the number of keys that each query sees.
-        """
+        """log n / log(reference) of softmax_plus, n *counts* (GAU section 3.3), or 1 / √divisor."""
         options = self.encoding.options
         reference = float(options.gau_reference_length)
         if self.normaliser in SOFTMAX:
@@ -286,5 +266,4 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return {name: part for name, part in parts.items() if part[0] is not None}
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         return f"{super().extra_repr()}, normaliser={self.normaliser}"

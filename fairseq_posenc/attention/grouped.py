@@ -24,7 +24,6 @@ class KVHeadsFlags:
         None,
         "number of heads of keys and values, each shared by as many query heads; attention to the "
         "source has as many as the decoder (default: the number of attention heads)",
-        role="model",
         at_least=1,
     )
 
@@ -36,11 +35,7 @@ def _flag(options: Options, side: str) -> str:
 
 
 def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
-    """G, the number of heads of keys and values of one *side* with *num_heads* heads of queries.
-
-    Raises:
-        UsageError: H is not a multiple of G.
-    """
+    """G, the number of key heads of one *side* with H = *num_heads*; it has to divide H."""
     name = _flag(options, side)
     heads = int(option(options, name) or num_heads)
     if heads < 1 or num_heads % heads:
@@ -53,11 +48,7 @@ def kv_heads_of(options: Options, side: str, num_heads: int) -> int:
 
 
 def check_groups(encoding: PositionEncoding, heads: int) -> None:
-    """Refuse an encoding that changes the keys of each head differently, where heads share keys.
-
-    Raises:
-        UsageError: naming the flag and *heads*, its value.
-    """
+    """Refuse an encoding that changes the keys of each head differently, where heads share keys."""
     if encoding.transform is not None and encoding.transform.differs_by_head:
         raise UsageError(
             f"{flag_of(_flag(encoding.options, encoding.stack.side))} {heads}: --position-encoding "

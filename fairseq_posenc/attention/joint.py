@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.versions import is_compiling
+from fairseq_posenc.basics.versions import in_graph
 
 
 class JoinedParameters:
@@ -64,9 +64,7 @@ def are_views(whole: Tensor, parts: Sequence[Tensor]) -> bool:
 
 def launch_bound(x: Tensor) -> bool:
     """True where starting kernels takes the time: on a GPU, without gradients, in eager mode."""
-    if torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling():
-        return False
-    return x.is_cuda
+    return x.is_cuda and not (torch.is_grad_enabled() or in_graph())
 
 
 def weights_and_biases(layers: Sequence[nn.Module]) -> Dict[str, List[Tensor]]:

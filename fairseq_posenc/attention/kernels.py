@@ -71,11 +71,7 @@ def check_attention(options: Options, encodings: List[Encoding], stacks: List[St
 
 
 def refuse_any_order(options: Options, flag: str) -> None:
-    """Refuse an attention that needs the tokens of all sequences in order.
-
-    Raises:
-        UsageError: naming the attention, and *flag* with its value, under which order differs.
-    """
+    """Refuse an attention that needs the tokens of all sequences in order."""
     if "any_order" in kernel_of(options).takes:
         return
     chosen = flag_of_kernel(options)

@@ -54,19 +54,16 @@ class LocalFlags(HeadFlags):
         "tokens beside its own that a query of --attention local sees: half of them on each side, "
         "in causal attention all before; an even number, or a pattern over the layers, such as "
         "32,64,128 or 64*3,1024",
-        role="model",
     )
     local_dilation: Optional[str] = setting(
         "1",
         "distance between tokens of the window: a number, or a pattern over the layers, such as "
         "1,1,2,4",
-        role="model",
     )
     local_global_tokens: Optional[int] = setting(
         0,
         "that many tokens at the start are global: all queries see them, and in bidirectional "
         "attention they see all keys, through projections of their own; 1 for [CLS]",
-        role="model",
         at_least=0,
         at_most=4096,
     )
@@ -82,13 +79,10 @@ class LocalFlags(HeadFlags):
 
 
 def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
-    """The numbers in the *value* of *flag*, a pattern over layers.
+    """The numbers in the *value* of *flag*, a pattern over layers; refuses any other value.
 
     >>> numbers("--local-window", "32*2,64", 2, even=True)
     [32, 32, 64]
-
-    Raises:
-        UsageError: it is no such pattern.
     """
     parts = split_pattern(str(value), flag, "32*3,64")
     for part in parts:
@@ -285,6 +279,5 @@ class LocalAttention(SparseAttention):
         super()._load_from_state_dict(state, prefix, *args)
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         window = f"window={self.before}, dilation={self.dilation}, global={self.global_tokens}"
         return f"{super().extra_repr()}, {window}"

@@ -35,9 +35,7 @@ def count_visible(batch: Batch, number: bool) -> Counts:
     >>> count_visible(Batch(x, length=3), number=True)
     3.0
 
-    Args:
-        batch: the batch.
-        number: if all queries see equally many keys, return a number of the host.
+    With *number* they are a number of the host if all queries see equally many keys.
     """
     queries, length, mask = batch.like.size(1), batch.length, batch.padding.mask
     if mask is None:
@@ -52,25 +50,16 @@ def count_visible(batch: Batch, number: bool) -> Counts:
 
 
 class Heads(NamedTuple):
-    """Queries, keys and values of a layer, with positions applied.
+    """Queries, keys and values of a layer, with positions applied."""
 
-    Args:
-        q: (B, H, T, D).
-        k: (B, G, S, D).
-        v: (B, G, S, D or e).
-        plain_q: queries before the transform, (B, H, T, D).
-        plain_k: keys before the transform, (B, G, S, D).
-        states: further tensors of keys for content-dependent terms, (B, H, S, …) each.
-        gate: U of a gated unit, (B, T, e).
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    plain_q: Tensor
-    plain_k: Tensor
+    q: Tensor  # (B, H, T, D)
+    k: Tensor  # (B, G, S, D)
+    v: Tensor  # (B, G, S, D or e)
+    plain_q: Tensor  # queries before the transform, (B, H, T, D)
+    plain_k: Tensor  # keys before the transform, (B, G, S, D)
+    # further tensors of keys for content-dependent terms, (B, H, S, …) each
     states: Optional[Dict[str, Tensor]] = None
-    gate: Optional[Tensor] = None
+    gate: Optional[Tensor] = None  # U of a gated unit, (B, T, e)
 
 
 class Logits(NamedTuple):
@@ -131,8 +120,7 @@ class PairwiseKernel(AttentionKernel):
     def extended(self, heads: Heads, x: Tensor, incremental_state: IncrementalState) -> Heads:
         """*heads* of new tokens with all keys and values so far; adds the new ones to the cache.
 
-        Args:
-            x: the input that their keys are projected from, (B, T, C).
+        *x* (B, T, C) is the input that their keys are projected from.
         """
         new = {"prev_key": heads.k, "prev_value": heads.v}
         if self.position_terms is not None:
@@ -155,16 +143,14 @@ class PairwiseKernel(AttentionKernel):
     ) -> Logits:
         """The logits of the new queries, content-dependent terms and the factor included.
 
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            heads: the result of :meth:`extended`.
+        *x* (B, T, C) is the input of the layer, *heads* the result of :meth:`extended`.
         """
         q, scale, bias, content = heads.q, self.encoding.scale, prepared["bias"], None
         factor: Union[float, Tensor, None] = prepared.get("factor")
         if self.position_terms is not None:
             keys = repeat_heads(heads.plain_k, self.num_heads)
             at = (prepared["places"], prepared["padding_mask"])
-            content = Content(x, heads.plain_q, keys, scale, *at, heads.states)
+            content = Content(x, heads.plain_q, keys, scale, *at, heads.states or {})
             # all hypotheses share the projected vectors, so beam search need not reorder them
             projected: Any = self.get_incremental_state(incremental_state, TERMS) or {}
             terms = self.position_terms(content, prepared["vectors"], projected, factor)

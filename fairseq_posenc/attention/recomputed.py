@@ -23,9 +23,7 @@ def differentiate(outputs: Sequence[Tensor], gradients: Sequence[Optional[Tensor
     >>> total
     tensor([7.])
 
-    Args:
-        outputs: tensors, some of which may have no gradient.
-        gradients: the gradients of the first outputs; the others are left out.
+    *gradients* are those of the first outputs; others, and those without a gradient, are left out.
     """
     pairs = [pair for pair in zip(outputs, gradients) if pair[0].requires_grad]
     if pairs:

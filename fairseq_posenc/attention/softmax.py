@@ -39,7 +39,6 @@ class HeadFlags(KVHeadsFlags):
         False,
         "normalise the queries and the keys of each head, before positions, with the norm of "
         "--norm",
-        role="model",
     )
 
 
@@ -52,7 +51,6 @@ class SoftmaxFlags(HeadFlags):
         "multiply the products of queries and keys by log(n) / log(N), where n is the number of "
         "keys that a query sees and N is this length, usually that of training, in tokens "
         "(softmax_plus of gated units)",
-        role="model",
         at_least=2,
         at_most=2**31 - 1,
     )
@@ -152,10 +150,8 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
     ) -> Heads:
         """Queries, keys and values of the new tokens x (B, T, C), with positions applied.
 
-        Args:
-            tables: ``table`` of the position transform, and ``key_table`` if *keys* are passed.
-            keys: layer input for keys and values, (B, S, C), by default *x*.
-            projections: modules to use in place of q_proj, k_proj and v_proj.
+        Keys and values come from *keys* (B, S, C), if passed, with ``key_table`` in *tables*;
+        *projections* are used in place of q_proj, k_proj and v_proj.
         """
         if projections is not None:
             q, k, v = (projection(x) for projection in projections)
@@ -186,11 +182,8 @@ class CrossAttention(StockMultiheadAttention):
 
     Source and target positions are not comparable, so no position encoding is applied.
 
-    Args:
-        embed_dim: C of the decoder.
-        num_heads: H.
-        kv_heads: G, the number of heads of keys and values, a divisor of H.
-        kwargs: passed to fairseq's attention (kdim, vdim, dropout, quantisation noise).
+    It is constructed with C of the decoder, H, G (a divisor of H), and arguments of fairseq's
+    attention.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, kv_heads: int, **kwargs: object) -> None:
@@ -208,24 +201,18 @@ class CrossAttention(StockMultiheadAttention):
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Attend from the new target tokens to the source.
+        """Attend from the new target tokens to the source: (B, T, C), weights (B, H, T, S) or None.
 
-        Args:
-            x: decoder states, (B, T, C).
-            encoder_out: encoder output, (B, S, C of the encoder).
-            bias: padding mask of the source, (B, 1, 1, S), or None.
-            incremental_state: fairseq's cache; source keys and values are projected once.
-            need_weights: also return the attention weights.
-
-        Returns:
-            output (B, T, C) and weights (B, H, T, S) or None.
+        *x* are decoder states (B, T, C), *encoder_out* is (B, S, C of the encoder), and *bias* the
+        padding mask of the source, (B, 1, 1, S).  With a cache, source keys and values are
+        projected once.
         """
         q = self.q_proj(x).view(x.size(0), x.size(1), self.num_heads, self.head_dim)
         q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)
         k, v = self._source(encoder_out, incremental_state)
         beam = q.size(0) // k.size(0)
         if beam > 1:  # all hypotheses of a sentence share its keys: fold them into one long query
-            q = _fold(q, beam)
+            q = q.reshape(-1, beam, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, beam·T, D)
             bias = bias[::beam] if bias is not None else None
         rate, weights = dropout_rate(self.dropout_module), None
         if need_weights:
@@ -262,8 +249,7 @@ class CrossAttention(StockMultiheadAttention):
     ) -> IncrementalState:
         """Keep the keys and values of the sentences that remain; hypotheses share them.
 
-        Args:
-            new_order: the row, of the same sentence, that each row continues, (B', ).
+        *new_order* (B', ) is the row, of the same sentence, that each row continues.
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
         if saved and saved["prev_key"].size(0) * beam != new_order.size(0):
@@ -276,11 +262,6 @@ class CrossAttention(StockMultiheadAttention):
 def _beam(incremental_state: Any) -> int:
     """The number of hypotheses of each sentence; 1 unless a search has set it."""
     return int(incremental_state.get(BEAM, 1))
-
-
-def _fold(x: Tensor, beam: int) -> Tensor:
-    """(B·beam, H, T, D) -> (B, H, beam·T, D)."""
-    return x.reshape(-1, beam, *x.shape[1:]).transpose(1, 2).flatten(2, 3)
 
 
 def _unfold(x: Tensor, beam: int) -> Tensor:

@@ -23,8 +23,8 @@ from fairseq_posenc.encodings.places import Places
 class SparseAttention(MultiheadAttention):
     """Base of kernels with a sparse pattern; arguments as for softmax attention.
 
-    A subclass sets ``pattern``, ``blocks`` and the number of global tokens, and defines
-    :meth:`band` and :meth:`_after_cache`.
+    A subclass sets the blocks and the number of global tokens, and defines :meth:`band` and
+    :meth:`_after_cache`.
     """
 
     takes = frozenset({"transform", "values", "shared"})
@@ -82,6 +82,8 @@ class SparseAttention(MultiheadAttention):
         chosen = self._choose(batch, visible)
         if chosen is not None:
             parts.append(maker.to_chosen(chosen, first))
+            before = torch.arange(rows, device=device).view(-1, 1, 1) * chosen.size(1)
+            chosen = chosen.clamp(min=0) + before  # among the blocks of the batch
         bias = torch.cat(parts, dim=-1)  # (1|B, d, N, 1|H, L, S)
         outer = bias.shape[:3]
         bias = aligned(bias.flatten(0, 2)).unflatten(0, outer)
@@ -93,7 +95,7 @@ class SparseAttention(MultiheadAttention):
             "global_bias": global_bias,
             "is_global": None if global_bias is None else is_global[:, None, :first, None],
             "starts": starts,
-            "chosen": None if chosen is None else _among_all(chosen, rows),
+            "chosen": chosen,
         }
 
     def _blocks(self, causal: bool, length: int) -> Blocks:
@@ -185,10 +187,3 @@ class SparseAttention(MultiheadAttention):
     ) -> Tuple[Tensor, Tensor]:
         """Add keys and values to the cache, and return those that the new queries may see."""
         raise NotImplementedError
-
-
-def _among_all(chosen: Tensor, batch: int) -> Tensor:
-    """Turn numbers of blocks within a sentence, (1|B, N, r), into numbers in the batch."""
-    blocks = chosen.size(1)
-    rows = torch.arange(batch, device=chosen.device).view(-1, 1, 1) * blocks
-    return chosen.clamp(min=0) + rows

@@ -11,9 +11,6 @@ class UsageError(SystemExit, ValueError):
     It is a :class:`ValueError`, so Python code catches it as usual.  It is also a
     :class:`SystemExit`, so a command line that does not catch it prints the line to
     standard error and exits with status 1 instead of showing a traceback.
-
-    Args:
-        message: one line that names the flag or file, its value, and what would work.
     """
 
     def __init__(self, message: str) -> None:

@@ -22,13 +22,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
-    """Write a temporary file that atomically replaces *path* at the end.
+    """A temporary file that atomically replaces *path* at the end, unless writing fails.
 
     A symbolic link is followed: the file that it points to is replaced, and the link stays.
     Temporary files of writers of the same *path* that were killed are removed.
-
-    Yields:
-        the path of a temporary file in the same folder, which is removed if writing fails.
 
     Raises:
         UsageError: *path* is a folder, a device or a pipe, or cannot be written.
@@ -51,15 +48,10 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_folder(path: FilePath) -> Iterator[str]:
-    """Write a temporary folder that becomes *path* at the end, complete.
+    """A temporary folder that becomes *path* at the end, unless writing fails.
 
-    Temporary folders of writers of the same *path* that were killed are removed.
-
-    Args:
-        path: a folder that does not exist, or is empty; its parents are created.
-
-    Yields:
-        the path of an empty folder beside *path*, which is removed if writing fails.
+    *path* does not exist, or is an empty folder; its parents are created.  Temporary folders of
+    writers of the same *path* that were killed are removed.
 
     Raises:
         UsageError: *path* exists and is not an empty folder, or cannot be written.
@@ -80,16 +72,7 @@ def new_folder(path: FilePath) -> Iterator[str]:
 
 @contextlib.contextmanager
 def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
-    """Report what cannot be written under a temporary name by the name that the user gave.
-
-    Args:
-        partial: the temporary file or folder.
-        shown: what the user gave, perhaps with its flag.
-        advice: what would work.
-
-    Raises:
-        UsageError: it cannot be written, or another file cannot be read.
-    """
+    """Report what cannot be written under the temporary name *partial* by the name *shown*."""
     try:
         yield
     except UsageError as error:
@@ -139,12 +122,7 @@ def temporary_name(prefix: str) -> str:
 
 
 def remove_leftovers(folder: FilePath, prefix: str) -> None:
-    """Remove what killed processes of this machine left under a :func:`temporary_name`.
-
-    Args:
-        folder: where to look.
-        prefix: as for :func:`temporary_name`.
-    """
+    """Remove what killed processes of this machine left under a :func:`temporary_name`."""
     pattern = re.escape(f"{prefix}.{socket.gethostname()}.") + r"(\d+)\.partial"
     with contextlib.suppress(OSError):  # there is no such folder
         for name in os.listdir(os.fspath(folder)):
@@ -180,11 +158,7 @@ def refuse_own_source(out: FilePath, *sources: FilePath, flag: str = "") -> None
 
 
 def check_writable(path: FilePath, flag: str = "") -> None:
-    """Check, before a long computation, that its result can be written.
-
-    Raises:
-        UsageError: its folder does not exist, or it is a folder, a device or a pipe.
-    """
+    """Check, before a long computation, that its result can be written."""
     shown = f"{flag} {os.fspath(path)}".strip()
     target = Path(os.path.realpath(os.fspath(path)))
     _check_replaceable(target, shown)

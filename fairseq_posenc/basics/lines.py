@@ -13,14 +13,7 @@ Item = TypeVar("Item")
 
 
 def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
-    """Lines of bytes as text, without byte-order mark, line feeds and carriage returns at the ends.
-
-    Args:
-        subject: where they come from, at the start of messages.
-
-    Raises:
-        UsageError: a line is not UTF-8.
-    """
+    """Lines of UTF-8 as text, without byte-order mark, and without line feeds at the ends."""
     for number, line in enumerate(lines, 1):
         if number == 1 and line.startswith(codecs.BOM_UTF8):
             line = line[len(codecs.BOM_UTF8) :]
@@ -34,15 +27,7 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
 
 
 def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
-    """The lines of a text; see :func:`decoded`.
-
-    Args:
-        path: its file.
-        subject: the file, at the start of messages; *path* by default.
-
-    Raises:
-        UsageError: the file cannot be read, or is not UTF-8.
-    """
+    """The lines of the text in a file; see :func:`decoded`.  Its messages begin with *subject*."""
     subject = str(path) if subject is None else subject
     try:
         with open(path, "rb") as lines:
@@ -75,14 +60,7 @@ def json_value(text: str) -> Any:
 def read_json_object(
     path: str, subject: str, advice: str = "give a file that can be read"
 ) -> Dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        advice: what to do if there is no such file.
-
-    Raises:
-        UsageError: it cannot be read or is not a JSON object.
-    """
+    """Read a JSON object; *advice* says what to do if there is no such file."""
     try:
         with open(path, encoding="utf-8-sig") as file:  # editors add byte-order marks
             content = json_value(file.read())

@@ -37,10 +37,8 @@ EXTRAS = (
 def import_extra(module: str, needed_by: str, install: Optional[str] = None) -> Any:
     """Import an optional package.
 
-    Args:
-        module: its import name, or the name of a module in it.
-        needed_by: the flag or file that requires it, for the error message.
-        install: arguments of ``pip install``, by default those in :data:`EXTRAS`.
+    *needed_by* is the flag or file that requires it, for the message; *install* are the arguments
+    of ``pip install``, by default those in :data:`EXTRAS`.
     """
     try:
         return importlib.import_module(module)

@@ -18,14 +18,7 @@ from typing import List
 
 
 def load(part: str) -> List[ModuleType]:
-    """Import the module of one name from every pack that has one.
-
-    Args:
-        part: their name in a pack.
-
-    Returns:
-        the modules, sorted by the names of their packs.
-    """
+    """The modules called *part* of all packs that have one, imported, by the names of the packs."""
     packs = importlib.import_module("fairseq_posenc.packs")
     folders = pkgutil.iter_modules(packs.__path__, f"{packs.__name__}.")
     names = [f"{folder.name}.{part}" for folder in folders]

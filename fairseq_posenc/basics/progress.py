@@ -11,15 +11,7 @@ def bar(
     unit: str = " lines",
     **settings: Any,
 ) -> Any:
-    """A bar of tqdm, to iterate over or to update; only on a terminal.
-
-    Args:
-        name: what is being worked on.
-        items: what to iterate over, if anything.
-        total: how many there are, if that is known and not the length of *items*.
-        unit: what is counted.
-        settings: further arguments of tqdm.
-    """
+    """A bar of tqdm, to iterate over *items* or to update; only on a terminal."""
     from tqdm import tqdm  # here, since most commands draw none
 
     # without a thread of its own, which processes that map texts would be forked with

@@ -29,9 +29,6 @@ def view_as_stack(tensors: Sequence[Tensor]) -> Optional[Tensor]:
     tensor([[1, 4],
             [2, 5]])
     True
-
-    Args:
-        tensors: at least one.
     """
     first = tensors[0]
     if len(tensors) == 1:

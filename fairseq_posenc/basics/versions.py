@@ -39,3 +39,8 @@ SDPA_HAS_GROUPS = HAS_SDPA and TORCH_VERSION >= (2, 5)
 
 #: A function that is true while ``torch.compile`` is tracing (PyTorch 2.1).
 is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
+def in_graph() -> bool:
+    """True while a graph is traced or, where PyTorch can, compiled."""
+    return torch.jit.is_tracing() or is_compiling()

@@ -47,15 +47,9 @@ BEST = _Kind(
 def find_checkpoints(
     folder: str, kind: _Kind, count: int, upper_bound: Optional[int] = None
 ) -> List[str]:
-    """Find the last or the best checkpoints of a training run.
+    """The last or the best *count* checkpoints of a training run, oldest or worst first.
 
-    Args:
-        kind: :data:`EPOCH`, :data:`UPDATE` or :data:`BEST`.
-        count: number of checkpoints.
-        upper_bound: the last epoch, or update, to consider.
-
-    Returns:
-        their paths, oldest (or worst) first.
+    *upper_bound* is the last epoch, or update, to consider.
     """
     if count < 1:
         raise UsageError(f"{kind.flag} {count}: give a number from 1")
@@ -90,9 +84,6 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
     keeps the moments of one checkpoint).
 
-    Returns:
-        a checkpoint that fairseq can load.
-
     Raises:
         UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
             tied tensors or integers differ), of different training runs, given twice, damaged, not
@@ -120,11 +111,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings that averaged checkpoints must share: all but the settings of training.
-
-    Returns:
-        values by name, starting with the architecture, which is reported first.
-    """
+    """Settings that averaged checkpoints must share, the architecture first; none of training."""
     saved = saved_settings(state)
     arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
     return {**arch, **settings_by_role(state, ("model", "free"))}

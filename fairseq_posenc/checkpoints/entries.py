@@ -110,11 +110,7 @@ _BY_TYPE: Dict[type, _Rule] = {
 
 
 def check_entries(checkpoint: Mapping[str, Any], path: str) -> None:
-    """Refuse a checkpoint with an entry that is not what fairseq writes.
-
-    Args:
-        path: the file that it was read from.
-    """
+    """Refuse a checkpoint, read from *path*, with an entry that is not what fairseq writes."""
     _check(checkpoint, _RULES, path)
     if checkpoint.get("cfg") is not None:
         _check(checkpoint, _declared(_by_name(checkpoint["cfg"]["model"])), path)

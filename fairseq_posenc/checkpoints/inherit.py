@@ -38,9 +38,6 @@ def inherited_flags(family: type, options: Options) -> Dict[str, Any]:
     """The flags that fine-tuning takes from the checkpoint, with their roles.
 
     Those with the role ``free`` can be overridden on the command line.
-
-    Args:
-        options: the settings of the model that is fine-tuned.
     """
     return {
         field.name: role_in(options, field.metadata)
@@ -60,9 +57,8 @@ def start_of(cfg: Options, suffix: str = "") -> Optional[Tuple[str, str]]:
 
     The file need not exist, unless it is the run's own.
 
-    Args:
-        cfg: the settings of checkpoints, or a parsed command line.
-        suffix: the end of the names of files, for one of several parts of a model.
+    *cfg* are the settings of checkpoints, or a parsed command line; *suffix* ends the names of
+    files, for one of several parts of a model.
     """
     named = option(cfg, "restore_file") or LAST
     last = os.path.join(option(cfg, "save_dir") or "", LAST)
@@ -81,10 +77,6 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     """Complete a parsed command line, in place, with settings of the pre-trained checkpoint.
 
     Does nothing unless the task fine-tunes and there is a checkpoint.
-
-    Args:
-        args: parsed command line; flags that were not given are absent or None.
-        arch: the value of ``--arch``.
 
     Raises:
         UsageError: the file is missing or not a masked language model, or a flag or *arch*

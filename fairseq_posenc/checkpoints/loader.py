@@ -25,11 +25,7 @@ from fairseq_posenc.flags.options import by_name
 
 
 def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
-    """The path of the source dictionary, beside the checkpoint or in its training data.
-
-    Args:
-        flag: the flag that gives the dictionary, for the message where there is none.
-    """
+    """The path of the source dictionary, beside the checkpoint or in its training data."""
     task = settings_in(checkpoint, "task")
     data = (task.get("data") or "").split(os.pathsep)[0]
     roots = [os.path.dirname(path) or ".", *([data] if data else [])]
@@ -48,11 +44,7 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
 
 
 def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
-    """Read a dict.txt as fairseq's tasks do.
-
-    Args:
-        adds_mask: append ``<mask>`` unless the file has it, as ``--task masked_lm`` does.
-    """
+    """Read a dict.txt as fairseq's tasks do; *adds_mask* appends ``<mask>`` unless it has it."""
     try:
         dictionary = Dictionary.load(path)
     except Exception as error:  # fairseq raises this itself for a file that is not UTF-8
@@ -95,13 +87,7 @@ class Sized(Dictionary):
 
 
 class BareTask:
-    """The little of a task that building a model needs: dictionaries, without data.
-
-    Args:
-        cfg: the settings of the task.
-        source: the dictionary of the source.
-        target: the dictionary of the target, if it is another.
-    """
+    """The little of a task that building a model needs: dictionaries, without data."""
 
     def __init__(self, cfg: Any, source: Dictionary, target: Optional[Dictionary] = None) -> None:
         self.cfg = cfg
@@ -131,11 +117,7 @@ REMEDY = "give the data folder that it was trained on"
 
 
 def named_labels(path: str, classes: int) -> List[str]:
-    """The first symbols of a dictionary of labels, which others fill up; none without a file.
-
-    Raises:
-        UsageError: there are fewer than *classes*.
-    """
+    """The first *classes* labels of a dictionary; none without a file; refuses fewer."""
     if not os.path.isfile(path):
         return []
     dictionary = read_dictionary(path, adds_mask=False)
@@ -168,13 +150,10 @@ def load(
     task: Any = None,
     remedy: str = REMEDY,
 ) -> Loaded:
-    """Load a checkpoint.
+    """Load a checkpoint, with *overrides* of its settings, such as ``data``.
 
-    Args:
-        overrides: settings to change, such as ``data``.
-        device: cpu, or another device of PyTorch.
-        task: the task, in place of the one that the file describes.
-        remedy: what to do where data or settings do not fit, for messages.
+    *task* takes the place of the one that the file describes; *remedy* says what to do where data
+    or settings do not fit.
     """
     device = checked_device(device)
     with in_one_line(path, remedy):

@@ -41,8 +41,7 @@ _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
     """Refuse overrides of settings that are part of the trained model, unless they agree with it.
 
-    Args:
-        overrides: values by name; settings of the model can be in a dictionary ``model``.
+    Overrides are values by name; settings of the model can be in a dictionary ``model``.
     """
     flat, flags, settings = _flat(overrides), plug_in_flags(), model_settings(checkpoint)
     used = Namespace(**{**settings, **flat})
@@ -76,11 +75,7 @@ def check_overrides(checkpoint: Values, overrides: Values, path: str) -> None:
 
 
 def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) -> None:
-    """Check and apply overrides of a checkpoint's settings, in place.
-
-    Args:
-        overrides: as for :func:`check_overrides`.
-    """
+    """Check and apply overrides of a checkpoint's settings, in place."""
     if not overrides:
         return
     overrides = _converted(overrides, _saved_values(checkpoint))

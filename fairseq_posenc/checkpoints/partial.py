@@ -38,12 +38,7 @@ class PartlySaved:
 
 
 def refuse_partial(path: str, parameters: Mapping[str, Tensor]) -> None:
-    """Refuse the checkpoint of a part of a model where a whole one is needed.
-
-    Args:
-        path: the file, for the message.
-        parameters: its tensors by name.
-    """
+    """Refuse the checkpoint of a part of a model where a whole one is needed."""
     for entry, words in PARTIAL.items():
         if entry in parameters:
             raise UsageError(f"{path}: {words}")

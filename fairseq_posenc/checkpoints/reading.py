@@ -34,9 +34,6 @@ def load_file(
             verify checksums.
         stand_ins: further objects that the file may refer to, by the names it uses.
 
-    Returns:
-        the saved object.
-
     Raises:
         UsageError: the file is missing, no file of ``torch.save``, damaged, or contains an object
             outside :data:`.restricted.FILE_GLOBALS`.
@@ -68,9 +65,6 @@ def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
 
 def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
     """Load a fairseq checkpoint as the plain dictionary in the file.
-
-    Args:
-        lazy: as for :func:`load_file`.
 
     Returns:
         the dictionary; ``"model"`` maps names to tensors, and ``"cfg"`` (or, in files
@@ -120,11 +114,8 @@ def check_weights(
 ) -> None:
     """Refuse *weights* that are not finite, or that are saved as whole numbers and *ours* are not.
 
-    Args:
-        path: the file, for messages.
-        weights: those of the file before they are loaded, or of the model that has loaded them.
-        saved: those of the file.
-        ours: those of the model.
+    *weights* are those of the file, *saved*, before they are loaded, or those of the model, *ours*,
+    that has loaded them.
     """
     for name, value in weights.items():
         before, after = saved.get(name, value), ours.get(name, value)
@@ -137,11 +128,7 @@ def check_weights(
 
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
-    """The content of a file of weights, which must be tensors by name.
-
-    Raises:
-        UsageError: it is not a dictionary, or an entry is not an ordinary tensor.
-    """
+    """The content of a file of weights, which must be ordinary tensors by name."""
     if not isinstance(content, dict):
         raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
     for name, value in content.items():

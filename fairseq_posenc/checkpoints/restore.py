@@ -63,12 +63,7 @@ class _Torch(types.ModuleType):
 
 
 class DoesNotFit(UsageError):
-    """Parameters of another model than the settings and the dictionaries describe.
-
-    Args:
-        path: the file, as a command of fairseq is given it.
-        difference: the first parameter that does not fit.
-    """
+    """Parameters of another model than the settings and the dictionaries describe."""
 
     def __init__(self, path: str, difference: str) -> None:
         self.reason = "the parameters do not fit the model that its settings and the dictionaries "

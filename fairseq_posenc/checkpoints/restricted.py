@@ -74,10 +74,7 @@ def allow_fairseq_checkpoints() -> None:
 def load_restricted(path: str, stand_ins: Mapping[str, object], mmap: bool = False) -> Any:
     """The object in a file written by ``torch.save``, on the CPU, calling only allowed objects.
 
-    Args:
-        stand_ins: objects that the file may refer to besides tensors and :data:`FILE_GLOBALS`, by
-            the names it uses.
-        mmap: map the tensors of an archive into memory, where PyTorch can, instead of reading them.
+    Arguments are those of :func:`.load_file`; *mmap* is *lazy* there.
 
     Raises:
         Exception: the file refers to another object, or is damaged; the type depends on PyTorch.

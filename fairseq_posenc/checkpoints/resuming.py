@@ -61,12 +61,7 @@ FIXED = [
 
 
 def changes(checkpoint: Mapping[str, Any], cfg: Options) -> Changes:
-    """The settings that have other values than in the run that goes on.
-
-    Args:
-        checkpoint: the content of the file that the run goes on from.
-        cfg: the configuration of the training.
-    """
+    """The settings of *cfg* that have other values than in the run that goes on."""
     container = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     return differences(_by_group(checkpoint.get("cfg") or {}), _by_group(container))
 
@@ -83,10 +78,6 @@ def log_changes(path: str, changed: Changes) -> None:
     """Say in one line which flags have other values than in the run that goes on.
 
     fairseq goes on in silence.  It is no error: users change a learning rate on purpose.
-
-    Args:
-        path: the checkpoint that the run goes on from.
-        changed: the result of :func:`changes`.
     """
     flags = {name: values for (_, name), values in changed.items() if not name.startswith("_")}
     said = [
@@ -102,11 +93,6 @@ def check_same_kind(path: str, changed: Changes, cfg: Options) -> None:
     """Refuse to resume a run with another task, languages, samples, loss, optimiser or schedule.
 
     fairseq continues with some of them, and stops with a traceback for others.
-
-    Args:
-        path: the checkpoint, in the run's own folder.
-        changed: its settings that have other values now.
-        cfg: the configuration of the training.
     """
     for flag, group, name, reset in FIXED:
         before, now = changed.get((group, name), (None, None))
@@ -122,11 +108,6 @@ def check_settings_of(
     """Compare the settings of an initial checkpoint with the settings of the model to train.
 
     Settings without parameters cannot be checked in any other way.
-
-    Args:
-        path: the file, for messages.
-        checkpoint: its content.
-        resumes: whether the run resumes in its own folder.
 
     Returns:
         True for a warm start: the settings differ, which is logged.
@@ -198,11 +179,7 @@ def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _misfit(path: str, model: Options, cause: BaseException) -> UsageError:
-    """The error that says what does not fit, which fairseq's does not.
-
-    Args:
-        model: the settings of the model to train.
-    """
+    """The error that says what does not fit the settings *model*, which fairseq's does not."""
     if isinstance(cause, UsageError):
         return cause
     checkpoint = read_checkpoint(PathManager.get_local_path(path), lazy=True)
@@ -226,12 +203,7 @@ def first_mismatch(error: BaseException) -> str:
 
 
 def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:
-    """Continue with the longest length so far as the length in training, in place.
-
-    Args:
-        settings: its settings, which later checkpoints store.
-        saved: the settings of the checkpoint that it continues from.
-    """
+    """Continue with the longest length so far as that of training, in place, also in *settings*."""
     same = saved.get("position_encoding") == settings.position_encoding
     if not same or not _accepts_any_length(settings):
         return
@@ -249,10 +221,6 @@ def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs:
     """The *epochs* of a training that goes on; none, as its log says, where its end was reached.
 
     fairseq checks for the end only after an update, so it would add an update at every new start.
-
-    Args:
-        trainer: fairseq's trainer, which has loaded the checkpoint.
-        extra_state: what the checkpoint says of the training besides its parameters.
     """
     limits, updates = trainer.cfg.optimization, trainer.get_num_updates()
     if 0 < limits.max_update <= updates:

@@ -45,12 +45,8 @@ def recorded(state_dict: Callable[..., Any]) -> Callable[..., Any]:
 def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goes_on: bool) -> None:
     """Continue the record of a checkpoint, or start another, and compare the dictionaries.
 
-    Args:
-        goes_on: True if the run goes on with the optimiser's state, False for a warm start, for
-            which another dictionary is no error.
-
-    Raises:
-        UsageError: the run goes on, and a dictionary has other words or another order.
+    If it *goes_on*, it has the optimiser's state; else it is a warm start, for which another
+    dictionary is no error.
     """
     record, earlier = _new_record(trainer.task), record_of(checkpoint)
     if goes_on:

@@ -81,11 +81,7 @@ def encodings_by_side(settings: Mapping[str, Any]) -> Dict[str, str]:
 
 
 def needs_segments(settings: Mapping[str, Any]) -> bool:
-    """True for a masked language model with segments that is older than ``--segments``.
-
-    Args:
-        settings: the settings of a model, by name.
-    """
+    """True for a masked language model with segments that is older than ``--segments``."""
     several = (settings.get("num_segments") or 0) > 1
     is_masked_lm = settings.get("encoder_layers") is not None  # decoders have num_segments, too
     return several and is_masked_lm and settings.get("segments") is None
@@ -103,9 +99,7 @@ def settings_by_role(
     checkpoint get their default, with which it was trained.  So do flags without an effect on the
     model, which older versions recorded from presets.
 
-    Args:
-        roles: some of :data:`fairseq_posenc.flags.settings.ROLES`.
-        options: the settings with which the model is used, if not its own.
+    *options* are the settings with which the model is used, if not its own.
     """
     saved, ours = saved_settings(checkpoint), plug_in_flags()
     complete = dict(saved)

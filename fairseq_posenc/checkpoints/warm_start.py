@@ -63,13 +63,10 @@ def log_taken(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
 
 
 def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
-    """Fill a learned table with copies of the checkpoint's shorter one, in place.
+    """Fill the learned table *key* with copies of the checkpoint's shorter one, in place.
 
     Longformer, Beltagy et al., arXiv 2004.05150, section 5: copies keep what was learned of
     neighbouring positions everywhere but where two copies meet.
-
-    Args:
-        key: name of the table in it.
     """
     table: Any = getattr(stack, "embed_positions", None)
     saved, weight = state_dict.get(key), getattr(table, "weight", None)
@@ -88,11 +85,9 @@ def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
 def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the position state in *state_dict* to *stack*, in place, and log every difference.
 
-    Args:
-        name: name of *stack* in it, for example ``encoder``.
+    *name* is that of the stack in the state, such as ``encoder``.
 
-    Raises:
-        UsageError: there is a difference and *stack* is strict about positions.
+    A difference is refused if *stack* is strict about positions.
     """
     ours = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
     left_out = _positions_apart(state_dict, ours, name)
@@ -125,13 +120,8 @@ def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
     >>> regroup(torch.tensor([2.0, 6.0]), head_dim=1, kv_heads=4)
     tensor([2., 2., 6., 6.])
 
-    Args:
-        x: (N·D, C) or (N·D), for N heads.
-        head_dim: D.
-        kv_heads: G, a divisor or a multiple of N.
-
-    Returns:
-        (G·D, C) or (G·D).
+    From (N·D, C) or (N·D), for N heads, to (G·D, C) or (G·D) for G = *kv_heads*, which is a divisor
+    or a multiple of N.
     """
     heads = x.view(-1, head_dim, *x.shape[1:])
     if len(heads) >= kv_heads:
@@ -144,12 +134,7 @@ def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
 def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the heads of keys and values in *state_dict* to *stack*, in place, and log the change.
 
-    Args:
-        stack: an encoder or decoder with position encodings.
-        name: name of *stack* in the state, for example ``decoder``.
-
-    Raises:
-        UsageError: the numbers of heads do not divide each other, or *stack* has to be as trained.
+    A difference is refused if *stack* has to be as trained.
     """
     grouped = {
         in_any_layer(f"{name}.{path}"): module
@@ -196,10 +181,8 @@ def leave_out_pretraining(state: State, name: str, model: Any) -> None:
     What they are trained with may have no head that predicts tokens: the model's head then stays as
     initialised, with its projection tied to the embeddings of the checkpoint.
 
-    Args:
-        name: prefix of the model's parameters in it, without the dot.
-        model: the model that is loaded; what it has itself is kept, and so are classification heads
-            with ``--load-checkpoint-heads``.
+    What *model* has itself is kept, and so are classification heads with
+    ``--load-checkpoint-heads``.
     """
     prefix = f"{name}." if name else ""
     present, left_out = dict(model.named_modules()), False

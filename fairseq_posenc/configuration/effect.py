@@ -38,11 +38,7 @@ def declared_by(family: type) -> Declared:
 
 
 def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
-    """True unless a setting needs an encoding, attention or flag that is not chosen.
-
-    Args:
-        name: the name of a flag of *family*.
-    """
+    """True unless the flag *name* of *family* needs an encoding, attention or flag not chosen."""
     return unmet_needs(name, Namespace(**settings), declared_by(family)) is None
 
 
@@ -50,9 +46,6 @@ def unused_settings(cfg: Options, declared: Declared) -> List[str]:
     """The settings of a trained model that have no effect on it, and are not their defaults.
 
     fairseq's sizes of sub-layers are left out, since their defaults say no more than other values.
-
-    Args:
-        cfg: flat configuration, complete.
     """
     unused = []
     for name, metadata in declared.items():
@@ -117,15 +110,11 @@ def _values(name: str, cfg: Options) -> List[Any]:
 
 
 def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> Dict[str, Any]:
-    """The flags in *cfg*, before it is completed, that have other values than their defaults.
+    """The flags in *cfg*, before it is completed, that differ from defaults; refuses empty ones.
 
     A value that equals the default is accepted anyway, since scripts may give it explicitly.
 
-    Args:
-        preset: settings that *cfg* may contain although nobody gave them.
-
-    Raises:
-        UsageError: a flag of the plug-in is empty.
+    *preset* holds settings that *cfg* may contain although nobody gave them.
     """
     given = {}
     for name, metadata in declared.items():
@@ -140,12 +129,7 @@ def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> 
 
 
 def check_given(given: Mapping[str, Any], cfg: Options, declared: Declared) -> None:
-    """Refuse flags without an effect on the model.
-
-    Args:
-        given: the flags that were given.
-        cfg: flat configuration, complete.
-    """
+    """Refuse *given* flags without an effect on the model of the complete *cfg*."""
     sizes = []
     for name, value in given.items():
         unmet = unmet_needs(name, cfg, declared)

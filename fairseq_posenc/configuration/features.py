@@ -14,23 +14,14 @@ from fairseq_posenc.flags.registry import Registry, tell
 
 
 class Completed(NamedTuple):
-    """A complete configuration, which features check.
+    """A complete configuration, which features check."""
 
-    Args:
-        cfg: flat configuration.
-        model: the ``--arch`` of its family.
-        stacks: its encoder and decoder, or the only one.
-        settings: those of the task, or the parsed command line.
-        fresh: whether the model is to be trained, and not loaded from a checkpoint.
-        patterns: the encodings of the layers, by side.
-    """
-
-    cfg: Options
-    model: str
-    stacks: List[Stack]
-    settings: Options
-    fresh: bool
-    patterns: Mapping[str, Pattern]
+    cfg: Options  # flat configuration
+    model: str  # the ``--arch`` of its family
+    stacks: List[Stack]  # its encoder and decoder, or the only one
+    settings: Options  # those of the task, or the parsed command line
+    fresh: bool  # whether the model is to be trained, and not loaded from a checkpoint
+    patterns: Mapping[str, Pattern]  # the encodings of the layers, by side
 
     @property
     def task(self) -> Any:
@@ -39,27 +30,21 @@ class Completed(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """Flags, and what has to be true of a configuration that has them.
+    """Flags, and what has to be true of a configuration that has them."""
 
-    Args:
-        flags: a dataclass whose fields are declared with
-            :func:`~fairseq_posenc.flags.settings.setting`.
-        models: the ``--arch`` of the families that have the flags; all by default.
-        registries: choices of these flags whose entries have flags of their own.
-        complete: sets what follows from the flags that were given, in place, before presets and
-            defaults are filled in.
-        stack: returns the stack as the feature changes it.
-        trained_length: returns the number of positions that a model sees in training, which without
-            the feature is the length of a text; the greatest of all features counts.
-        check: refuses by :class:`UsageError` what cannot work.
-    """
-
-    flags: type
-    models: Sequence[str] = ()
+    flags: type  # a dataclass whose fields are declared with ``setting``
+    models: Sequence[str] = ()  # the ``--arch`` of the families that have the flags; all by default
+    # choices of these flags whose entries have flags of their own
     registries: Sequence[Registry[Any]] = ()
+    # sets what follows from the flags that were given, in place, before presets and defaults are
+    # filled in
     complete: Optional[Callable[[Options], None]] = None
+    # returns the stack as the feature changes it
     stack: Optional[Callable[[Options, Stack], Stack]] = None
+    # returns the number of positions that a model sees in training, which without the feature is
+    # the length of a text; the greatest of all features counts
     trained_length: Optional[Callable[[Options, int], int]] = None
+    # refuses what cannot work
     check: Optional[Callable[[Completed], None]] = None
 
 
@@ -88,13 +73,7 @@ def features_of(models: Iterable[str]) -> List[Feature]:
 
 
 def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = "drop") -> None:
-    """Refuse flags that contradict another.
-
-    Args:
-        flag: that flag, with its value.
-        why: names of the flags, and the reason for each.
-        remedy: what to do, before the flag to drop.
-    """
+    """Refuse flags that contradict *flag*, for the reasons in *why*; *remedy* says what to do."""
     for name, reason in why.items():
         value = option(cfg, name)
         if value:
@@ -103,11 +82,7 @@ def refuse_flags(cfg: Options, flag: str, why: Mapping[str, str], remedy: str = 
 
 
 def refuse_one_input(cfg: Options, flag: str) -> None:
-    """Refuse attentions whose keys cannot come from elsewhere than their queries.
-
-    Args:
-        flag: the flag that needs other keys, with its value.
-    """
+    """Refuse attentions with one input for queries and keys, where *flag* needs two."""
     if "keys" not in kernel_of(cfg).takes:
         instead = "--layer transformer" if cfg.layer == "gated" else "--attention softmax"
         raise UsageError(

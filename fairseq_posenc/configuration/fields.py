@@ -58,7 +58,6 @@ class LayerFlags:
     layer: Optional[str] = setting(
         "transformer",
         "{choices}: attention and feed-forward, or gated attention units",
-        role="model",
         choices=LAYERS,
     )
 
@@ -71,7 +70,6 @@ class EncodingFlags:
         None,
         "position encoding: {names}; several joined by +, or a pattern over the layers such as "
         "rotary*3,none",
-        role="model",
         names=ENCODINGS,
     )
 
@@ -86,22 +84,20 @@ class SideFlags:
     """The flags that select the encoding and the key heads of one side of an encoder-decoder."""
 
     encoder_position_encoding: Optional[str] = setting(
-        None, "position encoding of the encoder (default: --position-encoding)", role="model"
+        None, "position encoding of the encoder (default: --position-encoding)"
     )
     decoder_position_encoding: Optional[str] = setting(
-        None, "position encoding of the decoder (default: --position-encoding)", role="model"
+        None, "position encoding of the decoder (default: --position-encoding)"
     )
     encoder_kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values in the encoder (default: --kv-heads)",
-        role="model",
         at_least=1,
         needs={"attention": kernels_with_groups},
     )
     decoder_kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values in the decoder (default: --kv-heads)",
-        role="model",
         at_least=1,
         needs={"attention": kernels_with_groups},
     )
@@ -175,11 +171,7 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 
 
 def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
-    """The flags of positions, attention and layers that every family has, and of its features.
-
-    Args:
-        models: the ``--arch`` of the family, and of another whose features it has, too.
-    """
+    """The flags of positions, attention and layers that all families have, and of *models*."""
     flags = list(_flags_of_features(features_of(models)))
     for fixed in (
         *(EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags),
@@ -224,9 +216,6 @@ def computing_fields(family: type, options: Options) -> List["dataclasses.Field[
 
     These are the settings with the role ``model``, and the plug-in's with the role ``free``: a
     checkpoint with ``--rotary-scaling`` computes scaled frequencies.
-
-    Args:
-        options: the settings of the model.
     """
     ours, computing = plug_in_flags(), []
     for field in dataclasses.fields(family):
@@ -242,10 +231,6 @@ def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
 
 
 def metadata_of(name: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The declaration of a model flag, the plug-in's or fairseq's own.
-
-    Args:
-        ours: result of :func:`plug_in_flags`.
-    """
+    """The declaration of a model flag, one of the plug-in's, *ours*, or fairseq's own."""
     flag = ours.get(name)
     return _stock_metadata(name) if flag is None else flag.metadata

@@ -87,12 +87,8 @@ def configure(
     Settings that were not given are taken from *preset*, else from the defaults.  Those without an
     effect on the model get their defaults, so that checkpoints record what was built.
 
-    Args:
-        cfg: flat configuration, a namespace or a DictConfig.
-        family: the :class:`~fairseq_posenc.models.Family` of the model.
-        preset: the settings of the architecture.
-        settings: those of the task, or the parsed command line.
-        longest: tokens of the longest text in training, by default all that the stacks take.
+    *settings* are those of the task, or the parsed command line; *longest* is the length of the
+    longest text in training, in tokens, by default all that the stacks take.
     """
     flags, fresh, features = family.dataclass, not is_complete(cfg), features_of(family.models)
     declared = declared_by(flags)
@@ -139,14 +135,10 @@ def _fill_defaults(cfg: Options, declared: Declared) -> None:
 
 
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:
-    """Replace former names and values of flags in *cfg* by the present ones, in place.
+    """Replace former names and values of flags in *cfg*, in place; *notice* logs a line for each.
 
     Files become what checkpoints keep of them (``stored`` of
     :func:`~fairseq_posenc.flags.settings.setting`).
-
-    Args:
-        cfg: flat configuration that accepts new entries.
-        notice: log a line for each; for command lines.
     """
     settings = {field.name: getattr(cfg, field.name, None) for field in dataclasses.fields(family)}
     for name, value in modernised(settings).items():
@@ -166,11 +158,7 @@ def _distinct(patterns: Mapping[str, Pattern]) -> List[Encoding]:
 
 
 def _resolve_encoding(cfg: Options, declared: Declared) -> Dict[str, Pattern]:
-    """Reconcile --position-encoding with fairseq's own flags for position tables.
-
-    Returns:
-        the patterns of the layers, by side.
-    """
+    """The patterns of layers by side; reconciles --position-encoding with fairseq's flags."""
     with_flag = [side for side in SIDES if f"{side}_learned_pos" in declared]
     learned = [side for side in with_flag if option(cfg, f"{side}_learned_pos")]
     no_table = bool(option(cfg, "no_token_positional_embeddings"))

@@ -14,11 +14,7 @@ def side_encoding(cfg: Options, side: str) -> str:
 
 
 def stack_of(cfg: Options, side: str) -> Stack:
-    """The encoder or decoder of a translation or language model.
-
-    Args:
-        cfg: model configuration, flat or nested with the flat one's attributes, complete.
-    """
+    """The encoder or decoder of a translation or language model; *cfg* is complete."""
     longest = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
     return _stack(cfg, side, side == "decoder", longest, False)
 

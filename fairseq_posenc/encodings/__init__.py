@@ -4,6 +4,8 @@ A new encoding in this package is one file in this folder.  An encoding of your 
 your ``--user-dir`` that uses :func:`register_encoding`.
 """
 
+# ruff: noqa: F401 - the names of this folder, and imports that register
+
 import importlib
 import pkgutil
 
@@ -25,26 +27,6 @@ from fairseq_posenc.encodings.registry import (
     parse_pattern,
     register_encoding,
 )
-
-__all__ = [
-    "ENCODINGS",
-    "Encoding",
-    "Pattern",
-    "Places",
-    "PositionEncoding",
-    "PositionRule",
-    "Stack",
-    "all_encodings",
-    "build_encodings",
-    "check_encodings",
-    "encoding_flags",
-    "is_relative",
-    "parse",
-    "parse_encodings",
-    "parse_pattern",
-    "register_encoding",
-    "register_positions",
-]
 
 for _file in pkgutil.iter_modules(__path__):  # importing an encoding registers it
     importlib.import_module(f"{__name__}.{_file.name}")

@@ -46,20 +46,14 @@ class InputTable(Hook):
 
 
 class Rotation(NamedTuple):
-    """The rotation of queries and keys in one layer (RoFormer Eq. 4), for exports.
+    """The rotation of queries and keys in one layer (RoFormer Eq. 4), for exports."""
 
-    Args:
-        frequencies: angle of each pair of the first d channels of a head, in radians for each
-            position, (d/2,), float64.
-        base: base of the unscaled frequencies, base^(-2(i-1)/d).
-        pairing: ``interleaved``, (1, 2), (3, 4), …; or ``half``, (i, i + d/2).
-        temperature: factor on the rotated channels of queries and of keys.
-    """
-
+    # angle of each pair of the first d channels of a head, in radians for each position, (d/2,),
+    # float64
     frequencies: Tensor
-    base: float
-    pairing: str
-    temperature: float = 1.0
+    base: float  # base of the unscaled frequencies, base^(-2(i-1)/d)
+    pairing: str  # ``interleaved``, (1, 2), (3, 4), …; or ``half``, (i, i + d/2)
+    temperature: float = 1.0  # factor on the rotated channels of queries and of keys
 
 
 class QKVTransform(Hook, nn.Module):
@@ -106,11 +100,9 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
-        """Precompute, once a forward pass, what :meth:`forward` needs in a layer.
+        """What :meth:`forward` needs at *positions* (1|B, T) in a layer, once a forward pass.
 
-        Args:
-            positions: (1|B, T), integers.
-            layer: the index of the layer; layers of one :meth:`variant` share the table.
+        Layers of one :meth:`variant` share the table.
         """
         raise NotImplementedError
 
@@ -187,32 +179,21 @@ class DistanceBias(SharedBias):
 
 @dataclass(frozen=True)
 class Encoding:
-    """Registry entry of a position encoding.
+    """Registry entry of a position encoding."""
 
-    Args:
-        name: its value of ``--position-encoding``.
-        paper: authors, year and arXiv number or venue, for ``fairseq-posenc list``.
-        summary: one clause for the same table.
-        acts: the class of the hook through which it acts.
-        flags: dataclass of its flags, if any.
-        distances: class of the vectors that its content-dependent terms project, if any.
-        logit_scale: factor on 1/sqrt(D), if added terms would raise the variance of logits.
-        relative: True if invariant to shifting all positions by the same amount, unless its flags
-            say otherwise.
-        bounded: True if it has a table of positions, which limits the length.
-        causal_only: why it needs a causal stack, or None if it does not.
-    """
-
-    name: str
-    paper: str
-    summary: str
-    acts: Type[Hook]
-    flags: Optional[type] = None
+    name: str  # its value of ``--position-encoding``
+    paper: str  # authors, year and arXiv number or venue, for ``fairseq-posenc list``
+    summary: str  # one clause for the same table
+    acts: Type[Hook]  # the class of the hook through which it acts
+    flags: Optional[type] = None  # dataclass of its flags, if any
+    # class of the vectors that its content-dependent terms project, if any
     distances: Optional[Type[DistanceVectors]] = None
+    # factor on 1/sqrt(D), if added terms would raise the variance of logits
     logit_scale: float = 1.0
+    # True if invariant to shifting all positions by the same amount, unless its flags say otherwise
     relative: bool = True
-    bounded: bool = False
-    causal_only: Optional[str] = None
+    bounded: bool = False  # True if it has a table of positions, which limits the length
+    causal_only: Optional[str] = None  # why it needs a causal stack, or None if it does not
 
     @property
     def takes_positions(self) -> bool:

@@ -18,13 +18,7 @@ from fairseq_posenc.flags.options import Options
 
 
 class SharedBiasSum(nn.ModuleDict):
-    """Sum of the content-free terms of a stack, keyed by encoding name; [CLS] may be untied.
-
-    Args:
-        terms: at least one.
-        options: reads ``untie_cls`` and ``cls_reset``.
-        stack: number of heads.
-    """
+    """Sum of the content-free terms of a stack, keyed by encoding name; [CLS] may be untied."""
 
     def __init__(self, terms: Dict[str, SharedBias], options: Options, stack: Stack) -> None:
         super().__init__(terms)
@@ -38,12 +32,7 @@ class SharedBiasSum(nn.ModuleDict):
         self.register_parameter("theta", free if self.untie_cls else None)
 
     def forward(self, places: Places, cls_first: bool = True) -> Tensor:
-        """Logits (1|B, 1|H, T, S).
-
-        Args:
-            places: positions of queries and keys.
-            cls_first: whether every row begins with [CLS], not with padding.
-        """
+        """Logits (1|B, 1|H, T, S); *cls_first* is False if rows begin with padding, not [CLS]."""
         if not self.untie_cls:
             return self._sum(places)
         if places.by_index and cls_first and places.keys.size(1) > 1:

@@ -20,11 +20,7 @@ class PositionEncoding:
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
     the result of :meth:`build_content_bias`.
 
-    Args:
-        encodings: the encodings, in the order of ``--position-encoding``.
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder.
-        index: index among the compositions of the stack; 0 if there is only one.
+    *index* counts the compositions of a stack.
     """
 
     def __init__(
@@ -93,11 +89,7 @@ class PositionEncoding:
         return {name: table for term in terms.values() for name, table in term.tables().items()}
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """Content-free logits shared by all layers, (1, 1|H, T, T) at *positions* (1, T).
-
-        Returns:
-            logits by the name of their encoding, or of the sum of several.
-        """
+        """Content-free logits of all layers, (1, 1|H, T, T) at *positions* (1, T), by encoding."""
         logits = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
         products = None if self.transform is None else self.transform.without_content(positions)
         if products is not None:
@@ -135,13 +127,7 @@ def _name(encodings: List[Encoding]) -> str:
 
 
 def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bool:
-    """Whether a composition is invariant to shifting all positions by the same amount.
-
-    Args:
-        encodings: the encodings of the composition.
-        options: the model configuration, complete.
-        stack: the encoder or decoder.
-    """
+    """Whether a composition is invariant to shifting all positions by the same amount."""
     transforms = [e.transform for e in encodings if e.transform]
     rotates = not transforms or stack.relative_after_rotation
     values = any(transform.changes_values(options) for transform in transforms)
@@ -150,17 +136,7 @@ def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bo
 
 
 def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
-    """Refuse a value of ``--position-encoding`` that a stack cannot have; nothing is constructed.
-
-    Args:
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder.
-        pattern: the value of ``--position-encoding`` for it.
-
-    Raises:
-        UsageError: two encodings of a composition use the same exclusive hook, one of them does
-            not support *stack*, or [CLS] is to be untied and cannot be.
-    """
+    """Refuse a *pattern* of ``--position-encoding`` that a stack cannot have; nothing is built."""
     for encodings in pattern.compositions.values():
         _check_composition(encodings, options, stack)
     if not options.untie_cls:
@@ -200,28 +176,7 @@ def _check_composition(encodings: List[Encoding], options: Options, stack: Stack
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
-    """The distinct compositions in the layers of a stack, by name.
-
-    >>> from argparse import Namespace
-    >>> from fairseq_posenc.encodings.registry import encoding_flags
-    >>> options = Namespace(**{f.name: f.metadata["default"] for f in encoding_flags()})
-    >>> stack = Stack("encoder", num_heads=2, head_dim=4, causal=False, max_positions=16)
-    >>> built = build_encodings(options, stack, "rotary+t5,none")
-    >>> {name: encoding.relative for name, encoding in built.items()}
-    {'rotary+t5': True, 'none': True}
-    >>> positions = torch.arange(5).unsqueeze(0)
-    >>> places = Places(positions, positions, 5, by_index=True)
-    >>> built["rotary+t5"].shared_bias(places).shape
-    torch.Size([1, 2, 5, 5])
-
-    Args:
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder.
-        value: the value of ``--position-encoding`` for it.
-
-    Raises:
-        UsageError: the value is malformed.
-    """
+    """The distinct compositions in the layers of a stack, by name, for a *value* of the flag."""
     return {
         name: PositionEncoding(encodings, options, stack, index)
         for index, (name, encodings) in enumerate(parse(value).compositions.items())

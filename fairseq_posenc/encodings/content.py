@@ -4,6 +4,7 @@ Shaw et al., arXiv 1803.02155; Transformer-XL, Dai et al., arXiv 1901.02860; DeB
 arXiv 2006.03654.  Shapes as in :mod:`fairseq_posenc.encodings.base`.
 """
 
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Union
 
 import torch
@@ -24,33 +25,19 @@ class DistanceVectors(Hook, nn.Module):
         raise NotImplementedError
 
 
+@dataclass
 class Content:
-    """Inputs of the content-dependent terms of one layer; products are computed on demand.
+    """Inputs of the content-dependent terms of one layer; products are computed on demand."""
 
-    Args:
-        x: input of the attention for the new tokens, (B, T, C).
-        q: queries (B, H, T, D), before other encodings transform them.
-        k: keys (B, H, S, D), before other encodings transform them.
-        scale: factor on q·k, also applied to the products of the terms.
-        places: positions of queries and keys.
-        padding_mask: (B, S), True at padding, or None if there is none.
-        key_states: result of :meth:`ContentBias.key_states` for all keys, (B, H, S, …) each.
-    """
-
-    def __init__(
-        self,
-        x: Tensor,
-        q: Tensor,
-        k: Tensor,
-        scale: float,
-        places: Places,
-        padding_mask: Optional[Tensor] = None,
-        key_states: Optional[Dict[str, Tensor]] = None,
-    ) -> None:
-        self.x, self.q, self.k, self.scale = x, q, k, scale
-        self.places, self.padding_mask = places, padding_mask
-        self.key_states = key_states or {}
-        self._products: Optional[Tensor] = None
+    x: Tensor  # input of the attention for the new tokens, (B, T, C)
+    q: Tensor  # queries (B, H, T, D), before other encodings transform them
+    k: Tensor  # keys (B, H, S, D), before other encodings transform them
+    scale: float  # factor on q·k, also applied to the products of the terms
+    places: Places  # positions of queries and keys
+    padding_mask: Optional[Tensor] = None  # (B, S), True at padding
+    # what ContentBias.key_states returns for all keys, (B, H, S, …) each
+    key_states: Dict[str, Tensor] = field(default_factory=dict)
+    _products: Optional[Tensor] = None
 
     @property
     def distances(self) -> Optional[Tensor]:
@@ -137,12 +124,7 @@ class ContentBias(Hook, nn.Module):
 
 
 class ContentBiasSum(nn.ModuleDict):
-    """Sum of content-dependent terms, with the terms keyed by encoding name.
-
-    Args:
-        terms: at least one.
-        with_vectors: names of the terms that have distance vectors, in order.
-    """
+    """Sum of content-dependent terms by encoding name; *with_vectors* have distance vectors."""
 
     def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
         super().__init__(terms)
@@ -165,11 +147,9 @@ class ContentBiasSum(nn.ModuleDict):
     ) -> Tensor:
         """Logits (B, H, T, S), scaled.
 
-        Args:
-            content: inputs of the terms.
-            vectors: (N, L, H·D) for the N terms with distance vectors and L distances; or None.
-            projected: cache of projected vectors by name, updated in place.
-            factor: multiplies products with queries: (1|B, 1, 1|T, 1), a number, or None.
+        *vectors* (N, L, H·D) are for the N terms with distance vectors and L distances; *projected*
+        caches projected ones by name, in place; *factor*, (1|B, 1, 1|T, 1) or a number, multiplies
+        products with queries.
         """
         terms: Any = self
         for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):

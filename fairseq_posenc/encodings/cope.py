@@ -33,7 +33,6 @@ class CopeFlags:
     cope_max_position: Optional[int] = setting(
         64,
         "largest contextual position; farther keys share its vector (p_max)",
-        role="model",
         at_least=1,
         at_most=1_000_000,  # each position has a vector
     )

@@ -36,10 +36,10 @@ class DapeFlags:
     """Flags of DAPE, beside those of the bias that it adapts."""
 
     dape_bias: Optional[str] = setting(
-        "kerple", "the bias that DAPE adapts: {choices}", role="model", choices=tuple(_BIASES)
+        "kerple", "the bias that DAPE adapts: {choices}", choices=tuple(_BIASES)
     )
     dape_width: Optional[int] = setting(
-        32, "hidden units of the network", role="model", at_least=1, at_most=65536
+        32, "hidden units of the network", at_least=1, at_most=65536
     )
 
 

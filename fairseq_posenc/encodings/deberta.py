@@ -31,7 +31,6 @@ class DebertaFlags:
     deberta_max_distance: Optional[int] = setting(
         512,
         "clipping distance in tokens; longer distances share a vector (K in DeBERTa Eq. 3)",
-        role="model",
         at_least=1,
         at_most=1_000_000,  # each distance has a vector
     )
@@ -39,7 +38,6 @@ class DebertaFlags:
         False,
         "in the position-to-content term use δ(i,j), the distance as the query sees it, as the "
         "released code does; by default δ(j,i), as the key sees it, as in DeBERTa Eq. 4",
-        role="model",
     )
 
 

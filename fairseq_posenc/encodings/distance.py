@@ -11,12 +11,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.basics.versions import is_compiling
-
-
-def in_graph() -> bool:
-    """True while a graph is traced or, where PyTorch can, compiled."""
-    return torch.jit.is_tracing() or is_compiling()
+from fairseq_posenc.basics.versions import in_graph
 
 
 def distances(query_length: int, key_length: int, device: torch.device) -> Tensor:
@@ -51,10 +46,6 @@ def sinusoids(distances: Tensor, dim: int) -> Tensor:
     >>> sinusoids(torch.tensor([0, 1]), 2)
     tensor([[0.0000, 1.0000],
             [0.8415, 0.5403]], dtype=torch.float64)
-
-    Args:
-        distances: in tokens.
-        dim: even.
     """
     even = torch.arange(0, dim, 2, dtype=torch.float64, device=distances.device)
     angles = distances.double().unsqueeze(1) * 10000.0 ** (-even / dim)
@@ -62,18 +53,13 @@ def sinusoids(distances: Tensor, dim: int) -> Tensor:
 
 
 def toeplitz(values: Tensor, key_length: int) -> Tensor:
-    """Spread one value per distance over all pairs of queries and keys.
+    """Spread values of distances, (H, S + T - 1), over all pairs of queries and keys, (H, T, S).
 
     >>> toeplitz(torch.tensor([[-2, -1, 0, 1]]), 3)
     tensor([[[-1,  0,  1],
              [-2, -1,  0]]])
 
-    Args:
-        values: (H, S + T - 1), for the distances from -(S - 1) to T - 1.
-        key_length: S.
-
-    Returns:
-        (H, T, S), dense.
+    The values are for the distances from -(S - 1) to T - 1; the result is dense.
     """
     if in_graph():  # ONNX has no windows, and a compiled graph would keep the size of one
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
@@ -89,11 +75,7 @@ def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """Those of the vectors (…, 2n + 1, D) of all distances -n … n that occur, n ≥ S - 1.
-
-    Returns:
-        (…, S + T - 1, D), of the distances from -(S - 1) to T - 1.
-    """
+    """Of the vectors (…, 2n + 1, D) of all distances -n … n, those of -(S - 1) … T - 1."""
     first = (vectors.size(-2) + 1) // 2 - key_length  # the last query is at the last key
     return vectors[..., first : first + key_length + query_length - 1, :]
 
@@ -103,11 +85,8 @@ def relative_products(
 ) -> Tensor:
     """Products x_i·r_d of queries with the vectors of their distances d to keys, (B, H, T, S).
 
-    Args:
-        x: (B, H, T, D).
-        vectors: r of all distances -n … n, (H, 2n + 1, D).
-        key_length: S.
-        distances: (1|B, 1, T, S), or None if they are differences of indices.
+    *x* is (B, H, T, D), *vectors* are r of all distances -n … n, (H, 2n + 1, D), and *distances*
+    (1|B, 1, T, S), or None if they are differences of indices.
     """
     if distances is None:
         vectors = within_reach(vectors, x.size(2), key_length)

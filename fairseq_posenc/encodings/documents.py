@@ -31,7 +31,6 @@ class SeparatorFlags:
         "go by: ends of documents (default: </s>, the end of a line; </s></s> for empty lines) or "
         "segments (default: a full stop), or operators, the last of which begins the answer "
         "(default: '+ =')",
-        role="model",
     )
 
 

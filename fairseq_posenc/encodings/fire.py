@@ -34,12 +34,7 @@ class FireFlags:
     """Flags of FIRE."""
 
     fire_width: Optional[int] = setting(
-        32,
-        "hidden units of the function",
-        role="model",
-        at_least=1,
-        at_most=65536,
-        or_with=_ADAPTED,
+        32, "hidden units of the function", at_least=1, at_most=65536, or_with=_ADAPTED
     )
     fire_length: Optional[int] = setting(
         512,
@@ -94,17 +89,10 @@ class Fire(SharedBias):
         return torch.addcmul(offset, slope, x).transpose(0, 1)
 
     def segments(self, dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
-        """f_θ as line segments.
+        """f_θ as line segments: the kinks in order, (N), and offsets and slopes, (2H, N + 1).
 
         A perceptron with one input and N hidden ReLUs is linear between N kinks.  Looking up the
         segment takes memory for 2H numbers for each query and key, not for N.
-
-        Args:
-            dtype: the dtype of the results.
-
-        Returns:
-            the kinks in order, (N), and offset and slope of the segments for every head,
-            (2H, N + 1).
         """
         weight, bias, out = (p.to(dtype) for p in (self.weight_in, self.bias_in, self.weight_out))
         flat, falling = weight == 0, weight < 0

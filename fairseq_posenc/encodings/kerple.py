@@ -36,7 +36,6 @@ class KerpleFlags:
     kerple_kernel: Optional[str] = setting(
         "logarithmic",
         "kernel of KERPLE: {choices}",
-        role="model",
         choices=("power", "logarithmic"),
         or_with={"dape_bias": ("kerple",)},  # DAPE has this bias, too
     )

@@ -30,7 +30,6 @@ class NezhaFlags:
     nezha_max_distance: Optional[int] = setting(
         64,
         "clipping distance in tokens; longer distances share a vector",
-        role="model",
         at_least=1,
         at_most=1_000_000,  # each distance has a vector
     )

@@ -6,19 +6,13 @@ from torch import Tensor
 
 
 class Places(NamedTuple):
-    """Positions of the queries and of the keys, in tokens.
+    """Positions of the queries and of the keys, in tokens."""
 
-    Args:
-        queries: (1|B, T), int64.
-        keys: (1|B, S), int64.
-        bound: a number above every distance between two of them; the host knows it.
-        by_index: True if queries are the last T of S tokens and distances are differences of
-            indices.  Encodings of distances then need no positions.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    bound: int
+    queries: Tensor  # (1|B, T), int64
+    keys: Tensor  # (1|B, S), int64
+    bound: int  # a number above every distance between two of them; the host knows it
+    # True if queries are the last T of S tokens and distances are differences of indices.
+    # Encodings of distances then need no positions
     by_index: bool = False
 
     @property

@@ -53,11 +53,6 @@ class Ruled(NamedTuple):
 class PositionRule:
     """Positions that follow from the tokens of a text.
 
-    Args:
-        options: the model configuration, complete.
-        stack: the encoder or decoder.
-        symbols: the dictionary, from symbols to token ids.
-
     Raises:
         UsageError: a symbol that the rule needs is not in the dictionary.
     """
@@ -72,17 +67,7 @@ class PositionRule:
 
     @classmethod
     def check(cls, options: Options, stack: Stack, name: str, encodings: List[Encoding]) -> None:
-        """Refuse a stack or encodings for which the rule is not defined.
-
-        Args:
-            options: the model configuration, complete.
-            stack: the encoder or decoder.
-            name: value of ``--position-encoding`` for some of its layers.
-            encodings: its encodings.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse a stack, or *encodings* of its layers, for which the rule is not defined."""
         if cls.needs_table and not any(e.input for e in encodings):
             raise UsageError(
                 f"{FLAG} {options.position_ids}: its positions are added to the embeddings, and "
@@ -103,17 +88,7 @@ def class_of_rule(value: str) -> Type[PositionRule]:
 def check_position_ids(
     options: Options, name: str, encodings: List[Encoding], stack: Stack
 ) -> None:
-    """Refuse ``--position-ids`` with encodings that read no positions.
-
-    Args:
-        options: the model configuration, complete.
-        name: value of ``--position-encoding``.
-        encodings: its encodings.
-        stack: the encoder or decoder.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse ``--position-ids`` with encodings that read no positions."""
     flag = f"{FLAG} {options.position_ids}"
     refuse_uncounted(flag, name, encodings)
     if options.untie_cls:
@@ -125,16 +100,7 @@ def check_position_ids(
 
 
 def refuse_uncounted(flag: str, name: str, encodings: List[Encoding]) -> None:
-    """Refuse encodings that do not read assigned positions.
-
-    Args:
-        flag: the flag that assigns positions, and its value.
-        name: value of ``--position-encoding``.
-        encodings: its encodings.
-
-    Raises:
-        UsageError: naming the first such encoding.
-    """
+    """Refuse encodings that do not read assigned positions."""
     for encoding in encodings:
         if not encoding.takes_positions and encoding.content:
             raise UsageError(
@@ -151,18 +117,7 @@ def numbers_of(
     symbols: Mapping[str, int],
     chosen: Optional[List[str]] = None,
 ) -> List[int]:
-    """The token ids of the symbols in a setting, in order.
-
-    Args:
-        options: the model configuration.
-        name: name of the setting, whose value is symbols separated by blanks.
-        default: the value to use if the setting is None.
-        symbols: the dictionary.
-        chosen: these symbols alone.
-
-    Raises:
-        UsageError: a symbol is not in the dictionary.
-    """
+    """The token ids of the symbols in a setting, else in *default*, or of *chosen* alone."""
     value = str(option(options, name) or default)
     chosen = value.split() if chosen is None else chosen
     for symbol in chosen:

@@ -35,13 +35,11 @@ class ClsFlags:
         False,
         "reset the content-free logits from and to [CLS], the first token, to learned values "
         "(TUPE Eq. 9)",
-        role="model",
     )
     cls_reset: Optional[str] = setting(
         "sum",
         "which logits get learned [CLS] values: sum, the sum of all content-free logits, as in the "
         "TUPE paper; each, the logits of every encoding, as in the released code",
-        role="model",
         choices=("sum", "each"),
         needs={"untie_cls": None},
     )
@@ -59,7 +57,6 @@ class PositionFlags:
     position_ids: Optional[str] = setting(
         None,
         "positions other than 0, 1, 2 and so on: {choices}",
-        role="model",
         choices=POSITION_RULES,
         needs={"position_encoding": takers_of_positions},
         traceable=(None,),
@@ -72,15 +69,6 @@ def register_encoding(
     """Class decorator that registers a position encoding, for every model family.
 
     The class is a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
-
-    >>> from fairseq_posenc.encodings.base import SharedBias
-    >>> @register_encoding("local", paper="", summary="only neighbours are visible")
-    ... class Local(SharedBias):
-    ...     def forward(self, places):
-    ...         distance = places.queries.unsqueeze(2) - places.keys.unsqueeze(1)
-    ...         return (distance.abs() > 1).unsqueeze(1) * -1e4
-    >>> parse_encodings("rotary+local")[1].shared
-    <class 'fairseq_posenc.encodings.registry.Local'>
 
     Args: the fields of :class:`Encoding`, of which *flags* is a dataclass declared with
     :func:`~fairseq_posenc.flags.settings.setting`.
@@ -109,15 +97,7 @@ def encoding_flags() -> List["dataclasses.Field[Any]"]:
 
 
 def parse_encodings(value: str, flag: str = "") -> List[Encoding]:
-    """The registered encodings of one composition, such as ``learned+rotary``, in order.
-
-    Args:
-        value: names joined by ``+``.
-        flag: the flag with the whole pattern of which *value* is a part, for error messages.
-
-    Raises:
-        UsageError: a name is unknown or repeated, or ``none`` is combined with others.
-    """
+    """The registered encodings of one composition, such as ``learned+rotary``, in order."""
     flag = flag or f"{FLAG} {value}"
     names = [name.strip() for name in value.split("+")]
     for name in names:
@@ -135,17 +115,11 @@ def parse_encodings(value: str, flag: str = "") -> List[Encoding]:
 
 
 class Pattern(NamedTuple):
-    """A value of ``--position-encoding``: the compositions of the layers, which repeat.
+    """A value of ``--position-encoding``: the compositions of the layers, which repeat."""
 
-    Args:
-        value: the value of the flag.
-        period: the composition of each layer, such as ``learned+rotary``.
-        compositions: the encodings of each composition.
-    """
-
-    value: str
-    period: List[str]
-    compositions: Dict[str, List[Encoding]]
+    value: str  # the value of the flag
+    period: List[str]  # the composition of each layer, such as ``learned+rotary``
+    compositions: Dict[str, List[Encoding]]  # the encodings of each composition
 
     @property
     def encodings(self) -> List[Encoding]:
@@ -155,14 +129,10 @@ class Pattern(NamedTuple):
 
 
 def parse(value: str, flag: str = FLAG) -> Pattern:
-    """Parse a pattern over layers.
+    """Parse a pattern: compositions separated by commas, each repeated by ``*`` and a number.
 
     >>> parse("rotary*3, none").period
     ['rotary', 'rotary', 'rotary', 'none']
-
-    Args:
-        value: compositions separated by commas, each optionally repeated by ``*`` and a number.
-        flag: the flag, for error messages.
 
     Raises:
         UsageError: a composition is unknown, a count is not a positive integer, or an encoding of

@@ -47,7 +47,6 @@ class RotaryFlags(ScalingFlags):
         10000.0,
         "base of the rotary frequencies θ_i = base^(-2(i-1)/d), or a pattern of bases over the "
         "layers such as 160000*2,10000",
-        role="model",
         above=1,
         at_most=1e12,
         by_layer=True,
@@ -56,7 +55,6 @@ class RotaryFlags(ScalingFlags):
         1.0,
         "fraction of each head's channels that is rotated, above 0 and up to 1, rounded to whole "
         "pairs; the other channels carry no position",
-        role="model",
         above=0,
         at_most=1,
     )
@@ -64,7 +62,6 @@ class RotaryFlags(ScalingFlags):
         1.0,
         "share p of the rotary frequencies that is kept, the highest; the pairs of the others are "
         "not rotated (p-RoPE), above 0 and up to 1",
-        role="model",
         above=0,
         at_most=1,
     )
@@ -72,26 +69,20 @@ class RotaryFlags(ScalingFlags):
         "interleaved",
         "which channels form a pair: interleaved (1,2)(3,4)… as in RoFormer Eq. 26, or half "
         "(i, i+d/2) as in GPT-NeoX and Llama",
-        role="model",
         choices=PAIRINGS,
     )
     rotary_value: Optional[bool] = setting(
         False,
         "also rotate the values, as some released models do; the encoding is then no longer purely "
         "relative",
-        role="model",
     )
 
 
 def pairs_of(x: Tensor, pairing: str) -> Tensor:
-    """A view of (…, d) as pairs (…, d/2, 2).
+    """A view of (…, d), with adjacent channels in memory, as pairs (…, d/2, 2).
 
     >>> [pairs_of(torch.arange(4), pairing).tolist() for pairing in PAIRINGS]
     [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
-
-    Args:
-        x: channels next to each other in memory.
-        pairing: one of :data:`PAIRINGS`.
     """
     if pairing == "half":
         return x.view(*x.shape[:-1], 2, -1).transpose(-1, -2)
@@ -109,13 +100,9 @@ class Multiply(torch.autograd.Function):
     def forward(
         ctx: Optional[Layer], table: Tensor, pairing: str, *tensors: Tensor
     ) -> Tuple[Tensor, ...]:
-        """The products of the pairs of *tensors* with *table*, in the type of *tensors*.
+        """The products of pairs of *tensors* (B, T, H, d) with a complex *table* (1|B, T, 1, d/2).
 
-        Args:
-            ctx: the context of autograd, or None without gradients.
-            table: (1|B, T, 1, d/2), complex.
-            pairing: one of :data:`PAIRINGS`.
-            tensors: (B, T, H, d) each, of one type.
+        They have the type of *tensors*, which all have one.  *ctx* is None without gradients.
         """
         if ctx is not None:
             ctx.pairing = pairing
@@ -156,12 +143,9 @@ class Multiply(torch.autograd.Function):
 
 
 def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
-    """The pairs of *tensors* rotated by *table*, computed in float32 or wider.
+    """The pairs of *tensors* (B, T, H, d) rotated by *table*, computed in float32 or wider.
 
-    Args:
-        tensors: (B, T, H, d) each, and so are the results.
-        table: cosines before sines, (1|B, T, 1, d).
-        pairing: one of :data:`PAIRINGS`.
+    The table has cosines before sines, (1|B, T, 1, d).
     """
     cos, sin = table.chunk(2, dim=-1)
     rotated = []
@@ -175,12 +159,7 @@ def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tup
 
 
 def rotated(options: Options, head_dim: int) -> Tuple[int, int]:
-    """d, the number of channels that are rotated, and the number of pairs that keep a frequency.
-
-    Args:
-        options: reads ``rotary_fraction`` and ``rotary_kept``.
-        head_dim: D.
-    """
+    """d, the number of channels that are rotated, and the number of pairs that keep a frequency."""
     dim = 2 * round(head_dim * float(options.rotary_fraction) / 2)  # whole pairs
     # rounded down as in the code of p-RoPE; 0.7 · 10 is below 7 in floats
     return dim, int(float(options.rotary_kept) * dim / 2 + 1e-9)
@@ -303,12 +282,7 @@ class Rotary(QKVTransform):
         return self.rotate_all((x,), table)[0]
 
     def rotate_all(self, tensors: Tuple[Tensor, ...], table: Tensor) -> Tuple[Tensor, ...]:
-        """Rotate the first d channels of each head by *table*, in float32.
-
-        Args:
-            tensors: queries, keys or both, (B, T, H, D) each, and so are the results.
-            table: (1|B, T, 1, d/2 or d), from :meth:`table`.
-        """
+        """Rotate the first d channels of *tensors* (B, T, H, D) by the result of :meth:`table`."""
         whole = self.dim == tensors[0].size(-1)
         heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
         if not table.is_complex():

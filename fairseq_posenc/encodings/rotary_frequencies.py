@@ -54,19 +54,12 @@ TEMPERED = ("yarn", "yarn_untruncated", "longrope")
 
 
 class Scaling(NamedTuple):
-    """A scaling of rotary frequencies.
+    """A scaling of rotary frequencies."""
 
-    Args:
-        rule: a key of :data:`RULES`.
-        factor: s.
-        length: L, in tokens.
-        factors: λ_i of the d/2 pairs, for ``longrope``.
-    """
-
-    rule: str
-    factor: float
-    length: int
-    factors: Tuple[float, ...] = ()
+    rule: str  # a key of RULES
+    factor: float  # s
+    length: int  # L, in tokens
+    factors: Tuple[float, ...] = ()  # λ_i of the d/2 pairs, for ``longrope``
 
     def frequencies(self, dim: int, base: float) -> Tensor:
         """Frequencies of the d/2 pairs, float64, on the CPU."""
@@ -149,19 +142,12 @@ def frequencies(
     scaling: Scaling = UNSCALED,
     kept: Optional[int] = None,
 ) -> Tensor:
-    """θ_i for i = 1 … d/2, float64, (d/2,).
+    """θ_i of d = *dim* channels for i = 1 … d/2, (d/2,), float64; 0 after the first *kept* pairs.
 
     >>> frequencies(4, 10000.0)
     tensor([1.0000, 0.0100], dtype=torch.float64)
     >>> frequencies(4, 10000.0, kept=1)
     tensor([1., 0.], dtype=torch.float64)
-
-    Args:
-        dim: d, the number of rotated channels.
-        base: 10000 in the paper.
-        device: device of the result.
-        scaling: lowers the frequencies for sequences longer than in training.
-        kept: number of pairs that are rotated, by default all.
     """
     theta = scaling.frequencies(dim, base)
     if kept is not None and kept < len(theta):  # not in place, which ONNX cannot express
@@ -175,8 +161,7 @@ def read_factors(value: str) -> str:
     >>> read_factors("1, 1.5 4")
     '1.0,1.5,4.0'
 
-    Args:
-        value: name of a file, or numbers; separated by commas, spaces or line ends.
+    *value* is the name of a file, or numbers; separated by commas, spaces or line ends.
 
     Raises:
         UsageError: the file cannot be read, or holds anything but numbers above 0.
@@ -244,12 +229,7 @@ class ScalingFlags:
 
 
 def read_scaling(options: Options, longest: int) -> Scaling:
-    """The scaling of a model.
-
-    Args:
-        options: reads the flags of :class:`ScalingFlags`.
-        longest: length in training, in tokens, unless ``rotary_original_length`` sets it.
-    """
+    """The scaling of a model; *longest* is its length in training unless a flag has it."""
     rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
     length = int(options.rotary_original_length or longest)
     factors = _numbers(options.rotary_factors or "") if rule == "longrope" else None
@@ -257,11 +237,7 @@ def read_scaling(options: Options, longest: int) -> Scaling:
 
 
 def check_scaling(scaling: Scaling, dim: int) -> None:
-    """Refuse flags of scaling that contradict or require each other, with *dim* rotated channels.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse flags of scaling that contradict or require each other; *dim* channels are rotated."""
     rule, factor, length, factors = scaling
     if rule == "none" and factor != 1:
         raise UsageError(

@@ -27,11 +27,7 @@ class SandwichFlags:
     """The flag of Sandwich."""
 
     sandwich_dim: Optional[int] = setting(
-        128,
-        "size of the sinusoids, even; larger ones decay faster",
-        role="model",
-        at_least=2,
-        at_most=4096,
+        128, "size of the sinusoids, even; larger ones decay faster", at_least=2, at_most=4096
     )
 
 

@@ -30,7 +30,6 @@ class ShawFlags:
     shaw_max_distance: Optional[int] = setting(
         16,
         "clipping distance in tokens; longer distances share a vector (Shaw et al. section 3.2)",
-        role="model",
         at_least=1,
         at_most=1_000_000,  # each distance has a vector
     )
@@ -38,12 +37,9 @@ class ShawFlags:
         False,
         "also add learned vectors to the values, not only to the keys (Shaw et al. Eq. 3); "
         "attention then runs without a fused kernel",
-        role="model",
     )
     shaw_per_head: Optional[bool] = setting(
-        False,
-        "separate vectors for each head (Shaw et al. section 4.1), not for each layer alone",
-        role="model",
+        False, "separate vectors for each head (Shaw et al. section 4.1), not for each layer alone"
     )
 
 

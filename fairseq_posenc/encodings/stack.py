@@ -6,39 +6,25 @@ from typing import Any, Optional
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.distance import in_graph
+from fairseq_posenc.basics.versions import in_graph
 from fairseq_posenc.flags.options import Options
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Properties of an encoder or decoder that its position encodings depend on.
+    """Properties of an encoder or decoder that its position encodings depend on."""
 
-    >>> Stack("decoder", num_heads=8, head_dim=64, causal=True, max_positions=1024).has_cls
-    False
-
-    Args:
-        side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
-        num_heads: H.
-        head_dim: D; the number of features per head where linear attention rotates features.
-        causal: whether queries see no later keys.
-        max_positions: longest sequence the stack accepts, in tokens.
-        has_cls: whether its input starts with a [CLS] token.
-        relative_after_rotation: whether rotating q and k keeps the product a function of distance;
-            false if a feature map is applied after the rotation.
-        size_flags: the flags that set *head_dim*, for error messages.
-        channels: C, the size of the layers' input, if it is not H·D.
-    """
-
-    side: str
-    num_heads: int
-    head_dim: int
-    causal: bool
-    max_positions: int
-    has_cls: bool = False
+    side: str  # ``"encoder"`` or ``"decoder"``, used in messages and flag names
+    num_heads: int  # H
+    head_dim: int  # D; the number of features per head where linear attention rotates features
+    causal: bool  # whether queries see no later keys
+    max_positions: int  # longest sequence the stack accepts, in tokens
+    has_cls: bool = False  # whether its input starts with a [CLS] token
+    # whether rotating q and k keeps the product a function of distance; false if a feature map is
+    # applied after the rotation
     relative_after_rotation: bool = True
-    size_flags: str = "the number of heads"
-    channels: Optional[int] = None
+    size_flags: str = "the number of heads"  # the flags that set *head_dim*, for error messages
+    channels: Optional[int] = None  # C, the size of the layers' input, if it is not H·D
 
     @property
     def width(self) -> int:
@@ -46,11 +32,7 @@ class Stack:
         return self.channels or self.num_heads * self.head_dim
 
     def refuse_odd_heads(self, name: str) -> None:
-        """Refuse an odd D, for the encoding *name*.
-
-        Raises:
-            UsageError: naming the flags that set it.
-        """
+        """Refuse an odd D, for the encoding *name*."""
         if self.head_dim % 2:
             raise UsageError(
                 f"--position-encoding {name}: works on pairs of channels, and the head size "
@@ -59,12 +41,7 @@ class Stack:
 
 
 class Hook:
-    """Base of the classes through which an encoding acts on a model.
-
-    Args:
-        options: the model configuration, read for the flags of the encoding.
-        stack: the encoder or decoder.
-    """
+    """Base of the classes through which an encoding acts on a model."""
 
     #: where the class acts: input, transform, shared, content or distances
     hook: str
@@ -81,22 +58,10 @@ class Hook:
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
-        """Refuse options for which the class cannot be constructed; nothing is constructed.
-
-        Args:
-            options: the model configuration, complete.
-            stack: the encoder or decoder.
-
-        Raises:
-            UsageError: naming the flag, its value and what would work.
-        """
+        """Refuse options for which the class cannot be constructed; nothing is constructed."""
 
     def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
-        """Refuse a result of *method* that has another shape than *shape*, written in *letters*.
-
-        Raises:
-            UsageError: naming the method and both shapes.
-        """
+        """Refuse a result of *method* that has another shape than *shape*, written in *letters*."""
         if not in_graph() and result.shape != shape:
             raise UsageError(
                 f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "

@@ -25,24 +25,15 @@ class T5Flags:
     """Flags of the T5 bias."""
 
     t5_num_buckets: Optional[int] = setting(
-        32,
-        "number of buckets; encoders use half for each side",
-        role="model",
-        at_least=2,
-        at_most=1_000_000,
+        32, "number of buckets; encoders use half for each side", at_least=2, at_most=1_000_000
     )
     t5_max_distance: Optional[int] = setting(
-        128,
-        "distance in tokens beyond which all share a bucket",
-        role="model",
-        at_least=2,
-        at_most=2**31 - 1,
+        128, "distance in tokens beyond which all share a bucket", at_least=2, at_most=2**31 - 1
     )
     t5_products: Optional[bool] = setting(
         False,
         "make the logit of a bucket from a vector, (r F^Q)·(r F^K) by head (tried in TUPE section "
         "5), instead of learning it",
-        role="model",
     )
 
 
@@ -76,14 +67,9 @@ def relative_position_bucket(
     >>> relative_position_bucket(distance, 32, 128, causal=False).tolist()
     [15, 10, 1, 0, 17, 26, 31]
 
-    Args:
-        distance: any shape, integers, in tokens.
-        num_buckets: number of buckets.
-        max_distance: all distances from this one on share the last bucket of their side.
-        causal: use all buckets for earlier keys; otherwise half of them for each side.
-
-    Returns:
-        numbers from 0 to *num_buckets* - 1, shaped like *distance*.
+    All distances from *max_distance* on share the last bucket of their side.  *causal* has all
+    buckets for earlier keys; else each side has half of them.  Distances are in tokens, of any
+    shape, as the buckets.
     """
     first = torch.zeros_like(distance)
     if causal:

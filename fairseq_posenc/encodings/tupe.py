@@ -30,7 +30,6 @@ class TupeFlags:
         False,
         "learn the logit of every two positions and head by itself (tried in TUPE section 5), "
         "instead of vectors and projections; memory is quadratic in the positions",
-        role="model",
     )
 
 

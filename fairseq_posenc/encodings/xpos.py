@@ -35,16 +35,11 @@ class XposFlags(RotaryFlags):
     """Flags of xPos, beside the flags of the rotary encoding."""
 
     xpos_scale_base: Optional[float] = setting(
-        512.0,
-        "B, the distance in tokens at which products have decayed by ζ",
-        role="model",
-        above=0,
-        at_most=1e9,
+        512.0, "B, the distance in tokens at which products have decayed by ζ", above=0, at_most=1e9
     )
     xpos_gamma: Optional[float] = setting(
         0.4,
         "γ in ζ_i = ((i-1) / (d/2) + γ) / (1 + γ); a larger one decays less",
-        role="model",
         above=0,
         at_most=1e6,
     )
@@ -62,11 +57,7 @@ def decays(dim: int, gamma: float, base: float, device: Optional[torch.device] =
 
 
 def check_range(options: Options, stack: Stack, dtype: torch.dtype) -> None:
-    """Refuse scales beyond the range of *dtype*, float32 or float16.
-
-    Raises:
-        UsageError: naming the lengths.
-    """
+    """Refuse scales beyond the range of *dtype*, float32 or float16."""
     dim, _ = rotated(options, stack.head_dim)
     steepest = float(decays(dim, options.xpos_gamma, options.xpos_scale_base)[0])
     longest, most = stack.max_positions, int(2 * RANGE[dtype] / -steepest)

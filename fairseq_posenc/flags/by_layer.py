@@ -10,15 +10,10 @@ _LONGEST = 10_000  # layers of a stack
 
 
 def split_pattern(value: str, flag: str, example: str) -> List[str]:
-    """One period of a pattern over layers.
+    """One period of a pattern: items separated by commas, each repeated by ``*`` and a number.
 
     >>> split_pattern("rotary*3, none", "--position-encoding", "rotary*3,none")
     ['rotary', 'rotary', 'rotary', 'none']
-
-    Args:
-        value: items separated by commas, each optionally repeated by ``*`` and a number.
-        flag: the flag that *value* was given by.
-        example: a pattern of that flag, for the error message.
     """
     period: List[str] = []
     for item in value.split(","):
@@ -37,10 +32,6 @@ def numbers_by_layer(name: str, value: Any) -> List[float]:
 
     >>> numbers_by_layer("rotary_base", "160000*2,10000")
     [160000.0, 160000.0, 10000.0]
-
-    Args:
-        name: the setting that has *value*, for the error message.
-        value: a number, or text.
     """
     flag = flag_of(name)
     period = split_pattern(str(value), flag, "160000*2,10000")
@@ -58,9 +49,6 @@ def pattern_of(values: Sequence[Any]) -> str:
 
     >>> pattern_of([8, 2, 2, 8, 2, 2, 8]), pattern_of([4, 4])
     ('8,2*2', '4')
-
-    Args:
-        values: one for each layer.
     """
     lengths = range(1, len(values) + 1)
     fits = (n for n in lengths if all(x == values[i % n] for i, x in enumerate(values)))

@@ -17,17 +17,11 @@ VALUES: Dict[str, Dict[str, str]] = {
 
 
 def modernised(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """Changes that bring older settings to the present names and values of flags.
+    """Changes that bring older settings to the present names and values; former names get None.
 
     >>> modernised({"norm": "unit", "shaw_distance": 3, "position_encoding": "separate*3,none"})
     {'shaw_distance': None, 'shaw_max_distance': 3, 'position_encoding': 'bert_ad*3,none', \
 'norm': 'rms'}
-
-    Args:
-        settings: values by name, from an older checkpoint or command line.
-
-    Returns:
-        present names with their values, and former names with None.
     """
     changes: Dict[str, Any] = {}
     for former, name in NAMES.items():

@@ -21,11 +21,7 @@ def option(options: Options, name: str, default: Any = None) -> Any:
 
 
 def by_name(settings: Any) -> Dict[str, Any]:
-    """Settings in a new dictionary; None has none.
-
-    Args:
-        settings: a namespace, a dictionary or a ``DictConfig``.
-    """
+    """Settings (a namespace, dictionary or ``DictConfig``) in a new dictionary; None has none."""
     if isinstance(settings, Namespace):
         return dict(vars(settings))
     # items() of OmegaConf 2.0 fails on the settings of a Namespace

@@ -22,21 +22,13 @@ Thing = TypeVar("Thing", bound=type)
 
 
 class Registered(NamedTuple):
-    """A registered class.
+    """A registered class."""
 
-    Args:
-        name: its value of the registry's flag.
-        paper: authors, year and arXiv number.
-        summary: one clause, or a formula.
-        thing: the class.
-        flags: dataclass of its flags, declared with :func:`~fairseq_posenc.flags.settings.setting`.
-    """
-
-    name: str
-    paper: str
-    summary: str
-    thing: Any
-    flags: Optional[type]
+    name: str  # its value of the registry's flag
+    paper: str  # authors, year and arXiv number
+    summary: str  # one clause, or a formula
+    thing: Any  # the class
+    flags: Optional[type]  # dataclass of its flags, declared with ``setting``
 
 
 #: How a name that is not registered may be right, for messages.
@@ -87,11 +79,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         return f"{' or '.join(self)}; {MAY_BE_OWN}{near(name, list(self), shown=0)}"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
-        """The distinct flags of all entries; entries may share a dataclass or inherit from one.
-
-        Raises:
-            UsageError: two entries declare different flags of the same name.
-        """
+        """The distinct flags of all entries; entries may share a dataclass or inherit from one."""
         distinct: Dict[str, dataclasses.Field[Any]] = {}
         for name, entry in self.items():
             for field in fields_of(entry.flags) if entry.flags else ():
@@ -112,15 +100,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
 
 
 class ClassRegistry(Registry[Registered]):
-    """A registry whose entries are classes, registered by a decorator.
-
-    >>> norms = ClassRegistry("--norm")
-    >>> @norms.register("none", paper="", summary="x")
-    ... class Identity:
-    ...     pass
-    >>> norms.find("none").thing
-    <class 'fairseq_posenc.flags.registry.Identity'>
-    """
+    """A registry whose entries are classes, registered by a decorator."""
 
     def register(
         self, name: str, *, paper: str, summary: str, flags: Optional[type] = None

@@ -9,23 +9,16 @@ Class = TypeVar("Class", bound=type)
 
 
 class Replacement(NamedTuple):
-    """A class that is built in place of another where a flag is on.
+    """A class that is built in place of another where a flag is on."""
 
-    Args:
-        flag: the name of the flag, of which None, False and 0 are off.
-        thing: the class.
-        of: the class that it derives from, and whose place it takes.
-        value: the flag's value that asks for the class, if others do not.
-        reads: names of flags that have an effect on it, whatever else these need.
-        no_matrix: why the attention of its layers has no one matrix for all tokens, if it has none,
-            and what to analyse instead.
-    """
-
-    flag: str
-    thing: Any
-    of: type
-    value: Optional[str] = None
+    flag: str  # the name of the flag, of which None, False and 0 are off
+    thing: Any  # the class
+    of: type  # the class that it derives from, and whose place it takes
+    value: Optional[str] = None  # the flag's value that asks for the class, if others do not
+    # names of flags that have an effect on it, whatever else these need
     reads: Collection[str] = ()
+    # why the attention of its layers has no one matrix for all tokens, if it has none, and what to
+    # analyse instead
     no_matrix: str = ""
 
 

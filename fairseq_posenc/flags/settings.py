@@ -37,59 +37,40 @@ Needs = Mapping[str, Union[Collection[Any], Callable[[], Collection[Any]], None]
 
 
 def setting(
-    default: Any,
-    help: str,
+    default: Any,  # value if none is given
+    help: str,  # help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these
     *,
-    role: str,
+    role: str = "model",  # one of ROLES
+    # the role is ``model`` where one of these flags has one of these values
     model_with: Optional[Mapping[str, Collection[Any]]] = None,
+    # the allowed values; a registry, if given, may still grow
     choices: Optional[Collection[str]] = None,
+    # why other values, known from elsewhere, are no choices, and what to give
     refused: Optional[Mapping[str, str]] = None,
-    names: Optional[Collection[str]] = None,
+    names: Optional[Collection[str]] = None,  # names that a composite value is made of
+    # inclusive lower bound of a number; like the other bounds a number, or the name of another flag
     at_least: Optional[Bound] = None,
-    above: Optional[Bound] = None,
-    at_most: Optional[Bound] = None,
-    below: Optional[Bound] = None,
+    above: Optional[Bound] = None,  # exclusive lower bound
+    at_most: Optional[Bound] = None,  # inclusive upper bound
+    below: Optional[Bound] = None,  # exclusive upper bound
+    # the flag has an effect only where one of these flags has one of these values, or, for None, is
+    # switched on; a flag of a registry's entry needs that entry without saying so
     needs: Optional[Needs] = None,
+    # flags and values, one of which can take the place of the registry's entry
     or_with: Optional[Needs] = None,
+    # the value is a number, or a pattern of numbers over the layers such as ``9*2,4``; the range
+    # holds for each of them
     by_layer: bool = False,
+    # maps a value to what a checkpoint keeps of it, such as the content of a file
     stored: Optional[Callable[[Any], Any]] = None,
+    # values with which one traced graph serves texts of every length, as ONNX needs; a function
+    # returns those of a registry that may still grow; by default all values
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
+    # for a setting of samples of several texts, which fine-tuning does not inherit and an exported
+    # model does without: what such a model does instead
     alone: Optional[str] = None,
 ) -> Any:
-    """A dataclass field that declares a flag; the field is None until a value is given.
-
-    >>> @dataclasses.dataclass
-    ... class Flags:
-    ...     window: int = setting(8, "keys on either side", role="model", at_least=1)
-    >>> Flags().window is None
-    True
-    >>> help_text(dataclasses.fields(Flags)[0].metadata)
-    'keys on either side (default: 8)'
-
-    Args:
-        default: value if none is given.
-        help: help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these.
-        role: one of :data:`ROLES`.
-        model_with: the role is ``model`` where one of these flags has one of these values.
-        choices: the allowed values; a registry, if given, may still grow.
-        refused: why other values, known from elsewhere, are no choices, and what to give.
-        names: names that a composite value is made of.
-        at_least: inclusive lower bound of a number; like the other bounds a number, or the name
-            of another flag.
-        above: exclusive lower bound.
-        at_most: inclusive upper bound.
-        below: exclusive upper bound.
-        needs: the flag has an effect only where one of these flags has one of these values, or, for
-            None, is switched on; a flag of a registry's entry needs that entry without saying so.
-        or_with: flags and values, one of which can take the place of the registry's entry.
-        by_layer: the value is a number, or a pattern of numbers over the layers such as ``9*2,4``;
-            the range holds for each of them.
-        stored: maps a value to what a checkpoint keeps of it, such as the content of a file.
-        traceable: values with which one traced graph serves texts of every length, as ONNX needs;
-            a function returns those of a registry that may still grow; by default all values.
-        alone: for a setting of samples of several texts, which fine-tuning does not inherit and
-            an exported model does without: what such a model does instead.
-    """
+    """A dataclass field that declares a flag; the field is None until a value is given."""
     metadata = dict(locals())  # all arguments by name
     assert role in ROLES, role
     metadata.update(model_with=model_with or {}, stored=number_or_pattern if by_layer else stored)
@@ -97,12 +78,7 @@ def setting(
 
 
 def role_in(options: Options, metadata: Mapping[str, Any]) -> Optional[str]:
-    """The role of a setting in the configuration with which a model is trained or used.
-
-    Args:
-        options: the configuration, complete.
-        metadata: the declaration of the setting.
-    """
+    """The role of a setting in the configuration with which a model is trained or used."""
     model_with = metadata.get("model_with") or {}
     if any(option(options, flag) in values for flag, values in model_with.items()):
         return "model"
@@ -119,20 +95,7 @@ def help_text(metadata: Mapping[str, Any]) -> str:
 
 
 def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"]) -> None:
-    """Refuse values outside the declared choices and ranges.
-
-    >>> from argparse import Namespace
-    >>> from fairseq_posenc.attention.linear.favor import FavorFlags
-    >>> from fairseq_posenc.basics.errors import UsageError
-    >>> try:
-    ...     check_settings(Namespace(favor_redraw=-1), dataclasses.fields(FavorFlags))
-    ... except UsageError as error:
-    ...     print(error)
-    fairseq_posenc: error: --favor-redraw -1: must be at least 0
-
-    Args:
-        fields: declarations made by :func:`setting`.
-    """
+    """Refuse values outside the choices and ranges that *fields* declare."""
     for field in fields:
         metadata, value = field.metadata, getattr(options, field.name, None)
         follows = False  # whether another flag is a bound, which the default may violate
@@ -152,12 +115,9 @@ def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> No
 def check_value(
     name: str, value: Any, metadata: Mapping[str, Any], options: Optional[Options] = None
 ) -> None:
-    """Refuse a value outside the choices and the range in *metadata*.
+    """Refuse a *value* outside the choices and the range in *metadata*, as of :func:`setting`.
 
-    Args:
-        value: given for it, not None.
-        metadata: some of the arguments of :func:`setting`.
-        options: the configuration, for bounds that are names of other flags.
+    *options* is the configuration, for bounds that are names of other flags.
     """
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
@@ -201,14 +161,10 @@ def refuse_empty(name: str, value: object) -> None:
 
 
 def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> None:
-    """Refuse flags that are given where they do not work.
+    """Refuse flags that have other values than *off*, by name, where they do not work.
 
     >>> from argparse import Namespace
     >>> refuse_unless_off(Namespace(shorten_method="None"), {"shorten_method": "none"}, "no effect")
-
-    Args:
-        off: by name, the value that switches each flag off.
-        reason: why the flags do not work.
     """
     for name, value in off.items():
         asked = option(options, name)

@@ -9,17 +9,12 @@ from fairseq_posenc.basics.errors import UsageError
 
 
 def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> str:
-    """The line that replaces an error of argparse and its usage.
+    """The line that replaces a *message* of argparse, given the *known* flags and the command line.
 
     >>> one_line("argument --norm/-n: invalid choice: 'rmss' (choose from 'layer', 'rms')", [])
     '--norm rmss: unknown; did you mean rms?'
     >>> one_line("unrecognized arguments: --beem 4", ["--beam", "--lenpen"])
     '--beem: unknown flag; did you mean --beam?'
-
-    Args:
-        message: what argparse says.
-        known: the flags of the command.
-        words: the command line.
     """
     of_flag = re.match(r"argument (\S+): (.*)$", message)
     if of_flag:

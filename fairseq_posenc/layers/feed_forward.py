@@ -24,12 +24,7 @@ class FeedForward:
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
-        """Add modules other than ``fc1`` and ``fc2`` to *layer*; none by default.
-
-        Args:
-            layer: fairseq's encoder or decoder layer, just constructed.
-            options: the model configuration.
-        """
+        """Add modules other than ``fc1`` and ``fc2`` to *layer*, just built; none by default."""
 
     @classmethod
     def hidden(cls, layer: Layer, x: Tensor) -> Tensor:
@@ -55,7 +50,6 @@ class FeedForwardFlags:
         "mlp",
         "feed-forward of every Transformer layer: {choices}; all but mlp gate the activation with "
         "a third projection",
-        role="model",
         choices=FEED_FORWARDS,
         needs={"layer": ("transformer",)},
     )

@@ -17,7 +17,6 @@ from fairseq_posenc.flags.options import Layer, Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.layers.transformer import (
     DecoderForward,
-    LayerOut,
     Prepared,
     attention_to_source,
     self_attention,
@@ -43,36 +42,22 @@ class _GatedLayer(nn.Module):
 
 
 class GatedEncoderLayer(_GatedLayer):
-    """x ← Norm(x + GAU(x)) (GAU section 4.1).
+    """x ← Norm(x + GAU(x)) (GAU section 4.1)."""
 
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        return_fc: also return the unit's output before its residual connection.
-    """
-
-    def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
+    def __init__(self, cfg: Options, encoding: PositionEncoding) -> None:
         super().__init__(cfg, cfg.encoder, encoding)
-        self.return_fc = return_fc
         apply_norms_and_biases(self, cfg)
 
-    def forward(self, x: Tensor, **prepared: Prepared) -> LayerOut:
+    def forward(self, x: Tensor, **prepared: Prepared) -> Tensor:
         """Apply the layer; arguments as for the Transformer's encoder layer."""
         norm, pre_norm = self.self_attn_layer_norm, self.normalize_before
         out = self.self_attn(norm(x) if pre_norm else x, **prepared)
         x = x + drop(out, self.dropout_module)
-        x = x if pre_norm else norm(x)
-        return (x, out) if self.return_fc else x
+        return x if pre_norm else norm(x)
 
 
 class GatedDecoderLayer(DecoderForward, _GatedLayer):
-    """A causal unit, attention to the source and another causal unit, with residuals and norms.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        no_encoder_attn: leave out the attention to the source.
-    """
+    """A causal unit, attention to the source and another causal unit, with residuals and norms."""
 
     def __init__(
         self, cfg: Options, encoding: PositionEncoding, no_encoder_attn: bool = False

@@ -23,27 +23,17 @@ class ClassifierFlags:
     pooler: Optional[str] = setting(
         "cls",
         "what classification heads read: cls, the first token; mean, the mean of all tokens",
-        role="model",
         choices=("cls", "mean"),
     )
     pooler_norm: Optional[bool] = setting(
         False,
         "classification and token heads are dense, activation, norm, projection, as in ModernBERT; "
         "else they have no norm, and token heads are the projection alone",
-        role="model",
     )
 
 
 class MaskedLMHead(RobertaLMHead):
-    """Dense, activation, norm, projection to the vocabulary (BERT section 3.1).
-
-    Args:
-        embed_dim: C.
-        size: E, the size of a token embedding.
-        vocabulary: V.
-        activation_fn: name of the activation.
-        weight: (V, E).
-    """
+    """Dense (C to E), activation, norm, projection by *weight* (V, E) (BERT section 3.1)."""
 
     def __init__(
         self, embed_dim: int, size: int, vocabulary: int, activation_fn: str, weight: Tensor
@@ -54,11 +44,7 @@ class MaskedLMHead(RobertaLMHead):
 
 
 class TiedHead(nn.Module):
-    """The transposed token embedding alone, as in RoFormerV2 and GAU.
-
-    Args:
-        weight: (V, C).
-    """
+    """The transposed token embedding, *weight* (V, C), alone, as in RoFormerV2 and GAU."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -83,11 +69,7 @@ def mean_of(features: Tensor, real: Tensor) -> Tensor:
 
 
 def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
-    """Refuse features (B, T, C) of several tokens in a head that expects their mean.
-
-    Raises:
-        UsageError: T is not 1.
-    """
+    """Refuse features (B, T, C) of several tokens in a head that expects their mean."""
     if inputs[0].size(1) != 1:
         raise UsageError(
             "--pooler mean: this head reads the mean of the tokens, which the model computes; call "
@@ -97,11 +79,9 @@ def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
 
 
 class NormedHead(RobertaClassificationHead):
-    """Dense, activation, norm, projection, of the first token or of all.
+    """Dense, activation, norm, projection, of the first token or, if *by_token*, of all.
 
-    Args:
-        by_token: a token classifier.
-        arguments: passed to fairseq's head, which has no norm.
+    Further *arguments* are those of fairseq's head, which has no norm.
     """
 
     def __init__(self, by_token: bool, **arguments: Any) -> None:

@@ -1,21 +1,11 @@
-"""``--layer``: the kinds of layers, by name."""
+"""``--layer``: the kinds of layers, by name and by the stack that they are in."""
 
-from typing import Callable, Dict, NamedTuple
-
-from torch import nn
+from typing import Any, Dict
 
 from fairseq_posenc.layers.gated import GatedDecoderLayer, GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
-
-class LayerKind(NamedTuple):
-    """The layers of one kind, by the stack that they are in."""
-
-    encoder: Callable[..., nn.Module]
-    decoder: Callable[..., nn.Module]
-
-
-LAYERS: Dict[str, LayerKind] = {
-    "transformer": LayerKind(TransformerEncoderLayer, TransformerDecoderLayer),
-    "gated": LayerKind(GatedEncoderLayer, GatedDecoderLayer),
+LAYERS: Dict[str, Dict[str, Any]] = {
+    "transformer": {"encoder": TransformerEncoderLayer, "decoder": TransformerDecoderLayer},
+    "gated": {"encoder": GatedEncoderLayer, "decoder": GatedDecoderLayer},
 }

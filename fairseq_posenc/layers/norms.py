@@ -29,13 +29,11 @@ class NormFlags:
     norm: Optional[str] = setting(
         "layer",
         "norm of every layer: {choices}; rms has no parameters, as in RoFormerV2 and GAU",
-        role="model",
         choices=NORMS,
     )
     layer_norm_eps: Optional[float] = setting(
         1e-5,
         "ε in every norm",
-        role="model",
         at_least=torch.finfo(torch.float32).tiny,  # without ε, masked positions are 0/0
         at_most=1.0,
     )
@@ -43,12 +41,7 @@ class NormFlags:
 
 @register_norm("layer", paper="Ba et al. 2016, arXiv 1607.06450", summary="layer norm")
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules are kept, with this ε.
-
-    Args:
-        channels: C.
-        options: reads ``layer_norm_eps``.
-    """
+    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules are kept, with this ε."""
 
     def __init__(self, channels: int, options: Options) -> None:
         super().__init__(channels, eps=options.layer_norm_eps)
@@ -66,10 +59,6 @@ class RMSNorm(nn.Module):
     >>> norm = RMSNorm(4, Namespace(layer_norm_eps=0.0))
     >>> norm(torch.tensor([1.0, -1.0, 3.0, 5.0]))  # mean square 9
     tensor([ 0.3333, -0.3333,  1.0000,  1.6667])
-
-    Args:
-        channels: C, unused.
-        options: reads ``layer_norm_eps``.
     """
 
     def __init__(self, channels: int, options: Options) -> None:
@@ -84,7 +73,6 @@ class RMSNorm(nn.Module):
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).type_as(x)
 
     def extra_repr(self) -> str:
-        """The setting shown by ``print(model)``."""
         return f"eps={self.eps:g}"
 
 

@@ -38,7 +38,6 @@ class ParameterFlags:
     no_bias: Optional[bool] = setting(
         False,
         "leave the bias out of every projection but those of heads that classify texts or tokens",
-        role="model",
     )
     init_weights: Optional[str] = setting(
         "default",
@@ -50,7 +49,6 @@ class ParameterFlags:
     share_layers: Optional[str] = setting(
         "none",
         "parameters that all layers of a stack share, as in ALBERT: {choices}",
-        role="model",
         choices=SHARED,
     )
 
@@ -88,10 +86,6 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
     """Replace parameters of layers by those of the first, in place, as ``share_layers`` selects.
 
     Each layer keeps a separate cache and separate random features.
-
-    Args:
-        layers: the layers of a stack, in order.
-        options: the model configuration.
 
     Raises:
         UsageError: a gated unit has no such part, or the layers have different parameters.

@@ -27,13 +27,10 @@ class StateHead:
         raise NotImplementedError
 
     def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
-        """The output of the head.
+        """The output of the head, which also reads *inputs* from the criterion.
 
-        Args:
-            model: the model with the module.
-            states: the input of the first layer and the outputs of all layers, (B, T, C) each, the
-                last one after the final norm; or the last one alone.
-            inputs: the inputs from the criterion.
+        *states* are the input of the first layer and the outputs of all layers, (B, T, C) each, the
+        last one after the final norm; or the last one alone.
         """
         raise NotImplementedError
 

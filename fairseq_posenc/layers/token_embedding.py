@@ -19,14 +19,7 @@ _CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 
 
 def check_embedding(cfg: Options) -> None:
-    """Refuse contradictory flags of the embedding and the softmax.
-
-    Args:
-        cfg: flat configuration, complete.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse contradictory flags of the embedding and the softmax."""
     cutoffs = {name: _cutoff(cfg, name) for name in _CUTOFFS}
     if cfg.adaptive_input and cutoffs["adaptive_input_cutoff"] is None:
         raise UsageError("--adaptive-input: give --adaptive-input-cutoff, for example 20000,60000")
@@ -62,11 +55,7 @@ def _check_shared(cfg: Options) -> None:
 
 
 def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
-    """The token embedding, from token indices (B, T) to (B, T, E).
-
-    Raises:
-        UsageError: a cutoff exceeds the size of *dictionary*, or the filters cannot be parsed.
-    """
+    """The token embedding, from token indices (B, T) to (B, T, E)."""
     words = len(dictionary)
     for name in _CUTOFFS:
         cutoff = _cutoff(cfg, name) or [0]

@@ -28,7 +28,6 @@ from fairseq_posenc.layers.parameters import apply_norms_and_biases
 
 #: A prepared argument; see :class:`~fairseq_posenc.attention.AttentionKernel`.
 Prepared = Union[None, bool, int, Tensor]
-LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
@@ -105,17 +104,11 @@ def feed_forward(layer: Layer, x: Tensor, *unused: object, **prepared: Prepared)
 
 
 class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
-    """Self-attention and feed-forward, each with a residual connection and a norm.
+    """Self-attention and feed-forward, each with a residual connection and a norm."""
 
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        return_fc: also return the feed-forward output before its residual connection.
-    """
-
-    def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
+    def __init__(self, cfg: Options, encoding: PositionEncoding) -> None:
         self.encoding = encoding  # read by build_self_attention, which the base class calls
-        super().__init__(cfg, return_fc)
+        super().__init__(cfg)
         no_fast_path(self)
         finish_layer(self, cfg)
 
@@ -123,17 +116,8 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         """The attention layer, with the stack's position encoding."""
         return self_attention(embed_dim, self.encoding, cfg)
 
-    def forward(self, x: Tensor, keys: Optional[Tensor] = None, **prepared: Prepared) -> LayerOut:
-        """Apply the layer.
-
-        Args:
-            x: (B, T, C).
-            keys: input for keys and values, (B, S, C), if not *x*.
-            prepared: arguments that the self-attention prepared.
-
-        Returns:
-            (B, T, C), and with *return_fc* also the feed-forward output.
-        """
+    def forward(self, x: Tensor, keys: Optional[Tensor] = None, **prepared: Prepared) -> Tensor:
+        """The output for *x* (B, T, C), with keys and values from *keys* (B, S, C), if passed."""
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
         if keys is not None:
             prepared["keys"] = norm(keys) if pre_norm else keys
@@ -144,8 +128,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         norm = self.final_layer_norm
         out = feed_forward(self, norm(x) if pre_norm else x)
         x = x + (F.dropout(out, rate) if rate else out)
-        x = x if pre_norm else norm(x)
-        return (x, out) if self.return_fc else x
+        return x if pre_norm else norm(x)
 
 
 class DecoderForward:
@@ -221,13 +204,7 @@ class DecoderForward:
 
 
 class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase):
-    """Causal self-attention, attention to the source, feed-forward.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        encoding: position encoding of the stack.
-        no_encoder_attn: leave out the attention to the source.
-    """
+    """Causal self-attention, attention to the source, feed-forward."""
 
     _last = feed_forward
 

@@ -150,13 +150,7 @@ class Family:
         return {**settings, "task": _task_in(where)}
 
     def complete(self, cfg: Options, preset: Preset, settings: Any) -> None:
-        """Complete and check a flat configuration, in place.
-
-        Args:
-            cfg: the configuration.
-            preset: the settings of the architecture.
-            settings: those of the task.
-        """
+        """Complete and check a flat configuration, in place; *settings* are those of the task."""
         self.configure(cfg, self, preset, settings)
 
     def complete_for_task(self, cfg: Options, task: FairseqTask) -> None:
@@ -164,9 +158,6 @@ class Family:
 
         A command line is complete.  One of hydra is not, nor are the settings of a checkpoint,
         which can be older than some flags, nor what a program has changed since.
-
-        Args:
-            cfg: flat configuration.
         """
         arch = option(cfg, "_name", self.model)
         self._refuse_other_tasks(arch, task)
@@ -198,11 +189,7 @@ class Family:
                 )
 
     def _refuse_other_criterions(self, arch: str, args: Options) -> None:
-        """Refuse a criterion that needs another family, or does not match the output layer.
-
-        Args:
-            args: parsed command line, with the settings of the architecture.
-        """
+        """Refuse a criterion that needs another family, or does not match the output layer."""
         criterion, cutoff = option(args, "criterion"), option(args, "adaptive_softmax_cutoff")
         if criterion is None:  # in commands other than training
             return

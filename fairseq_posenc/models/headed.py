@@ -19,12 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class HeadedModel(RobertaModel):
-    """RoBERTa with token classifiers and heads of pre-training.
-
-    Args:
-        args: complete flat configuration.
-        encoder: the encoder with its language-model head.
-    """
+    """RoBERTa with token classifiers and heads of pre-training."""
 
     def __init__(self, args: Options, encoder: nn.Module) -> None:
         super().__init__(args, encoder)

@@ -44,13 +44,11 @@ class LanguageModelFlags:
         "projection",
         "projection: the output projection alone; roberta: dense, activation, norm, projection, as "
         "in masked language models",
-        role="model",
         choices=("projection", "roberta"),
     )
     num_segments: Optional[int] = setting(
         0,
         "number of segment embeddings, 0 for none; every token is in the first segment",
-        role="model",
         at_least=0,
         at_most=2**16,
     )
@@ -115,13 +113,7 @@ LANGUAGE_MODEL = Family(
 
 
 class LanguageModelDecoder(TransformerDecoder):
-    """Decoder without attention to a source.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head`` and
-            ``num_segments``.
-        embed_tokens: token embedding (V, E).
-    """
+    """Decoder without attention to a source; *cfg* has ``lm_head`` and ``num_segments``, too."""
 
     output_projection: Any
 

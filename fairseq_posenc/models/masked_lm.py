@@ -52,31 +52,24 @@ class MaskedLMFlags(SegmentFlags, ClassifierFlags):
     """Flags of the masked language model, in addition to RoBERTa's."""
 
     encoder_input_dim: Optional[int] = setting(
-        None,
-        "size of a token embedding, if not --encoder-embed-dim",
-        role="model",
-        at_least=1,
-        at_most=1_000_000,
+        None, "size of a token embedding, if not --encoder-embed-dim", at_least=1, at_most=1_000_000
     )
     lm_head: Optional[str] = setting(
         "roberta",
         "roberta: dense, activation, norm, projection; tied: the token embedding alone",
-        role="model",
         choices=("roberta", "tied"),
     )
-    causal: Optional[bool] = setting(False, "use causal attention", role="model")
+    causal: Optional[bool] = setting(False, "use causal attention")
     skip_first_norm: Optional[bool] = setting(
         False,
         "leave out the norm before the first attention, whose input --layernorm-embedding has "
         "normalised already, as in ModernBERT",
-        role="model",
         needs={"encoder_normalize_before": None},
     )
     num_positions: Optional[int] = setting(
         None,
         "number of positions in learned and TUPE tables (default: --max-positions, or in "
         "fine-tuning that of the checkpoint)",
-        role="model",
         at_least=1,
         at_most=2**31 - 1,
     )
@@ -141,12 +134,7 @@ MASKED_LM: Family = Family(
 
 
 def register_pretraining(task: str, samples: Optional[Samples] = None) -> None:
-    """Let a task train masked language models.
-
-    Args:
-        task: the name of the task.
-        samples: what its samples are, if not what ``--sample-break-mode`` says.
-    """
+    """Let a task train masked language models on *samples*, by default as the usual flags say."""
     if samples is not None:
         SAMPLES[task] = samples
     MASKED_LM.tasks += (task,)

@@ -38,9 +38,6 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
             ``roberta``, or of one of these under a name that is registered elsewhere.
         encoding: a value of ``--position-encoding``; that of the model by default.
 
-    Returns:
-        the words of architecture, model, task and criterion, where these differ from the defaults.
-
     Raises:
         UsageError: the checkpoint cannot be read, is of another family, or has that encoding.
     """

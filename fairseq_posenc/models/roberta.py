@@ -39,9 +39,7 @@ _NO_PAIRS = (
 class SentenceEncoder(TransformerEncoder):
     """Transformer encoder with optional segment embeddings and embedding projection.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
-        embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
+    If token embeddings (V, E) are not of C channels, a projection follows them.
     """
 
     began = False  # whether the first layer is built
@@ -105,12 +103,9 @@ class SentenceEncoder(TransformerEncoder):
     ) -> Encoded:
         """Features of a batch of texts.
 
-        Args:
-            src_tokens: (B, T), starting with [CLS].
-            requested: which features, and whether what is between the layers, too.
-            segment_labels: (B, T) segment of each token, or None: by ``--segments``.
-            unused: what else is in a batch, such as ``src_lengths``; and ``original``, (B, T), the
-                tokens before any was masked, in batches for a stack that :attr:`reads_original`.
+        *src_tokens* (B, T) start with [CLS]; *segment_labels* (B, T) are by ``--segments`` if None.
+        A batch has more, such as ``src_lengths``, and for a stack that :attr:`reads_original`
+        ``original``, (B, T), the tokens before any was masked.
         """
         batch, _ = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
         return self.run_layers(batch, requested)
@@ -129,12 +124,7 @@ class SentenceEncoder(TransformerEncoder):
 
 
 class MaskedLMEncoder(RobertaEncoder):
-    """Sentence encoder and language-model head, with fairseq's names.
-
-    Args:
-        args: flat configuration of the masked-LM family, complete.
-        embed_tokens: token embedding (V, E), if not to be built here.
-    """
+    """Sentence encoder and language-model head, with fairseq's names."""
 
     def __init__(
         self, args: Options, dictionary: Dictionary, embed_tokens: Optional[nn.Embedding] = None
@@ -220,13 +210,9 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
 
-        Args:
-            src_tokens: (B, T), starting with [CLS].
-            segment_labels: (B, T) segment of each token; default: by ``--segments``.
-            features_only: stop before the language-model head.
-            return_all_hiddens: also return the states between layers.
-            classification_head_name: apply this head instead.
-            inputs: see :meth:`MaskedLMEncoder.forward`, and :meth:`predict` for logits of tokens.
+        *segment_labels* (B, T) are by ``--segments`` if None; the head *classification_head_name*
+        is applied instead; for *inputs* see :meth:`MaskedLMEncoder.forward`, and :meth:`predict`
+        for logits of tokens.
 
         Returns:
             logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
@@ -255,12 +241,8 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, and the outputs of *heads*.
 
-        Args:
-            src_tokens: (B, T), starting with [CLS].
-            masked_tokens: (B, T), True where logits are needed; default everywhere.
-            heads: by the name of a head that :meth:`add_head` has added, what it reads beside the
-                states.
-            inputs: see :meth:`MaskedLMEncoder.forward`.
+        *heads* says, by the name of a head that :meth:`add_head` has added, what it reads beside
+        the states; other arguments are those of :meth:`MaskedLMEncoder.forward`.
         """
         if not heads:
             return self.encoder(src_tokens, masked_tokens=masked_tokens, **inputs)

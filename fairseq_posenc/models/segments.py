@@ -38,14 +38,13 @@ class SegmentFlags:
     """The flags of segment embeddings."""
 
     num_segments: Optional[int] = setting(
-        0, "number of segment embeddings; 0 for none", role="model", at_least=0, at_most=2**16
+        0, "number of segment embeddings; 0 for none", at_least=0, at_most=2**16
     )
     segments: Optional[str] = setting(
         None,
         "segments of tokens: single, all in the first; pairs, the text after a separator in the "
         "second (default: pairs when fine-tuning and where samples of pre-training are pairs or "
         "lines, else single)",
-        role="model",
         choices=(SINGLE, PAIRS),
     )
 
@@ -55,10 +54,6 @@ def resolve_segments(cfg: Options, settings: Options) -> None:
 
     Texts are pairs in the tasks for fine-tuning, where the task of pre-training makes pairs, and
     where each sample is a line; other blocks hold running text, whose separators divide sentences.
-
-    Args:
-        cfg: flat configuration that accepts new entries.
-        settings: the parsed command line, or the settings of the task.
     """
     several = cfg.num_segments > 1
     if cfg.segments is None:
@@ -99,14 +94,8 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
     tensor([[0, 0, 0, 0, 0, 1, 1]])
 
-    Args:
-        tokens: (B, T), padded on either side.
-        padding: index of the padding symbol.
-        separator: index of the separator.
-        num_segments: number of segments; further texts belong to the last.
-
-    Returns:
-        labels (B, T), int64; 0 for padding.
+    *tokens* are (B, T), padded on either side; so are the labels, int64, 0 for padding.  Texts
+    after the last of *num_segments* belong to it.
     """
     real, ends = tokens.ne(padding), tokens.eq(separator)
     begins = ends.roll(1, dims=1) & ~ends & real  # a token after a separator
@@ -116,16 +105,12 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
 
 
 def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
-    """The number of tokens of the first text of a pair, [CLS] and separators included.
+    """The number of tokens of the first text of a pair, (B, 1), [CLS] and separators included.
 
     >>> first_text_lengths(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2)
     tensor([[4]])
 
-    Args:
-        tokens, padding, separator: as for :func:`segment_labels`.
-
-    Returns:
-        numbers (B, 1), int64; for a single text, the number of all its tokens.
+    Of a single text it is the number of all tokens; see :func:`segment_labels`.
     """
     first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
     return first.sum(dim=1, keepdim=True)

@@ -58,13 +58,7 @@ TRANSLATION = Family(
 
 @TRANSLATION.register
 class TranslationModel(PartlySaved, TransformerModelBase):
-    """Transformer for ``--task translation`` with position encodings in its attention.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags.
-        encoder: the encoder.
-        decoder: the decoder.
-    """
+    """Transformer for ``--task translation`` with position encodings in its attention."""
 
     def __init__(
         self, cfg: Options, encoder: TransformerEncoder, decoder: TransformerDecoder
@@ -85,14 +79,15 @@ class TranslationModel(PartlySaved, TransformerModelBase):
         cls, cfg: Options, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The encoder, with its position encodings."""
-        return _build_stack(True, cfg, src_dict, embed_tokens)
+        return class_for(TransformerEncoder, cfg)(cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(
         cls, cfg: Options, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
         """The decoder, with its position encodings."""
-        return _build_stack(False, cfg, tgt_dict, embed_tokens)
+        decoder = class_for(TransformerDecoder, cfg)
+        return decoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
 
     def forward(
         self,
@@ -106,14 +101,8 @@ class TranslationModel(PartlySaved, TransformerModelBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Encode the source, decode the target, and align them under ``--full-context-alignment``.
 
-        Args:
-            src_tokens: (B, S).
-            src_lengths: (B), unused.
-            prev_output_tokens: target shifted right, (B, T).
-            return_all_hiddens: also return the states between layers.
-            features_only: stop before the projection to the vocabulary.
-            alignment_layer: layer whose attention is returned; default ``--alignment-layer``.
-            alignment_heads: heads averaged there; default ``--alignment-heads``.
+        Tokens are (B, S), and shifted right (B, T).  The attention of *alignment_layer* is
+        returned, averaged over *alignment_heads*, by default as the flags say.
 
         Returns:
             logits (B, T, V) and a dictionary with the attention under ``"attn"``.
@@ -143,26 +132,12 @@ class TranslationModel(PartlySaved, TransformerModelBase):
         return out, extra
 
 
-def _build_stack(
-    is_encoder: bool, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
-) -> nn.Module:
-    if is_encoder:
-        return class_for(TransformerEncoder, cfg)(cfg, dictionary, embed_tokens)
-    decoder = class_for(TransformerDecoder, cfg)
-    return decoder(cfg, dictionary, embed_tokens, cfg.no_cross_attention)
-
-
 _SHARED = {
     "share_encoder_embeddings": "use one source embedding for all source languages",
     "share_decoder_embeddings": "use one target embedding for all target languages",
     "share_encoders": "use one encoder for all source languages",
     "share_decoders": "use one decoder for all target languages",
 }
-
-
-def _multilingual_fields() -> List[Field]:
-    shared = [stock_field(name, bool, text, False) for name, text in _SHARED.items()]
-    return flat_fields(TransformerConfig) + shared
 
 
 def _complete_multilingual(cfg: Options, family: Family, preset: Preset, settings: Options) -> None:
@@ -180,7 +155,10 @@ MULTILINGUAL = Family(
     what="a multilingual translation model",
     example="multilingual_roformer",
     tasks=("multilingual_translation",),
-    own_fields=_multilingual_fields,
+    own_fields=lambda: [
+        *flat_fields(TransformerConfig),
+        *(stock_field(name, bool, text, False) for name, text in _SHARED.items()),
+    ],
     presets=presets.MULTILINGUAL,
     stacks=translation_stacks,
     configure=_complete_multilingual,
@@ -210,4 +188,5 @@ class MultilingualModel(MultilingualTransformerModel):
         embed_tokens: nn.Embedding,
         langs: Sequence[str],
     ) -> nn.Module:
-        return _build_stack(is_encoder, nested(args), lang_dict, embed_tokens)
+        build = TranslationModel.build_encoder if is_encoder else TranslationModel.build_decoder
+        return build(nested(args), lang_dict, embed_tokens)

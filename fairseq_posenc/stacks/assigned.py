@@ -25,14 +25,6 @@ class AssignedPositions:
     """Assigns the positions of ``--position-ids`` to the batches of a stack.
 
     It can be replaced; see :func:`~fairseq_posenc.flags.replacements.register_replacement`.
-
-    Args:
-        options: the model configuration, complete.
-        stack: the side, and the number of its positions.
-        dictionary: the dictionary of its tokens.
-
-    Raises:
-        UsageError: the dictionary lacks a symbol that the rule needs.
     """
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
@@ -46,22 +38,12 @@ class AssignedPositions:
         self.flag = "" if self.rule is None else f"{FLAG} {options.position_ids}: "
 
     def refuse_cache(self) -> None:
-        """Refuse a cache if further tokens would change the positions of cached keys.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse a cache if further tokens would change the positions of cached keys."""
 
     def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        Args:
-            tokens: (B, S), without the tokens in a memory.
-            counted: positions 0, 1, 2, …, (1|B, S).
-            training: whether the batch is for training.
-
-        Raises:
-            UsageError: positions are negative, or more than the stack has.
+        *tokens* (B, S) are without those in a memory; *counted* are 0, 1, 2, …, (1|B, S).
         """
         if self.rule is None:
             return None
@@ -84,13 +66,8 @@ class AssignedPositions:
     def assigned(self, ruled: Ruled, bound: int, by_index: bool, remedy: str = "") -> Assigned:
         """Check positions and make an :class:`Assigned` of them.
 
-        Args:
-            ruled: rows of the input table, and positions of the layers, all below *bound*.
-            by_index: whether distances in the layers are differences of indices.
-            remedy: another remedy for too many positions, for the message.
-
-        Raises:
-            UsageError: there are more positions than the stack has.
+        All positions are below *bound*; *by_index* says whether distances in the layers are
+        differences of indices; *remedy* is another remedy for too many positions, for the message.
         """
         if bound > self.most:
             raise UsageError(

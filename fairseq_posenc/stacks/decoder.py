@@ -29,15 +29,7 @@ _PADDING = "padding"
 
 
 class TransformerDecoder(PositionedStack, TransformerDecoderBase):
-    """Decoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1).
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags.
-        dictionary: target dictionary.
-        embed_tokens: target embedding.
-        no_encoder_attn: leave out the attention to the source.
-        output_projection: projection to the vocabulary, if not to be built here.
-    """
+    """Decoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1)."""
 
     def __init__(
         self,
@@ -55,7 +47,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
         encoding = next(self.positions.next_encoding)
-        layer = LAYERS[cfg.layer].decoder(cfg, encoding, no_encoder_attn)
+        layer = LAYERS[cfg.layer]["decoder"](cfg, encoding, no_encoder_attn)
         return wrap_layer(layer, cfg)
 
     def forward(

@@ -1,6 +1,6 @@
 """fairseq's Transformer encoder, with positions and masks computed once per forward pass."""
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -34,31 +34,17 @@ class Encoded(NamedTuple):
     x: Tensor  # output of the last layer, normalised if the model has a last norm, (B, S, C)
     # inputs of all layers, then the last output before the final norm, (B, S, C) each, if requested
     states: List[Tensor]
-    fc_results: List[Any]  # feed-forward outputs of the layers, or None each, if requested
 
 
 class TransformerEncoder(PositionedStack, TransformerEncoderBase):
-    """Encoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1).
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags.
-        dictionary: source dictionary.
-        embed_tokens: source embedding.
-        return_fc: also return every layer's feed-forward output.
-    """
+    """Encoder of N layers with any position encoding (Vaswani et al. 2017, section 3.1)."""
 
     #: returns the lengths (B, 1) of the first texts of pairs, if attention depends on them
     first_texts: Optional[Callable[[Tensor], Tensor]] = None
 
-    def __init__(
-        self,
-        cfg: Options,
-        dictionary: Dictionary,
-        embed_tokens: nn.Embedding,
-        return_fc: bool = False,
-    ) -> None:
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         cfg = self.compose(cfg, self.stack(cfg), dictionary)
-        super().__init__(cfg, dictionary, embed_tokens, return_fc)
+        super().__init__(cfg, dictionary, embed_tokens)
         #: projects embeddings of a size other than C
         self.embed_project: Optional[nn.Module] = None
         self.register_positions(cfg)
@@ -74,7 +60,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
     def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
         """One layer with a position encoding."""
-        return LAYERS[cfg.layer].encoder(cfg, encoding, self.return_fc)
+        return LAYERS[cfg.layer]["encoder"](cfg, encoding)
 
     def forward(
         self,
@@ -86,15 +72,12 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """Encode a batch, with the arguments and the result of fairseq's encoder.
 
-        Args:
-            src_tokens: (B, T), padded on either side.
-            return_all_hiddens: also return the input of every layer and the last output.
-            token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: the padding of *src_tokens*, if known.
+        *src_tokens* (B, T) are padded on either side; *token_embeddings* (B, T, C) are used instead
+        of theirs; *return_all_hiddens* also returns the input of every layer and the last output.
 
         Returns:
             lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none without padding,
-            encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens, src_lengths (B, 1).
+            encoder_embedding (B, T, C), encoder_states, src_lengths (B, 1), and empty ones.
         """
         batch, embedding = self.begin(src_tokens, token_embeddings, padding)
         encoded = self.run_layers(batch, Requested(states=return_all_hiddens))
@@ -106,7 +89,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             "encoder_padding_mask": [] if mask is None else [mask],
             "encoder_embedding": [embedding],
             "encoder_states": [state.transpose(0, 1) for state in encoded.states],
-            "fc_results": encoded.fc_results,
+            "fc_results": [],
             "src_tokens": [],
             "src_lengths": [lengths],
         }
@@ -133,9 +116,6 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         """The batch, with the input of the first layer, zero at padding; and the embeddings.
 
         Arguments are those of :meth:`forward`.
-
-        Raises:
-            UsageError: the sequences are longer than a table of positions.
         """
         if padding is None:
             padding = read_padding((src_tokens.eq(self.padding_idx), False))[0]
@@ -163,11 +143,9 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
         """Apply the layers and the last norm to a batch with the input of the first layer."""
         x, prepared = batch.like, self.positions.prepare(batch)
-        states, fc_results = [x] if requested.states else [], []
+        states = [x] if requested.states else []
         for layer in self.layers:
             x = layer(x, **prepared[layer.self_attn.kind])
-            x, fc_result = x if self.return_fc else (x, None)
             if requested.states:
                 states.append(x)
-                fc_results.append(fc_result)
-        return Encoded(x if self.layer_norm is None else self.layer_norm(x), states, fc_results)
+        return Encoded(x if self.layer_norm is None else self.layer_norm(x), states)

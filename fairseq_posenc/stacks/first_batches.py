@@ -7,11 +7,7 @@ PATIENCE = 10
 
 
 class FirstBatches:
-    """Logs once if none of the first batches has what a flag acts on.
-
-    Args:
-        log: writes the message, which has ``%d`` for the number of batches.
-    """
+    """Logs a message, with ``%d`` for their number, if no first batch has what a flag acts on."""
 
     def __init__(
         self, log: Callable[[str, int], None], message: str, batches: int = PATIENCE

@@ -40,16 +40,7 @@ class PositionedStack:
     padding_idx: int
 
     def compose(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> Options:
-        """Build the position encodings of the layers.
-
-        Args:
-            cfg: fairseq's nested Transformer configuration with the encodings' flags.
-            stack: the properties that encodings depend on.
-            dictionary: the dictionary of the tokens.
-
-        Returns:
-            the configuration for fairseq's constructor, with the input table of this stack.
-        """
+        """Build the position encodings of the layers; returns the configuration for fairseq."""
         self.positions = StackPositions(cfg, stack, dictionary)
         cfg = copy.copy(cfg)  # the other stack may have another encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None
@@ -71,15 +62,7 @@ class PositionedStack:
         return kernels_in(cast(nn.Module, self))
 
     def added_positions(self, tokens: Tensor, assigned: Optional[Assigned]) -> Tensor:
-        """The vectors of positions that are added to the embeddings of all *tokens*.
-
-        Args:
-            tokens: (B, S).
-            assigned: assigned positions, or None.
-
-        Returns:
-            (1|B, S, E).
-        """
+        """The vectors (1|B, S, E) that are added to the embeddings of all *tokens* (B, S)."""
         if assigned is None:
             return self.embed_positions(tokens)
         # the tables take tokens, not positions: a text without padding yields rows 0, 1, …

@@ -1,6 +1,5 @@
 """The encodings of the layers of a stack, and the prepared arguments of the layers."""
 
-import math
 from typing import Any, Dict, Hashable, List, Optional, Tuple
 
 import torch
@@ -60,11 +59,6 @@ class StackPositions:
     """The encodings of the layers of a stack, and the prepared arguments of the layers.
 
     This is no module: the stack owns the encodings' modules.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags.
-        stack: the properties of the stack that encodings depend on.
-        dictionary: the dictionary of its tokens.
     """
 
     def __init__(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> None:
@@ -76,9 +70,6 @@ class StackPositions:
         # fairseq's constructors build the layers in order and do not pass their index
         self.next_encoding = iter([self.encodings[name] for name in names])
         self.kernel = kernel_of(cfg)
-        transforms = [e.transform for e in self.encodings.values() if e.transform is not None]
-        #: the number of positions beyond which a transform may warn
-        self.reach = min((transform.reach for transform in transforms), default=math.inf)
         self.causal = stack.causal
         maker = class_for(AssignedPositions, cfg)
         #: assigns positions, or None
@@ -91,21 +82,13 @@ class StackPositions:
     def number(self, layers: List[List[AttentionKernel]]) -> None:
         """Tell the kernels the index of their layer, and select one of each kind.
 
-        Args:
-            layers: the self-attentions of each layer of the stack, in order; a layer of gated
-                units can have two.
+        Each of *layers* has its self-attentions, in order; one of gated units can have two.
         """
         for place, kernels in enumerate(layers):
             index = self.kept[place] if len(layers) == len(self.kept) else place
             for kernel in kernels:
                 kernel.set_layer(index, layers[0][0])
                 self.kinds[kernel.kind] = kernel
-
-    def _warn_beyond_reach(self, bound: int) -> None:
-        """Let transforms warn of positions, below *bound*, beyond their reach."""
-        for encoding in self.encodings.values():
-            if encoding.transform is not None and bound > encoding.transform.reach:
-                encoding.transform.exceeded(bound)
 
     def refuse_cache(self) -> None:
         """Refuse a cache if further tokens would change the positions of cached keys."""
@@ -117,29 +100,25 @@ class StackPositions:
     ) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        Args:
-            padding: the padding of *tokens*.
-            tokens: (B, S).
-            training: whether the batch is for training.
-            remembered: number of earlier tokens in a memory, which have positions, too.
+        *remembered* is the number of tokens in a memory before *tokens* (B, S); they have
+        positions, too.
 
         Raises:
             UsageError: the sequences are longer than a table of positions.
         """
-        length = remembered + tokens.size(1)
+        length = longest = remembered + tokens.size(1)
         for encoding in self.encodings.values():
             if encoding.bounded and length > encoding.stack.max_positions:
                 raise encoding.too_long(length)
-        ruled = self.assigner is not None and self.assigner.rule is not None
-        if length > self.reach and not ruled:  # rules check the positions instead
-            self._warn_beyond_reach(length)
-        if self.assigner is None:
-            return None
-        counted = count_positions(remembered > 0, length, padding, tokens.device)
-        assigned = self.assigner.of_batch(tokens, counted, training)
-        if assigned is not None and ruled:
-            places = assigned.places
-            self._warn_beyond_reach(length if places is None else places.bound)
+        assigned = None
+        if self.assigner is not None:
+            counted = count_positions(remembered > 0, length, padding, tokens.device)
+            assigned = self.assigner.of_batch(tokens, counted, training)
+            if assigned is not None and assigned.places is not None and self.assigner.rule:
+                longest = assigned.places.bound  # by the rule, whatever the number of tokens
+        for encoding in self.encodings.values():
+            if encoding.transform is not None and longest > encoding.transform.reach:
+                encoding.transform.exceeded(longest)
         return assigned
 
     def prepare(self, batch: Batch) -> Prepared:

@@ -37,9 +37,7 @@ class Steps(nn.Module):
     ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
         """Compute a step, or return None to leave it to the layers.
 
-        Args:
-            tokens: all tokens so far, (B, S), of which *seen* are in the cache.
-            weights: as for the decoder's ``apply_layers``.
+        *tokens* (B, S) are all so far, *seen* in the cache; *weights* are as for ``apply_layers``.
 
         Returns:
             states (B, 1, C) and weights (B, 1, S') or None.

@@ -46,14 +46,12 @@ class FavorFlags(LinearFlags):
         "kernel of --attention favor: softmax, exp(ω·x - |x|²/2); hyperbolic, exp(ω·x - |x|²/2) "
         "and exp(-ω·x - |x|²/2) for half as many ω, an estimate of the same kernel with less "
         "variance; or relu, relu(ω·x)",
-        role="model",
         choices=FAVOR_KERNELS,
     )
     favor_features: Optional[int] = setting(
         None,
         "number of random features per head (default: D ln D for heads of D channels, rounded down "
         "to an even number)",
-        role="model",
         at_least=1,
         at_most=65536,
     )
@@ -62,7 +60,6 @@ class FavorFlags(LinearFlags):
         "added to every feature of --attention favor (default: "
         + ", ".join(f"{value:g} for {name}" for name, value in FAVOR_KERNELS.items())
         + "); with 0 the softmax kernel also represents queries and keys of large norm",
-        role="model",
         at_least=0,
         at_most=1.0,
     )
@@ -101,11 +98,6 @@ class Favor(DrawnInFloat32, FeatureMap):
     attention is nearly uniform.  With ε = 0, c is the maximum of ω·x - |x|²/2 instead; this is
     equivalent, and keeps the features of queries and keys of large norm from vanishing.  Keys with
     c = 0 then need a smaller ``--linear-epsilon``.
-
-    Args:
-        head_dim: D.
-        options: reads ``favor_*``.
-        side: encoder or decoder.
     """
 
     projection: Tensor
@@ -204,7 +196,6 @@ class Favor(DrawnInFloat32, FeatureMap):
         return PositiveFeatures.apply(x, stabiliser, projection, form)
 
     def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
         features = self.projection.size(0)
         return f"kernel={self.kernel}, features={features}, redraw={self.redraw_every}"
 

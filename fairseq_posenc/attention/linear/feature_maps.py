@@ -45,10 +45,8 @@ class FeatureMap(nn.Module):
     def stabiliser(self, k: Tensor, hidden: Optional[Tensor], size: int) -> Optional[Tensor]:
         """A shift (B, H, 1, 1) of the exponents of all keys in bidirectional attention, or None.
 
-        Args:
-            k: all keys (B, S, H, D), in the type of the model.
-            hidden: (B, S, 1, 1), True at padding, or None.
-            size: number of keys whose features fit into memory together.
+        *k* are all keys (B, S, H, D), *hidden* (B, S, 1, 1) is True at padding; the features of
+        *size* keys fit into memory together.
         """
         return None
 
@@ -57,10 +55,8 @@ class FeatureMap(nn.Module):
     ) -> Tensor:
         """ϕ of keys (B, H, S, D), as (B, H, S, M).
 
-        Args:
-            k: keys; results at padding are not used.
-            stabiliser: from :meth:`stabiliser`; None in causal attention.
-            positions: (1|B, S), for attentions with ``needs_positions``; else None.
+        *stabiliser* is None in causal attention, and *positions* (1|B, S) unless the map takes
+        them.
         """
         raise NotImplementedError
 

@@ -75,14 +75,12 @@ class LinearFlags:
         "features",
         "what rotary rotates in linear attention: features, in the numerator only (RoFormer Eq. "
         "11), or inputs, queries and keys before the feature map",
-        role="model",
         choices=("features", "inputs"),
         needs={"position_encoding": transforms_of_features},
     )
     linear_epsilon: Optional[float] = setting(
         1e-9,
         "lower bound on the denominator in linear attention",
-        role="model",
         at_least=torch.finfo(torch.float32).tiny,
         at_most=1.0,
     )

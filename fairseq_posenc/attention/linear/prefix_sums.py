@@ -34,15 +34,10 @@ CHUNK = 64
 
 
 class KeySums(NamedTuple):
-    """Sums over the keys and values so far.
+    """Sums over the keys and values so far."""
 
-    Args:
-        products: Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M).
-        sums: Σ_n ϕ(k_n), (B, H, M).
-    """
-
-    products: Tensor
-    sums: Tensor
+    products: Tensor  # Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M)
+    sums: Tensor  # Σ_n ϕ(k_n), (B, H, M)
 
     def plus(self, other: "KeySums") -> "KeySums":
         """The sums over the keys of both."""
@@ -55,7 +50,7 @@ def identity(x: Tensor) -> Tensor:
 
 
 def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums:
-    """The sums over some keys.
+    """The sums over keys, ϕ (B, H, S, M), 0 at hidden ones, and their values (B, H, S, D).
 
     A query that matches one of two keys by its features attends to that key alone:
 
@@ -64,11 +59,6 @@ def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> KeySums
     >>> q = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).view(1, 1, 2, 2)
     >>> attend_to_state(q, state, epsilon=1e-9).flatten()
     tensor([3., 4.])
-
-    Args:
-        k: ϕ of the keys, (B, H, S, M), not negative, 0 at hidden keys.
-        v: values (B, H, S, D).
-        rotate: rotates the keys in the numerator.
     """
     return KeySums(_summed(v, rotate(k)), k.sum(dim=2, dtype=AT_LEAST_FLOAT32[k.dtype]))
 
@@ -88,12 +78,9 @@ def attend_to_state(
 ) -> Tensor:
     """Attention to all keys of *state*, (B, H, T, D) (RoFormer Eq. 10, and Eq. 11 with *rotate*).
 
-    Args:
-        q: φ of the queries, (B, H, T, M), not negative.
-        state: sums over the keys; without keys the result is 0.
-        epsilon: lower bound on denominators.
-        per_feature: divide each feature of the keys by its sum over the keys that a query sees.
-        rotate: rotates the queries in the numerator.
+    Queries φ are (B, H, T, M), not negative; without keys the result is 0.  Denominators are at
+    least *epsilon*; *per_feature* divides each feature of the keys by its sum over the keys that a
+    query sees.
     """
     seen, products = (x.to(q.dtype) for x in (state.sums.unsqueeze(2), state.products))
     products = products.transpose(-2, -1)
@@ -115,14 +102,8 @@ def attend_causally(
 ) -> Tuple[Tensor, Optional[KeySums]]:
     """Causal attention: each query attends to keys up to its own position and to *state*.
 
-    Args:
-        q: φ of the queries, (B, H, T, M).
-        k: ϕ of the keys, (B, H, T, M).
-        v: values (B, H, T, D).
-        state: sums over earlier keys, or None if there are none.
-        epsilon: as for :func:`attend_to_state`; so is *per_feature*.
-        rotate: rotates queries and keys in the numerator.
-        last: return no sums.
+    φ and ϕ are (B, H, T, M), values (B, H, T, D); *state* holds sums over earlier keys.  Further
+    arguments are those of :func:`attend_to_state`.
 
     Returns:
         (B, H, T, D), zeros for fully masked rows; and the sums including these keys, or None if
@@ -158,9 +139,7 @@ def products_before(
 
     The second result is None if *last*.  Only q, k, v and start are kept for the backward pass.
 
-    Args:
-        q: (B, H, T, M), as *k*; *v* is (B, H, T, D).
-        start: (B, H, D, M), or None for 0.
+    *q* and *k* are (B, H, T, M), *v* (B, H, T, D), and *start* (B, H, D, M), or None for 0.
     """
     return ProductsBefore.apply(q, k, v, start, min(CHUNK, q.size(2)), last)
 
@@ -174,13 +153,7 @@ class ProductsBefore(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Layer,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        start: Optional[Tensor],
-        size: int,
-        last: bool,
+        ctx: Layer, q: Tensor, k: Tensor, v: Tensor, start: Optional[Tensor], size: int, last: bool
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """The results of :func:`products_before`, from chunks of *size* tokens."""
         ctx.save_for_backward(q, k, v, start)

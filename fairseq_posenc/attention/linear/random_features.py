@@ -75,19 +75,12 @@ def squares(x: Tensor) -> Tensor:
 
 
 class Exponents(NamedTuple):
-    """Which terms the exponents of positive features have.
+    """Which terms the exponents of positive features have."""
 
-    Args:
-        norms: subtract |x|²/(2·√D).
-        per_query_max: subtract the largest projection of each query.
-        limit: upper bound of the exponents.
-        epsilon: ε.
-    """
-
-    norms: bool
-    per_query_max: bool
-    limit: float
-    epsilon: float
+    norms: bool  # subtract |x|²/(2·√D)
+    per_query_max: bool  # subtract the largest projection of each query
+    limit: float  # upper bound of the exponents
+    epsilon: float  # ε
 
 
 class PositiveFeatures(torch.autograd.Function):
@@ -146,11 +139,8 @@ def positive_pair(both: Tensor, projection: Tensor, epsilon: float, limit: float
 
     For the query c is the maximum of ω·q/D^¼; for the key it is 0, and exponents are clamped.
 
-    Args:
-        both: q before k, (2, B, H, 1, D), dense; the features have no gradient.
-        projection: ω, (M, D).
-        epsilon: ε.
-        limit: upper bound of the exponents of keys.
+    *both* holds q before k, (2, B, H, 1, D), dense, and ω is (M, D); *limit* bounds the exponents
+    of keys.  The features have no gradient.
     """
     count, size = projection.shape
     features, rows = projected(both, projection), both.view(-1, 1, size)
@@ -187,11 +177,8 @@ class LargestExponent(torch.autograd.Function):
     ) -> Tensor:
         """The maximum, (B, H, 1, 1), -inf without keys, in the type of *projection*.
 
-        Args:
-            k: keys (B, S, H, D); *hidden* is as in :class:`.Segment`.
-            projection: ω, (M, D).
-            norms: subtract |k|²/(2·√D).
-            size: number of keys whose projections are computed together.
+        *k* are keys (B, S, H, D), *hidden* is as in :class:`.Segment`, and ω is (M, D); *norms*
+        subtracts |k|²/(2·√D).  The projections of *size* keys are computed together.
         """
         best: Optional[List[Tensor]] = None
         for start in range(0, k.size(1), size):

@@ -22,25 +22,15 @@ from fairseq_posenc.flags.options import Layer
 
 
 class Segment(NamedTuple):
-    """Consecutive tokens, in the second dimension of every tensor.
+    """Consecutive tokens, in the second dimension of every tensor."""
 
-    Args:
-        q: queries (B, T, H, D), in the type of the model.
-        k: keys (B, T, H, D).
-        v: values (B, T, H, D).
-        table: table of the rotation of features, (1|B, T, …), or None.
-        hidden: (B, T, 1, 1), True at padding, or None.
-        kept: dropout mask of the keys, (B, T, H, 1), or None.
-        positions: (1|B, T), for feature maps that need them, or None.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    table: Optional[Tensor] = None
-    hidden: Optional[Tensor] = None
-    kept: Optional[Tensor] = None
-    positions: Optional[Tensor] = None
+    q: Tensor  # queries (B, T, H, D), in the type of the model
+    k: Tensor  # keys (B, T, H, D)
+    v: Tensor  # values (B, T, H, D)
+    table: Optional[Tensor] = None  # table of the rotation of features, (1|B, T, …), or None
+    hidden: Optional[Tensor] = None  # (B, T, 1, 1), True at padding, or None
+    kept: Optional[Tensor] = None  # dropout mask of the keys, (B, T, H, 1), or None
+    positions: Optional[Tensor] = None  # (1|B, T), for feature maps that need them, or None
 
 
 def split(tensors: Sequence[Optional[Tensor]], length: int, size: int) -> List[Segment]:
@@ -60,11 +50,8 @@ def attend_by_segments(
 ) -> Iterator[Tensor]:
     """The outputs (B, T, H, D) of each segment.
 
-    Args:
-        layer: the attention, which computes a segment by ``summary``, ``attended``, ``advanced``.
-        segments: all tokens, in order.
-        causal: hide later keys.
-        stabiliser: that of the feature map, (B, H, 1, 1), or None.
+    *layer* computes a segment by ``summary``, ``attended`` and ``advanced``; *stabiliser* is that
+    of its feature map, (B, H, 1, 1), or None.
     """
     if causal:
         state = None
@@ -89,13 +76,7 @@ class Recomputed(torch.autograd.Function):
         stabiliser: Optional[Tensor],
         *tensors: Optional[Tensor],
     ) -> Tensor:
-        """Outputs (B, T, H, D).
-
-        Args:
-            layer: as for :func:`attend_by_segments`, as are *causal* and *stabiliser*.
-            size: tokens of a segment.
-            tensors: the fields of :class:`Segment`.
-        """
+        """Outputs (B, T, H, D) of the tokens with the fields *tensors*, in segments of *size*."""
         ctx.layer, ctx.size, ctx.causal = layer, size, causal
         ctx.save_for_backward(stabiliser, *tensors)
         tokens = Segment(*tensors)  # type: ignore[arg-type]

@@ -21,21 +21,9 @@ from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
 
 
 def attend_to_next(
-    token: Segment,
-    features: FeatureMap,
-    rotary: Any,
-    state: Optional[KeySums],
-    epsilon: float,
+    token: Segment, features: FeatureMap, rotary: Any, state: Optional[KeySums], epsilon: float
 ) -> Tuple[Tensor, KeySums]:
-    """The output (B, H, 1, D) of one token, in float32 or wider, and the state after it.
-
-    Args:
-        token: a segment of one token.
-        features: φ and ϕ.
-        rotary: the transform that rotates features by the table of the token.
-        state: the state of earlier tokens, or None if there are none.
-        epsilon: lower bound on denominators.
-    """
+    """The output (B, H, 1, D) of one token, in float32 or wider, and the state after it."""
     parts, table, hidden, kept = (token.q, token.k, token.v), token.table, token.hidden, token.kept
     whole = view_as_stack(parts)
     whole = torch.stack(parts) if whole is None else whole

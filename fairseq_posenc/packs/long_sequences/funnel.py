@@ -261,4 +261,4 @@ class FunnelEncoder(SentenceEncoder):
                 x = layer(x, **unpooled[layer.self_attn.kind])
                 states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        return Encoded(x, states if requested.states else [], [])
+        return Encoded(x, states if requested.states else [])

@@ -196,7 +196,7 @@ class DocumentEncoder(SentenceEncoder):
             batch, _ = self.begin(*inputs)
             parts.append(self.run_layers(batch, requested))
         states = [packed.join(each) for each in zip(*(part.states for part in parts))]
-        return Encoded(packed.join([part.x for part in parts]), states, [])
+        return Encoded(packed.join([part.x for part in parts]), states)
 
     def forward(self, *args: Any, **kwargs: Any) -> Dict[str, List[Tensor]]:
         """Refuse a call of the stack by itself.

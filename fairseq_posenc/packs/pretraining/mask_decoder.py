@@ -104,7 +104,7 @@ class MaskDecodingEncoder(SentenceEncoder):
             x = decoder(x, keys=below, **prepared[decoder.self_attn.kind])
             states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        return Encoded(x, states if requested.states else [], [])
+        return Encoded(x, states if requested.states else [])
 
     def _absolute(self, batch: Batch) -> Tensor:
         """The rows of P for every token, (1|B, T, C)."""

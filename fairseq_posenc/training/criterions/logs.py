@@ -14,8 +14,7 @@ from torch import Tensor
 class Sums:
     """The entries of logging outputs, summed over batches or workers, and logged as means.
 
-    Args:
-        logging_outputs: one for each batch or worker; an entry that one lacks counts as 0 there.
+    An entry that a batch or worker lacks counts as 0 there.
     """
 
     def __init__(self, logging_outputs: Sequence[Dict[str, Any]]) -> None:
@@ -59,14 +58,11 @@ class SummingCriterion(FairseqCriterion):
 
 
 def rows_of_all_workers(rows: Tensor) -> Tensor:
-    """The rows of this worker, with space for those of the others.
+    """The rows (N, K) of this worker, with space for those of the others.
 
     fairseq sums the logging outputs of workers, and zeroes that of a worker that had no batch left
     and repeated another.  The sum therefore concatenates the rows, and a last column of ones marks
     valid ones.
-
-    Args:
-        rows: the rows of this worker, (N, K).
 
     Returns:
         (workers, largest N, K + 1), float64, of which only this worker's entry is set.

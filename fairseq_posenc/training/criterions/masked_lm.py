@@ -19,10 +19,6 @@ class Recorded:
 
     fairseq's criterions call the model themselves and return the loss alone; given this in its
     place, ``output`` is what the model returned.
-
-    Args:
-        model: the model, also one wrapped for distributed training.
-        inputs: further arguments of every call.
     """
 
     def __init__(self, model: BaseFairseqModel, **inputs: object) -> None:
@@ -53,13 +49,7 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
         """Compute the loss, and compare the predictions with the original tokens.
 
-        Args:
-            model: a masked language model.
-            sample: a batch of B sequences; ``target`` (B, T) is padding except at tokens to
-                predict.
-
-        Returns:
-            the summed loss, the number of tokens to predict, and the logging output.
+        ``target`` (B, T) in *sample* is padding except at tokens to predict.
         """
         recorded = Recorded(model)
         loss, sample_size, logging_output = super().forward(recorded, sample, reduce)
@@ -88,14 +78,9 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
 
 
 def reciprocal_ranks(logits: Tensor, targets: Tensor) -> Tensor:
-    """1 / rank of each target among all symbols; of equal logits, each has the best rank.
+    """1 / rank, (N,), float64, of *targets* (N,) among all symbols by their *logits* (N, V).
 
-    Args:
-        logits: (N, V).
-        targets: symbols by number, (N,).
-
-    Returns:
-        (N,), float64.
+    Of equal logits, each has the best rank.
     """
     right = logits.gather(1, targets.unsqueeze(1))
     return (logits.gt(right).sum(dim=1) + 1).double().reciprocal()

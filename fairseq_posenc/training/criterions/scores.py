@@ -68,12 +68,6 @@ def percent(name: str, predictions: np.ndarray, targets: np.ndarray, positive: i
     """Compute a score, in percent with two decimals.
 
     An undefined score (NaN or constant predictions) is 0, so that checkpoints can be compared.
-
-    Args:
-        name: a key of SCORES.
-        predictions: class indices or numbers, (N,).
-        targets: likewise, (N,).
-        positive: index of the positive class of F1.
     """
     if not np.all(np.isfinite(predictions)):
         return 0.0

@@ -88,15 +88,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Compute the loss, and in evaluation log predictions and targets for the scores.
-
-        Args:
-            model: a model with classification heads.
-            sample: a batch of B sentences or pairs.
-
-        Returns:
-            the summed loss, B, and the logging output.
-        """
+        """Compute the loss, and in evaluation log predictions and targets for the scores."""
         if model.training:
             return super().forward(model, sample, reduce)
         recorded = Recorded(model)
