@@ -74,12 +74,9 @@ class NativeCheckpoint(NamedTuple):
 
 
 def new_checkpoint(
-    settings: kinds.Settings,
-    parameters: kinds.Parameters,
-    data: str,
-    kind: kinds.Kind = kinds.MASKED,
+    settings: kinds.Settings, data: str, kind: kinds.Kind = kinds.MASKED
 ) -> Checkpoint:
-    """A checkpoint in fairseq's format, before the first update.
+    """A checkpoint in fairseq's format, before the first update and without parameters.
 
     Args:
         settings: the flags that differ from the defaults.
@@ -100,7 +97,7 @@ def new_checkpoint(
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": parameters,
+        "model": {},
         "criterion": None,
         "optimizer_history": [
             {

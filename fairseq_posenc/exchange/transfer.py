@@ -81,7 +81,7 @@ def _import(importer: formats.Importer, wanted: formats.Wanted) -> formats.Repor
             labels = Path(side, "label", "dict.txt")
             labels.parent.mkdir()
             labels.write_text("".join(f"{label} 1\n" for label in imported.labels), "utf-8")
-        checkpoint = native.new_checkpoint(imported.settings, {}, out_dir, kind)
+        checkpoint = native.new_checkpoint(imported.settings, out_dir, kind)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it

@@ -251,7 +251,7 @@ def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
     folder.mkdir()
     for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
         (folder / name).write_text("".join(f"{word} 1\n" for word in words), "utf-8")
-    checkpoint = native.new_checkpoint(settings, {}, str(folder), kind)
+    checkpoint = native.new_checkpoint(settings, str(folder), kind)
     model = native.build(checkpoint, str(folder / "dict.txt"), kind)
     for name in heads:
         model.register_classification_head(name, 3)
