@@ -31,6 +31,7 @@ from fairseq_posenc.exchange.ctranslate2.stacks import (
     epsilon_of,
 )
 from fairseq_posenc.exchange.ctranslate2.verify import compare_engine, same_translations
+from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.source import DATA, LANGUAGES, MODEL_OVERRIDES, read_source
 from fairseq_posenc.exchange.verify import refuse_overflow
@@ -91,7 +92,7 @@ class CTranslate2Exporter(formats.Exporter):
 
     flags = (DATA, *LANGUAGES, QUANTIZATION, VERIFY_FILE, MODEL_OVERRIDES)
 
-    def export(self, wanted: formats.Wanted) -> formats.Report:
+    def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`.
 
         The difference is that of log-probabilities, or of an encoder's states; only an export in
@@ -110,7 +111,7 @@ class CTranslate2Exporter(formats.Exporter):
         return report._replace(notes=[*report.notes, *found.notes])
 
 
-def read_expressible(wanted: formats.Wanted) -> NativeCheckpoint:
+def read_expressible(wanted: Wanted) -> NativeCheckpoint:
     """Load the checkpoint that *wanted* names, or refuse one that CTranslate2 cannot compute."""
     return read_source(wanted, ENGINE, check=refuse_settings)
 
@@ -150,7 +151,7 @@ def fill(loaded: Loaded, kind: Kind) -> Built:
 
 
 @torch.no_grad()
-def write(loaded: Loaded, kind: Kind, wanted: formats.Wanted) -> formats.Report:
+def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it."""
     built = fill(loaded, kind)
     difference = same = None
@@ -174,7 +175,7 @@ def write(loaded: Loaded, kind: Kind, wanted: formats.Wanted) -> formats.Report:
             same = same_translations(kind, loaded, side, text)
         files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
     notes = _notes(kind, loaded, built)
-    return formats.Report(files, notes, difference, "fairseq", same, told["quantization"])
+    return Report(files, notes, difference, "fairseq", same, told["quantization"])
 
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
@@ -217,14 +218,14 @@ formats.register_format(
 )
 
 
-def export_packed(wanted: Pack, folder: ModelFolder) -> Optional[formats.Report]:
+def export_packed(wanted: Pack, folder: ModelFolder) -> Optional[Report]:
     """Export the model of a folder, or at least check that it fits the dictionaries.
 
     Raises:
         UsageError: the model cannot be loaded, or must be exported and cannot.
     """
     overrides = overrides_of(folder)
-    request = formats.Wanted(
+    request = Wanted(
         wanted.checkpoint,
         folder.file(EXPORT),
         verify=True,
