@@ -7,8 +7,6 @@ from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation,
 from fairseq_posenc.models.kinds import CAUSAL
 
 DECODER = "model.decoder."
-#: Modules of a layer that have our names.
-SAME = (t.Q, t.K, t.V, t.OUT, t.FC1, t.FC2, t.NORM_1, t.NORM_2)
 
 register_class(
     "hf-opt",
@@ -20,21 +18,21 @@ register_class(
             t.Stack(
                 "decoder.",
                 DECODER + "layers.{}.",
-                tuple(t.Joint(name, (name,)) for name in SAME),
+                t.same(t.Q, t.K, t.V, t.OUT, t.FC1, t.FC2, t.NORM_1, t.NORM_2),
                 DECODER + "embed_tokens.weight",
                 (t.Joint(DECODER + "final_layer_norm", (t.LAST_NORM,)),),
                 t.Table(DECODER + "embed_positions.weight", lambda config: 2),
             ),
         ),
         entries=(
-            t.Entry(
+            t.entry(
                 "hidden_size", ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
             ),
-            t.Fixed("word_embed_proj_dim", lambda settings: settings["decoder_embed_dim"]),
-            t.Entry("num_hidden_layers", ("decoder_layers",)),
-            t.Entry("num_attention_heads", ("decoder_attention_heads",)),
-            t.Entry("ffn_dim", ("decoder_ffn_embed_dim",)),
-            t.Entry(
+            t.fixed("word_embed_proj_dim", lambda settings: settings["decoder_embed_dim"]),
+            t.entry("num_hidden_layers", ("decoder_layers",)),
+            t.entry("num_attention_heads", ("decoder_attention_heads",)),
+            t.entry("ffn_dim", ("decoder_ffn_embed_dim",)),
+            t.entry(
                 "max_position_embeddings",
                 ("max_target_positions", "tokens_per_sample"),
                 Config.length,
@@ -43,10 +41,10 @@ register_class(
             rate("dropout", "dropout", usual=0.1),
             rate("attention_dropout", "attention_dropout"),
             rate("layerdrop", "decoder_layerdrop"),
-            t.Fixed("do_layer_norm_before", True),
-            t.Fixed("_remove_final_layer_norm", False, written=False),
-            t.Fixed("enable_bias", True, written=False),
-            t.Fixed("layer_norm_elementwise_affine", True, written=False),
+            t.fixed("do_layer_norm_before", True),
+            t.fixed("_remove_final_layer_norm", False, written=False),
+            t.fixed("enable_bias", True, written=False),
+            t.fixed("layer_norm_elementwise_affine", True, written=False),
         ),
         always={
             "decoder_normalize_before": True,

@@ -45,7 +45,7 @@ class FairseqPosencConverter(Converter):
             UsageError: the checkpoint cannot be read, or CTranslate2 cannot compute the model.
         """
         load_plug_in(self._user_dir)
-        from fairseq_posenc.exchange.ctranslate2.export import fill, load_expressible
+        from fairseq_posenc.exchange.ctranslate2.export import fill, read_expressible
         from fairseq_posenc.exchange.formats import Wanted
 
         wanted = Wanted(
@@ -57,8 +57,8 @@ class FairseqPosencConverter(Converter):
                 "target_lang": self._target_lang,
             },
         )
-        loaded, source = load_expressible(wanted)
-        return fill(loaded, source.kind).spec
+        found = read_expressible(wanted)
+        return fill(found.loaded, found.kind).spec
 
 
 def main(arguments: Optional[List[str]] = None) -> None:

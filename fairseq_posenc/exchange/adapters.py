@@ -11,19 +11,13 @@ from fairseq_posenc.exchange.verify import compare
 
 
 class Written(NamedTuple):
-    """A model of this plug-in that was written to a folder.
+    """A model of this plug-in that was written to a folder."""
 
-    Args:
-        checkpoint: the model.
-        head: the name of its head, None for the language-model head.
-        foreign: what computes the logits of the folder's model, if anything can.
-        notes: what the user should know.
-    """
-
-    checkpoint: NativeCheckpoint
-    head: Optional[str]
+    checkpoint: NativeCheckpoint  # the model
+    head: Optional[str]  # the name of its head, None for the language-model head
+    # what computes the logits of the folder's model, if anything can
     foreign: Optional[ForeignModel]
-    notes: Sequence[str]
+    notes: Sequence[str]  # what the user should know
 
     def compare(self, model: nn.Module) -> float:
         """The largest difference between the logits of a loaded model and of the folder's."""
@@ -39,24 +33,19 @@ class Adapter(NamedTuple):
     """A kind of adapter: its checkpoints of this plug-in, and its folders of another toolkit.
 
     With one in :data:`ADAPTERS`, every format of folders reads and writes it.
-
-    Args:
-        flags: those that an export takes for it.
-        import_flags: those that an import takes.
-        is_checkpoint: true for the path of a checkpoint that holds nothing else.
-        is_folder: true for the path of a foreign folder that holds nothing else.
-        export: writes such a checkpoint to an existing empty folder, given the request, what writes
-            a whole model, the class of transformers that loads the folder (or None), and the
-            folder; returns what was written, and the largest difference of the logits if the
-            request asks for it.
-        merged: makes a temporary folder of the whole model that such a folder makes of its base.
     """
 
-    flags: Tuple[Flag, ...]
-    import_flags: Tuple[Flag, ...]
+    flags: Tuple[Flag, ...]  # those that an export takes for it
+    import_flags: Tuple[Flag, ...]  # those that an import takes
+    # true for the path of a checkpoint that holds nothing else
     is_checkpoint: Callable[[str], bool]
+    # true for the path of a foreign folder that holds nothing else
     is_folder: Callable[[str], bool]
+    # writes such a checkpoint to an existing empty folder, given the request, what writes a whole
+    # model, the class of transformers that loads the folder (or None), and the folder; returns what
+    # was written, and the largest difference of the logits if the request asks for it
     export: Callable[[Wanted, WritesWhole, Any, str], Tuple[Written, Optional[float]]]
+    # makes a temporary folder of the whole model that such a folder makes of its base
     merged: Callable[[Wanted], ContextManager[str]]
 
 

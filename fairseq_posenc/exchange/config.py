@@ -38,11 +38,10 @@ class Config(NamedTuple):
 
     def factor(self, key: str, default: Optional[float] = None) -> float:
         """A number above 0, which must be there if *default* is None."""
-
-        def good(value: Any) -> bool:
-            return _is(value, int, float) and 0 < value < math.inf
-
-        return self._checked(key, default, good, "a number above 0")
+        wanted = "a number above 0"
+        return self._checked(
+            key, default, lambda v: _is(v, int, float) and 0 < v < math.inf, wanted
+        )
 
     def name(self, key: str, default: str) -> str:
         """A text, such as the name of an activation."""
@@ -102,19 +101,7 @@ class Config(NamedTuple):
         """The class that wrote the model, or the first of *known* if config.json names none."""
         names = self.get("architectures", list(known))
         name: Any = names[0] if isinstance(names, list) and names else names
-        if name not in known:
-            raise UsageError(
-                f"{self.path}: architecture {name} is not supported; known: {', '.join(known)}"
-            )
-        return name
-
-    def classes_note(self, head: str) -> str:
-        """A note with the meaning of the classes of *head*, from ``id2label``."""
-        names: Dict[str, str] = self.get("id2label", {})
-        if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
-            raise UsageError(f"{self.path}: id2label is {names!r}; it must name classes by number")
-        classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
-        return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"
+        return self._replace(entries={}).one_of("architecture", name, known)
 
 
 def _is(value: Any, *types: type) -> bool:

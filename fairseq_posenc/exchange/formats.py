@@ -10,20 +10,8 @@ flag that is added later is refused until somebody lists it.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    TypeVar,
-)
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from torch import Tensor
 
@@ -41,79 +29,50 @@ Logits = Callable[[Tensor, Tensor], Tensor]
 
 
 class ForeignModel(NamedTuple):
-    """A foreign model, as the reference for a converted one.
+    """A foreign model, as the reference for a converted one."""
 
-    Args:
-        logits: computes its logits.
-        description: the implementation that computes them, for messages.
-        heads: logits of classification heads beside those of the tokens, by their names.
-    """
-
-    logits: Logits
-    description: str
+    logits: Logits  # computes its logits
+    description: str  # the implementation that computes them, for messages
+    # logits of classification heads beside those of the tokens, by their names
     heads: Mapping[str, Logits] = MappingProxyType({})
 
 
-@dataclass
-class Imported:
-    """A model read from a foreign format.
+class Imported(NamedTuple):
+    """A model read from a foreign format."""
 
-    Args:
-        settings: flags of the model, by name.
-        parameters: its parameters by fairseq's names, rows of the vocabulary in fairseq's order.
-        origin: the foreign name of each parameter, for messages.
-        vocabulary: the symbols.
-        foreign: what ``--verify`` compares with, or None if nothing can run the foreign model.
-        head: name of the classification or token head of the foreign model, if any.
-        notes: what the user should know.
-        kind: what the model becomes.
-        labels: names of the classes of *head*, if they have some.
-    """
-
-    settings: Settings
+    settings: Settings  # flags of the model, by name
+    # its parameters by fairseq's names, rows of the vocabulary in fairseq's order
     parameters: Parameters
-    origin: Mapping[str, str]
-    vocabulary: Vocabulary
+    origin: Mapping[str, str]  # the foreign name of each parameter, for messages
+    vocabulary: Vocabulary  # the symbols
+    # what ``--verify`` compares with, or None if nothing can run the foreign model
     foreign: Optional[ForeignModel] = None
+    # name of the classification or token head of the foreign model, if any
     head: Optional[str] = None
-    notes: List[str] = field(default_factory=list)
-    kind: Kind = MASKED
-    labels: List[str] = field(default_factory=list)
+    notes: Collection[str] = ()  # what the user should know
+    kind: Kind = MASKED  # what the model becomes
+    labels: Collection[str] = ()  # names of the classes of *head*, if they have some
 
 
 class Flag(NamedTuple):
-    """A flag of ``fairseq-posenc import`` or ``export`` that some formats take.
+    """A flag of ``fairseq-posenc import`` or ``export`` that some formats take."""
 
-    Args:
-        name: its name in :attr:`Wanted.options`; ``verify_file`` is ``--verify-file``.
-        help: what it does.
-        metavar: the name of its value.
-        choices: the values that it can have, if these are few.
-        nargs: the number of its values, as for ``ArgumentParser.add_argument``.
-        read: makes the value from what is on the command line, or raises a ValueError.
-    """
-
-    name: str
-    help: str
-    metavar: Optional[str] = None
-    choices: Optional[Tuple[str, ...]] = None
-    nargs: Optional[str] = None
+    name: str  # its name in :attr:`Wanted.options`; ``verify_file`` is ``--verify-file``
+    help: str  # what it does
+    metavar: Optional[str] = None  # the name of its value
+    choices: Optional[Tuple[str, ...]] = None  # the values that it can have, if these are few
+    nargs: Optional[str] = None  # the number of its values, as for ``ArgumentParser.add_argument``
+    # makes the value from what is on the command line, or raises a ValueError
     read: Callable[[Any], Any] = lambda value: value
 
 
 class Wanted(NamedTuple):
-    """An import or export that a user asks for.
+    """An import or export that a user asks for."""
 
-    Args:
-        path: what is read: the foreign model, or the checkpoint.
-        out: the folder or file to write.
-        verify: compare both models.
-        options: values of the format's flags, by the names of the flags.
-    """
-
-    path: str
-    out: str
-    verify: bool = False
+    path: str  # what is read: the foreign model, or the checkpoint
+    out: str  # the folder or file to write
+    verify: bool = False  # compare both models
+    # values of the format's flags, by the names of the flags
     options: Mapping[str, Any] = MappingProxyType({})
 
     def get(self, name: str) -> Any:
@@ -122,23 +81,15 @@ class Wanted(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The result of a conversion.
+    """The result of a conversion."""
 
-    Args:
-        files: the files written.
-        notes: what the user should know.
-        difference: largest difference of the outputs, if they were compared.
-        compared_with: the reference of that comparison.
-        same: how many of how many translations of a file are identical, if compared.
-        quantization: type of the weights.
-    """
-
-    files: List[str]
-    notes: List[str]
-    difference: Optional[float] = None
-    compared_with: str = ""
+    files: List[str]  # the files written
+    notes: List[str]  # what the user should know
+    difference: Optional[float] = None  # largest difference of the outputs, if they were compared
+    compared_with: str = ""  # the reference of that comparison
+    # how many of how many translations of a file are identical, if compared
     same: Optional[Tuple[int, int]] = None
-    quantization: str = "float32"
+    quantization: str = "float32"  # type of the weights
 
     def lines(self) -> List[str]:
         """The report as text."""
@@ -204,7 +155,6 @@ class Format(NamedTuple):
         return " and ".join(name for name, way in given.items() if way is not None)
 
 
-Way = TypeVar("Way", Importer, Exporter)
 FORMATS: Dict[str, Format] = {}
 
 
@@ -233,15 +183,18 @@ def register_format(
 
 def importer_of(name: str) -> Importer:
     """The importer of a format, or a UsageError that names those that have one."""
-    return _chosen("import", name, {key: each.importer for key, each in FORMATS.items()})
+    found: Importer = _chosen("import", name)
+    return found
 
 
 def exporter_of(name: str) -> Exporter:
     """The exporter of a format, or a UsageError that names those that have one."""
-    return _chosen("export", name, {key: each.exporter for key, each in FORMATS.items()})
+    found: Exporter = _chosen("export", name)
+    return found
 
 
-def _chosen(command: str, name: str, ways: Mapping[str, Optional[Way]]) -> Way:
+def _chosen(command: str, name: str) -> Any:
+    ways = {key: getattr(each, command + "er") for key, each in FORMATS.items()}
     found = ways.get(name)
     if found is None:
         known = ", ".join(key for key, way in ways.items() if way is not None)

@@ -21,30 +21,18 @@ from torch import nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.inherit import as_ours
-from fairseq_posenc.checkpoints.loader import Loaded, find_dictionary, read_dictionary
-from fairseq_posenc.checkpoints.reading import Checkpoint, refuse_nonfinite
+from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
+from fairseq_posenc.checkpoints.reading import Checkpoint
 from fairseq_posenc.checkpoints.settings import is_ours, task_of
 from fairseq_posenc.exchange.formats import Flag
 from fairseq_posenc.exchange.huggingface.splitters import Subwords
-from fairseq_posenc.exchange.reader import size_of
 from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.layers.state_heads import PRETRAINING
-from fairseq_posenc.models.kinds import (
-    CAUSAL,
-    CLASSIFICATION_HEADS,
-    COPIES,
-    MASKED,
-    Kind,
-    Parameters,
-    Settings,
-    read_trained,
-)
+from fairseq_posenc.models import kinds
 from fairseq_posenc.models.segments import PAIRS
 from fairseq_posenc.serving.model_folder import Search
 
 VOCAB = Flag("vocab", "the vocabulary, if it is not beside the model", "FILE")
-
-
 #: fairseq-generate's search.
 SEARCH = Search(beam=5, lenpen=1.0)
 
@@ -53,37 +41,31 @@ class NativeCheckpoint(NamedTuple):
     """A model of this plug-in, read from its file."""
 
     path: str  # the file
-    settings: Settings  # flags of the model by their current names, completed by defaults
-    parameters: Parameters  # in float32
+    settings: kinds.Settings  # flags of the model by their current names, completed by defaults
+    parameters: kinds.Parameters  # in float32
     symbols: List[str]  # the symbols in order, from ``<s>``
     dictionary: str  # the path of its dict.txt
-    kind: Kind = MASKED  # what it is
+    kind: kinds.Kind = kinds.MASKED  # what it is
     task: Options = Namespace()  # the settings of the task that it was trained on
     data: Optional[str] = None  # the folder of its training data
     subwords: Optional[Subwords] = None  # how its text was prepared, if that is known
     notes: Sequence[str] = ()  # what a user of an export should know
     options: Mapping[str, Any] = MappingProxyType({})  # values of the flags of the export
     search: Search = SEARCH  # that of a translation model
-    loaded: Optional[Loaded] = None  # a translation model, with its task
+    loaded: Any = None  # the model with its task, as the loader has them
 
     @property
     def dictionaries(self) -> Dict[str, Dictionary]:
         """The dictionaries of a translation model by side."""
-        task: Any = self.loaded and self.loaded.task
+        task = self.loaded.task
         return dict(zip(SIDES, (task.source_dictionary, task.target_dictionary)))
 
     def load(self, path: str, changes: Mapping[str, Any]) -> nn.Module:
-        """A model with the same dictionaries, in evaluation mode.
-
-        Args:
-            path: its file, which can be this one.
-            changes: settings to change.
-        """
-        if self.loaded is None:
-            return load(path, self.dictionary, self.kind, changes)
-        if path == self.path:
-            return self.loaded.model
-        return loader.load(path, overrides=changes, task=self.loaded.task).model
+        """This model, or another with the same dictionaries and *changes* of its settings."""
+        same = path == self.path
+        loaded = self.loaded if same else _load(path, self.kind, self.loaded.task, changes)
+        model: nn.Module = loaded.model
+        return model
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
@@ -92,9 +74,9 @@ class NativeCheckpoint(NamedTuple):
 
 
 def new_checkpoint(
-    settings: Settings, parameters: Parameters, data: str, kind: Kind = MASKED
+    settings: kinds.Settings, data: str, kind: kinds.Kind = kinds.MASKED
 ) -> Checkpoint:
-    """A checkpoint in fairseq's format, before the first update.
+    """A checkpoint in fairseq's format, before the first update and without parameters.
 
     Args:
         settings: the flags that differ from the defaults.
@@ -110,12 +92,12 @@ def new_checkpoint(
     cfg.task.data = data  # set last: Hydra would parse it
     for name, language in zip(("source_lang", "target_lang"), kind.languages):
         cfg.task[name] = language
-    if kind is MASKED and cfg.model.num_segments > 1:
+    if kind is kinds.MASKED and cfg.model.num_segments > 1:
         cfg.model.segments = PAIRS  # these models were trained so
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": parameters,
+        "model": {},
         "criterion": None,
         "optimizer_history": [
             {
@@ -135,7 +117,7 @@ def new_checkpoint(
     }
 
 
-def flags_of(settings: Settings, kind: Kind = MASKED) -> str:
+def flags_of(settings: kinds.Settings, kind: kinds.Kind = kinds.MASKED) -> str:
     """The command-line flags of a model, for training it further."""
     words = ["--arch", kind.arch]
     for name, value in kind.changed(settings).items():
@@ -146,7 +128,7 @@ def flags_of(settings: Settings, kind: Kind = MASKED) -> str:
     return " ".join(words)
 
 
-def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Module:
+def build(checkpoint: Checkpoint, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Module:
     """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
 
     Its parameters are the same on every call.
@@ -157,17 +139,20 @@ def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Mo
         return _task(dictionary, kind).build_model(cfg.model, from_checkpoint=True)
 
 
-def load(
-    path: str, dictionary: str, kind: Kind = MASKED, changes: Optional[Mapping[str, Any]] = None
-) -> nn.Module:
+def load(path: str, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Module:
     """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode."""
-    overrides: Dict[str, Any] = {"load_checkpoint_heads": True} if kind is MASKED else {}
-    overrides.update(changes or {})
+    model: nn.Module = _load(path, kind, _task(dictionary, kind), {}).model
+    return model
+
+
+def _load(path: str, kind: kinds.Kind, task: Any, changes: Mapping[str, Any]) -> loader.Loaded:
+    overrides: Dict[str, Any] = {"load_checkpoint_heads": True} if kind is kinds.MASKED else {}
+    overrides.update(changes)
     overrides.update({name: default for name, (default, _) in _not_alone(kind).items()})
-    return loader.load(path, overrides=overrides, task=_task(dictionary, kind)).model
+    return loader.load(path, overrides=overrides, task=task)
 
 
-def _task(dictionary: str, kind: Kind) -> loader.BareTask:
+def _task(dictionary: str, kind: kinds.Kind) -> loader.BareTask:
     cfg = TASK_DATACLASS_REGISTRY[kind.task](_name=kind.task)
     return loader.BareTask(cfg, read_dictionary(dictionary, kind.adds_mask))
 
@@ -183,16 +168,16 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             parameters are not those that its settings describe, or the dictionary is missing or has
             another size.
     """
-    checkpoint, settings, name, kind = read_trained(path)
+    checkpoint, settings, name, kind = kinds.read_trained(path)
     saved = checkpoint["model"]
-    if kind is MASKED:
+    if kind is kinds.MASKED:
         settings = as_ours(settings)
-    ours = kind in (MASKED, CAUSAL) and is_ours(settings)
+    ours = kind in (kinds.MASKED, kinds.CAUSAL) and is_ours(settings)
     if kind is None or not ours or kind.embedding not in saved:
         raise UsageError(
             f"{path}: is not a masked language model or a language model of this plug-in (its "
-            f"model is {name}); give a checkpoint of --arch {MASKED.arch} or {CAUSAL.arch}, or of "
-            "one of their presets"
+            f"model is {name}); give a checkpoint of --arch {kinds.MASKED.arch} or "
+            f"{kinds.CAUSAL.arch}, or of one of their presets"
         )
     dictionary = dictionary or find_dictionary(path, checkpoint, "--vocab")
     symbols = read_dictionary(dictionary, kind.adds_mask).symbols
@@ -201,28 +186,29 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             f"{path}: has {len(saved[kind.embedding])} token embeddings, but {dictionary} and "
             f"fairseq's special symbols make {len(symbols)}; give the right dictionary with --vocab"
         )
+    loaded = _load(path, kind, _task(dictionary, kind), {})  # refuses damaged parameters
     parameters = {
         key: value.float()
         for key, value in saved.items()
-        if key != kind.stack + "version" and not COPIES.search(key)
+        if key != kind.stack + "version" and not kinds.COPIES.search(key)
     }
     changes, notes = taken_alone(settings, kind)
     notes = [*notes, *_pretraining_heads(parameters)]
     complete = kind.complete({**settings, **changes})
-    _check_parameters(path, complete, parameters, dictionary, kind)
     task = task_of(checkpoint)
-    data = option(task, "data")
     return NativeCheckpoint(
-        path, complete, parameters, symbols, dictionary, kind, task, data, notes=notes
+        *(path, complete, parameters, symbols, dictionary, kind, task, option(task, "data")),
+        notes=notes,
+        loaded=loaded,
     )
 
 
-def _pretraining_heads(parameters: Parameters) -> Sequence[str]:
+def _pretraining_heads(parameters: kinds.Parameters) -> Sequence[str]:
     """Notes on heads of pre-training; those that no class has are removed in place."""
     notes = []
     for module, flag in PRETRAINING.items():
         names = [name for name in parameters if name.startswith(f"{module}.")]
-        name = module.partition(CLASSIFICATION_HEADS)[2]
+        name = module.partition(kinds.CLASSIFICATION_HEADS)[2]
         if names and name:
             notes.append(
                 f"the head {name}, which only {flag} needs, is left out without --head {name}"
@@ -234,41 +220,18 @@ def _pretraining_heads(parameters: Parameters) -> Sequence[str]:
     return notes
 
 
-def _not_alone(kind: Kind) -> Dict[str, Tuple[Any, str]]:
+def _not_alone(kind: kinds.Kind) -> Dict[str, Tuple[Any, str]]:
     """Settings that matter for several texts in a sample: their defaults, and what these do."""
     declared = dataclasses.fields(kind.family.dataclass)
     told = [(field.name, field.metadata) for field in declared if field.metadata.get("alone")]
     return {name: (metadata["default"], metadata["alone"]) for name, metadata in told}
 
 
-def taken_alone(settings: Settings, kind: Kind) -> Tuple[Dict[str, Any], Sequence[str]]:
-    """The changes of *settings* for a foreign model, for which each text is alone.
-
-    Returns:
-        the changes, and notes that say so.
-    """
+def taken_alone(settings: kinds.Settings, kind: kinds.Kind) -> Tuple[Dict[str, Any], Sequence[str]]:
+    """The changes of *settings* for a foreign model, which has each text alone, and notes."""
     changes, notes = {}, []
     for name, (default, what) in _not_alone(kind).items():
         if settings.get(name) not in (None, default):
             changes[name] = default
             notes.append(f"trained with {flag_of(name)}: {what}")
     return changes, notes
-
-
-def _check_parameters(
-    path: str, settings: Settings, parameters: Parameters, dictionary: str, kind: Kind
-) -> None:
-    """Refuse a file that lacks parameters, or has damaged ones or ones of other sizes."""
-    declared = {field.name for field in dataclasses.fields(kind.family.dataclass)}
-    given = {name: value for name, value in settings.items() if name in declared}
-    cfg = {"model": {**given, "_name": kind.arch}}
-    for name, value in build({"cfg": cfg}, dictionary, kind).named_parameters():
-        if name not in parameters:
-            raise UsageError(f"{path}: has no parameter {name}, which its settings require")
-        if parameters[name].shape != value.shape:
-            raise UsageError(
-                f"{path}: {name} has size {size_of(parameters[name])}, but its settings require "
-                f"{size_of(value)}"
-            )
-    for name, tensor in parameters.items():
-        refuse_nonfinite(tensor, name, path)

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import io
 import json
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +20,7 @@ from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.basics.versions import TORCH_VERSION
-from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.formats import (
-    Exporter,
-    Expressible,
-    Report,
-    Wanted,
-    refuse_inexpressible,
-    register_format,
-)
+from fairseq_posenc.exchange import formats, native
 from fairseq_posenc.exchange.transfer import HEAD, choose_head
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
 from fairseq_posenc.models.kinds import MASKED, PAD, Settings
@@ -73,18 +65,18 @@ class OneHead(nn.Module):
         return self.model(tokens, **heads)[0]
 
 
-class ONNXExporter(Exporter):
+class ONNXExporter(formats.Exporter):
     """Writes a masked language model or a classifier to one file."""
 
     flags = (native.VOCAB, HEAD)
 
-    def export(self, wanted: Wanted) -> Report:
+    def export(self, wanted: formats.Wanted) -> formats.Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`; ``features`` is a head, too."""
         needed_by = f"export {NAME}"
         import_extra("onnx", needed_by)
         runtime = import_extra("onnxruntime", f"{needed_by} --verify") if wanted.verify else None
         check_writable(wanted.out)
-        exported, name = _read(wanted.path, wanted.get("vocab"), wanted.get("head"))
+        exported = _read(wanted.path, wanted.get("vocab"), wanted.get("head"))
         graph = record(exported, wanted.path)
         difference, description = None, ""
         if runtime is not None:
@@ -92,12 +84,11 @@ class ONNXExporter(Exporter):
             difference = _compare(exported, runner(runtime, graph), wanted.path, description)
         with replace_file(wanted.out) as partial:
             partial.write_bytes(graph)
-        note = "the output is that of " + ("the language-model head" if name is None else name)
-        return Report([wanted.out], [note, *exported.notes], difference, description)
+        return formats.Report([wanted.out], [*exported.notes], difference, description)
 
 
-def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, Optional[str]]:
-    """The model to export, and the name of its head."""
+def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Graph:
+    """The model to export."""
     checkpoint = native.read_native(path, vocab)
     if checkpoint.kind is not MASKED:
         raise UsageError(
@@ -106,7 +97,7 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
         )
     name = FEATURES if head == FEATURES else choose_head(checkpoint, head)
     refuse_untraceable(path, checkpoint.settings)
-    model: Any = native.load(path, checkpoint.dictionary)
+    model: Any = checkpoint.load(path, {})
     settings = model.completed_settings
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:
@@ -114,37 +105,29 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
             f"{path}: has {size / 1e9:.1f} GB of parameters in float32; an ONNX file holds "
             f"{LIMIT / 1e9:g} GB"
         )
-    exported = Graph(
+    note = "the output is that of " + ("the language-model head" if name is None else name)
+    return Graph(
         module=OneHead(model, name).eval(),
         longest=int(settings.max_positions),
         by_token=name not in model.classification_heads,
         encoding=settings.position_encoding,
         symbols=checkpoint.symbols,
-        notes=checkpoint.notes,
+        notes=(note, *checkpoint.notes),
     )
-    return exported, name
 
 
 def refuse_untraceable(path: str, settings: Settings) -> None:
-    """Refuse a model of which one graph cannot serve texts of every length, as its flags declare.
-
-    Raises:
-        UsageError: naming the flag, its value and those that can be exported.
-    """
+    """Refuse a model whose flags say that one graph cannot serve texts of every length."""
     fields = {each.name: each.metadata for each in dataclasses.fields(MASKED.family.dataclass)}
     limited = {name: data["traceable"] for name, data in fields.items() if data.get("traceable")}
     values = {name: known() if callable(known) else known for name, known in limited.items()}
     target = "a graph of ONNX, which serves texts of every length,"
-    expressible = Expressible(target, fields.keys() - values.keys(), values)
-    refuse_inexpressible(path, MASKED.family, settings, expressible)
+    expressible = formats.Expressible(target, fields.keys() - values.keys(), values)
+    formats.refuse_inexpressible(path, MASKED.family, settings, expressible)
 
 
 def record(exported: Graph, path: str) -> bytes:
-    """The content of the file.
-
-    Raises:
-        UsageError: an operation has no counterpart in ONNX.
-    """
+    """The content of the file, or a UsageError if an operation has no counterpart in ONNX."""
     tokens, _ = sample(len(exported.symbols), min(EXAMPLE, exported.longest), 0)
     axes = {"tokens": {0: "batch", 1: "length"}, "logits": {0: "batch"}}
     if exported.by_token:
@@ -173,14 +156,9 @@ def record(exported: Graph, path: str) -> bytes:
         raise UsageError(
             f"{path}: --position-encoding {exported.encoding} cannot be exported to ONNX ({reason})"
         ) from error
-    return _described(graph.getvalue(), exported)
-
-
-def _described(graph: bytes, exported: Graph) -> bytes:
-    """*graph*, checked, with what a program must know to prepare its input."""
     onnx = import_extra("onnx", f"export {NAME}")
-    model = onnx.load_from_string(graph)
-    facts = {
+    model = onnx.load_from_string(graph.getvalue())
+    facts = {  # what a program must know to prepare the input
         "position_encoding": exported.encoding,
         "max_positions": str(exported.longest),
         "padding": str(PAD),
@@ -188,7 +166,8 @@ def _described(graph: bytes, exported: Graph) -> bytes:
     }
     onnx.helper.set_model_props(model, facts)
     onnx.checker.check_model(model)
-    return model.SerializeToString()
+    content: bytes = model.SerializeToString()
+    return content
 
 
 def runner(runtime: Any, graph: bytes) -> Run:
@@ -217,7 +196,7 @@ def _compare(exported: Graph, run: Run, path: str, description: str) -> float:
     return max(differences)
 
 
-register_format(
+formats.register_format(
     NAME,
     summary="a file that onnxruntime runs; masked language models and classifiers",
     exporter=ONNXExporter(),

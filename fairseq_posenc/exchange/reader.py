@@ -20,22 +20,15 @@ DICTIONARY = "dict.txt"
 
 
 class Vocabulary(NamedTuple):
-    """A foreign vocabulary in fairseq's order.
+    """A foreign vocabulary in fairseq's order."""
 
-    Args:
-        symbols: the ordinary symbols, one per line of dict.txt.
-        counts: their frequencies.
-        order: foreign number of each symbol of fairseq's dictionary, (V,); those that it lacks have
-            the numbers behind its last.
-        source: its file, for messages.
-        names: its names of fairseq's special symbols.
-    """
-
-    symbols: List[str]
-    counts: List[int]
+    symbols: List[str]  # the ordinary symbols, one per line of dict.txt
+    counts: List[int]  # their frequencies
+    # foreign number of each symbol of fairseq's dictionary, (V,); those that it lacks have the
+    # numbers behind its last
     order: Tensor
-    source: str
-    names: Dict[str, str]
+    source: str  # its file, for messages
+    names: Dict[str, str]  # its names of fairseq's special symbols
 
     @property
     def missing(self) -> int:
@@ -48,14 +41,7 @@ class Vocabulary(NamedTuple):
         return self.order >= len(self.order) - self.missing
 
     def rows(self, tensor: Tensor, what: str) -> Tensor:
-        """The rows of *tensor* (V, …) in the order of fairseq's dictionary, zeros where none is.
-
-        Args:
-            tensor: one row per foreign number.
-
-        Raises:
-            UsageError: the number of rows differs from the size of the vocabulary.
-        """
+        """The rows of *tensor* (V, …) in the order of fairseq's dictionary, zeros where none is."""
         rows = len(tensor) if tensor.dim() else 1
         known = len(self.order) - self.missing
         if tensor.dim() == 0 or rows != known:
@@ -127,14 +113,10 @@ def dictionary_vocabulary(folder: str, file: Optional[str]) -> Optional[Vocabula
     """The vocabulary of a folder that was written here, whose numbers are those of its dict.txt.
 
     Args:
-        folder: its dict.txt has ``<mask>`` if the model has it.
         file: a dictionary or another vocabulary elsewhere, if one was given.
 
     Returns:
         the vocabulary, or None if there is no dictionary.
-
-    Raises:
-        UsageError: the file cannot be read or is not a dictionary.
     """
     path = file or os.path.join(folder, DICTIONARY)
     if not os.path.basename(path).startswith("dict.") or not os.path.isfile(path):
@@ -157,8 +139,6 @@ class Reader:
     """The parameters of a foreign checkpoint, in float32, as they are moved one by one.
 
     Args:
-        path: the file, for messages.
-        foreign: its tensors.
         vocabulary: gives the order of rows that belong to symbols.
 
     Attributes:
@@ -178,11 +158,7 @@ class Reader:
         return theirs in self.rest
 
     def take(self, theirs: str) -> Tensor:
-        """Return a tensor in float32, and remove it from :attr:`rest`.
-
-        Raises:
-            UsageError: there is no tensor of that name, or it holds integers, NaN or infinity.
-        """
+        """Take a tensor in float32 from :attr:`rest`; integers, NaN and infinity are refused."""
         if theirs not in self.rest:
             raise UsageError(f"{self.path}: has no tensor {theirs}")
         value = self.rest.pop(theirs)
@@ -200,11 +176,7 @@ class Reader:
         self.origin[ours] = f"{self.path}: {theirs}"
 
     def scale_columns(self, gain: Tensor, names: Sequence[str]) -> None:
-        """Multiply the columns of our weights *names*, where present, by *gain* (C).
-
-        Raises:
-            UsageError: a weight has another number of columns.
-        """
+        """Multiply the columns of our weights *names*, where present, by a *gain* (C) that fits."""
         for name in [name for name in names if name in self.parameters]:
             weight = self.parameters[name]
             if weight.dim() != 2 or weight.size(1) != len(gain):
@@ -236,11 +208,7 @@ class Reader:
         return dropped
 
     def finish(self, described_by: str) -> None:
-        """Refuse a checkpoint with tensors that have not been taken.
-
-        Raises:
-            UsageError: a tensor is left.
-        """
+        """Refuse a checkpoint with tensors that have not been taken."""
         if self.rest:
             raise UsageError(
                 f"{self.path}: unexpected tensor {sorted(self.rest)[0]} (and "

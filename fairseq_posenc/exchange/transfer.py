@@ -16,29 +16,16 @@ from fairseq_posenc.basics.files import (
     writing,
 )
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
-from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange import formats, native
 from fairseq_posenc.exchange.adapters import ADAPTERS, Written, adapter_in
-from fairseq_posenc.exchange.formats import (
-    FORMATS,
-    Exporter,
-    Flag,
-    ForeignModel,
-    Imported,
-    Importer,
-    Report,
-    Wanted,
-)
+from fairseq_posenc.exchange.reader import size_of
 from fairseq_posenc.exchange.source import ABOUT, prepared
 from fairseq_posenc.exchange.verify import compare
 from fairseq_posenc.layers.state_heads import PRETRAINING
-from fairseq_posenc.models.kinds import (
-    CLASSIFICATION_HEADS,
-    TOKEN_HEADS,
-    Parameters,
-)
+from fairseq_posenc.models.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, Parameters
 from fairseq_posenc.serving.card import write_card
 
-HEAD = Flag(
+HEAD = formats.Flag(
     "head",
     "the head to export; lm for the language-model head, and with onnx features for none",
     "NAME",
@@ -48,31 +35,26 @@ _WEIGHTS = (".pt", ".safetensors")
 
 
 class Exported(NamedTuple):
-    """A model written in a foreign format.
+    """A model written in a foreign format."""
 
-    Args:
-        foreign: what ``--verify`` compares with, or None if nothing can run the foreign model.
-        notes: what the user should know.
-    """
-
-    foreign: Optional[ForeignModel] = None
-    notes: Tuple[str, ...] = ()
+    # what ``--verify`` compares with, or None if nothing can run the foreign model
+    foreign: Optional[formats.ForeignModel] = None
+    notes: Tuple[str, ...] = ()  # what the user should know
 
 
-def import_flags() -> Dict[Flag, List[str]]:
+def import_flags() -> Dict[formats.Flag, List[str]]:
     """The flags of all importers, with the names of the formats that take each."""
     flags = (native.VOCAB, *(flag for each in ADAPTERS for flag in each.import_flags))
-    return {flag: [name for name, entry in FORMATS.items() if entry.importer] for flag in flags}
+    return {
+        flag: [name for name, entry in formats.FORMATS.items() if entry.importer] for flag in flags
+    }
 
 
-def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:
+def import_checkpoint(importer: formats.Importer, wanted: formats.Wanted) -> formats.Report:
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
         wanted: what was asked for; the foreign model can be an adapter, which is merged.
-
-    Returns:
-        the files written, and the comparison.
 
     Raises:
         UsageError: the source cannot be read or expressed, *wanted.out* cannot be written to, or
@@ -85,7 +67,7 @@ def import_checkpoint(importer: Importer, wanted: Wanted) -> Report:
         return _import(importer, wanted._replace(path=whole))
 
 
-def _import(importer: Importer, wanted: Wanted) -> Report:
+def _import(importer: formats.Importer, wanted: formats.Wanted) -> formats.Report:
     source, out_dir = wanted.path, wanted.out
     imported = importer.read(source, wanted.get("vocab"))
     kind, foreign = imported.kind, imported.foreign
@@ -99,7 +81,7 @@ def _import(importer: Importer, wanted: Wanted) -> Report:
             labels = Path(side, "label", "dict.txt")
             labels.parent.mkdir()
             labels.write_text("".join(f"{label} 1\n" for label in imported.labels), "utf-8")
-        checkpoint = native.new_checkpoint(imported.settings, {}, out_dir, kind)
+        checkpoint = native.new_checkpoint(imported.settings, out_dir, kind)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it
@@ -109,13 +91,13 @@ def _import(importer: Importer, wanted: Wanted) -> Report:
         files = [os.path.join(out_dir, name) for name in _files(side)]
         flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
     description = foreign.description if foreign and wanted.verify else ""
-    return Report(files, [*imported.notes, flags], difference, description)
+    return formats.Report(files, [*imported.notes, flags], difference, description)
 
 
-class CheckpointExporter(Exporter):
+class CheckpointExporter(formats.Exporter):
     """Writes folders, given a masked language model or a language model of this plug-in."""
 
-    flags: Tuple[Flag, ...] = (native.VOCAB, HEAD)
+    flags: Tuple[formats.Flag, ...] = (native.VOCAB, HEAD)
     #: the class of transformers that loads the folders, if one does; adapters need it
     target: Any = None
 
@@ -125,23 +107,22 @@ class CheckpointExporter(Exporter):
         """Write a model.
 
         Args:
-            head: name of the classification or token head to export, None for the language-model
-                head.
+            head: the name of the head to export, None for the language-model head.
 
         Raises:
             UsageError: the format cannot express the model.
         """
         raise NotImplementedError
 
-    def read(self, wanted: Wanted) -> native.NativeCheckpoint:
+    def read(self, wanted: formats.Wanted) -> native.NativeCheckpoint:
         """Read the model that *wanted* names."""
         return native.read_native(wanted.path, wanted.get("vocab"))
 
-    def takes(self) -> Tuple[Flag, ...]:
+    def takes(self) -> Tuple[formats.Flag, ...]:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
         return (*self.flags, *(flag for each in ADAPTERS for flag in each.flags))
 
-    def export(self, wanted: Wanted) -> Report:
+    def export(self, wanted: formats.Wanted) -> formats.Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
         refuse_own_source(wanted.out, wanted.path)
         adapter = adapter_in(wanted, lambda each: each.is_checkpoint(wanted.path))
@@ -160,9 +141,9 @@ class CheckpointExporter(Exporter):
                     write_card(side, name, *told, difference)
             files = [os.path.join(wanted.out, name) for name in _files(side)]
         compared = written.foreign.description if written.foreign and wanted.verify else ""
-        return Report(files, list(written.notes), difference, compared)
+        return formats.Report(files, list(written.notes), difference, compared)
 
-    def whole(self, wanted: Wanted, folder: str) -> Written:
+    def whole(self, wanted: formats.Wanted, folder: str) -> Written:
         """Write a whole model."""
         wanted, subwords, search = prepared(wanted)
         checkpoint = self.read(wanted)
@@ -203,7 +184,7 @@ def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Opt
     return head
 
 
-def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> Parameters:
+def _complete(imported: formats.Imported, checkpoint: Checkpoint, dictionary: str) -> Parameters:
     """All parameters of the model that *checkpoint* describes, in its order."""
     kind = imported.kind
     model = native.build(checkpoint, dictionary, kind)
@@ -215,8 +196,8 @@ def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> Pa
             raise UsageError(f"{name}: the source has no counterpart of this parameter")
         if given is not None and given.shape != value.shape:
             raise UsageError(
-                f"{imported.origin[name]} has size {native.size_of(given)}, but the settings "
-                f"beside it require {native.size_of(value)}"
+                f"{imported.origin[name]} has size {size_of(given)}, but the settings "
+                f"beside it require {size_of(value)}"
             )
         parameters[name] = value if given is None else given
     parameters.update(imported.parameters)  # heads, which fairseq adds while it loads

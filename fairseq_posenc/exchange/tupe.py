@@ -6,7 +6,6 @@ its table that no distance uses; this corresponds to ``--cls-reset each``.  Thei
 with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
 """
 
-import dataclasses
 import math
 import os
 from argparse import Namespace
@@ -18,10 +17,10 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import Imported, register_format
+from fairseq_posenc.exchange.formats import Imported, Importer, register_format
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import table as t
-from fairseq_posenc.exchange.huggingface.convert import ClassImporter
+from fairseq_posenc.exchange.huggingface.convert import read_class
 from fairseq_posenc.exchange.huggingface.entries import rate
 from fairseq_posenc.exchange.huggingface.layouts import IN_ROWS
 from fairseq_posenc.exchange.huggingface.texts import Texts
@@ -44,8 +43,8 @@ _TABLE, _Q = kinds.ENCODER + _BIAS, _BIAS + "tupe.q_proj"
 #: The constant of the logits' divisor √(aD), a flag of later versions.
 _SCALE = "attn_scale_factor"
 _BUCKETS = (
-    t.Entry("rel_pos_bins", ("t5_num_buckets",), usual=32),
-    t.Entry("max_rel_pos", ("t5_max_distance",), usual=128),
+    t.entry("rel_pos_bins", ("t5_num_buckets",), usual=32),
+    t.entry("max_rel_pos", ("t5_max_distance",), usual=128),
 )
 #: Classes that checkpoints of fairseq 0.9 refer to; its training statistics are not used.
 _STAND_INS: Dict[str, object] = {
@@ -57,9 +56,9 @@ _STAND_INS: Dict[str, object] = {
 }
 
 
-def _same(name: str, usual: Any, checked: Any = Config.size) -> t.Entry:
+def _same(name: str, usual: Any, checked: Any = Config.size) -> t.Group:
     """A flag of the released code with the same name and meaning here."""
-    return t.Entry(name, (name,), checked, usual)
+    return t.entry(name, (name,), checked, usual)
 
 
 def _activation(args: Config, name: str, usual: str) -> str:
@@ -127,7 +126,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
                 (
                     t.Joint("self_attn.in_proj_", (t.Q, t.K, t.V), IN_ROWS),
                     t.Joint("self_attn.out_proj", (t.OUT,)),
-                    *(t.Joint(name, (name,)) for name in (t.FC1, t.FC2, t.NORM_1, t.NORM_2)),
+                    *t.same(t.FC1, t.FC2, t.NORM_1, t.NORM_2),
                 ),
                 _STACK + "embed_tokens.weight",
                 (*outside, last),
@@ -144,7 +143,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
             rate("activation_dropout", "activation_dropout"),
             rate("pooler_dropout", "pooler_dropout", usual=0.1),
             _same("encoder_normalize_before", False, Config.flag),
-            t.Entry(_SCALE, (), Config.factor, 2),
+            t.entry(_SCALE, (), Config.factor, 2),
             *(_BUCKETS if relative else ()),
         ),
         always={
@@ -160,6 +159,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
         texts=_Texts(),
         padded=False,
         after_reading=_read_positions,
+        adapt=_by_formulas,
     )
 
 
@@ -204,11 +204,22 @@ def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) ->
     ]
 
 
-class TUPEImporter(ClassImporter):
-    """Reads a checkpoint of TUPE's released code."""
+def _by_formulas(imported: Imported, name: str, folder: hf.Folder) -> Imported:
+    """The same, compared with the formulas of the paper."""
+    config = folder.config
+    flags = {
+        **imported.settings,
+        "pooler_activation_fn": config.get("pooler_activation_fn", "tanh"),
+        "max_rel_pos": config.get("max_rel_pos", 128),
+        _SCALE: config.get(_SCALE, 2),
+    }
+    heads = [head.partition(".")[2] for head in _heads(folder.parameters)]
+    foreign = tupe_model(folder.parameters, flags, imported.vocabulary.order, heads)
+    return imported._replace(foreign=foreign)
 
-    def __init__(self) -> None:
-        self.transposed = ()
+
+class TUPEImporter(Importer):
+    """Reads a checkpoint of TUPE's released code."""
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
@@ -225,20 +236,7 @@ class TUPEImporter(ClassImporter):
                 f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
             )
         folder = hf.Folder(path, Config(f"{path}: args", vars(args)), path, parameters)
-        return self.convert(_class_of(parameters), folder, vocab)
-
-    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
-        """The same, compared with the formulas of the paper."""
-        config = folder.config
-        flags = {
-            **imported.settings,
-            "pooler_activation_fn": config.get("pooler_activation_fn", "tanh"),
-            "max_rel_pos": config.get("max_rel_pos", 128),
-            _SCALE: config.get(_SCALE, 2),
-        }
-        heads = [head.partition(".")[2] for head in _heads(folder.parameters)]
-        foreign = tupe_model(folder.parameters, flags, imported.vocabulary.order, heads)
-        return dataclasses.replace(imported, foreign=foreign)
+        return read_class(_class_of(parameters), folder, vocab)
 
 
 register_format(

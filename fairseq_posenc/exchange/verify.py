@@ -1,6 +1,6 @@
 """Comparing the outputs of a model before and after its conversion, in every format."""
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,6 @@ def largest(ours: Tensor, theirs: Tensor, real: Optional[Tensor] = None) -> floa
     """The largest absolute difference of two outputs.
 
     Args:
-        theirs: the other, of the same shape.
         real: True for the tokens (B, T) to compare, where the outputs are by token.
     """
     difference = (ours.double() - theirs.double()).abs()
@@ -31,11 +30,7 @@ def largest(ours: Tensor, theirs: Tensor, real: Optional[Tensor] = None) -> floa
 
 
 def refuse_difference(difference: float, source: str, description: str) -> None:
-    """Refuse a conversion that changed the outputs.
-
-    Raises:
-        UsageError: *difference* is above :data:`TOLERANCE` or NaN.
-    """
+    """Refuse a conversion whose outputs differ by NaN, or more than :data:`TOLERANCE`."""
     if not difference <= TOLERANCE:
         raise UsageError(
             f"{source}: the largest difference from {description} is {difference:.3g}, above "
@@ -44,14 +39,7 @@ def refuse_difference(difference: float, source: str, description: str) -> None:
 
 
 def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Tensor]:
-    """Tokens and segments for the comparison: always the same, one full row and two padded.
-
-    Args:
-        longest: the maximum length of the model.
-
-    Returns:
-        tokens (3, T), starting with <s>, and segments (3, T).
-    """
+    """Tokens (3, T) from <s> on, and segments (3, T): always the same; two rows are padded."""
     generator = torch.Generator().manual_seed(1)
     length = min(longest, 140)  # long enough for every T5 bucket
     tokens = torch.randint(2, vocabulary, (3, length), generator=generator)
@@ -66,9 +54,7 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
 def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
     """Sources (3, S) that end with ``</s>``, and targets (3, S) that begin with it; pads two rows.
 
-    Args:
-        sizes: V of the source and of the target.
-        longest: the longest text of both.
+    *sizes* are V of the source and of the target.
     """
     texts = []
     for size in sizes:
@@ -83,19 +69,13 @@ def pairs(sizes: Tuple[int, int], longest: int) -> Tuple[Tensor, Tensor]:
 
 
 def compare(
-    model: nn.Module,
-    kind: Kind,
-    head: Optional[str],
-    foreign: Optional[ForeignModel],
-    source: str,
+    model: nn.Module, kind: Kind, head: Optional[str], foreign: Optional[ForeignModel], source: str
 ) -> float:
     """Compare a converted model with the foreign one.
 
     Args:
         model: the model, loaded from its file, in evaluation mode.
         kind: what it is; the tokens of a language model are all in the first segment.
-        head: name of the head to compare, None for the language-model head.
-        foreign: the foreign model, if anything can run it.
 
     Returns:
         the largest absolute difference of logits, padding excluded.
@@ -164,17 +144,11 @@ def refuse_overflow(loaded: Loaded) -> None:
     kind = kind_of(architecture(loaded.settings))
     if kind is None:  # a model of another structure
         return
-    limits = loaded.model.max_positions()
-    longest = min(limits) if isinstance(limits, tuple) else limits
-    tokens, _ = sample(len(loaded.task.source_dictionary), longest, 0)
-    tokens = tokens[:1]  # without padding
-    if kind is TRANSLATION:
-        targets, _ = sample(len(loaded.task.target_dictionary), longest, 0)
-        outputs = [loaded.model(tokens, torch.tensor([tokens.size(1)]), targets[:1])[0]]
-    else:
-        heads = [getattr(loaded.model, f"{of}_heads", {}) for of in ("classification", "token")]
-        named = [loaded.model(tokens, classification_head_name=n)[0] for of in heads for n in of]
-        outputs = [loaded.model(tokens)[0], *named]
+    tokens, _, inputs = _inputs(loaded.model, kind)
+    first = {name: x[:1] for name, x in inputs.items()}  # the first row has no padding
+    heads = [getattr(loaded.model, f"{of}_heads", {}) for of in ("classification", "token")]
+    named: List[Dict[str, Any]] = [{"classification_head_name": n} for of in heads for n in of]
+    outputs = [loaded.model(tokens[:1], **first, **head)[0] for head in ({}, *named)]
     if not all(bool(torch.isfinite(logits).all()) for logits in outputs):
         raise UsageError(
             f"{loaded.path}: its outputs are infinite or not a number, though its weights are "

@@ -130,7 +130,7 @@ def saved(request, tmp_path):
     known = vars(kind.family.dataclass())
     settings = {name: value for name, value in wanted.items() if name in known}
     path = tmp_path / "model.pt"
-    torch.save(new_checkpoint({**settings, "tokens_per_sample": 64}, {}, "data", kind), path)
+    torch.save(new_checkpoint({**settings, "tokens_per_sample": 64}, "data", kind), path)
     return str(path), kind, settings
 
 

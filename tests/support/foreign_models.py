@@ -21,7 +21,6 @@ from fairseq_posenc.exchange import FORMATS, native
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import importer_of
 from fairseq_posenc.exchange.huggingface import table as names
-from fairseq_posenc.exchange.huggingface.table import Entry
 from fairseq_posenc.models.kinds import MASKED
 
 GAU_CONFIG = {
@@ -152,8 +151,8 @@ def write_causal(name, folder):
         state[target.output] = torch.randn(len(SYMBOLS), channels)
     config = {
         entry.theirs: CAUSAL_SIZES[entry.ours[0]]
-        for entry in target.entries
-        if isinstance(entry, Entry) and entry.ours[0] in CAUSAL_SIZES
+        for entry in reversed(target.entries)  # the first of several counts
+        if entry.ours and entry.ours[0] in CAUSAL_SIZES
     }
     config.update(model_type=target.model_type, use_parallel_residual=False)
     return save_folder(folder, config, state, SYMBOLS)
@@ -252,7 +251,7 @@ def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
     folder.mkdir()
     for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
         (folder / name).write_text("".join(f"{word} 1\n" for word in words), "utf-8")
-    checkpoint = native.new_checkpoint(settings, {}, str(folder), kind)
+    checkpoint = native.new_checkpoint(settings, str(folder), kind)
     model = native.build(checkpoint, str(folder / "dict.txt"), kind)
     for name in heads:
         model.register_classification_head(name, 3)

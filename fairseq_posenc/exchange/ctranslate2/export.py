@@ -9,7 +9,7 @@ it, if it has its default, or if it has no effect in the model at hand.
 import os
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
 from fairseq.data import Dictionary
@@ -21,6 +21,7 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, refuse_encodings
 from fairseq_posenc.exchange.ctranslate2.stacks import (
     ACTIVATIONS,
@@ -30,24 +31,9 @@ from fairseq_posenc.exchange.ctranslate2.stacks import (
     epsilon_of,
 )
 from fairseq_posenc.exchange.ctranslate2.verify import compare_engine, same_translations
-from fairseq_posenc.exchange.formats import (
-    FROM_PARAMETERS,
-    Exporter,
-    Expressible,
-    Flag,
-    Report,
-    Wanted,
-    refuse_inexpressible,
-    register_format,
-)
-from fairseq_posenc.exchange.source import (
-    DATA,
-    LANGUAGES,
-    MODEL_OVERRIDES,
-    Source,
-    load_source,
-    source_of,
-)
+from fairseq_posenc.exchange.formats import Report, Wanted
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.source import DATA, LANGUAGES, MODEL_OVERRIDES, read_source
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
@@ -56,19 +42,17 @@ from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFo
 from fairseq_posenc.version import __version__
 
 NAME, ENGINE = "ctranslate2", "CTranslate2"
-QUANTIZATION = Flag(
+QUANTIZATION = formats.Flag(
     "quantization",
     "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)",
     "TYPE",
 )
-VERIFY_FILE = Flag(
-    "verify_file",
-    "text in subwords, a sentence a line: count identical beam translations",
-    "FILE",
+VERIFY_FILE = formats.Flag(
+    "verify_file", "text in subwords, a sentence a line: count identical beam translations", "FILE"
 )
 #: Settings of any value beside those of an encoding; refuse_encodings checks the encodings.
 _READ = (
-    *FROM_PARAMETERS,
+    *formats.FROM_PARAMETERS,
     *(f"{side}_{name}" for side in SIDES for name in ("input_dim", "output_dim")),
     "num_positions",
 )
@@ -86,6 +70,14 @@ _OF_ENCODERS = (
 )
 
 
+#: By the kind of model, the engine's specification and the modules of its sides.
+_SPECIFICATIONS = {
+    TRANSLATION.name: ("TransformerSpec", {"source": "encoder", "target": "decoder"}),
+    CAUSAL.name: ("TransformerDecoderModelSpec", {"target": "decoder"}),
+    MASKED.name: ("TransformerEncoderModelSpec", {"source": "encoder.sentence_encoder"}),
+}
+
+
 class Built(NamedTuple):
     """A filled specification."""
 
@@ -93,19 +85,8 @@ class Built(NamedTuple):
     longest: Dict[str, int]  # the longest input in tokens of each stack, by side
     exact_below: Dict[str, Optional[int]]  # length from which on positions are approximate, by side
 
-    def settings(self, kind: Kind, quantization: Optional[str]) -> str:
-        """The description of the export that translating reads, as JSON."""
-        entries = {
-            "kind": kind.name,
-            "longest": self.longest,
-            "exact_below": self.exact_below,
-            "quantization": quantization or "float32",
-            "fairseq_posenc": __version__,
-        }
-        return json_text(entries)
 
-
-class CTranslate2Exporter(Exporter):
+class CTranslate2Exporter(formats.Exporter):
     """Writes a folder that CTranslate2 loads."""
 
     flags = (DATA, *LANGUAGES, QUANTIZATION, VERIFY_FILE, MODEL_OVERRIDES)
@@ -117,52 +98,75 @@ class CTranslate2Exporter(Exporter):
         float32 has to agree.
         """
         import_extra("ctranslate2", f"export {NAME}")
-        _check_arguments(wanted)
-        loaded, source = load_expressible(wanted)
-        report = write(loaded, source.kind, wanted)
-        return report._replace(notes=[*report.notes, *source.notes])
+        from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+
+        quantization = wanted.get("quantization")
+        if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
+            known = " or ".join(ACCEPTED_MODEL_TYPES)
+            raise UsageError(f"--quantization {quantization}: must be {known}")
+        refuse_existing(wanted.out)
+        found = read_expressible(wanted)
+        report = write(found.loaded, found.kind, wanted)
+        return report._replace(notes=[*report.notes, *found.notes])
 
 
-def load_expressible(wanted: Wanted) -> Tuple[Loaded, Source]:
-    """Load the checkpoint that *wanted* names, if CTranslate2 can compute it.
-
-    Raises:
-        UsageError: it cannot be read or loaded, or CTranslate2 cannot compute it.
-    """
-    source = source_of(wanted, ENGINE)
-    refuse_settings(wanted.path, source.kind, source.settings)
-    return load_source(source, ENGINE), source
+def read_expressible(wanted: Wanted) -> NativeCheckpoint:
+    """Load the checkpoint that *wanted* names, or refuse one that CTranslate2 cannot compute."""
+    return read_source(wanted, ENGINE, check=refuse_settings)
 
 
 @torch.no_grad()
 def fill(loaded: Loaded, kind: Kind) -> Built:
-    """The specification of a loaded model, whose settings :func:`refuse_settings` accepts.
+    """The specification of a loaded model, whose settings :func:`refuse_settings` accepts."""
+    from ctranslate2.specs import transformer_spec
 
-    Raises:
-        UsageError: a parameter of the model has no place in the specification.
-    """
-    parameters = Parameters()
-    built = BUILD[kind.name](loaded, parameters)
-    _check_all_copied(loaded, kind, parameters)
-    built.spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
-    return built
+    task, activation, parameters = loaded.task, loaded.settings["activation_fn"], Parameters()
+    name, paths = _SPECIFICATIONS[kind.name]
+    stacks = {side: loaded.model.get_submodule(path) for side, path in paths.items()}
+    filled = {
+        side: (encoder_spec if side == "source" else decoder_spec)(stack, activation, parameters)
+        for side, stack in stacks.items()
+    }
+    spec = getattr(transformer_spec, name)(*(each for each, _ in filled.values()))
+    if kind is TRANSLATION:
+        spec.register_source_vocabulary(_symbols(task.source_dictionary))
+        spec.register_target_vocabulary(_symbols(task.target_dictionary))
+        spec.config.decoder_start_token = spec.config.eos_token
+        spec.config.add_source_eos = True
+    else:
+        spec.register_vocabulary(_symbols(task.source_dictionary))
+    if kind is CAUSAL and not getattr(task_settings(task), "add_bos_token", False):
+        spec.config.bos_token = spec.config.eos_token  # a text starts with it
+    heads = HEADS if kind is MASKED else ()
+    for left in parameters.left(loaded.model):
+        if not left.startswith(heads) and not COPIES.search(left):
+            raise UsageError(
+                f"{loaded.path}: its parameter {left} has no counterpart in CTranslate2; nothing "
+                "is written"
+            )
+    spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
+    longest = {side: stack.max_positions() for side, stack in stacks.items()}
+    return Built(spec, longest, {side: exact for side, (_, exact) in filled.items()})
 
 
 @torch.no_grad()
 def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
-    """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it.
-
-    Args:
-        wanted: the folder to write, and what to compare.
-    """
+    """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it."""
     built = fill(loaded, kind)
     difference = same = None
     quantization, text = wanted.get("quantization"), wanted.get("verify_file")
+    told: Dict[str, Any] = {  # what translating reads
+        "kind": kind.name,
+        "longest": built.longest,
+        "exact_below": built.exact_below,
+        "quantization": quantization or "float32",
+        "fairseq_posenc": __version__,
+    }
     with new_folder(wanted.out) as side:
         built.spec.validate()
         built.spec.optimize(quantization=quantization)
         built.spec.save(side)
-        Path(side, EXPORT_SETTINGS).write_text(built.settings(kind, quantization), "utf-8")
+        Path(side, EXPORT_SETTINGS).write_text(json_text(told), "utf-8")
         if wanted.verify:
             limits = {name: built.exact_below[name] or n for name, n in built.longest.items()}
             difference = compare_engine(kind, loaded, side, limits, quantization)
@@ -170,41 +174,22 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
             same = same_translations(kind, loaded, side, text)
         files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
     notes = _notes(kind, loaded, built)
-    return Report(files, notes, difference, "fairseq", same, quantization or "float32")
-
-
-def _check_arguments(wanted: Wanted) -> None:
-    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
-
-    quantization = wanted.get("quantization")
-    if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
-        known = " or ".join(ACCEPTED_MODEL_TYPES)
-        raise UsageError(f"--quantization {quantization}: must be {known}")
-    refuse_existing(wanted.out)
+    return Report(files, notes, difference, "fairseq", same, told["quantization"])
 
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
     """Refuse what CTranslate2 cannot compute, before anything is loaded or written."""
     known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
-    refuse_inexpressible(path, kind.family, settings, Expressible(ENGINE, known, _VALUES))
+    formats.refuse_inexpressible(
+        path, kind.family, settings, formats.Expressible(ENGINE, known, _VALUES)
+    )
     cfg = Namespace(**settings)
     for side in SIDES:
         if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing
             own = f"{side}_position_encoding"
             flag = flag_of(own if settings.get(own) else "position_encoding")
             refuse_encodings(path, flag, side_encoding(cfg, side))
-
-
-def _check_all_copied(loaded: Loaded, kind: Kind, parameters: Parameters) -> None:
-    heads = HEADS if kind is MASKED else ()
-    left = [name for name in parameters.left(loaded.model) if not name.startswith(heads)]
-    left = [name for name in left if not COPIES.search(name)]
-    if left:
-        raise UsageError(
-            f"{loaded.path}: its parameter {left[0]} has no counterpart in CTranslate2; nothing is "
-            "written"
-        )
 
 
 def _notes(kind: Kind, loaded: Loaded, built: Built) -> List[str]:
@@ -220,56 +205,12 @@ def _notes(kind: Kind, loaded: Loaded, built: Built) -> List[str]:
     return notes
 
 
-def _translation(loaded: Loaded, parameters: Parameters) -> Built:
-    from ctranslate2.specs import transformer_spec
-
-    model, activation = loaded.model, loaded.settings["activation_fn"]
-    encoder, encoder_exact = encoder_spec(model.encoder, activation, parameters)
-    decoder, decoder_exact = decoder_spec(model.decoder, activation, parameters)
-    spec = transformer_spec.TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(_symbols(loaded.task.source_dictionary))
-    spec.register_target_vocabulary(_symbols(loaded.task.target_dictionary))
-    spec.config.decoder_start_token = spec.config.eos_token
-    spec.config.add_source_eos = True
-    longest = {"source": model.encoder.max_positions(), "target": model.decoder.max_positions()}
-    return Built(spec, longest, {"source": encoder_exact, "target": decoder_exact})
-
-
-def _language_model(loaded: Loaded, parameters: Parameters) -> Built:
-    from ctranslate2.specs import transformer_spec
-
-    decoder = loaded.model.decoder
-    filled, exact = decoder_spec(decoder, loaded.settings["activation_fn"], parameters)
-    spec = transformer_spec.TransformerDecoderModelSpec(filled)
-    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
-    if not getattr(task_settings(loaded.task), "add_bos_token", False):
-        spec.config.bos_token = spec.config.eos_token  # a text starts with it
-    return Built(spec, {"target": decoder.max_positions()}, {"target": exact})
-
-
-def _encoder(loaded: Loaded, parameters: Parameters) -> Built:
-    from ctranslate2.specs import transformer_spec
-
-    encoder = loaded.model.encoder.sentence_encoder
-    filled, exact = encoder_spec(encoder, loaded.settings["activation_fn"], parameters)
-    spec = transformer_spec.TransformerEncoderModelSpec(filled)
-    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
-    return Built(spec, {"source": encoder.max_positions()}, {"source": exact})
-
-
 def _symbols(dictionary: Dictionary) -> List[str]:
     """The symbols of a dictionary, in order, with the engine's name of padding."""
     return ["<blank>" if symbol == dictionary.pad_word else symbol for symbol in dictionary.symbols]
 
 
-#: The function that fills the specification of a kind of model, by its name.
-BUILD: Dict[str, Callable[[Loaded, Parameters], Built]] = {
-    TRANSLATION.name: _translation,
-    CAUSAL.name: _language_model,
-    MASKED.name: _encoder,
-}
-
-register_format(
+formats.register_format(
     NAME,
     summary="folder for the engine CTranslate2, translation and language models, encoders",
     exporter=CTranslate2Exporter(),
@@ -278,9 +219,6 @@ register_format(
 
 def export_packed(args: Namespace, folder: ModelFolder) -> Optional[Report]:
     """Export the model of a folder, or at least check that it fits the dictionaries.
-
-    Args:
-        folder: the folder to be, with its dictionaries.
 
     Raises:
         UsageError: the model cannot be loaded, or must be exported and cannot.

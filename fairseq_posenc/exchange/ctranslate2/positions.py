@@ -57,16 +57,11 @@ Function = Callable[[PositionEncoding, int], Positions]
 
 
 class Expression(NamedTuple):
-    """What the engine needs of an encoding.
+    """What the engine needs of an encoding."""
 
-    Args:
-        positions: what it contributes to a layer.
-        acts: ``rotation`` or ``bias``, which the engine combines, or ``alone``.
-        flags: settings that *positions* takes into account; others are refused unless default.
-    """
-
-    positions: Function
-    acts: str
+    positions: Function  # what it contributes to a layer
+    acts: str  # ``rotation`` or ``bias``, which the engine combines, or ``alone``
+    # settings that *positions* takes into account; others are refused unless default
     flags: Tuple[str, ...]
 
 
@@ -167,11 +162,7 @@ def bias_by_distance(encoding: PositionEncoding, layer: int) -> Positions:
 
 
 def positions_of(attention: Layer, has_table: bool) -> Positions:
-    """The positions of one self-attention, this plug-in's or fairseq's.
-
-    Args:
-        has_table: whether the embeddings have positions already.
-    """
+    """The positions of a self-attention; *has_table* if its input has positions already."""
     encoding, found = getattr(attention, "encoding", None), Positions()
     if encoding is None:
         return found if has_table else no_rotations()
@@ -181,11 +172,7 @@ def positions_of(attention: Layer, has_table: bool) -> Positions:
 
 
 def refuse_encodings(path: str, flag: str, value: str) -> None:
-    """Refuse encodings, and combinations of them, that the engine cannot compute.
-
-    Args:
-        flag: the flag of the encoding of this side.
-    """
+    """Refuse encodings, and combinations of them, that the engine cannot compute."""
     shown = f"{path}: {flag} {value}: CTranslate2"
     compositions = [names.split("+") for names in dict.fromkeys(parse_pattern(value))]
     for names in compositions:

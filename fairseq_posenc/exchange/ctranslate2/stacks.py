@@ -253,11 +253,7 @@ def fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters)
 
 
 def epsilon_of(path: str, parameters: Parameters) -> float:
-    """The ε of all norms.
-
-    Raises:
-        UsageError: there are several, and the engine has one.
-    """
+    """The ε of all norms, or a UsageError if there are several: the engine has one."""
     if len(parameters.epsilons) > 1:
         shown = " and ".join(f"{value:g}" for value in sorted(parameters.epsilons))
         raise UsageError(f"{path}: its norms have ε of {shown}; CTranslate2 has one for all")

@@ -23,11 +23,7 @@ LENGTHS = (1, 3, 20, 50, 140)
 BEAM, PENALTY, MAX_LENGTH = 4, 0.6, 200
 
 
-#: The tokens of a sentence.
-Numbers = List[int]
-
-
-def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[Numbers]:
+def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int]]:
     """Sentences of ordinary symbols, always the same."""
     generator = torch.Generator().manual_seed(seed)
     lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # room for </s> and <s>
@@ -39,16 +35,16 @@ def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[Numbers]
     ]
 
 
-def _words(dictionary: Dictionary, numbers: Numbers) -> List[str]:
+def _words(dictionary: Dictionary, numbers: List[int]) -> List[str]:
     return [dictionary[number] for number in numbers]
 
 
-def _log_probabilities(logits: Tensor, targets: Numbers) -> Tensor:
+def _log_probabilities(logits: Tensor, targets: List[int]) -> Tensor:
     """The log-probabilities of *targets* (T), given logits (1, T, V)."""
     return torch.log_softmax(logits[0].float(), -1)[range(len(targets)), targets]
 
 
-def _translation(loaded: Loaded, engine: Any, src: Numbers, tgt: Numbers) -> Tuple[Tensor, Any]:
+def _translation(loaded: Loaded, engine: Any, src: List[int], tgt: List[int]) -> Tuple[Tensor, Any]:
     source, target = loaded.task.source_dictionary, loaded.task.target_dictionary
     tokens, previous = torch.tensor([[*src, source.eos()]]), torch.tensor([[target.eos(), *tgt]])
     logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), previous)
@@ -56,7 +52,7 @@ def _translation(loaded: Loaded, engine: Any, src: Numbers, tgt: Numbers) -> Tup
     return _log_probabilities(logits, [*tgt, target.eos()]), theirs
 
 
-def _language_model(loaded: Loaded, engine: Any, sentence: Numbers) -> Tuple[Tensor, Any]:
+def _language_model(loaded: Loaded, engine: Any, sentence: List[int]) -> Tuple[Tensor, Any]:
     dictionary = loaded.task.source_dictionary
     tokens = [dictionary.eos(), *sentence]
     logits, _ = loaded.model(torch.tensor([tokens[:-1]]))
@@ -64,7 +60,7 @@ def _language_model(loaded: Loaded, engine: Any, sentence: Numbers) -> Tuple[Ten
     return _log_probabilities(logits, sentence), theirs
 
 
-def _encoder(loaded: Loaded, engine: Any, sentence: Numbers) -> Tuple[Tensor, Any]:
+def _encoder(loaded: Loaded, engine: Any, sentence: List[int]) -> Tuple[Tensor, Any]:
     dictionary = loaded.task.source_dictionary
     tokens = [dictionary.bos(), *sentence, dictionary.eos()]
     states, _ = loaded.model(torch.tensor([tokens]), features_only=True)

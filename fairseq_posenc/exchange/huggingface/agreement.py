@@ -25,12 +25,7 @@ _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 def agreed(
     source: TransformersClass, folder: hf.Folder, vocabulary: Vocabulary
 ) -> Tuple[hf.Folder, List[str]]:
-    """A folder without the rows behind the last symbol, and notes on them and on special symbols.
-
-    Raises:
-        UsageError: sizes, symbols or numbers of special symbols in config.json are not those of
-            tensors and vocabulary.
-    """
+    """A folder without the rows behind the last symbol, and notes on these and on other roles."""
     tensors = dict(folder.parameters)
     if not source.shared:
         tensors = hf.with_prefix(tensors, source.rows[0])
@@ -103,11 +98,7 @@ def _other_roles(config: Config, vocabulary: Vocabulary) -> List[str]:
 
 
 def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
-    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up.
-
-    Args:
-        table: the embedding, with all its rows.
-    """
+    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up."""
     known = len(vocabulary.order) - vocabulary.missing
     unknown = int(vocabulary.order[LEADING.index("<unk>")])
     if unknown < known and bool((table[known:] == table[unknown]).all()):
@@ -121,11 +112,7 @@ def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> b
 
 
 def has_own_output(source: TransformersClass, folder: hf.Folder) -> bool:
-    """Whether the output is apart from the embedding.
-
-    Raises:
-        UsageError: tensors that are one by config.json differ, or there is no output of its own.
-    """
+    """Whether the output is apart from the embedding, in config.json as in the weights."""
     tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
     tied = source.tied(folder.config)
     last = names[-1] if names[-1] in tensors or not source.shared else source.shared

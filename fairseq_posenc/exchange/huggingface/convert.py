@@ -5,18 +5,11 @@ A class is a table; see :mod:`~fairseq_posenc.exchange.huggingface.table`.
 
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.formats import (
-    ForeignModel,
-    Imported,
-    Importer,
-    Wanted,
-    refuse_inexpressible,
-    register_format,
-)
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output
 from fairseq_posenc.exchange.huggingface.embeddings import start_of
@@ -42,69 +35,56 @@ from fairseq_posenc.exchange.source import (
     read_translation,
 )
 from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
-from fairseq_posenc.models.kinds import (
-    CAUSAL,
-    CLASSIFICATION_HEADS,
-    MASKED,
-    TOKEN_HEADS,
-    TRANSLATION,
-)
+from fairseq_posenc.models import kinds
 
 _END = LEADING.index("</s>")
 
 
-class ClassImporter(Importer):
-    """Reads a folder of a class of transformers.
-
-    Args:
-        source: the class.
-    """
+class ClassImporter(formats.Importer):
+    """Reads a folder of a class of transformers."""
 
     def __init__(self, source: TransformersClass) -> None:
         self.source = source
         layouts = [joint.layout for stack in source.stacks for joint in stack.joints]
         self.transposed = (source.model_type,) if TRANSPOSED in layouts else ()
 
-    def read(self, path: str, vocab: Optional[str]) -> Imported:
+    def read(self, path: str, vocab: Optional[str]) -> formats.Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
         folder = hf.open_folder(path, self.source.model_type, self.source.aliases)
-        return self.convert(self.source, folder, vocab)
+        return read_class(self.source, folder, vocab)
 
-    def convert(
-        self, source: TransformersClass, folder: hf.Folder, file: Optional[str]
-    ) -> Imported:
-        """The model in a folder of a class, given its vocabulary, if that is elsewhere."""
-        config = folder.config
-        name = config.architecture(list(source.architectures))
-        built = source.architectures[name]
-        built, head = built.named(built.usual), built.usual
-        settings = settings_of(source, built, config)
-        vocab = source.numbering.read(folder.path, file, config)
-        folder, notes = agreed(source, folder, vocab)
-        tied = head is not None or not has_own_output(source, folder)
-        reader = Reader(folder.weights, folder.parameters, vocab)
-        notes += read_tensors(source, reader, built, settings, config, tied)
-        reader.finish(f"{config.path} ({name})")
-        if source.kind is MASKED:
-            settings.setdefault("load_checkpoint_heads", head is not None)
-        labels: List[str] = []
-        if head is not None:
-            notes.append(f"the language-model head is untrained, since {folder.path} has none")
-            notes.append(config.classes_note(head))
-            labels = read_labels(config)
-        notes += source.numbering.notes(vocab, config)
-        order = {stack.side: vocab.order for stack in source.stacks}
-        start = start_of(source, reader, config) if source.start else None
-        foreign = _reference(source, folder.path, name, order, vocab.missing, start)
-        imported = Imported(
-            *(settings, reader.parameters, reader.origin, vocab, foreign, head, notes),
-            *(source.kind, labels),
-        )
-        return self.adapted(imported, name, folder)
 
-    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
-        """The imported model, where a class has more than one kind of model or of reference."""
-        return imported
+def read_class(
+    source: TransformersClass, folder: hf.Folder, file: Optional[str]
+) -> formats.Imported:
+    """The model in a folder of a class, given its vocabulary, if that is elsewhere."""
+    config = folder.config
+    name = config.architecture(list(source.architectures))
+    built = source.architectures[name]
+    built, head = built.named(built.usual), built.usual
+    settings = settings_of(source, built, config)
+    vocab = source.numbering.read(folder.path, file, config)
+    folder, notes = agreed(source, folder, vocab)
+    tied = head is not None or not has_own_output(source, folder)
+    reader = Reader(folder.weights, folder.parameters, vocab)
+    notes += read_tensors(source, reader, built, settings, config, tied)
+    reader.finish(f"{config.path} ({name})")
+    if source.kind is kinds.MASKED:
+        settings.setdefault("load_checkpoint_heads", head is not None)
+    labels: List[str] = []
+    if head is not None:
+        notes.append(f"the language-model head is untrained, since {folder.path} has none")
+        labels, note = read_labels(config, head)
+        notes.append(note)
+    notes += source.numbering.notes(vocab, config)
+    order = {stack.side: vocab.order for stack in source.stacks}
+    start = start_of(source, reader, config) if source.start else None
+    foreign = _reference(source, folder.path, name, order, vocab.missing, start)
+    imported = formats.Imported(
+        *(settings, reader.parameters, reader.origin, vocab, foreign, head, notes),
+        *(source.kind, labels),
+    )
+    return source.adapt(imported, name, folder)
 
 
 def _reference(
@@ -114,11 +94,12 @@ def _reference(
     numbers: Mapping[str, Tensor],
     missing: int,
     start: Optional[int],
-) -> ForeignModel:
+) -> formats.ForeignModel:
     """The logits of a folder, computed by transformers."""
 
     def load() -> nn.Module:
-        model = hf.load_model(path, name, table.computed)
+        transformers = import_extra("transformers", "--verify")
+        model = hf.load_with(getattr(transformers, name), path, table.computed)
         table.prepare(model)
         return model
 
@@ -129,27 +110,23 @@ def _reference(
 
 #: The flags of an export by the kind of model.
 _FLAGS = {
-    CAUSAL.name: (VOCAB,),
-    MASKED.name: (VOCAB, HEAD, DATA),
-    TRANSLATION.name: (DATA, *LANGUAGES),
+    kinds.CAUSAL.name: (VOCAB,),
+    kinds.MASKED.name: (VOCAB, HEAD, DATA),
+    kinds.TRANSLATION.name: (DATA, *LANGUAGES),
 }
 
 
 class ClassExporter(CheckpointExporter):
-    """Writes a folder that a class of transformers loads.
-
-    Args:
-        target: the class.
-    """
+    """Writes a folder that a class of transformers loads."""
 
     def __init__(self, target: TransformersClass) -> None:
         self.target = target
         subwords = SUBWORD_FLAGS if target.numbering.splits else ()
         self.flags = (*_FLAGS[target.kind.name], *subwords, *CARD_FLAGS)
 
-    def read(self, wanted: Wanted) -> NativeCheckpoint:
+    def read(self, wanted: formats.Wanted) -> NativeCheckpoint:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
-        if self.target.kind is TRANSLATION:
+        if self.target.kind is kinds.TRANSLATION:
             return read_translation(wanted, self.target.name)
         return super().read(wanted)
 
@@ -163,8 +140,10 @@ class ClassExporter(CheckpointExporter):
             )
         name, built = _choose(target, checkpoint, head)
         family = target.kind.family
-        refuse_inexpressible(path, family, settings, expressible(target, name, built, settings))
-        hides = target.output_biases != () or target.kind is not TRANSLATION
+        formats.refuse_inexpressible(
+            path, family, settings, expressible(target, name, built, settings)
+        )
+        hides = target.output_biases != () or target.kind is not kinds.TRANSLATION
         texts = target.numbering.write(checkpoint, target.inputs, hides, folder)
         entries: Dict[str, Any] = {
             "model_type": target.model_type,
@@ -180,9 +159,11 @@ class ClassExporter(CheckpointExporter):
             entries["share_encoder_decoder_embeddings"] = target.shared in state
             entries["decoder_vocab_size"] = sizes[-1]
         if head is not None:
-            entries.update(label_entries(checkpoint, head, _classes(built, head, state)))
+            entries.update(label_entries(checkpoint, head, built, state))
         hf.write_weights(folder, {**entries, "torch_dtype": "float32"}, state)
-        numbers = {side: _inverse(order, texts.known[side]) for side, order in texts.orders.items()}
+        numbers = {
+            side: order[: texts.known[side]].argsort() for side, order in texts.orders.items()
+        }
         start = int(numbers[target.stacks[-1].side][_END]) if target.start else None
         masked = (MASK_NOTE,) if name.endswith("MaskedLM") else ()
         foreign = _reference(target, folder, name, numbers, 0, start)
@@ -195,8 +176,8 @@ def _choose(
     """The architecture for *head*, None being the output of a language model."""
     heads = ""
     if head is not None:
-        token = head in checkpoint.heads(TOKEN_HEADS)
-        heads = TOKEN_HEADS if token else CLASSIFICATION_HEADS
+        token = head in checkpoint.heads(kinds.TOKEN_HEADS)
+        heads = kinds.TOKEN_HEADS if token else kinds.CLASSIFICATION_HEADS
     for name, built in target.architectures.items():
         if built.heads == heads and built.when(checkpoint.settings):
             return name, built.named(head)
@@ -206,24 +187,9 @@ def _choose(
     )
 
 
-def _classes(built: Architecture, head: str, state: Mapping[str, Tensor]) -> int:
-    """The number of classes of a head."""
-    last = next(
-        theirs for ours, theirs in built.modules.items() if ours.endswith(("out_proj", head))
-    )
-    return len(state[f"{last}.weight"])
-
-
-def _inverse(order: Tensor, known: int) -> Tensor:
-    """The number in a folder of each symbol of our dictionary, (V,)."""
-    inverse = torch.empty(known, dtype=torch.long)
-    inverse[order[:known]] = torch.arange(known)
-    return inverse
-
-
 def register_class(name: str, table: TransformersClass) -> None:
     """Register a class of transformers as a format, read and written."""
-    register_format(
+    formats.register_format(
         name,
         summary=f"a folder of {table.name}",
         importer=ClassImporter(table),

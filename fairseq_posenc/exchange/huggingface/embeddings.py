@@ -72,7 +72,9 @@ def write_embeddings(
         for stack in target.stacks:
             state[stack.embedding] = (tables[stack.side] * scale)[texts.orders[stack.side]]
     if tied and target.divides and scale != root:
-        state[f"{_last_norm(target)}.weight"] *= root / scale
+        outside = target.stacks[-1].outside
+        norm = next(joint.theirs for joint in outside if joint.ours == (LAST_NORM,))
+        state[f"{norm}.weight"] *= root / scale
     elif not (tied and scale == root):
         state[target.output] = output[texts.orders[side]]
     if target.output_biases and not built.heads:
@@ -83,12 +85,6 @@ def write_embeddings(
         state[usual] = rows[None] if bias is None else rows
         if target.output in state:
             state.update({name: rows.clone() for name in untied})
-
-
-def _last_norm(target: TransformersClass) -> str:
-    """The name of the norm in front of the output."""
-    joints = target.stacks[-1].outside
-    return next(joint.theirs for joint in joints if joint.ours == (LAST_NORM,))
 
 
 def start_of(source: TransformersClass, reader: Reader, config: Config) -> int:

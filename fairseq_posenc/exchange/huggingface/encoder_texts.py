@@ -28,14 +28,8 @@ from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, Vocabulary, read_vocabulary
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.kinds import PAD
+from fairseq_posenc.serving.huggingface import tokenizer
 from fairseq_posenc.serving.huggingface.control_symbols import as_text
-from fairseq_posenc.serving.huggingface.tokenizer import (
-    ROLES,
-    Files,
-    description,
-    find_files,
-    special_names,
-)
 
 #: The roles of symbols whose numbers config.json has.
 _NUMBERED = ("bos_token", "cls_token", "pad_token", "eos_token", "sep_token")
@@ -80,8 +74,8 @@ class MaskedTexts(Texts):
         inputs = [name for name in inputs if several or name != _SEGMENTS]
         content = None
         if subwords is not None and subwords.text.subwords == "transformers":
-            files = find_files(str(subwords.source))
-            content = description(files)
+            files = tokenizer.find_files(str(subwords.source))
+            content = tokenizer.description(files)
         if content is not None:
             order = _copied(checkpoint, files, content, inputs, folder)
             notes: Tuple[str, ...] = ()
@@ -107,11 +101,7 @@ def padding_of(config: Config) -> int:
 
 
 def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, str]) -> Marks:
-    """The marks of training: [CLS] in front of texts, and separators between two texts.
-
-    Args:
-        inputs: what the class reads.
-    """
+    """The marks of training: [CLS] in front of texts, and separators between two texts."""
     fine_tuned = hasattr(checkpoint.task, "separator_token")
     separator = option(checkpoint.task, "separator_token") is not None or not fine_tuned
     begin, end, second = names["<s>"], names["</s>"], ":1" if _SEGMENTS in inputs else ""
@@ -122,7 +112,7 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
 
 def _copied(
     checkpoint: NativeCheckpoint,
-    files: Files,
+    files: tokenizer.Files,
     content: Dict[str, Any],
     inputs: List[str],
     folder: str,
@@ -135,8 +125,7 @@ def _copied(
             f"--subword-file {files.folder}: its symbols are not those of the model's dictionary "
             f"{checkpoint.dictionary}; give the tokenizer of its training"
         )
-    names, order = vocabulary.names, torch.empty_like(vocabulary.order)
-    order[vocabulary.order] = torch.arange(len(order))
+    names = vocabulary.names
     if (content.get("post_processor") or {}).get("type") in (None, "ByteLevel"):
         # such a tokenizer puts nothing around texts
         number = {names[ours]: int(vocabulary.order[LEADING.index(ours)]) for ours in LEADING}
@@ -144,12 +133,12 @@ def _copied(
         content = {**content, "post_processor": post_processor(marks, number)}
     of_texts = ("bos_token", "eos_token")  # a tokenizer of an encoder has no need of them
     roles = {role: names[ours] for role, ours in ENCODER_ROLES.items() if role not in of_texts}
-    content = as_text(content, special_names(files, content))
+    content = as_text(content, tokenizer.special_names(files, content))
     settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
     settings["model_max_length"] = checkpoint.settings["max_positions"]
     Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")
     Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
-    return order
+    return vocabulary.order.argsort()
 
 
 class WordPieceTexts(Texts):
@@ -167,7 +156,7 @@ class WordPieceTexts(Texts):
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
         symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
         settings = {
-            **{role: usual for _, role, usual in ROLES},
+            **{role: usual for _, role, usual in tokenizer.ROLES},
             "tokenizer_class": "RoFormerTokenizer",
             "split_special_tokens": True,  # the name of a special symbol in a text is text
             "model_max_length": checkpoint.settings["max_positions"],
@@ -190,7 +179,7 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
     Raises:
         UsageError: an ordinary symbol has the name of a special one.
     """
-    ours = {usual: name for name, _, usual in ROLES}
+    ours = {usual: name for name, _, usual in tokenizer.ROLES}
     for symbol in symbols:
         if symbol in ours:
             raise UsageError(

@@ -11,8 +11,9 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.loader import named_labels
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Expressible
-from fairseq_posenc.exchange.huggingface.table import Architecture, Entry, Group, TransformersClass
+from fairseq_posenc.exchange.huggingface.table import Architecture, Group, TransformersClass, entry
 from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.models.kinds import TRANSLATION, Settings
 from fairseq_posenc.serving.huggingface.tokenizer import RESERVED
@@ -44,16 +45,12 @@ GATED = {"swiglu": "silu", "geglu": "gelu"}
 
 
 def settings_of(source: TransformersClass, built: Architecture, config: Config) -> Settings:
-    """The flags of a model, given its config.json.
-
-    Raises:
-        UsageError: an entry is missing, or has a value that cannot be imported.
-    """
+    """The flags of a model by its config.json, or a UsageError that names a wrong entry."""
     settings: Settings = dict(source.always)
     theirs: Dict[str, str] = {}
-    for entry in (*source.entries, *built.entries):
-        settings.update(entry.settings(config, settings))
-        theirs.update(dict.fromkeys(entry.ours, entry.theirs))
+    for each in (*source.entries, *built.entries):
+        settings.update(each.settings(config, settings))
+        theirs.update(dict.fromkeys(each.ours, each.theirs))
     for ours, values in built.values.items():
         if ours in settings and settings[ours] not in values:
             raise UsageError(
@@ -84,14 +81,10 @@ def _check_heads(
 def entries_of(
     target: TransformersClass, built: Architecture, settings: Settings, path: str
 ) -> Dict[str, Any]:
-    """The entries of config.json that say complete settings, which the class can express.
-
-    Raises:
-        UsageError: the class has no place for a combination of settings.
-    """
+    """The entries of config.json that say complete settings, which the class can express."""
     found: Dict[str, Any] = {}
-    for entry in (*target.entries, *built.entries):
-        found.update(entry.entries(settings, path))
+    for each in (*target.entries, *built.entries):
+        found.update(each.entries(settings, path))
     return found
 
 
@@ -101,11 +94,11 @@ def expressible(
     """What a class can express."""
     values: Dict[str, Any] = {ours: (value,) for ours, value in target.always.items()}
     known: Set[str] = {*_READ, *target.any}
-    for entry in (*target.entries, *built.entries):
-        known.update(entry.ours)
-        for other in entry.equal:
+    for each in (*target.entries, *built.entries):
+        known.update(each.ours)
+        for other in each.equal:
             known.discard(other)
-            values[other] = (settings.get(entry.ours[0]),)
+            values[other] = (settings.get(each.ours[0]),)
     values.update({**target.values, **built.values})
     if target.kind is TRANSLATION:
         encodings = values["position_encoding"]
@@ -115,14 +108,7 @@ def expressible(
 
 
 def activation_of(config: Config, entry: str = "hidden_act", usual: str = "gelu") -> str:
-    """fairseq's name for the activation in an entry of config.json.
-
-    Args:
-        usual: the activation where there is no such entry.
-
-    Raises:
-        UsageError: fairseq has no such activation.
-    """
+    """fairseq's name for the activation in an entry, or a UsageError that names all."""
     theirs = config.get(entry, usual)
     known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
     if not isinstance(theirs, str) or theirs not in known:
@@ -138,17 +124,13 @@ def activation_for(ours: str) -> str:
     return next(theirs for theirs, known in _ACTIVATIONS if known == ours)
 
 
-def activation(theirs: str, *ours: str, usual: str = "gelu") -> Entry:
-    """The entry of an activation; arguments as for :class:`Entry`."""
-    return Entry(theirs, ours or ("activation_fn",), activation_of, usual, back=activation_for)
+def activation(theirs: str, *ours: str, usual: str = "gelu") -> Group:
+    """The entry of an activation; arguments as for :func:`entry`."""
+    return entry(theirs, ours or ("activation_fn",), activation_of, usual, back=activation_for)
 
 
 def gated_activation(theirs: str, usual: str) -> Group:
-    """The entry of the activation in a gated feed-forward, whose form follows from it.
-
-    Args:
-        usual: its value where config.json does not say it.
-    """
+    """The entry of the activation in a gated feed-forward, whose form follows from it."""
     forms = {name: form for form, name in GATED.items()}
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -180,9 +162,9 @@ def biases(*theirs: str, also: Tuple[str, ...] = ()) -> Group:
     return Group(theirs[0], ("no_bias",), settings, entries)
 
 
-def rate(theirs: str, *ours: str, usual: Any = 0.0) -> Entry:
-    """The entry of a dropout rate; arguments as for :class:`Entry`."""
-    return Entry(theirs, ours, Config.fraction, usual, back=float)
+def rate(theirs: str, *ours: str, usual: Any = 0.0) -> Group:
+    """The entry of a dropout rate; arguments as for :func:`entry`."""
+    return entry(theirs, ours, Config.fraction, usual, back=float)
 
 
 def written(theirs: str, value: Callable[[Settings], Any]) -> Group:
@@ -195,7 +177,9 @@ def is_regression(checkpoint: NativeCheckpoint) -> bool:
     return bool(option(checkpoint.task, "regression_target", False))
 
 
-def label_entries(checkpoint: NativeCheckpoint, head: str, classes: int) -> Dict[str, Any]:
+def label_entries(
+    checkpoint: NativeCheckpoint, head: str, built: Architecture, state: ForeignParameters
+) -> Dict[str, Any]:
     """The entries of config.json that name the classes of a head.
 
     The names are those of ``label/dict.txt`` in the data of the training, and otherwise ``LABEL_0``
@@ -205,6 +189,8 @@ def label_entries(checkpoint: NativeCheckpoint, head: str, classes: int) -> Dict
         UsageError: the data name fewer classes.
     """
     labels: List[str] = []
+    last = next(theirs for name, theirs in built.modules.items() if name.endswith(("proj", head)))
+    classes = len(state[f"{last}.weight"])
     trained = option(checkpoint.task, "classification_head_name") or head
     if checkpoint.data is not None and trained == head and not is_regression(checkpoint):
         labels = named_labels(os.path.join(checkpoint.data, "label", "dict.txt"), classes)
@@ -218,17 +204,17 @@ def label_entries(checkpoint: NativeCheckpoint, head: str, classes: int) -> Dict
     return entries
 
 
-def read_labels(config: Config) -> List[str]:
-    """The names of classes in config.json that a dictionary of fairseq can hold.
+def read_labels(config: Config, head: str) -> Tuple[List[str], str]:
+    """The names of classes in config.json, and a note with their meaning for *head*.
 
     Returns:
-        the names in order, empty if they are numbers alone, or one of them is no symbol.
-
-    Raises:
-        UsageError: the entry does not name classes by number.
+        the names in order, empty if they are numbers alone, or if one of them is no symbol of a
+        dictionary of fairseq; and the note.
     """
-    config.classes_note("")  # checks the entry
     names: Mapping[str, Any] = config.get("id2label", {})
+    if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
+        raise UsageError(f"{config.path}: id2label is {names!r}; it must name classes by number")
+    classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
     labels = [names[number] for number in sorted(names, key=int)]
     usable = [
         label
@@ -237,4 +223,5 @@ def read_labels(config: Config) -> List[str]:
         and label.split() == [label]
         and label not in (*RESERVED, f"LABEL_{number}")
     ]
-    return labels if len(set(usable)) == len(labels) else []
+    note = f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"
+    return labels if len(set(usable)) == len(labels) else [], note

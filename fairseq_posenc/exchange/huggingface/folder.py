@@ -48,7 +48,6 @@ def open_folder(
     """Read the configuration and the weights.
 
     Args:
-        model_type: the required ``model_type`` in config.json.
         aliases: other names of entries in config.json, each with the one that is read here.
 
     Raises:
@@ -98,11 +97,7 @@ def weights_file(path: str) -> str:
 
 
 def read_weights(path: str) -> ForeignParameters:
-    """The tensors in a file of weights, by name.
-
-    Raises:
-        UsageError: it cannot be read, or holds more than tensors.
-    """
+    """The tensors in a file of weights by name, or a UsageError if it holds anything else."""
     read = _read_safetensors if path.endswith("safetensors") else load_file
     return check_tensors(read(path), path)
 
@@ -116,11 +111,7 @@ def with_prefix(parameters: ForeignParameters, name: str) -> ForeignParameters:
 
 
 def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParameters) -> None:
-    """Write the configuration and the weights.
-
-    Raises:
-        UsageError: safetensors is not installed, or a file cannot be written.
-    """
+    """Write the configuration and the weights."""
     safetensors = import_extra("safetensors.torch", "model.safetensors")
     Path(path, _CONFIG).write_text(json_text(entries), "utf-8")
     tensors = {name: value.contiguous() for name, value in parameters.items()}
@@ -128,21 +119,16 @@ def write_weights(path: str, entries: Dict[str, Any], parameters: ForeignParamet
     Path(path, "model.safetensors").write_bytes(content)
 
 
-def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> nn.Module:
-    """Load a folder with ``from_pretrained`` of a class of transformers, in evaluation mode.
+def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module:
+    """Load a folder with ``from_pretrained`` of a class, in evaluation mode.
 
     Args:
+        kind: the class, of transformers or of other code.
         computed: names of constants that may be missing.
 
     Raises:
         UsageError: transformers is not installed, or weights are missing or of unexpected shapes.
     """
-    transformers = import_extra("transformers", "--verify")
-    return load_with(getattr(transformers, architecture), path, computed)
-
-
-def load_with(kind: Any, path: str, computed: Collection[str] = ()) -> nn.Module:
-    """Like :func:`load_model`, for a class, which may come from other code."""
     transformers = import_extra("transformers", "--verify")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -197,7 +183,10 @@ def reference(
             inputs["decoder_input_ids"] = last[other]
             inputs["decoder_input_ids"][:, 0] = start
         elif missing:
-            _add_zeros(model.get_input_embeddings(), known, missing)
+            embedding = model.get_input_embeddings()
+            rows = embedding.weight.detach()[:known]
+            zeros = rows.new_zeros(missing, rows.size(1))  # vectors of symbols that a class lacks
+            embedding.weight = nn.Parameter(torch.cat((rows, zeros)), requires_grad=False)
         if segments:
             inputs["token_type_ids"] = other
         with torch.no_grad():
@@ -209,10 +198,3 @@ def reference(
         return out[..., last]
 
     return ForeignModel(logits, description)
-
-
-def _add_zeros(embedding: nn.Embedding, known: int, missing: int) -> None:
-    """Give vectors of zeros to symbols that a class lacks, behind the *known* ones."""
-    rows = embedding.weight.detach()[:known]
-    rows = torch.cat((rows, rows.new_zeros(missing, rows.size(1))))
-    embedding.weight = nn.Parameter(rows, requires_grad=False)

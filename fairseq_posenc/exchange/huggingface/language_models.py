@@ -32,20 +32,20 @@ _HEADS, _LONGEST = "decoder_attention_heads", ("max_target_positions", "tokens_p
 _PARALLEL = "attention and feed-forward of a layer here do not read the same input"
 #: The sizes of most of them.
 _SIZES = (
-    t.Entry("num_hidden_layers", ("decoder_layers",)),
-    t.Entry("hidden_size", _WIDTH),
-    t.Entry("num_attention_heads", (_HEADS,)),
-    t.Entry("intermediate_size", ("decoder_ffn_embed_dim",)),
-    t.Entry("max_position_embeddings", _LONGEST, Config.length),
+    t.entry("num_hidden_layers", ("decoder_layers",)),
+    t.entry("hidden_size", _WIDTH),
+    t.entry("num_attention_heads", (_HEADS,)),
+    t.entry("intermediate_size", ("decoder_ffn_embed_dim",)),
+    t.entry("max_position_embeddings", _LONGEST, Config.length),
 )
 
 
 _NORMS = t.joints(input_layernorm=t.NORM_1, post_attention_layernorm=t.NORM_2)
 
 
-def epsilon(theirs: str, usual: float) -> t.Entry:
+def epsilon(theirs: str, usual: float) -> t.Group:
     """The entry of the ε of norms."""
-    return t.Entry(theirs, ("layer_norm_eps",), Config.factor, usual)
+    return t.entry(theirs, ("layer_norm_eps",), Config.factor, usual)
 
 
 def _key_heads(config: Config, known: Settings) -> Settings:
@@ -103,7 +103,7 @@ LLAMA = t.TransformersClass(
         *_SIZES,
         epsilon("rms_norm_eps", 1e-6),
         rate("attention_dropout", "attention_dropout"),
-        t.Fixed("head_dim", lambda settings: settings["decoder_embed_dim"] // settings[_HEADS]),
+        t.fixed("head_dim", lambda settings: settings["decoder_embed_dim"] // settings[_HEADS]),
         t.Group("num_key_value_heads", ("kv_heads",), _key_heads, _key_head_entries),
         gated_activation("hidden_act", "silu"),
         biases("attention_bias", "mlp_bias"),
@@ -134,8 +134,8 @@ GPT_NEOX = t.TransformersClass(
         activation("hidden_act"),
         rate("attention_dropout", "attention_dropout"),
         rate("hidden_dropout", "dropout"),
-        t.Fixed("use_parallel_residual", False, True, why=_PARALLEL),
-        t.Fixed("attention_bias", True),
+        t.fixed("use_parallel_residual", False, True, why=_PARALLEL),
+        t.fixed("attention_bias", True),
         rope("rotary_emb_base", "rotary_pct", 0.25),
     ),
     always={**_ALWAYS, "position_encoding": "rotary"},
@@ -154,21 +154,19 @@ BLOOM = t.TransformersClass(
             _joint_layer("self_attention"),
             "transformer.word_embeddings.weight",
             t.joints(
-                "transformer.",
-                ln_f=t.LAST_NORM,
-                word_embeddings_layernorm="layernorm_embedding",
+                "transformer.", ln_f=t.LAST_NORM, word_embeddings_layernorm="layernorm_embedding"
             ),
         ),
     ),
     entries=(
-        t.Entry("n_layer", ("decoder_layers",)),
-        t.Entry("hidden_size", _WIDTH),
-        t.Entry("n_head", (_HEADS,)),
-        t.Entry("seq_length", _LONGEST, Config.length, 2048),  # ALiBi itself has no limit
+        t.entry("n_layer", ("decoder_layers",)),
+        t.entry("hidden_size", _WIDTH),
+        t.entry("n_head", (_HEADS,)),
+        t.entry("seq_length", _LONGEST, Config.length, 2048),  # ALiBi itself has no limit
         epsilon("layer_norm_epsilon", 1e-5),
         rate("attention_dropout", "attention_dropout"),
         rate("hidden_dropout", "dropout"),
-        t.Fixed("apply_residual_connection_post_layernorm", False, written=False),
+        t.fixed("apply_residual_connection_post_layernorm", False, written=False),
         t.Group(
             "hidden_size",
             ("decoder_ffn_embed_dim",),
@@ -210,18 +208,18 @@ GPT2 = t.TransformersClass(
         ),
     ),
     entries=(
-        t.Entry("n_layer", ("decoder_layers",)),
-        t.Entry("n_embd", _WIDTH),
-        t.Entry("n_head", (_HEADS,)),
-        t.Entry("n_inner", ("decoder_ffn_embed_dim",), usual=lambda c: 4 * c.size("n_embd")),
-        t.Entry("n_positions", _LONGEST, Config.length),
+        t.entry("n_layer", ("decoder_layers",)),
+        t.entry("n_embd", _WIDTH),
+        t.entry("n_head", (_HEADS,)),
+        t.entry("n_inner", ("decoder_ffn_embed_dim",), usual=lambda c: 4 * c.size("n_embd")),
+        t.entry("n_positions", _LONGEST, Config.length),
         epsilon("layer_norm_epsilon", 1e-5),
         activation("activation_function", usual="gelu_new"),
         rate("attn_pdrop", "attention_dropout", usual=0.1),
         rate("resid_pdrop", "dropout", usual=0.1),
         written("embd_pdrop", lambda settings: settings["dropout"]),
-        t.Fixed("scale_attn_weights", True, written=False),
-        t.Fixed("scale_attn_by_inverse_layer_idx", False, written=False),
+        t.fixed("scale_attn_weights", True, written=False),
+        t.fixed("scale_attn_by_inverse_layer_idx", False, written=False),
     ),
     always={**_ALWAYS, "position_encoding": "learned"},
     values={"activation_fn": ACTIVATIONS},

@@ -61,14 +61,14 @@ def classifiers(
 
 #: The sizes of encoders, and what none of them is.
 SIZES = (
-    t.Entry("num_hidden_layers", ("encoder_layers",)),
-    t.Entry("num_attention_heads", ("encoder_attention_heads",)),
-    t.Entry("intermediate_size", ("encoder_ffn_embed_dim",)),
+    t.entry("num_hidden_layers", ("encoder_layers",)),
+    t.entry("num_attention_heads", ("encoder_attention_heads",)),
+    t.entry("intermediate_size", ("encoder_ffn_embed_dim",)),
 )
-HIDDEN_SIZE = t.Entry("hidden_size", ("encoder_embed_dim", "encoder_input_dim"))
+HIDDEN_SIZE = t.entry("hidden_size", ("encoder_embed_dim", "encoder_input_dim"))
 ENCODERS = (
-    t.Fixed("is_decoder", False, written=False),
-    t.Fixed("add_cross_attention", False, written=False, why="parts of other models are not read"),
+    t.fixed("is_decoder", False, written=False),
+    t.fixed("add_cross_attention", False, written=False, why="parts of other models are not read"),
 )
 #: The modules of a layer of BERT's kind.
 BERT_LAYER = (
@@ -78,10 +78,7 @@ BERT_LAYER = (
     *t.joints("output.", dense=t.FC2, LayerNorm=t.NORM_2),
 )
 #: A classifier of BERT's kind, and one of tokens.
-BERT_HEADS = (
-    {"dense": "classifier.dense", "out_proj": "classifier.out_proj"},
-    {"": "classifier"},
-)
+BERT_HEADS = ({"dense": "classifier.dense", "out_proj": "classifier.out_proj"}, {"": "classifier"})
 _SEGMENT_ROWS = "roberta.embeddings.token_type_embeddings.weight"
 _TABLE, _LONGEST = "roberta.embeddings.position_embeddings.weight", "max_position_embeddings"
 
@@ -147,8 +144,8 @@ register_class(
             HIDDEN_SIZE,
             *SIZES,
             *ENCODERS,
-            t.Entry("layer_norm_eps", ("layer_norm_eps",), Config.factor, 1e-12),
-            t.Fixed("position_embedding_type", "absolute", written=False),
+            t.entry("layer_norm_eps", ("layer_norm_eps",), Config.factor, 1e-12),
+            t.fixed("position_embedding_type", "absolute", written=False),
             activation("hidden_act"),
             rate("hidden_dropout_prob", "dropout", usual=0.1),
             rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
@@ -157,7 +154,7 @@ register_class(
                 "pooler_dropout",
                 usual=lambda config: config.fraction("hidden_dropout_prob", 0.1),
             ),
-            t.Entry(
+            t.entry(
                 "type_vocab_size",
                 ("num_segments",),
                 usual=2,

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Set
 from fairseq_posenc.attention.local import numbers
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import masked
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
 from fairseq_posenc.exchange.huggingface.entries import (
@@ -23,13 +24,6 @@ from fairseq_posenc.exchange.huggingface.entries import (
     written,
 )
 from fairseq_posenc.exchange.huggingface.layouts import IN_ROWS
-from fairseq_posenc.exchange.huggingface.masked import (
-    ENCODERS,
-    HIDDEN_SIZE,
-    SIZES,
-    classifiers,
-    output,
-)
 from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
 from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
@@ -84,13 +78,14 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
     if settings["attention"] == "local":
         windows = numbers("--local-window", settings["local_window"], 2, even=True)
     bases = numbers_by_layer("rotary_base", settings["rotary_base"])
-    types = [_kind(windows[n % len(windows)], longest) for n in range(layers)]
+    by_layer = [windows[number % len(windows)] for number in range(layers)]
+    types = [_FULL if window // 2 >= longest - 1 else _LOCAL for window in by_layer]
     widths: Set[int] = set()
     found: Dict[str, Set[float]] = {_FULL: set(), _LOCAL: set()}
     for number, kind in enumerate(types):
         found[kind].add(bases[number % len(bases)])
         if kind == _LOCAL:
-            widths.add(windows[number % len(windows)])
+            widths.add(by_layer[number])
     if len(widths) > 1:
         raise UsageError(
             f"{path}: --local-window {settings['local_window']}: the class has one window, and "
@@ -108,10 +103,6 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
         entries[former] = found[kind].pop() if found[kind] else usual
     every = next((n for n in range(1, layers + 1) if _every(n, layers) == types), None)
     return entries if every is None else {**entries, _EVERY: every}  # read by versions before 5
-
-
-def _kind(window: int, longest: int) -> str:
-    return _FULL if window // 2 >= longest - 1 else _LOCAL
 
 
 def _every(step: int, layers: int) -> List[str]:
@@ -165,14 +156,14 @@ register_class(
     t.TransformersClass(
         "modernbert",
         {
-            "ModernBertForMaskedLM": output(
+            "ModernBertForMaskedLM": masked.output(
                 {"dense": "head.dense", "layer_norm": "head.norm"},
                 entries=(
                     t.Group(_LAST, (), _one_activation, _last_entry("activation_fn")),
                     biases(*_BIASES, also=("classifier_bias",)),
                 ),
             ),
-            **classifiers(
+            **masked.classifiers(
                 _HEAD,
                 _HEAD,
                 "ModernBert",
@@ -209,13 +200,13 @@ register_class(
             ),
         ),
         entries=(
-            HIDDEN_SIZE,
-            *SIZES,
-            *ENCODERS,
-            t.Entry("max_position_embeddings", ("max_positions",), Config.length),
-            t.Entry("norm_eps", ("layer_norm_eps",), Config.factor, 1e-5),
+            masked.HIDDEN_SIZE,
+            *masked.SIZES,
+            *masked.ENCODERS,
+            t.entry("max_position_embeddings", ("max_positions",), Config.length),
+            t.entry("norm_eps", ("layer_norm_eps",), Config.factor, 1e-5),
             gated_activation("hidden_activation", "gelu"),
-            t.Entry("classifier_pooling", ("pooler",), _pooling, "cls"),
+            t.entry("classifier_pooling", ("pooler",), _pooling, "cls"),
             rate("embedding_dropout", "dropout"),
             rate("attention_dropout", "attention_dropout"),
             rate("mlp_dropout", "activation_dropout"),

@@ -10,7 +10,6 @@ is multiplied by it instead.  A classifier is a single projection of the first p
 additional dense layer of fairseq's head becomes the identity.
 """
 
-import dataclasses
 import math
 from typing import Callable, List
 
@@ -27,15 +26,22 @@ from fairseq_posenc.exchange.huggingface.entries import activation, rate
 from fairseq_posenc.exchange.huggingface.masked import BERT_LAYER, HIDDEN_SIZE, output
 from fairseq_posenc.exchange.huggingface.roformer import ENTRIES, ROFORMER
 from fairseq_posenc.exchange.reader import Reader
-from fairseq_posenc.models import presets
-from fairseq_posenc.models.kinds import (
-    CLASSIFICATION_HEADS,
-    ENCODER,
-    MASKED,
-    PAD,
-    SENTENCE_HEAD,
-    Settings,
-)
+from fairseq_posenc.models import kinds, presets
+
+
+def _by_formulas(layer: Callable[..., Tensor]) -> Callable[..., Imported]:
+    """What makes the formulas of a model the reference, given one of its layers."""
+
+    def adapt(imported: Imported, name: str, folder: hf.Folder) -> Imported:
+        entries = {**folder.config.entries, "hidden_act": imported.settings["activation_fn"]}
+        foreign = formulas.encoder_model(
+            *(layer, folder.parameters, entries, imported.vocabulary.order),
+            ROFORMER.output if imported.head is None else "classifier",
+        )
+        return imported._replace(foreign=foreign)
+
+    return adapt
+
 
 ROFORMER_V2 = ROFORMER._replace(
     architectures={"RoFormerForMaskedLM": output({})},
@@ -47,27 +53,28 @@ ROFORMER_V2 = ROFORMER._replace(
     entries=(
         *ENTRIES,
         activation("hidden_act"),
-        t.Fixed(
+        t.fixed(
             "norm_type",
             "rms_norm",
             "layer_norm",
             why="hf-roformer reads layer_norm with use_bias true",
         ),
-        t.Fixed("use_bias", False, True, why="hf-roformer reads layer_norm with use_bias true"),
+        t.fixed("use_bias", False, True, why="hf-roformer reads layer_norm with use_bias true"),
         # the causal class of RoFormerV2 attends to later tokens unless it is given a mask
-        t.Fixed("is_decoder", False),
-        t.Fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
+        t.fixed("is_decoder", False),
+        t.fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
     ),
     always={**presets.ROFORMER_V2, **presets.RELEASED, **ROFORMER.always},
     biases={"": None},
     output_biases=(),
+    adapt=_by_formulas(formulas.transformer_layer),
 )
 
 _BASE = "gau_alpha."
-_HEAD = CLASSIFICATION_HEADS + SENTENCE_HEAD
+_HEAD = kinds.CLASSIFICATION_HEADS + kinds.SENTENCE_HEAD
 
 
-def _expansion(config: Config, known: Settings) -> Settings:
+def _expansion(config: Config, known: kinds.Settings) -> kinds.Settings:
     width, channels = config.size("intermediate_size"), known["encoder_embed_dim"]
     if width % channels:
         raise UsageError(
@@ -77,9 +84,9 @@ def _expansion(config: Config, known: Settings) -> Settings:
     return {"gau_expansion": width // channels}
 
 
-def _read_scales(reader: Reader, settings: Settings, config: Config) -> List[str]:
+def _read_scales(reader: Reader, settings: kinds.Settings, config: Config) -> List[str]:
     """Move the scales of queries and keys, and make a classifier's dense layer the identity."""
-    number, padding = int(reader.vocabulary.order[PAD]), config.get("pad_token_id", 0)
+    number, padding = int(reader.vocabulary.order[kinds.PAD]), config.get("pad_token_id", 0)
     if padding != number:
         raise UsageError(
             f"{config.path}: pad_token_id is {padding}, but the padding symbol of "
@@ -90,7 +97,7 @@ def _read_scales(reader: Reader, settings: Settings, config: Config) -> List[str
     for layer in range(settings["encoder_layers"]):
         for part, factor in factors.items():
             theirs = f"{_BASE}encoder.layer.{layer}.gau.{part}_scaleoffset.weight"
-            ours = f"{ENCODER}layers.{layer}.self_attn.{part}_scale"
+            ours = f"{kinds.ENCODER}layers.{layer}.self_attn.{part}_scale"
             reader.put(ours, reader.take(theirs) * factor, theirs)
     if f"{_HEAD}.out_proj.weight" in reader.parameters:
         reader.put_identity(f"{_HEAD}.dense", settings["encoder_embed_dim"], "classifier")
@@ -104,20 +111,20 @@ GAU_ALPHA = t.TransformersClass(
     {
         "GAUAlphaForMaskedLM": output({}),
         "GAUAlphaForSequenceClassification": t.Architecture(
-            {f"{CLASSIFICATION_HEADS}{{}}.out_proj": "classifier"},
-            CLASSIFICATION_HEADS,
+            {f"{kinds.CLASSIFICATION_HEADS}{{}}.out_proj": "classifier"},
+            kinds.CLASSIFICATION_HEADS,
             entries=(
-                t.Fixed("summary_type", "first", "last"),
-                t.Fixed("summary_use_proj", False),
-                t.Fixed("summary_activation", ""),
+                t.fixed("summary_type", "first", "last"),
+                t.fixed("summary_use_proj", False),
+                t.fixed("summary_activation", ""),
             ),
-            usual=SENTENCE_HEAD,
+            usual=kinds.SENTENCE_HEAD,
         ),
     },
-    MASKED,
+    kinds.MASKED,
     stacks=(
         t.Stack(
-            ENCODER,
+            kinds.ENCODER,
             _BASE + "encoder.layer.{}.",
             (
                 t.Joint("gau.i_dense", ("self_attn.in_proj",)),
@@ -128,16 +135,16 @@ GAU_ALPHA = t.TransformersClass(
         ),
     ),
     entries=(
-        t.Entry("num_hidden_layers", ("encoder_layers",)),
+        t.entry("num_hidden_layers", ("encoder_layers",)),
         HIDDEN_SIZE,
-        t.Entry("attention_key_size", ("gau_key_size",)),
+        t.entry("attention_key_size", ("gau_key_size",)),
         t.Group("intermediate_size", ("gau_expansion",), _expansion, lambda settings, path: {}),
-        t.Fixed("use_bias", False),
-        t.Entry(
+        t.fixed("use_bias", False),
+        t.entry(
             "hidden_act", (), lambda c, key, usual: c.one_of(key, usual, (usual, "silu")), "swish"
         ),
-        t.Fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
-        t.Entry(
+        t.fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
+        t.entry(
             "normalization",
             ("gau_normaliser",),
             lambda config, key, usual: config.one_of(key, usual, tuple(formulas.NORMALISERS)),
@@ -147,8 +154,8 @@ GAU_ALPHA = t.TransformersClass(
         rate("hidden_dropout_prob", "dropout", usual=0.1),
         rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
         rate("classifier_dropout", "pooler_dropout", usual=0.1),
-        t.Entry("max_position_embeddings", ("max_positions",), Config.length, 512),
-        t.Entry("type_vocab_size", ("num_segments",), usual=2),
+        t.entry("max_position_embeddings", ("max_positions",), Config.length, 512),
+        t.entry("type_vocab_size", ("num_segments",), usual=2),
     ),
     always={
         **presets.GAU,
@@ -161,39 +168,17 @@ GAU_ALPHA = t.TransformersClass(
     biases={"gau.": None},
     texts=ROFORMER.texts,
     after_reading=_read_scales,
+    adapt=_by_formulas(formulas.gated_layer),
 )
-
-
-class ReleasedImporter(ClassImporter):
-    """Reads a folder of a class that transformers lacks, and compares it with its formulas.
-
-    Args:
-        source: the class.
-        layer: computes one of its layers.
-    """
-
-    def __init__(self, source: t.TransformersClass, layer: Callable[..., Tensor]) -> None:
-        super().__init__(source)
-        self.layer = layer
-
-    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
-        """The same, whose reference are the formulas of the model."""
-        config, output = folder.config.entries, self.source.output
-        entries = {**config, "hidden_act": imported.settings["activation_fn"]}
-        foreign = formulas.encoder_model(
-            *(self.layer, folder.parameters, entries, imported.vocabulary.order),
-            output if imported.head is None else "classifier",
-        )
-        return dataclasses.replace(imported, foreign=foreign)
 
 
 register_format(
     "roformer-v2",
     summary="a folder of RoFormerV2's masked language model",
-    importer=ReleasedImporter(ROFORMER_V2, formulas.transformer_layer),
+    importer=ClassImporter(ROFORMER_V2),
 )
 register_format(
     "gau-alpha",
     summary="a folder of GAU-alpha's masked language model or sequence classifier",
-    importer=ReleasedImporter(GAU_ALPHA, formulas.gated_layer),
+    importer=ClassImporter(GAU_ALPHA),
 )

@@ -21,13 +21,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, all_encodings
 from fairseq_posenc.encodings.base import DistanceBias
-from fairseq_posenc.exchange.formats import (
-    FROM_PARAMETERS,
-    Expressible,
-    Wanted,
-    refuse_inexpressible,
-    register_format,
-)
+from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.entries import GATED
 from fairseq_posenc.exchange.huggingface.folder import reference
@@ -35,13 +29,7 @@ from fairseq_posenc.exchange.huggingface.layouts import reordered
 from fairseq_posenc.exchange.huggingface.texts import TranslationTexts, WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING
-from fairseq_posenc.exchange.source import (
-    CARD_FLAGS,
-    DATA,
-    LANGUAGES,
-    SUBWORD_FLAGS,
-    read_translation,
-)
+from fairseq_posenc.exchange.source import TRANSLATION_FLAGS, read_translation
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
@@ -83,7 +71,7 @@ class RemoteExporter(CheckpointExporter):
     """Writes a folder with the code of its model."""
 
     name = "the code of the folder"
-    flags = (DATA, *LANGUAGES, *SUBWORD_FLAGS, *CARD_FLAGS)
+    flags = TRANSLATION_FLAGS
 
     def load(self, folder: str) -> nn.Module:
         """Load a folder with its own code, which stays out of the library's cache."""
@@ -99,7 +87,7 @@ class RemoteExporter(CheckpointExporter):
             for name in [n for n in sys.modules if n.partition(".")[0] == package]:
                 del sys.modules[name]
 
-    def read(self, wanted: Wanted) -> NativeCheckpoint:
+    def read(self, wanted: formats.Wanted) -> NativeCheckpoint:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
         return read_translation(wanted, self.name)
 
@@ -157,12 +145,12 @@ class RemoteExporter(CheckpointExporter):
         names = encodings_with_code()
         flags = [ENCODINGS.find(name).flags for name in names]
         known = {
-            *FROM_PARAMETERS,
+            *formats.FROM_PARAMETERS,
             *("share_layers", "decoder_input_dim", "decoder_output_dim"),
             *(f.name for each in flags if each for f in fields_of(each)),
         }
-        expressible = Expressible(self.name, known - {"rotary_value"}, _VALUES)
-        refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
+        expressible = formats.Expressible(self.name, known - {"rotary_value"}, _VALUES)
+        formats.refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
         for side in SIDES:
             flag = f"{side}_position_encoding"
             flag = flag if settings[flag] is not None else "position_encoding"
@@ -244,7 +232,7 @@ def _with_bias(path: str, side: str, encodings: List[PositionEncoding]) -> Any:
     return biased[0] if biased else None
 
 
-register_format(
+formats.register_format(
     NAME,
     summary="a folder of transformers with its own code: translation models, also rotary ones",
     exporter=RemoteExporter(),

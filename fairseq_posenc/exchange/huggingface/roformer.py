@@ -9,7 +9,6 @@ out, since rotary computes it.  Token types become segments.  A sequence classif
 ``hidden_act``, for which fairseq has a separate flag, ``--pooler-activation-fn``.
 """
 
-import dataclasses
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -17,26 +16,14 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
+from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import (
-    Expressible,
-    Imported,
-    refuse_inexpressible,
-    register_format,
-)
 from fairseq_posenc.exchange.huggingface import folder as hf
+from fairseq_posenc.exchange.huggingface import masked
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import ClassExporter, ClassImporter
 from fairseq_posenc.exchange.huggingface.encoder_texts import WordPieceTexts
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate, written
-from fairseq_posenc.exchange.huggingface.masked import (
-    BERT_HEADS,
-    BERT_LAYER,
-    ENCODERS,
-    SIZES,
-    classifiers,
-    output,
-)
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
 from fairseq_posenc.exchange.transfer import Exported
@@ -114,7 +101,7 @@ def _projected(settings: Settings, number: int) -> bool:
 _STACK = t.Stack(
     ENCODER,
     BASE + "encoder.layer.{}.",
-    BERT_LAYER,
+    masked.BERT_LAYER,
     BASE + "embeddings.word_embeddings.weight",
     (
         t.Joint(BASE + "embeddings.LayerNorm", ("layernorm_embedding",)),
@@ -122,17 +109,17 @@ _STACK = t.Stack(
     ),
 )
 ENTRIES = (
-    *SIZES,
-    t.Entry("hidden_size", ("encoder_embed_dim",)),
-    t.Entry("embedding_size", ("encoder_input_dim",), usual=lambda c: c.size("hidden_size")),
+    *masked.SIZES,
+    t.entry("hidden_size", ("encoder_embed_dim",)),
+    t.entry("embedding_size", ("encoder_input_dim",), usual=lambda c: c.size("hidden_size")),
     rate("layer_norm_eps", "layer_norm_eps", usual=1e-12),
     rate("hidden_dropout_prob", "dropout", "pooler_dropout", usual=0.1),
     rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
-    t.Entry("max_position_embeddings", ("max_positions",), Config.length, 1536),
-    t.Entry("type_vocab_size", ("num_segments",), usual=2, back=lambda number: number or 2),
-    t.Entry("rotary_value", ("rotary_value",), Config.flag, False),
-    t.Entry("is_decoder", ("causal",), Config.flag, False),
-    ENCODERS[1],
+    t.entry("max_position_embeddings", ("max_positions",), Config.length, 1536),
+    t.entry("type_vocab_size", ("num_segments",), usual=2, back=lambda number: number or 2),
+    t.entry("rotary_value", ("rotary_value",), Config.flag, False),
+    t.entry("is_decoder", ("causal",), Config.flag, False),
+    masked.ENCODERS[1],
 )
 _ALWAYS: Settings = {
     "position_encoding": "rotary",
@@ -140,25 +127,57 @@ _ALWAYS: Settings = {
     "layernorm_embedding": True,
     "activation_dropout": 0.0,
 }
+
+
+def _table_note(folder: hf.Folder) -> str:
+    """A remark on the reference's table of sines and cosines, for messages."""
+    table = folder.parameters.get(TABLE)
+    if table is None:
+        return ", which computes the sine table that the file lacks"
+    exact = sine_table(*table.shape)
+    usual = table.dtype == torch.float32 and torch.allclose(table, exact, atol=1e-6)
+    return "" if usual else ", its sine table computed in float32, not read from the file"
+
+
+def _adapted(imported: formats.Imported, name: str, folder: hf.Folder) -> formats.Imported:
+    """A language model, if it is one."""
+    settings, foreign = imported.settings, imported.foreign
+    assert foreign is not None  # transformers runs all of these classes
+    noted = foreign._replace(description=foreign.description + _table_note(folder))
+    imported = imported._replace(foreign=noted)
+    if name != _CAUSAL:
+        return imported
+    if settings["causal"] and not _projected(settings, 0):
+        return imported._replace(
+            settings=kinds.language_model_settings(settings),
+            parameters=kinds.renamed(imported.parameters, MASKED, CAUSAL),
+            origin=kinds.renamed(imported.origin, MASKED, CAUSAL),
+            kind=CAUSAL,
+        )
+    reason = "embedding_size is not hidden_size" if settings["causal"] else "is_decoder is false"
+    note = f"becomes a masked language model, not a language model, since {reason}"
+    return imported._replace(notes=[*imported.notes, note])
+
+
 ROFORMER = t.TransformersClass(
     "roformer",
     {
-        "RoFormerForMaskedLM": output(_LM, when=lambda settings: not settings["causal"]),
-        _CAUSAL: output(_LM),
-        **classifiers(*BERT_HEADS, "RoFormer"),
+        "RoFormerForMaskedLM": masked.output(_LM, when=lambda settings: not settings["causal"]),
+        _CAUSAL: masked.output(_LM),
+        **masked.classifiers(*masked.BERT_HEADS, "RoFormer"),
     },
     MASKED,
     stacks=(_STACK,),
     entries=(
         *ENTRIES,
         activation("hidden_act", "activation_fn", "pooler_activation_fn"),
-        t.Fixed(
+        t.fixed(
             "norm_type",
             "layer_norm",
             written=False,
             why="roformer-v2 reads rms_norm with use_bias false",
         ),
-        t.Fixed(
+        t.fixed(
             "use_bias", True, written=False, why="roformer-v2 reads rms_norm with use_bias false"
         ),
         written("initializer_range", lambda settings: 0.02),
@@ -175,43 +194,8 @@ ROFORMER = t.TransformersClass(
     texts=WordPieceTexts(),
     after_reading=_read_tables,
     before_writing=_write_tables,
+    adapt=_adapted,
 )
-
-
-def _table_note(folder: hf.Folder) -> str:
-    """A remark on the reference's table of sines and cosines, for messages."""
-    table = folder.parameters.get(TABLE)
-    if table is None:
-        return ", which computes the sine table that the file lacks"
-    exact = sine_table(*table.shape)
-    usual = table.dtype == torch.float32 and torch.allclose(table, exact, atol=1e-6)
-    return "" if usual else ", its sine table computed in float32, not read from the file"
-
-
-class RoFormerImporter(ClassImporter):
-    """Reads a folder of transformers' RoFormer classes."""
-
-    def adapted(self, imported: Imported, name: str, folder: hf.Folder) -> Imported:
-        """A language model, if it is one."""
-        settings, foreign = imported.settings, imported.foreign
-        assert foreign is not None  # transformers runs all of these classes
-        noted = foreign._replace(description=foreign.description + _table_note(folder))
-        imported = dataclasses.replace(imported, foreign=noted)
-        if name != _CAUSAL:
-            return imported
-        if settings["causal"] and not _projected(settings, 0):
-            return dataclasses.replace(
-                imported,
-                settings=kinds.language_model_settings(settings),
-                parameters=kinds.renamed(imported.parameters, MASKED, CAUSAL),
-                origin=kinds.renamed(imported.origin, MASKED, CAUSAL),
-                kind=CAUSAL,
-            )
-        reason = (
-            "embedding_size is not hidden_size" if settings["causal"] else "is_decoder is false"
-        )
-        note = f"becomes a masked language model, not a language model, since {reason}"
-        return dataclasses.replace(imported, notes=[*imported.notes, note])
 
 
 class RoFormerExporter(ClassExporter):
@@ -223,8 +207,8 @@ class RoFormerExporter(ClassExporter):
             settings = kinds.masked_settings(checkpoint.settings)
             same = kinds.language_model_settings({**settings, **_ALWAYS})
             values = {name: (value,) for name, value in same.items()}
-            shape = Expressible(f"{_CAUSAL} of transformers", (), values)
-            refuse_inexpressible(checkpoint.path, CAUSAL.family, checkpoint.settings, shape)
+            shape = formats.Expressible(f"{_CAUSAL} of transformers", (), values)
+            formats.refuse_inexpressible(checkpoint.path, CAUSAL.family, checkpoint.settings, shape)
             checkpoint = checkpoint._replace(
                 settings=settings,
                 parameters=kinds.renamed(checkpoint.parameters, CAUSAL, MASKED),
@@ -233,9 +217,9 @@ class RoFormerExporter(ClassExporter):
         return super().write(checkpoint, head, folder)
 
 
-register_format(
+formats.register_format(
     "hf-roformer",
     summary="a folder of transformers' RoFormer classes",
-    importer=RoFormerImporter(ROFORMER),
+    importer=ClassImporter(ROFORMER),
     exporter=RoFormerExporter(ROFORMER),
 )

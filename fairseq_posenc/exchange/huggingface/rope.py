@@ -8,14 +8,7 @@ import math
 from typing import Any, Dict, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.encodings.rotary_frequencies import (
-    FEW_TURNS,
-    LLAMA3_FEW_TURNS,
-    LLAMA3_MANY_TURNS,
-    MANY_TURNS,
-    TEMPERED,
-    Scaling,
-)
+from fairseq_posenc.encodings import rotary_frequencies
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.layouts import rotated_channels
 from fairseq_posenc.exchange.huggingface.table import Group
@@ -25,8 +18,11 @@ from fairseq_posenc.models.kinds import Settings
 _LENGTH, _SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 #: Entries of ``rope_scaling`` with fixed values here, by the name of the rule in transformers.
 _FIXED: Mapping[str, Mapping[str, Any]] = {
-    "yarn": {"beta_fast": MANY_TURNS, "beta_slow": FEW_TURNS},
-    "llama3": {"low_freq_factor": LLAMA3_FEW_TURNS, "high_freq_factor": LLAMA3_MANY_TURNS},
+    "yarn": {"beta_fast": rotary_frequencies.MANY_TURNS, "beta_slow": rotary_frequencies.FEW_TURNS},
+    "llama3": {
+        "low_freq_factor": rotary_frequencies.LLAMA3_FEW_TURNS,
+        "high_freq_factor": rotary_frequencies.LLAMA3_MANY_TURNS,
+    },
 }
 
 
@@ -81,7 +77,7 @@ def rope_entries(settings: Settings, path: str) -> Dict[str, Any]:
         entry["truncate"] = rule == "yarn"
     if rule == "longrope":
         factors = [float(x) for x in str(settings["rotary_factors"]).split(",")]
-        temperature = Scaling(rule, factor, length).temperature
+        temperature = rotary_frequencies.Scaling(rule, factor, length).temperature
         entry.update(short_factor=factors, long_factor=factors, attention_factor=temperature)
     return {"rope_theta": base, "rope_scaling": entry}
 
@@ -89,12 +85,7 @@ def rope_entries(settings: Settings, path: str) -> Dict[str, Any]:
 def rope_settings(
     config: Config, base: str = "rope_theta", share: str = _SHARE, usual: float = 1.0
 ) -> Settings:
-    """The flags of rotary positions in config.json.
-
-    Args:
-        base: the entry of the base, outside of ``rope_parameters``.
-        share: the entry of the share of rotated channels, outside of ``rope_parameters``.
-        usual: this share where config.json does not say it.
+    """The flags of rotary positions in config.json; arguments as for :func:`rope`.
 
     Raises:
         UsageError: a rule or a value is not one of this plug-in's, or two entries contradict each
@@ -138,8 +129,8 @@ def rope_settings(
                 "change with the length, so they have to be equal"
             )
         settings["rotary_factors"] = ",".join(map(repr, one))
-    if rule in TEMPERED:
-        _check_temperature(scaling, Scaling(rule, factor, length))
+    if rule in rotary_frequencies.TEMPERED:
+        _check_temperature(scaling, rotary_frequencies.Scaling(rule, factor, length))
     if rule != "linear":
         settings["rotary_original_length"] = length
     return settings
@@ -154,7 +145,7 @@ def _scaling(config: Config) -> Tuple[str, Config]:
     return name, found.without_aliases({"type": "rope_type"})
 
 
-def _check_temperature(entries: Config, scaling: Scaling) -> None:
+def _check_temperature(entries: Config, scaling: rotary_frequencies.Scaling) -> None:
     """Refuse another factor on rotated queries and keys than ours."""
     for entry in ("mscale", "mscale_all_dim"):
         entries.one_of(entry, None, (None,))

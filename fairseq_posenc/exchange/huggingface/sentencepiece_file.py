@@ -5,7 +5,7 @@ further package is needed.
 """
 
 import struct
-from typing import Any, Collection, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -40,11 +40,7 @@ class Pieces(NamedTuple):
 
 
 def read_pieces(path: str) -> Pieces:
-    """Read a model of SentencePiece.
-
-    Raises:
-        UsageError: the file cannot be read, or is no such model.
-    """
+    """Read a model of SentencePiece, or refuse a file that is none."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -76,28 +72,24 @@ def read_pieces(path: str) -> Pieces:
 
 
 def with_pieces(path: str, pieces: Iterable[Piece]) -> bytes:
-    """The content of a model with other pieces, whose other settings stay the same.
-
-    Args:
-        pieces: the pieces by their new numbers.
-    """
+    """The content of a model with other *pieces*, whose other settings stay the same."""
     with open(path, "rb") as file:
         rest = [field for field in _fields(file.read()) if field[0] != _PIECES]
     entries = []
     for symbol, score, kind in pieces:
-        piece = [(1, symbol.encode("utf-8")), (2, struct.pack("<f", score)), (3, kind)]
-        entries.append((_PIECES, _message(piece, floats=(2,))))
+        piece = _message([(1, symbol.encode("utf-8")), (2, score), (3, kind)])
+        entries.append((_PIECES, piece))
     return _message([*entries, *rest])
 
 
-def _message(fields: Iterable[Tuple[int, Any]], floats: Collection[int] = ()) -> bytes:
-    """A message with *fields*: numbers, and bytes, of which *floats* are numbers of 4 bytes."""
+def _message(fields: Iterable[Tuple[int, Any]]) -> bytes:
+    """A message with *fields*: whole numbers, numbers of 4 bytes, and bytes."""
     parts = bytearray()
     for number, value in fields:
         if isinstance(value, int):
             parts += _as_varint(number << 3) + _as_varint(value)
-        elif number in floats:
-            parts += _as_varint(number << 3 | 5) + value
+        elif isinstance(value, float):
+            parts += _as_varint(number << 3 | 5) + struct.pack("<f", value)
         else:
             parts += _as_varint(number << 3 | 2) + _as_varint(len(value)) + value
     return bytes(parts)

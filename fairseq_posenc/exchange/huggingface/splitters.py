@@ -39,11 +39,7 @@ class Inexact(Exception):
 
 
 class _Numbers:
-    """Numbers of symbols: those of the dictionary, then further ones.
-
-    Args:
-        symbols: the symbols of fairseq's dictionary, in order.
-    """
+    """Numbers of symbols: those of fairseq's dictionary, then further ones."""
 
     def __init__(self, symbols: List[str]) -> None:
         self.of = {symbol: index for index, symbol in enumerate(symbols)}
@@ -67,7 +63,9 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
         raise UsageError(f"{path}: cannot be read as merges of subword-nmt (a line has no pair)")
     numbers, vocab = _Numbers(symbols), {symbol: symbols.index(symbol) for symbol in LEADING}
     for symbol in symbols[len(LEADING) :]:
-        vocab.setdefault(_piece_of(symbol), numbers(symbol))
+        inner = symbol.endswith(_MARK) and symbol != _MARK
+        piece = symbol[: -len(_MARK)] if inner else symbol + _END_OF_WORD
+        vocab.setdefault(piece, numbers(symbol))
     for piece in (piece for a, b in merges for piece in (a, b, a + b)):
         if piece not in vocab:
             vocab[piece] = numbers(piece if piece.endswith(_END_OF_WORD) else piece + _MARK)
@@ -82,11 +80,6 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
     }
     decoder = {"type": "BPEDecoder", "suffix": _END_OF_WORD}
     return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, decoder, tuple(numbers.hidden))
-
-
-def _piece_of(symbol: str) -> str:
-    inner = symbol.endswith(_MARK) and symbol != _MARK
-    return symbol[: -len(_MARK)] if inner else symbol + _END_OF_WORD
 
 
 def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
@@ -193,13 +186,14 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
     ours = {theirs: name for name, theirs in files.special().items()}
     content = as_text(content, [*special_names(files, content), *_fillers(symbols)])
     model, numbers = dict(content["model"]), _Numbers(symbols)
-    listed = _names(model["vocab"])
+    scored = isinstance(model["vocab"], list)
+    listed = [name for name, _ in model["vocab"]] if scored else list(model["vocab"])
     tokens = {token["content"]: token for token in content.get("added_tokens", ())}
     kept = {name: token for name, token in tokens.items() if name not in ours}
     theirs = {spelled(name): name for name in (*listed, *kept)}  # runs of spaces have other names
     for name in (*listed, *kept):
         numbers(ours.get(name, spelled(name)))
-    if isinstance(model["vocab"], list):
+    if scored:
         scores = {ours.get(name, name): score for name, score in model["vocab"]}
         least = min(scores.values(), default=0.0)
         names = (theirs.get(name, name) for name in numbers.of)
@@ -218,10 +212,6 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
         tuple(numbers.hidden),
         added=tuple({**t, "id": numbers.of[spelled(name)]} for name, t in kept.items()),
     )
-
-
-def _names(vocab: Any) -> List[str]:
-    return [name for name, _ in vocab] if isinstance(vocab, list) else list(vocab)
 
 
 #: The function that makes a splitter of a kind of subwords, given its file and the dictionary.
@@ -244,14 +234,11 @@ class Subwords(NamedTuple):
 def splitter_of(
     subwords: Optional[Subwords], side: str, symbols: List[str], hides: bool
 ) -> Splitter:
-    """The splitter of one side of a model.
+    """The splitter of one side of a model; its notes say what is left to the user.
 
     Args:
         subwords: how its text was prepared, or None if it was split into symbols.
         hides: whether the model can have symbols that it never produces.
-
-    Returns:
-        a splitter whose notes say what is left to the user.
     """
     if subwords is None:
         return split_at_spaces(symbols)

@@ -26,20 +26,14 @@ MASK_NOTE = (
 
 
 class Marks(NamedTuple):
-    """What a tokenizer puts around texts.
+    """What a tokenizer puts around texts."""
 
-    Args:
-        roles: the special symbols by their names in tokenizer_config.json.
-        single: a text between its symbols; ``$A`` is the text.
-        pair: two texts, ``$A`` and ``$B``, between their symbols; ``:1`` behind a part says that it
-            is of the second segment.
-        inputs: what the model reads.
-    """
-
-    roles: Dict[str, str]
-    single: str
+    roles: Dict[str, str]  # the special symbols by their names in tokenizer_config.json
+    single: str  # a text between its symbols; ``$A`` is the text
+    # two texts, ``$A`` and ``$B``, between their symbols; ``:1`` behind a part says that it is of
+    # the second segment
     pair: str
-    inputs: List[str]
+    inputs: List[str]  # what the model reads
 
 
 #: Every text of a language model begins with ``</s>``.
@@ -68,27 +62,18 @@ SEPARATORS = replace(r"[\x1c-\x1f]", " ")
 
 
 class Splitter(NamedTuple):
-    """The parts of a tokenizer.json that split text into symbols and join them.
+    """The parts of a tokenizer.json that split text into symbols and join them."""
 
-    Args:
-        model: the entry ``model``, with the number of each symbol.
-        normalizer: the entry of this name.
-        pre_tokenizer: the entry of this name.
-        decoder: the entry of this name.
-        hidden: symbols behind those of the dictionary, which stand for ``<unk>``.
-        notes: what the user should know.
-        added: further entries of ``added_tokens``.
-        sentencepiece: the same as a file of SentencePiece, which some programs read in place of
-            tokenizer.json, or None.
-    """
-
-    model: Dict[str, Any]
-    normalizer: Any = None
-    pre_tokenizer: Any = None
-    decoder: Any = None
+    model: Dict[str, Any]  # the entry ``model``, with the number of each symbol
+    normalizer: Any = None  # the entry of this name
+    pre_tokenizer: Any = None  # the entry of this name
+    decoder: Any = None  # the entry of this name
+    # symbols behind those of the dictionary, which stand for ``<unk>``
     hidden: Tuple[str, ...] = ()
-    notes: Tuple[str, ...] = ()
-    added: Tuple[Dict[str, Any], ...] = ()
+    notes: Tuple[str, ...] = ()  # what the user should know
+    added: Tuple[Dict[str, Any], ...] = ()  # further entries of ``added_tokens``
+    # the same as a file of SentencePiece, which some programs read in place of tokenizer.json, or
+    # None
     sentencepiece: Optional[bytes] = None
 
 
@@ -101,11 +86,7 @@ def split_at_spaces(symbols: List[str]) -> Splitter:
 
 
 def write_symbols(
-    path: str,
-    dictionary: Dictionary,
-    longest: int,
-    marks: Marks,
-    splitter: Splitter,
+    path: str, dictionary: Dictionary, longest: int, marks: Marks, splitter: Splitter
 ) -> Tensor:
     """Write a tokenizer with the numbers of dict.txt, and that file.
 

@@ -4,14 +4,9 @@ from typing import Any, Dict, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import entries
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
-from fairseq_posenc.exchange.huggingface.entries import (
-    ACTIVATIONS,
-    activation_for,
-    activation_of,
-    rate,
-)
 from fairseq_posenc.exchange.huggingface.layouts import UNSCALED
 from fairseq_posenc.exchange.huggingface.translation import NORMS_FIRST, WIDTH, longest
 from fairseq_posenc.models.kinds import TRANSLATION, Settings
@@ -38,14 +33,14 @@ def _form_of(config: Config, known: Settings) -> Settings:
     named = config._replace(entries={_FORM: activation})
     return {
         "feed_forward": "glu" if gate else "mlp",
-        "activation_fn": activation_of(named, _FORM),
+        "activation_fn": entries.activation_of(named, _FORM),
     }
 
 
 def _form_entry(settings: Settings, path: str) -> Dict[str, Any]:
     form = _GATED.get(settings["feed_forward"])
     if form is None:
-        activation = activation_for(settings["activation_fn"])
+        activation = entries.activation_for(settings["activation_fn"])
         form = activation if settings["feed_forward"] == "mlp" else f"gated-{activation}"
         form = _GATED["geglu"] if form in _RENAMED else form
     return {_FORM: form}
@@ -108,19 +103,21 @@ register_class(
         TRANSLATION,
         stacks=(_stack("encoder"), _stack("decoder")),
         entries=(
-            t.Fixed("is_encoder_decoder", True),
-            t.Entry("d_model", WIDTH),
-            t.Entry("num_layers", ("encoder_layers",)),
-            t.Entry(
+            t.fixed("is_encoder_decoder", True),
+            t.entry("d_model", WIDTH),
+            t.entry("num_layers", ("encoder_layers",)),
+            t.entry(
                 "num_decoder_layers", ("decoder_layers",), usual=lambda c: c.size("num_layers")
             ),
-            t.Entry("num_heads", ("encoder_attention_heads", "decoder_attention_heads")),
-            t.Entry("d_ff", ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim")),
-            t.Entry("relative_attention_num_buckets", ("t5_num_buckets",), usual=32),
-            t.Entry("relative_attention_max_distance", ("t5_max_distance",), usual=128),
-            t.Entry("layer_norm_epsilon", ("layer_norm_eps",), Config.factor, 1e-6),
-            rate("dropout_rate", "dropout", "attention_dropout", "activation_dropout", usual=0.1),
-            t.Fixed("d_kv", lambda s: s["encoder_embed_dim"] // s["encoder_attention_heads"]),
+            t.entry("num_heads", ("encoder_attention_heads", "decoder_attention_heads")),
+            t.entry("d_ff", ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim")),
+            t.entry("relative_attention_num_buckets", ("t5_num_buckets",), usual=32),
+            t.entry("relative_attention_max_distance", ("t5_max_distance",), usual=128),
+            t.entry("layer_norm_epsilon", ("layer_norm_eps",), Config.factor, 1e-6),
+            entries.rate(
+                "dropout_rate", "dropout", "attention_dropout", "activation_dropout", usual=0.1
+            ),
+            t.fixed("d_kv", lambda s: s["encoder_embed_dim"] // s["encoder_attention_heads"]),
             t.Group(_FORM, ("feed_forward",), _form_of, _form_entry),
             longest("n_positions"),
         ),
@@ -131,7 +128,7 @@ register_class(
             "no_bias": True,
             "no_scale_embedding": True,
         },
-        values={"feed_forward": ("mlp", "glu", *_GATED), "activation_fn": ACTIVATIONS},
+        values={"feed_forward": ("mlp", "glu", *_GATED), "activation_fn": entries.ACTIVATIONS},
         aliases={
             "hidden_size": "d_model",
             "num_hidden_layers": "num_layers",

@@ -6,21 +6,12 @@ The functions that read and write folders follow such a table in both directions
 """
 
 from types import MappingProxyType
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.formats import Imported
 from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts
+from fairseq_posenc.exchange.huggingface.folder import Folder
 from fairseq_posenc.exchange.huggingface.layouts import ALONE, Layout
 from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts, TranslationTexts
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader
@@ -45,18 +36,13 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Joint(NamedTuple):
-    """A module of the class, and the modules of ours that it holds.
+    """A module of the class, and the modules of ours that it holds."""
 
-    Args:
-        theirs: its name, behind the start of the names in a layer.
-        ours: our names, behind the start of ours; the class lacks a module of which we have none.
-        layout: how its tensors hold ours.
-        when: whether the layer of this number has it, given the settings.
-    """
-
-    theirs: str
+    theirs: str  # its name, behind the start of the names in a layer
+    # our names, behind the start of ours; the class lacks a module of which we have none
     ours: Tuple[str, ...]
-    layout: Layout = ALONE
+    layout: Layout = ALONE  # how its tensors hold ours
+    # whether the layer of this number has it, given the settings
     when: Callable[[Settings, int], bool] = lambda settings, number: True
 
 
@@ -65,7 +51,31 @@ def joints(prefix: str = "", **ours: str) -> Tuple[Joint, ...]:
     return tuple(Joint(prefix + theirs, (mine,)) for theirs, mine in ours.items())
 
 
-class Entry(NamedTuple):
+def same(*names: str) -> Tuple[Joint, ...]:
+    """Modules that have our names."""
+    return tuple(Joint(name, (name,)) for name in names)
+
+
+class Group(NamedTuple):
+    """Entries of config.json and the settings that they say; mostly :func:`entry` makes it."""
+
+    theirs: str  # the name of the first of the entries
+    ours: Tuple[str, ...]  # the settings
+    # makes them, given config.json and the settings of the entries before
+    settings: Callable[[Config, Settings], Settings]
+    # makes the entries, given complete settings and the checkpoint, for messages
+    entries: Callable[[Settings, str], Dict[str, Any]]
+    equal: Tuple[str, ...] = ()  # those of the settings that must be equal to the first
+
+
+def entry(
+    theirs: str,
+    ours: Tuple[str, ...],
+    checked: Callable[[Config, str, Any], Any] = Config.size,
+    usual: Any = None,
+    into: Callable[[Any], Any] = lambda value: value,
+    back: Callable[[Any], Any] = lambda value: value,
+) -> Group:
     """An entry of config.json that says one setting.
 
     Args:
@@ -77,113 +87,51 @@ class Entry(NamedTuple):
         back: makes the entry's value of the setting.
     """
 
-    theirs: str
-    ours: Tuple[str, ...]
-    checked: Callable[[Config, str, Any], Any] = Config.size
-    usual: Any = None
-    into: Callable[[Any], Any] = lambda value: value
-    back: Callable[[Any], Any] = lambda value: value
+    def settings(config: Config, known: Settings) -> Settings:
+        absent = usual(config) if callable(usual) else usual
+        return dict.fromkeys(ours, into(checked(config, theirs, absent)))
 
-    @property
-    def equal(self) -> Tuple[str, ...]:
-        """The settings that must be equal to the first."""
-        return self.ours[1:]
-
-    def settings(self, config: Config, known: Settings) -> Settings:
-        """The settings, given config.json."""
-        usual = self.usual(config) if callable(self.usual) else self.usual
-        return dict.fromkeys(self.ours, self.into(self.checked(config, self.theirs, usual)))
-
-    def entries(self, settings: Settings, path: str) -> Dict[str, Any]:
-        """The entry of config.json for complete settings."""
-        return {self.theirs: self.back(settings[self.ours[0]])}
+    return Group(theirs, ours, settings, lambda s, path: {theirs: back(s[ours[0]])}, ours[1:])
 
 
-class Fixed(NamedTuple):
+def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why: str = "") -> Group:
     """An entry of config.json with the one value that our models can have.
 
     Args:
-        theirs: its name.
         value: the value, or a function of the settings.
         usual: what its absence means, if that is another value.
-        written: whether it is written.
         why: what a user should know of other values, for the message.
     """
 
-    theirs: str
-    value: Any
-    usual: Any = None
-    written: bool = True
-    why: str = ""
-    ours: Tuple[str, ...] = ()
-    equal: Tuple[str, ...] = ()
+    def value_of(settings: Settings) -> Any:
+        return value(settings) if callable(value) else value
 
-    def _value(self, settings: Settings) -> Any:
-        return self.value(settings) if callable(self.value) else self.value
-
-    def settings(self, config: Config, known: Settings) -> Settings:
-        """Nothing.
-
-        Raises:
-            UsageError: the entry has another value.
-        """
-        value = self._value(known)
-        config.one_of(self.theirs, value if self.usual is None else self.usual, (value,), self.why)
+    def settings(config: Config, known: Settings) -> Settings:
+        only = value_of(known)
+        config.one_of(theirs, only if usual is None else usual, (only,), why)
         return {}
 
-    def entries(self, settings: Settings, path: str) -> Dict[str, Any]:
-        """The entry, given complete settings."""
-        return {self.theirs: self._value(settings)} if self.written else {}
-
-
-class Group(NamedTuple):
-    """Entries of config.json and settings that depend on each other.
-
-    Args:
-        theirs: the name of the first of the entries.
-        ours: the settings.
-        settings: makes them, given config.json and the settings of the entries before.
-        entries: makes the entries, given complete settings and the checkpoint, for messages.
-    """
-
-    theirs: str
-    ours: Tuple[str, ...]
-    settings: Callable[[Config, Settings], Settings]
-    entries: Callable[[Settings, str], Dict[str, Any]]
-    equal: Tuple[str, ...] = ()
+    return Group(theirs, (), settings, lambda s, path: {theirs: value_of(s)} if written else {})
 
 
 class Table(NamedTuple):
-    """A table of learned positions.
+    """A table of learned positions."""
 
-    Args:
-        theirs: its name.
-        first: the row of the first position, given config.json.
-    """
-
-    theirs: str
+    theirs: str  # its name
+    # the row of the first position, given config.json
     first: Callable[[Config], int] = lambda config: 0
 
 
 class Stack(NamedTuple):
-    """One side of a model.
+    """One side of a model."""
 
-    Args:
-        ours: start of our names, such as ``decoder.``.
-        layer: start of the names of the class in layer number ``{}``.
-        joints: the modules of a layer.
-        embedding: the embedding of tokens.
-        outside: modules outside of layers.
-        table: the table of positions, if it has one.
-        tensors: other tensors by our names, which are the same in the class.
-    """
-
-    ours: str
-    layer: str
-    joints: Tuple[Joint, ...]
-    embedding: str
-    outside: Tuple[Joint, ...] = ()
-    table: Optional[Table] = None
+    ours: str  # start of our names, such as ``decoder.``
+    layer: str  # start of the names of the class in layer number ``{}``
+    joints: Tuple[Joint, ...]  # the modules of a layer
+    embedding: str  # the embedding of tokens
+    outside: Tuple[Joint, ...] = ()  # modules outside of layers
+    table: Optional[Table] = None  # the table of positions, if it has one
+    # other tensors by our names, which are the same in the class
     tensors: Mapping[str, str] = _NOTHING
 
     @property
@@ -198,25 +146,18 @@ class Stack(NamedTuple):
 
 
 class Architecture(NamedTuple):
-    """What an architecture of a class has on top of its stacks.
+    """What an architecture of a class has on top of its stacks."""
 
-    Args:
-        modules: its modules by our names, with ``{}`` for the name of the head.
-        heads: start of our names of such heads; nothing for the output of a language model.
-        entries: entries of config.json beside those of the class.
-        any: settings of any value, which it does not have.
-        values: other settings that are fixed in it, with their values.
-        when: whether a model of these settings is of this architecture.
-        usual: the name of an imported head.
-    """
-
+    # its modules by our names, with ``{}`` for the name of the head
     modules: Mapping[str, str] = _NOTHING
-    heads: str = ""
-    entries: Tuple[Union[Entry, Fixed, Group], ...] = ()
-    any: Collection[str] = ()
+    heads: str = ""  # start of our names of such heads; nothing for the output of a language model
+    entries: Tuple[Group, ...] = ()  # entries of config.json beside those of the class
+    any: Collection[str] = ()  # settings of any value, which it does not have
+    # other settings that are fixed in it, with their values
     values: Mapping[str, Collection[Any]] = _NOTHING
+    # whether a model of these settings is of this architecture
     when: Callable[[Settings], bool] = lambda settings: True
-    usual: Optional[str] = None
+    usual: Optional[str] = None  # the name of an imported head
 
     def named(self, head: Optional[str]) -> "Architecture":
         """The same with a head of another name."""
@@ -238,71 +179,53 @@ def no_hook(*given: Any) -> List[str]:
 
 
 class TransformersClass(NamedTuple):
-    """A class of transformers.
+    """A class of transformers."""
 
-    Args:
-        model_type: its name in config.json.
-        architectures: the names of its variants, and what each has on top of the stacks.
-        kind: what its models are here.
-        stacks: its sides; that of the output is the last.
-        entries: its config.json beside what all classes have.
-        always: settings that all its models have.
-        values: other values that it can express, by setting; they replace those of *always*.
-        any: settings, beside those of *entries*, of which it expresses every value.
-        aliases: other names of entries, which it reads as well.
-        output: the output projection, if that is not the embedding.
-        biases: by the start of a module's name, the entry of config.json that says whether it has a
-            bias, with its usual value, or None if it never has one; other modules always have.
-        gains: norms that have gains in the class and none here, by our names.
-        output_biases: the names of the bias of the output: the usual one, then that of an output
-            that is not the embedding.
-        tied: whether the output is the embedding by config.json.
-        divides: whether an output that is the embedding is divided by √C.
-        shared: the embedding of two stacks.
-        two_embeddings: whether the embeddings of two stacks can differ.
-        start: the symbol that begins a translation where config.json does not say it.
-        pairing: the pairs of channels that it rotates.
-        inputs: what it reads.
-        computed: tensors that it computes where a file lacks them.
-        prepare: what is to do to a loaded model before it is the reference of a conversion.
-        unused: starts of the names of tensors without effect.
-        texts: how it numbers text, by default as its kind does.
-        padded: whether its files can have rows behind the last symbol.
-        after_reading: what is left to do, given the reader, the settings and config.json; returns
-            notes.
-        before_writing: what is left to do, given the tensors, our parameters, the settings and the
-            entries of config.json, in place; returns notes.
-    """
-
-    model_type: str
+    model_type: str  # its name in config.json
+    # the names of its variants, and what each has on top of the stacks
     architectures: Mapping[str, Architecture]
-    kind: Kind
-    stacks: Tuple[Stack, ...]
-    entries: Tuple[Union[Entry, Fixed, Group], ...]
-    always: Settings
+    kind: Kind  # what its models are here
+    stacks: Tuple[Stack, ...]  # its sides; that of the output is the last
+    entries: Tuple[Group, ...]  # its config.json beside what all classes have
+    always: Settings  # settings that all its models have
+    # other values that it can express, by setting; they replace those of *always*
     values: Mapping[str, Collection[Any]] = _NOTHING
+    # settings, beside those of *entries*, of which it expresses every value
     any: Collection[str] = ()
-    aliases: Mapping[str, str] = _NOTHING
-    output: str = "lm_head.weight"
+    aliases: Mapping[str, str] = _NOTHING  # other names of entries, which it reads as well
+    output: str = "lm_head.weight"  # the output projection, if that is not the embedding
+    # by the start of a module's name, the entry of config.json that says whether it has a bias,
+    # with its usual value, or None if it never has one; other modules always have
     biases: Mapping[str, Optional[Tuple[str, bool]]] = _NOTHING
+    # norms that have gains in the class and none here, by our names
     gains: Mapping[str, Tuple[str, ...]] = _NOTHING
+    # the names of the bias of the output: the usual one, then that of an output that is not the
+    # embedding
     output_biases: Tuple[str, ...] = ()
+    # whether the output is the embedding by config.json
     tied: Callable[[Config], bool] = lambda config: config.flag("tie_word_embeddings", True)
-    divides: bool = False
-    shared: str = ""
-    two_embeddings: bool = False
-    start: str = ""
-    pairing: str = "half"
-    inputs: Tuple[str, ...] = ("input_ids", "attention_mask")
-    computed: Tuple[str, ...] = ()
+    divides: bool = False  # whether an output that is the embedding is divided by √C
+    shared: str = ""  # the embedding of two stacks
+    two_embeddings: bool = False  # whether the embeddings of two stacks can differ
+    start: str = ""  # the symbol that begins a translation where config.json does not say it
+    pairing: str = "half"  # the pairs of channels that it rotates
+    inputs: Tuple[str, ...] = ("input_ids", "attention_mask")  # what it reads
+    computed: Tuple[str, ...] = ()  # tensors that it computes where a file lacks them
+    # what is to do to a loaded model before it is the reference of a conversion
     prepare: Callable[[Any], None] = lambda model: None
-    unused: Tuple[str, ...] = ()
-    texts: Optional[Texts] = None
-    padded: bool = True
+    unused: Tuple[str, ...] = ()  # starts of the names of tensors without effect
+    texts: Optional[Texts] = None  # how it numbers text, by default as its kind does
+    padded: bool = True  # whether its files can have rows behind the last symbol
+    # what is left to do, given the reader, the settings and config.json; returns notes
     after_reading: Callable[[Reader, Settings, Config], List[str]] = no_hook
+    # what is left to do, given the tensors, our parameters, the settings and the entries of
+    # config.json, in place; returns notes
     before_writing: Callable[
         [ForeignParameters, Parameters, Settings, Dict[str, Any]], List[str]
     ] = no_hook
+    # makes the imported model, given it, its architecture and the folder, where a class has more
+    # than one kind of model or another reference
+    adapt: Callable[[Imported, str, Folder], Imported] = lambda imported, name, folder: imported
 
     @property
     def name(self) -> str:

@@ -21,16 +21,9 @@ from fairseq_posenc.exchange.huggingface.table import (
     TransformersClass,
 )
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
-from fairseq_posenc.exchange.native import NativeCheckpoint, size_of
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader
-from fairseq_posenc.models.kinds import (
-    CLASSIFICATION_HEADS,
-    HEADS,
-    MASKED,
-    PAD,
-    TOKEN_HEADS,
-    Settings,
-)
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
+from fairseq_posenc.models.kinds import HEADS, MASKED, PAD, Settings
 
 _PARTS = ("weight", "bias")
 #: Ends of the names of tensors that classes compute themselves.
@@ -138,11 +131,7 @@ def read_tensors(
     config: Config,
     tied: bool,
 ) -> List[str]:
-    """Move all parameters of a class to our names, complete *settings*, and return notes.
-
-    Raises:
-        UsageError: a parameter is missing or misshapen, or its value cannot be expressed.
-    """
+    """Move all parameters of a class to our names, complete *settings*, and return notes."""
     for place in places(source, built, settings):
         for part in _PARTS:
             name = place.named(part)
@@ -176,23 +165,18 @@ def _check_head(reader: Reader, modules: List[str], channels: int) -> None:
     """Refuse a head whose sizes do not fit; the other parameters are compared with a model."""
     for module in modules:
         weight, bias = (reader.parameters[f"{module}.{part}"] for part in _PARTS)
-        for part, fits in (
-            ("weight", weight.shape[-1:] == (channels,)),
-            ("bias", bias.shape == weight.shape[:1]),
-        ):
-            if not fits:
-                raise UsageError(
-                    f"{reader.origin[f'{module}.{part}']} has size "
-                    f"{size_of(reader.parameters[f'{module}.{part}'])}, which does not fit "
-                    f"{channels} channels and a weight of {size_of(weight)}"
-                )
+        if weight.shape[-1:] != (channels,) or bias.shape != weight.shape[:1]:
+            raise UsageError(
+                f"{reader.origin[f'{module}.weight']} has size {size_of(weight)}, its bias "
+                f"{size_of(bias)}, which do not fit each other or {channels} channels"
+            )
 
 
 def _has_bias(part: str, settings: Settings) -> bool:
     """Whether a module of ours has a bias, by its name in the table."""
     if part.endswith(("norm", "layernorm_embedding")):
         return settings.get("norm") != "rms"
-    return part.startswith((CLASSIFICATION_HEADS, TOKEN_HEADS)) or not settings.get("no_bias")
+    return part.startswith(HEADS[1:]) or not settings.get("no_bias")
 
 
 def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
@@ -211,16 +195,7 @@ def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
 
 
 def positions(reader: Reader, theirs: str, first: int, longest: int) -> Tensor:
-    """The rows of a table of positions (longest, C).
-
-    Args:
-        reader: their parameters; the table is removed.
-        first: the row of the first position.
-        longest: the longest text by config.json.
-
-    Raises:
-        UsageError: it has another number of rows.
-    """
+    """Take a table of positions with rows from *first* on for the *longest* text, (longest, C)."""
     table = reader.take(theirs)
     if table.dim() != 2 or len(table) != first + longest:
         raise UsageError(

@@ -12,6 +12,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.checkpoints.loader import read_dictionary
+from fairseq_posenc.exchange import reader
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.symbols import (
@@ -20,14 +21,6 @@ from fairseq_posenc.exchange.huggingface.symbols import (
     write_symbols,
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import (
-    LEADING,
-    MASK,
-    Vocabulary,
-    dictionary_vocabulary,
-    read_vocabulary,
-    renumber,
-)
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.huggingface.tokenizer import find_files, in_order, read_symbols
@@ -35,20 +28,14 @@ from fairseq_posenc.serving.translate import MAX_LENGTH
 
 
 class WrittenTexts(NamedTuple):
-    """What the tokenizer of a written folder says.
+    """What the tokenizer of a written folder says."""
 
-    Args:
-        orders: by side, our number of each symbol of the folder, (V,); symbols behind those of our
-            dictionary stand for ``<unk>``.
-        known: by side, how many of them our dictionary has; they come first.
-        entries: the entries of config.json on symbols.
-        notes: what the user should know.
-    """
-
+    # by side, our number of each symbol of the folder, (V,); symbols behind those of our dictionary
+    # stand for ``<unk>``
     orders: Mapping[str, Tensor]
-    known: Mapping[str, int]
-    entries: Mapping[str, Any]
-    notes: Sequence[str] = ()
+    known: Mapping[str, int]  # by side, how many of them our dictionary has; they come first
+    entries: Mapping[str, Any]  # the entries of config.json on symbols
+    notes: Sequence[str] = ()  # what the user should know
 
 
 class Texts:
@@ -57,7 +44,7 @@ class Texts:
     #: whether a written tokenizer can split text as the training did
     splits = True
 
-    def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
+    def read(self, path: str, file: Optional[str], config: Config) -> reader.Vocabulary:
         """The vocabulary of a folder.
 
         Args:
@@ -66,9 +53,9 @@ class Texts:
         Raises:
             UsageError: it is missing or damaged, or lacks a symbol that the class needs.
         """
-        return dictionary_vocabulary(path, file) or read_vocabulary(path, file)
+        return reader.dictionary_vocabulary(path, file) or reader.read_vocabulary(path, file)
 
-    def notes(self, vocabulary: Vocabulary, config: Config) -> List[str]:
+    def notes(self, vocabulary: reader.Vocabulary, config: Config) -> List[str]:
         """What the user should know of an imported vocabulary."""
         return []
 
@@ -96,7 +83,7 @@ def write_generation(folder: str, entries: Mapping[str, Any], hidden: Iterable[i
 class CausalTexts(Texts):
     """The text of language models, which begins with ``</s>``."""
 
-    def notes(self, vocabulary: Vocabulary, config: Config) -> List[str]:
+    def notes(self, vocabulary: reader.Vocabulary, config: Config) -> List[str]:
         """See :class:`Texts`."""
         notes = []
         if vocabulary.missing:
@@ -142,7 +129,7 @@ _NEEDED = (("</s>", "eos_token_id"), ("<pad>", "pad_token_id"))
 class TranslationTexts(Texts):
     """Sources and targets that end with ``</s>``; the numbers are those of dict.txt."""
 
-    def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
+    def read(self, path: str, file: Optional[str], config: Config) -> reader.Vocabulary:
         """See :class:`Texts`."""
         size = config.size("vocab_size", 1)
         second = [name for name in _OF_TARGET if os.path.exists(os.path.join(path, name))]
@@ -151,12 +138,12 @@ class TranslationTexts(Texts):
                 f"has {second[0]}" if second else "its decoder_vocab_size is not its vocab_size"
             )
             raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
-        vocabulary = dictionary_vocabulary(path, file)
+        vocabulary = reader.dictionary_vocabulary(path, file)
         if vocabulary is None:
             symbols, source = _symbols(path, file)
-            vocabulary = renumber(symbols, _special_names(symbols, config), source)
+            vocabulary = reader.renumber(symbols, _special_names(symbols, config), source)
         for ours, entry in _NEEDED:
-            number = int(vocabulary.order[LEADING.index(ours)])
+            number = int(vocabulary.order[reader.LEADING.index(ours)])
             if config.get(entry, number) != number:
                 raise UsageError(
                     f"{config.path}: {entry} is {config.get(entry, number)}, but "
@@ -164,7 +151,7 @@ class TranslationTexts(Texts):
                 )
         return vocabulary
 
-    def notes(self, vocabulary: Vocabulary, config: Config) -> List[str]:
+    def notes(self, vocabulary: reader.Vocabulary, config: Config) -> List[str]:
         """See :class:`Texts`."""
         return ["prepare text with --joined-dictionary and --srcdict dict.txt"]
 
@@ -199,21 +186,16 @@ class TranslationTexts(Texts):
             "decoder_start_token_id": target.eos(),
             "forced_eos_token_id": target.eos(),
         }
-        write_generation(folder, {**special, **_search(checkpoint)})
+        search = {  # as fairseq does it
+            "max_length": min(MAX_LENGTH, settings["max_target_positions"] - 1) + 2,  # with 2 </s>
+            "min_new_tokens": 1,
+            "num_beams": checkpoint.search.beam,
+            "length_penalty": checkpoint.search.lenpen,
+            "early_stopping": True,
+        }
+        write_generation(folder, {**special, **search})
         known = {side: len(each) for side, each in checkpoint.dictionaries.items()}
         return WrittenTexts(orders, known, special, notes)
-
-
-def _search(checkpoint: NativeCheckpoint) -> Dict[str, Any]:
-    """The entries of generation_config.json with which ``generate`` searches as fairseq does."""
-    longest = min(MAX_LENGTH, checkpoint.settings["max_target_positions"] - 1)
-    return {
-        "max_length": longest + 2,  # with </s> before and after
-        "min_new_tokens": 1,
-        "num_beams": checkpoint.search.beam,
-        "length_penalty": checkpoint.search.lenpen,
-        "early_stopping": True,
-    }
 
 
 def _symbols(path: str, file: Optional[str]) -> Tuple[List[str], str]:
@@ -233,7 +215,7 @@ def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
         if isinstance(number, int) and 0 <= number < len(symbols):
             if symbols[number] not in found.values():
                 found[ours] = symbols[number]
-    for ours in ("<s>", "<unk>", MASK):
+    for ours in ("<s>", "<unk>", reader.MASK):
         if ours in symbols and ours not in found.values():
             found.setdefault(ours, ours)
     for ours, entry in _NEEDED:

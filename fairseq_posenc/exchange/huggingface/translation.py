@@ -29,11 +29,9 @@ LENGTHS = ("max_source_positions", "max_target_positions")
 WIDTH = ("encoder_embed_dim", "decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
 NORMS_FIRST: Settings = {f"{side}_normalize_before": True for side in SIDES}
 #: Modules of the layers, which have our names.
-_SELF = tuple(t.Joint(name, (name,)) for name in (t.Q, t.K, t.V, t.OUT, t.NORM_1))
-_CROSS = tuple(
-    t.Joint(n, (n,)) for n in (t.CROSS_Q, t.CROSS_K, t.CROSS_V, t.CROSS_OUT, t.CROSS_NORM)
-)
-_LAST = tuple(t.Joint(name, (name,)) for name in (t.FC1, t.FC2, t.NORM_2))
+_SELF = t.same(t.Q, t.K, t.V, t.OUT, t.NORM_1)
+_CROSS = t.same(t.CROSS_Q, t.CROSS_K, t.CROSS_V, t.CROSS_OUT, t.CROSS_NORM)
+_LAST = t.same(t.FC1, t.FC2, t.NORM_2)
 
 
 def longest(theirs: str) -> t.Group:
@@ -117,24 +115,19 @@ class _Positions:
                     f"the {side} knows {len(table)} positions; behind them its table is zero"
                 )
                 table = torch.cat((table, torch.zeros(rows - len(table), channels)))
-            if self.computed is not None:
-                _refuse_other(table, self.computed(rows, channels), side, encoding)
+            theirs = table if self.computed is None else self.computed(rows, channels)
+            if not torch.allclose(table, theirs, rtol=0, atol=1e-5):  # the class would lose it
+                raise UsageError(
+                    f"--position-encoding {encoding}: the positions of the {side} are not those "
+                    "that MarianMTModel of transformers computes, and its save_pretrained leaves "
+                    "others out; hf-remote-code holds them; nothing was written"
+                )
             state[_table_of(side)] = torch.cat((torch.zeros(self.first, channels), table))
         return notes
 
 
 def _table_of(side: str) -> str:
     return f"model.{side}.embed_positions.weight"
-
-
-def _refuse_other(table: Tensor, own: Tensor, side: str, encoding: str) -> None:
-    """Refuse a table that the class would lose, whose own is another."""
-    if not torch.allclose(table, own, rtol=0, atol=1e-5):
-        raise UsageError(
-            f"--position-encoding {encoding}: the positions of the {side} are not those that "
-            "MarianMTModel of transformers computes, and its save_pretrained leaves others out; "
-            "hf-remote-code holds them; nothing was written"
-        )
 
 
 def _stack(side: str, *norms: str) -> t.Stack:
@@ -153,10 +146,10 @@ def _entries(*more: Any, act: str = "gelu", scaled: bool = False) -> Tuple[Any, 
         scaled: whether embeddings are multiplied by √C where it does not say that.
     """
     return (
-        t.Fixed("is_encoder_decoder", True),
-        t.Entry("d_model", WIDTH),
+        t.fixed("is_encoder_decoder", True),
+        t.entry("d_model", WIDTH),
         *(
-            t.Entry(f"{side}_{theirs}", (f"{side}_{ours}",))
+            t.entry(f"{side}_{theirs}", (f"{side}_{ours}",))
             for side in SIDES
             for theirs, ours in (
                 ("layers", "layers"),
@@ -165,7 +158,7 @@ def _entries(*more: Any, act: str = "gelu", scaled: bool = False) -> Tuple[Any, 
             )
         ),
         activation("activation_function", usual=act),
-        t.Entry(
+        t.entry(
             "scale_embedding",
             ("no_scale_embedding",),
             Config.flag,
@@ -180,11 +173,11 @@ def _entries(*more: Any, act: str = "gelu", scaled: bool = False) -> Tuple[Any, 
     )
 
 
-def _of_old_files(first: bool, normed: bool) -> Tuple[t.Fixed, ...]:
+def _of_old_files(first: bool, normed: bool) -> Tuple[t.Group, ...]:
     """What old files of BART's class say of the norms."""
     values = {"normalize_before": first, "add_final_layer_norm": first}
     values["normalize_embedding"] = normed
-    return tuple(t.Fixed(name, value, written=False) for name, value in values.items())
+    return tuple(t.fixed(name, value, written=False) for name, value in values.items())
 
 
 def _refuse_padding(config: Config, known: Settings) -> Settings:
@@ -204,10 +197,7 @@ MARIAN = t.TransformersClass(
     stacks=(_stack("encoder"), _stack("decoder")),
     entries=_entries(*_of_old_files(False, False)),
     always={},
-    values={
-        "position_encoding": ("sinusoidal", "learned", "none"),
-        "activation_fn": ACTIVATIONS,
-    },
+    values={"position_encoding": ("sinusoidal", "learned", "none"), "activation_fn": ACTIVATIONS},
     any=("no_bias",),
     aliases={
         "hidden_size": "d_model",
@@ -246,7 +236,7 @@ M2M100 = MBART._replace(
     stacks=tuple(_stack(side, t.LAST_NORM) for side in SIDES),
     # its first position follows the number of padding, which has none itself
     entries=_entries(
-        t.Fixed("pad_token_id", PAD, written=False),
+        t.fixed("pad_token_id", PAD, written=False),
         t.Group("decoder_start_token_id", (), _refuse_padding, lambda settings, path: {}),
         act="relu",
         scaled=True,

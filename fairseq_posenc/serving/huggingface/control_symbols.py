@@ -26,12 +26,7 @@ def cut(names: Iterable[str]) -> Dict[str, Any]:
 
 
 def as_text(content: Mapping[str, Any], names: Iterable[str]) -> Dict[str, Any]:
-    """The content of a tokenizer.json whose vocabulary is not searched for names.
-
-    Args:
-        content: the content; its added tokens stay.
-        names: the names of special symbols.
-    """
+    """A tokenizer.json whose vocabulary is not searched for *names*; its added tokens stay."""
     if "merges" in content["model"]:
         return dict(content)
     before = content.get("pre_tokenizer")

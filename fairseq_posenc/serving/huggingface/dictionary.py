@@ -10,7 +10,6 @@ def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source:
     """The numbers of all symbols but the special ones, which make the lines of dict.txt.
 
     Args:
-        symbols: the symbols by number.
         special: the tokenizer's name of each of fairseq's special symbols.
 
     Raises:
@@ -45,14 +44,7 @@ def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source:
 
 
 def dictionary(folder: str) -> str:
-    """The dict.txt of a tokenizer, the same as that of its imported model.
-
-    Args:
-        folder: with the tokenizer's files.
-
-    Raises:
-        UsageError: fairseq's dictionary cannot hold its symbols.
-    """
+    """The dict.txt of a folder's tokenizer, the same as that of its imported model."""
     files = find_files(folder)
     symbols, source = read_symbols(files)
     ordinary = ordinary_symbols(symbols, files.special(), source)

@@ -105,11 +105,7 @@ class Files(NamedTuple):
 
 
 def find_files(folder: str) -> Files:
-    """The files of the tokenizer in *folder*.
-
-    Raises:
-        UsageError: there is no such folder, or a file is not JSON.
-    """
+    """The files of the tokenizer in *folder*, or a UsageError if there is no such folder."""
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: there is no such folder; give one with a tokenizer's files")
     settings = _json(os.path.join(folder, "tokenizer_config.json"))
@@ -128,7 +124,6 @@ def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[st
     """The symbols of a tokenizer by number, and the file they come from.
 
     Args:
-        files: those of its folder.
         elsewhere: a vocab.txt that is not in the folder.
 
     Raises:
@@ -147,11 +142,7 @@ def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[st
 
 
 def numbers_in(path: str) -> Dict[str, Any]:
-    """The number of each symbol in a tokenizer.json.
-
-    Raises:
-        UsageError: the file cannot be read, or has no vocabulary.
-    """
+    """The number of each symbol in a tokenizer.json, or a UsageError if it has no vocabulary."""
     content = _json(path)
     try:
         numbers = content["model"]["vocab"]
@@ -164,11 +155,7 @@ def numbers_in(path: str) -> Dict[str, Any]:
 
 
 def in_order(numbers: Mapping[str, Any], source: str) -> List[str]:
-    """The symbols of a vocabulary by number.
-
-    Raises:
-        UsageError: the numbers have gaps.
-    """
+    """The symbols of a vocabulary by number, or a UsageError if the numbers have gaps."""
     symbols = {number: symbol for symbol, number in numbers.items() if isinstance(number, int)}
     if sorted(symbols) != list(range(len(numbers))):
         raise UsageError(
@@ -188,14 +175,7 @@ def spelled(symbol: str) -> str:
 
 
 def load(folder: str) -> Tokenizer:
-    """The tokenizer whose files are in a folder.
-
-    Args:
-        folder: with the tokenizer's files.
-
-    Raises:
-        UsageError: a file or a package is missing, or the tokenizer is of another kind.
-    """
+    """The tokenizer whose files are in a folder, or a UsageError that says what it lacks."""
     files = find_files(folder)
     names = files.special()
     special = {theirs: ours for ours, theirs in names.items()}
