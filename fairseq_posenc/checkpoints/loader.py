@@ -140,6 +140,7 @@ def in_one_line(path: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:  # the type of the error depends on the task
         reason = str(error).strip().split("\n")[0] or type(error).__name__
+        reason = f"there is no {reason}" if isinstance(error, KeyError) else reason
         raise UsageError(f"{path}: cannot be loaded with its data ({reason}); {remedy}") from error
 
 

@@ -40,6 +40,7 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (distributed_utils, "infer_init_method", processes.join_launched_processes),
     (distributed_fairseq_model, "DistributedDataParallel", processes.exchange_on_cpu),
     (LanguageModelingTask, "eval_lm_dataloader", generation.score_every_token),
+    (LanguageModelingTask, "inference_step", generation.pad_prompts_right),
     (search.DiverseBeamSearch, "step", generation.diverse_beams_by_row),
     (TransformerEncoderLayerBase, "__init__", stock_layers_take_padding),
 )

@@ -1,11 +1,13 @@
 """Decoding, and the perplexity of language models."""
 
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from fairseq.data import FairseqDataset
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.utils import convert_padding_direction
 from omegaconf import OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -52,6 +54,36 @@ def _skips_invalid_sizes(task: LanguageModelingTask) -> bool:
     command = settings._get_parent() if OmegaConf.is_config(settings) else None
     dataset = getattr(command, "dataset", None)
     return bool(getattr(dataset, "skip_invalid_size_inputs_valid_test", False))
+
+
+def pad_prompts_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
+    """Move padding on the left of a prompt to the right before generation.
+
+    Measured: fairseq's search takes padding for the end of a prompt, so it generates text in place
+    of the padding and appends the prompt to it.  (``fairseq-interactive`` pads on the right;
+    batches from other sources may not.)
+    """
+
+    def wrapper(
+        task: LanguageModelingTask,
+        generator: SequenceGenerator,
+        models: Sequence[nn.Module],
+        sample: Dict[str, Any],
+        prefix_tokens: Optional[Tensor] = None,
+        *args: object,
+        **kwargs: object,
+    ) -> Any:
+        def right(tokens: Tensor) -> Tensor:
+            return convert_padding_direction(
+                tokens, task.source_dictionary.pad(), left_to_right=True
+            )
+
+        net_input = dict(sample["net_input"], src_tokens=right(sample["net_input"]["src_tokens"]))
+        sample = dict(sample, net_input=net_input)
+        prefix_tokens = None if prefix_tokens is None else right(prefix_tokens)
+        return inference_step(task, generator, models, sample, prefix_tokens, *args, **kwargs)
+
+    return wrapper
 
 
 def diverse_beams_by_row(search_step: Callable[..., Any]) -> Callable[..., Any]:
