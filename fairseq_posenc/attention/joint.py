@@ -4,7 +4,7 @@ A decoding step on a GPU is bound by the number of kernels.  On a CPU one produc
 the joint weight takes longer than three with its parts, so the parts are used.
 """
 
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,8 @@ class JoinedParameters:
     parameter to other memory.
     """
 
-    #: tensors of which parameters are views, by a name
-    joined: Mapping[str, Tensor] = {}
+    #: tensors of which parameters are views, by a name; None, which PyTorch 2.4 can compile
+    joined: Optional[Mapping[str, Tensor]] = None
 
     def joinable(self) -> Dict[str, List[Tensor]]:
         """The parameters of each joined tensor."""
@@ -28,7 +28,8 @@ class JoinedParameters:
 
     def current(self, parts: Mapping[str, Sequence[Tensor]]) -> Dict[str, Tensor]:
         """The joined tensors of *parts*; empty if one is out of date."""
-        whole = {name: self.joined[name] for name in parts if name in self.joined}
+        joined = self.joined or {}
+        whole = {name: joined[name] for name in parts if name in joined}
         current = len(whole) == len(parts) and all(are_views(whole[n], parts[n]) for n in parts)
         return whole if current else {}
 

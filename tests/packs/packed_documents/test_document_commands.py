@@ -5,7 +5,7 @@ from support.conversion import convert
 from support.foreign_models import trained
 from support.toy_lm import eval_lm, perplexity, train_lm
 
-pytest_plugins = ("support.toy", "support.toy_lm")
+pytest_plugins = ("support.toy", "support.toy_lm", "support.conversion")
 pytestmark = pytest.mark.journeys
 WHOLE = ["--tokens-per-sample", "60", "--max-target-positions", "128"]
 
@@ -46,8 +46,10 @@ PACKED = {"document_mask": True, "position_separators": "</s></s>"}
         ("ctranslate2", "ctranslate2", []),
     ],
 )
-def test_exports_say_that_a_text_is_one_document(name, package, further, tmp_path, capsys):
+def test_exports_say_that_a_text_is_one_document(name, package, further, request, tmp_path, capsys):
     pytest.importorskip(package, reason="the format needs it")
+    if "--verify" in further:
+        request.getfixturevalue("transformers")  # one that has PyTorch
     path = trained(tmp_path / "ours", position_encoding="rotary", **PACKED)
     convert("export", name, path, tmp_path / "out", *further)
     assert "the exported model takes each text for one document" in capsys.readouterr().out
