@@ -10,6 +10,7 @@ from support.helpers import TINY, VOCABULARY, TranslationTask, model_settings
 from support.own_extensions import registries_as_before
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.native import new_checkpoint
 from fairseq_posenc.models import FAMILIES, family_of, kinds, register_preset
 from fairseq_posenc.models.model_flags import flags_with
@@ -166,7 +167,7 @@ def test_the_encoding_that_a_model_has_is_no_other(saved):
 
 def test_an_architecture_registered_elsewhere_is_known_by_its_parameters(saved, tmp_path):
     path, kind, _ = saved
-    checkpoint = torch.load(path, weights_only=False)
+    checkpoint = load_file(path)
     model = checkpoint["cfg"]["model"]
     name = "elsewhere_18L"
     if isinstance(model, Namespace):
