@@ -17,7 +17,6 @@ class LoopFlags:
     loops: Optional[int] = setting(
         0,
         "apply the layers of the encoder so many times, 0 for once, without loops",
-        role="model",
         at_least=0,
         at_most=100,
     )

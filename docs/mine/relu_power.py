@@ -16,7 +16,7 @@ class PowerFlags(LinearFlags):
     """The power of ReLU, in addition to the flags of every linear attention."""
 
     relu_power: Optional[int] = setting(
-        2, "exponent p of the features relu(x)^p", role="model", at_least=1, at_most=8
+        2, "exponent p of the features relu(x)^p", at_least=1, at_most=8
     )
 
 

@@ -39,11 +39,6 @@ class Difference(NamedTuple):
         """Whether the difference is significant after the correction."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
-    @property
-    def holds_alone(self) -> bool:
-        """Whether the paired t-test on the two systems alone finds it significant."""
-        return self.alone is not None and self.alone < LEVEL
-
 
 class Comparison(NamedTuple):
     """All systems on one measure."""

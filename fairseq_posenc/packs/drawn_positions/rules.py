@@ -44,7 +44,6 @@ class DigitFlags:
     position_digits: Optional[str] = setting(
         "0 1 2 3 4 5 6 7 8 9",
         "symbols that numbers are made of, separated by blanks, for --position-ids digits",
-        role="model",
     )
 
 

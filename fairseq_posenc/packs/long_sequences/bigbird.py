@@ -44,25 +44,23 @@ class BigBirdFlags(HeadFlags):
     """Flags of BigBird."""
 
     bigbird_block_size: Optional[int] = setting(
-        64, "tokens in a block of --attention bigbird", role="model", at_least=1, at_most=4096
+        64, "tokens in a block of --attention bigbird", at_least=1, at_most=4096
     )
     bigbird_window_blocks: Optional[int] = setting(
         3,
         "blocks in the window, an odd number: the query's own and as many on each side, or, in "
         "causal attention, all the others before it",
-        role="model",
         at_least=1,
         at_most=1023,
     )
     bigbird_global_blocks: Optional[int] = setting(
         1,
         "blocks at the start that all queries see, and that see all keys",
-        role="model",
         at_least=0,
         at_most=64,
     )
     bigbird_random_blocks: Optional[int] = setting(
-        3, "random blocks that a block of queries sees", role="model", at_least=0, at_most=64
+        3, "random blocks that a block of queries sees", at_least=0, at_most=64
     )
     bigbird_seed: Optional[int] = setting(
         1,

@@ -30,7 +30,6 @@ class CosformerFlags(LinearFlags):
         None,
         "M in the factor cos(π/2 · distance/M) of --attention cosformer, in tokens: the distance "
         "at which it is 0 (default: the longest input that the model accepts)",
-        role="model",
         at_least=2,
         at_most=2**24,
     )

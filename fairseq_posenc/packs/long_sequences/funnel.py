@@ -45,14 +45,12 @@ class FunnelFlags:
         None,
         "layers of each stage of a Funnel encoder, such as 4,4,4; between stages, the tokens but "
         "[CLS] are pooled by twos",
-        role="model",
         traceable=(None,),
     )
     funnel_decoder_layers: Optional[int] = setting(
         2,
         "layers of a Funnel encoder after its last stage is upsampled, for what is predicted for "
         "each token; classifiers of texts do without",
-        role="model",
         at_least=0,
         at_most=10_000,
         needs={"funnel_stages": None},

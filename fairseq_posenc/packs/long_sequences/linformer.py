@@ -32,7 +32,6 @@ class LinformerFlags:
     linformer_size: Optional[int] = setting(
         256,
         "k, the number of combinations of keys that queries attend to",
-        role="model",
         at_least=1,
         at_most=2**16,
     )
@@ -40,7 +39,6 @@ class LinformerFlags:
         None,
         "n, the longest sequence that the projections have columns for, in tokens (default: the "
         "longest input that the model accepts)",
-        role="model",
         at_least=1,
         at_most=2**20,
     )
@@ -48,7 +46,6 @@ class LinformerFlags:
         "headwise",
         "which projections are shared: none, each head has two of its own; headwise, a layer has "
         "one for keys and one for values; key_value, a layer has one; layerwise, a model has one",
-        role="model",
         choices=SHARING,
     )
 

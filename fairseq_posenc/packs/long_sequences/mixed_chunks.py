@@ -47,7 +47,6 @@ class MixedChunkFlags:
         None,
         "mixed chunk attention: squared ReLU within chunks of so many tokens, and linear attention "
         "between them (default: none, squared ReLU between all tokens)",
-        role="model",
         at_least=1,
         at_most=2**16,
         needs={"gau_normaliser": ("squared_relu",)},

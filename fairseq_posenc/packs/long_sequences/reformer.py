@@ -39,21 +39,18 @@ class ReformerFlags:
         64,
         "number of buckets of --attention reformer, even; twice the longest input over "
         "--reformer-chunk, or half that, is usual",
-        role="model",
         at_least=2,
         at_most=MOST_BUCKETS,
     )
     reformer_rounds: Optional[int] = setting(
         4,
         "rounds of hashing; more find more of the tokens that a query would attend to",
-        role="model",
         at_least=1,
         at_most=64,
     )
     reformer_chunk: Optional[int] = setting(
         64,
         "tokens of a chunk; a query attends to those of its bucket in its chunk and the one before",
-        role="model",
         at_least=1,
         at_most=2**16,
     )
@@ -61,7 +58,6 @@ class ReformerFlags:
         False,
         "logits q·k/|k|, as in the released code (trax and transformers); by default they are also "
         "divided by the root of the head size, a factor that the paper's equations omit",
-        role="model",
     )
     reformer_seed: Optional[int] = setting(1, "seed of the hashing", role="training")
 

@@ -27,7 +27,6 @@ class SoftmaxFeaturesFlags(LinearFlags):
         "what --attention softmax_features divides by: feature, for each feature its sum over the "
         "keys (Shen et al. Eq. 5), or query, for each query its sum over features and keys "
         "(RoFormer Eq. 10 and 11)",
-        role="model",
         choices=("feature", "query"),
     )
 

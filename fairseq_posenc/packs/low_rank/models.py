@@ -46,14 +46,12 @@ class LowRankFlags:
         0,
         "rank r of the two trained matrices beside each projection that --lora-layers names, or 0 "
         "for none; needs --lora-base",
-        role="model",
         at_least=0,
         at_most=2**16,
     )
     lora_alpha: Optional[float] = setting(
         16.0,
         "α: the product of the two matrices is multiplied by α / r",
-        role="model",
         above=0,
         at_most=1e6,
         needs={"lora_rank": None},
@@ -62,7 +60,6 @@ class LowRankFlags:
         "q_proj,v_proj",
         "names of the projections that get them, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2, or "
         "self_attn.q_proj for those of one attention",
-        role="model",
         needs={"lora_rank": None},
     )
     lora_base: Optional[str] = setting(

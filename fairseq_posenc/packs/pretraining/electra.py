@@ -54,7 +54,6 @@ class ElectraFlags:
         0.25,
         "channels, heads and feed-forward channels of the generator, as a fraction of the "
         "discriminator's; both have as many layers",
-        role="model",
         above=0,
         at_most=1,
     )

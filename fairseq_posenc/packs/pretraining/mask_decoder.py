@@ -41,7 +41,6 @@ class MaskDecoderFlags:
         0,
         "predict masked tokens by DeBERTa's enhanced mask decoder: learned absolute positions are "
         "added to the input of the last layer, which is applied so many times (2 in the paper)",
-        role="model",
         at_least=0,
         at_most=1_000,
     )
