@@ -12,7 +12,7 @@ from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.huggingface.encoder_texts import vocabulary_order
 from fairseq_posenc.models.kinds import EMBEDDING, PAD
-from fairseq_posenc.serving.huggingface.tokenizer import ROLES
+from fairseq_posenc.serving.huggingface.vocabulary import ROLES
 
 pytest_plugins = ["support.conversion"]
 pytestmark = pytest.mark.journeys

@@ -12,8 +12,8 @@ from support.conversion import SYMBOLS
 from support.recipes import error_of
 
 from fairseq_posenc.exchange.reader import read_vocabulary
-from fairseq_posenc.serving.huggingface.dictionary import dictionary
-from fairseq_posenc.serving.huggingface.tokenizer import find_files, load, read_symbols
+from fairseq_posenc.serving.huggingface.tokenizer import load
+from fairseq_posenc.serving.huggingface.vocabulary import dictionary, find_files, read_symbols
 
 pytestmark = pytest.mark.formulas
 

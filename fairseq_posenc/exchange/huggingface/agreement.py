@@ -16,7 +16,7 @@ from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.table import TransformersClass
 from fairseq_posenc.exchange.reader import LEADING, Vocabulary
-from fairseq_posenc.serving.huggingface.tokenizer import numbers_in
+from fairseq_posenc.serving.huggingface.vocabulary import numbers_in
 
 #: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
 _MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
