@@ -16,8 +16,7 @@ from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.resuming import check_settings_of
-from fairseq_posenc.encodings import ENCODINGS, Places
-from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS, DrawnPositions
 from tests.configuration.test_roles import checkpoint_of
@@ -27,7 +26,6 @@ pytestmark = pytest.mark.properties
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
 #: those in gated units, whose values have no positions
 IN_UNITS = [f"softmax:{name}" for name in TAKERS if name != "nezha"]
-OF_DISTANCE = [n for n, e in ENCODINGS.items() if e.shared and issubclass(e.shared, DistanceBias)]
 
 
 def test_a_sample_is_sorted_distinct_and_uniform():
@@ -128,18 +126,6 @@ def test_every_encoding_with_positions_learns_them(name):
     model.train()
     first, second = (model(source, None, target)[0] for _ in range(2))
     assert not torch.allclose(first, second, atol=1e-6)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", OF_DISTANCE)
-def test_logits_of_sampled_positions_are_those_of_their_distances(name):
-    encoding = encoding_of(name).shared_bias[name].train()
-    positions = torch.tensor([[0, 3, 4, 11, 29]])
-    got = encoding(Places(positions[:, 2:], positions, 30))
-    assert got.shape == (1, 4, 3, 5) and got.stride(-1) == 1
-    for i in range(3):
-        distances = positions[0] - positions[0, 2 + i]
-        torch.testing.assert_close(got[0, :, i], encoding.by_distance(distances))
 
 
 def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):

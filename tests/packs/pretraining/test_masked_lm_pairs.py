@@ -196,18 +196,6 @@ def test_workers_share_the_batches_of_one(static, masking, data):
         assert together == alone and len(alone) > 5
 
 
-@pytest.mark.parametrize("static, masking", [(0, "spans"), (2, "tokens")])
-def test_a_resumed_epoch_goes_on_with_the_same_batches(static, masking, data):
-    task = functools.partial(task_of, data, pairs="nsp", static_masks=static, masking=masking)
-    before, resumed = task(), batches(task(), 3)
-    iterator = [batches(before, epoch) for epoch in (1, 2, 3)][-1]  # in one process
-    begun = iterator.next_epoch_itr()
-    for _ in range(5):
-        next(begun)
-    resumed.load_state_dict(iterator.state_dict())
-    assert list(map(content, resumed.next_epoch_itr())) == list(map(content, begun))
-
-
 # --- refusals
 
 TEXTS = {

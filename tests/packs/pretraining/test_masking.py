@@ -105,15 +105,6 @@ def test_lengths_of_spans_are_geometric_up_to_ten_and_the_share_is_exact():
     assert abs(np.mean(masked) - 0.15 * 256) < 3 * error < 1
 
 
-def test_spans_avoid_what_is_not_maskable_and_shrink_to_fit():
-    choose, draw = GeometricSpans(), np.random.default_rng(0)
-    maskable = np.tile([False, True, True, True], 20)
-    for _ in range(20):
-        for a, b in choose(maskable, 0.9, draw):
-            assert maskable[a:b].all()
-    assert choose(np.full(2, True), 0.9, draw) == []
-
-
 PIECES = [f"▁w{n}" for n in range(20)] + [f"x{n}" for n in range(20)]
 
 
