@@ -23,7 +23,7 @@ from fairseq_posenc.encodings.base import (
     InputTable,
     QKVTransform,
 )
-from fairseq_posenc.flags.replacements import REPLACEMENTS, register_replacement
+from fairseq_posenc.flags.registry import REPLACEMENTS, register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.norms import NORMS, register_norm
 from fairseq_posenc.layers.state_heads import HEADS, StateHead, register_head

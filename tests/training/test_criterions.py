@@ -15,10 +15,12 @@ from omegaconf import OmegaConf
 from support.commands import TRAINING, USER_DIR, Command, run, shape, succeed
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.training.criterions.scores import SCORES, check, percent
-from fairseq_posenc.training.criterions.sentence_prediction import (
+from fairseq_posenc.training.sentence_prediction import (
+    SCORES,
     SentencePredictionMetricsConfig,
     SentencePredictionMetricsCriterion,
+    check,
+    percent,
 )
 
 pytestmark = pytest.mark.formulas
