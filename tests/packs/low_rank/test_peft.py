@@ -21,9 +21,6 @@ from support.expressed import EXPRESSED, checkpoint_of
 from support.foreign_models import trained
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.exchange import FORMATS, Importer
-from fairseq_posenc.exchange.formats import Format
-from fairseq_posenc.packs.low_rank.peft_folder import merge
 
 pytest_plugins = ["support.conversion"]
 pytestmark = pytest.mark.formulas
@@ -92,22 +89,6 @@ def test_peft_reads_what_we_write_and_we_what_it_writes(name, exported, transfor
     convert("import", target, tmp_path / "adapter", tmp_path / "ours", *given)
     have = our_logits(tmp_path / "ours" / "checkpoint.pt")
     close(their_logits(model), have)
-
-
-def test_weights_of_a_class_of_ones_own_can_be_transposed(exported, monkeypatch, tmp_path):
-    folder = exported("gpt2")
-    shutil.copytree(folder / "base", tmp_path / "base")
-    file = tmp_path / "base" / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "model_type": "mine"}))
-    importer = Importer()
-    importer.transposed = ["mine"]
-    monkeypatch.setitem(FORMATS, "mine", Format("", importer))
-    merged = [tmp_path / "theirs", tmp_path / "mine"]
-    for base, out in zip((folder / "base", tmp_path / "base"), merged):
-        out.mkdir()
-        merge(str(folder / "adapter"), str(base), str(out))
-    weights, mine = ((out / "model.safetensors").read_bytes() for out in merged)
-    assert weights == mine
 
 
 def test_a_base_of_another_place_or_with_more_rows(exported, tmp_path, capsys):
