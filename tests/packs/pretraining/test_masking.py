@@ -59,14 +59,11 @@ def test_a_dictionary_of_words_or_numbers_marks_none():
 
 def test_the_longest_phrase_of_whole_words_is_joined():
     phrases = Phrases([[5, 6], [5, 6, 7, 8], [8, 9], [6, 7, 8]])
-    tokens = np.array([5, 6, 7, 8, 9, 5, 6, 7, 6, 7])
-    starts = np.full(10, True)
-    joined = phrases.join(tokens, starts)
-    assert np.flatnonzero(joined).tolist() == [0, 4, 5, 7, 8, 9]
-    starts[3] = False  # 7 8 is one word: 5 6 7 8 still ends with a word, 5 6 before one
-    assert np.flatnonzero(phrases.join(tokens, starts)).tolist() == [0, 4, 5, 7, 8, 9]
-    starts[4] = False  # 7 8 9 is one word
-    assert np.flatnonzero(phrases.join(tokens, starts)).tolist() == [0, 2, 5, 7, 8, 9]
+    tokens, starts = np.array([5, 6, 7, 8, 9, 5, 6, 7, 6, 7]), np.full(10, True)
+    # 7 8 is one word: 5 6 7 8 still ends with a word, 5 6 before one; then 7 8 9 is one
+    for inside, first in ((None, [0, 4]), (3, [0, 4]), (4, [0, 2])):
+        starts[inside or []] = False
+        assert np.flatnonzero(phrases.join(tokens, starts)).tolist() == [*first, 5, 7, 8, 9]
 
 
 def test_phrases_are_read_in_the_symbols_of_the_dictionary(tmp_path):
