@@ -4,8 +4,20 @@ An entry has a name, a paper, a one-line summary and optionally a dataclass of f
 model family then accepts.
 """
 
+import contextlib
 import dataclasses
-from typing import Any, Callable, Dict, Generic, List, NamedTuple, Optional, Protocol, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Protocol,
+    TypeVar,
+)
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.usage import near
@@ -41,6 +53,22 @@ def tell() -> None:
     """Have the model families declare their flags again."""
     for changed in listeners:
         changed()
+
+
+@contextlib.contextmanager
+def telling_once() -> Iterator[None]:
+    """Have the families declare their flags once, at the end, if anything is registered inside.
+
+    One declaration takes longer than most registrations; packs make more than fifty of them.
+    """
+    asked: List[bool] = []
+    told, listeners[:] = listeners[:], [lambda: asked.append(True)]
+    try:
+        yield
+    finally:
+        listeners[:] = told
+    if asked:
+        tell()
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):

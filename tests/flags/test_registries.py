@@ -23,6 +23,7 @@ from fairseq_posenc.encodings.base import (
     InputTable,
     QKVTransform,
 )
+from fairseq_posenc.flags import registry
 from fairseq_posenc.flags.replacements import REPLACEMENTS, register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.norms import NORMS, register_norm
@@ -260,6 +261,21 @@ def test_the_name_of_a_flag_is_declared_once(registered, name, words):
         register_norm("again", paper=PAPER, summary="again", flags=flags)(Gained)
     assert "again" not in NORMS
     build("roformer_tiny", "--norm", "own_norm")
+
+
+def test_packs_have_their_flags_declared_once_for_all(monkeypatch):
+    """Each declaration takes long, and importing the plug-in would have fifty."""
+    told = []
+    monkeypatch.setattr(registry, "listeners", [lambda: told.append(dict(NORMS))])
+    with registries_as_before():
+        with registry.telling_once():
+            for name in ("one", "two"):
+                register_norm(name, paper="own", summary="a norm")(nn.Identity)
+            assert not told
+        assert [{"one", "two"} <= set(names) for names in told] == [True]
+        with registry.telling_once():
+            pass
+    assert len(told) == 1
 
 
 def test_flags_without_a_declared_role_are_refused():
