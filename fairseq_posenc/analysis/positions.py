@@ -52,12 +52,7 @@ class Side(NamedTuple):
 
 
 def read_model(path: str) -> Tuple[Checkpoint, Dict[str, Any]]:
-    """A checkpoint of this plug-in, and the settings of its model under their present names.
-
-    Raises:
-        UsageError: the file cannot be read, its model is not of this plug-in, or it has low-rank
-            matrices without their base.
-    """
+    """A checkpoint of this plug-in, and the settings of its model under their present names."""
     checkpoint = read_checkpoint(path)
     refuse_partial(path, checkpoint["model"])
     settings = saved_settings(checkpoint)
@@ -72,11 +67,7 @@ def under(prefix: str, state: State) -> State:
 
 
 def read_sides(path: str) -> List[Side]:
-    """The stacks of a checkpoint, one entry for each of the encodings in their layers.
-
-    Raises:
-        UsageError: as :func:`read_model`, or the architecture is not registered.
-    """
+    """The stacks of a checkpoint, one entry for each of the encodings in their layers."""
     checkpoint, given = read_model(path)
     state = checkpoint["model"]
     family = family_of(given.get("_name"))
@@ -105,16 +96,7 @@ def read_sides(path: str) -> List[Side]:
 
 
 def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding) -> int:
-    """The number of positions to look at.
-
-    Args:
-        given: ``--length``, or None.
-        default: the number without it, or fewer if the model has fewer.
-        encoding: an encoding of the model.
-
-    Raises:
-        UsageError: the length is too short for a figure, or too long for the model.
-    """
+    """``--length``, or the *default*, or fewer if the model has fewer positions."""
     longest = encoding.stack.max_positions
     length = min(default, longest) if given is None else given
     check_value("length", length, {"at_least": 2})

@@ -181,7 +181,7 @@ FIGURES = (positions, training, extrapolation)
 COMMANDS = (
     group(
         "plot",
-        "draw figures: " + ", ".join(figure.name for figure in FIGURES),
+        "draw figures",
         "Plot what a model learned about positions, loss curves, or perplexity by context length.",
         "FIGURE",
         FIGURES,

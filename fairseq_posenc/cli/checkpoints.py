@@ -110,7 +110,7 @@ def model_flags(args: argparse.Namespace) -> None:
         eval "fairseq-train DATA $flags --user-dir fairseq_posenc --finetune-from-model model.pt"
     """
     load_plug_in(args.user_dir)
-    from fairseq_posenc.models.model_flags import flags_with
+    from fairseq_posenc.cli.model_flags import flags_with
 
     print(shlex.join(flags_with(args.checkpoint, args.position_encoding)))
 

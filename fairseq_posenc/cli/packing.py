@@ -11,17 +11,15 @@ from fairseq_posenc.cli.command import (
     load_plug_in,
     number,
     place,
-    several,
     switch,
     user_dir,
 )
 from fairseq_posenc.serving.model_folder import Search, read_model_folder
-from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import RAW, SUBWORD_FILES, SUBWORDS
-from fairseq_posenc.serving.words import TOKENIZERS
 
 #: The arguments that say how the text of a model was prepared.
-prepared_text = several(
+prepared_text = (
     argument("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)"),
     switch("--dash-splits", "Moses split hyphenated words: rich @-@ text"),
     switch("--lowercase", "text was lower-cased"),
@@ -101,7 +99,7 @@ def _packed(folder: str, given: Text) -> Text:
     argument("--data", metavar="DIR", help="the binary data, with the dictionaries"),
     argument("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
     argument("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
-    prepared_text,
+    *prepared_text,
     argument(
         "--target-subword-file",
         metavar="FILE",

@@ -24,30 +24,25 @@ class CTranslate2Engine:
     """
 
     def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
-        module = import_extra("ctranslate2", f"--model {folder.path}")
-        path = str(folder.export)
-        folder.check(f"--model {folder.path}", EXPORT)
-        settings = read_settings(os.path.join(path, EXPORT_SETTINGS), f"--model {folder.path}")
-        try:
-            self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(
-                f"--model {folder.path}: {EXPORT_SETTINGS} is damaged ({error}); export the "
-                "checkpoint again"
-            ) from error
+        shown, path = f"--model {folder.path}", str(folder.export)
+        module = import_extra("ctranslate2", shown)
+        folder.check(shown, EXPORT)
+        settings = read_settings(os.path.join(path, EXPORT_SETTINGS), shown)
         if hardware.compute_type != "default":
             _check_compute_type(module, hardware)
+        damaged = EXPORT_SETTINGS
         try:
+            self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
+            damaged = EXPORT
             self._translator = module.Translator(
                 path,
                 device=hardware.device,
                 compute_type=hardware.compute_type,
                 intra_threads=hardware.threads,
             )
-        except (RuntimeError, ValueError) as error:
+        except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise UsageError(
-                f"--model {folder.path}: CTranslate2 cannot load its export ({error}); export the "
-                "checkpoint again"
+                f"{shown}: its {damaged} is damaged ({error}); export the checkpoint again"
             ) from error
 
     def translate(
@@ -114,10 +109,8 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
     import torch
 
     from fairseq_posenc.checkpoints.loader import load
-    from fairseq_posenc.serving.inputs import checkpoint_of, overrides_of
     from fairseq_posenc.serving.translation import FairseqEngine
 
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
-    path, overrides = checkpoint_of(folder), overrides_of(folder)
-    return FairseqEngine(load(path, overrides, hardware.device))
+    return FairseqEngine(load(folder.checked(), folder.overrides, hardware.device))

@@ -37,9 +37,8 @@ from typing import (
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import digest_of_file
 from fairseq_posenc.basics.lines import json_text, read_json_object, read_lines
-from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
-from fairseq_posenc.serving.words import TOKENIZERS
 
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1
@@ -102,6 +101,15 @@ class ModelFolder(NamedTuple):
         return path if os.path.isfile(path) else None
 
     @property
+    def overrides(self) -> Dict[str, Any]:
+        """The settings of its checkpoint that the folder replaces: data, languages, heads."""
+        text = self.text
+        named = {"source_lang": text.source_lang, "target_lang": text.target_lang}
+        languages = {name: lang for name, lang in named.items() if lang is not None}
+        heads = {} if self.head is None else {"load_checkpoint_heads": True}
+        return {"data": self.path, **languages, **heads}
+
+    @property
     def dictionaries(self) -> List[str]:
         """The names of the dictionaries without which the checkpoint cannot be loaded."""
         if self.task == "translation":
@@ -111,6 +119,20 @@ class ModelFolder(NamedTuple):
         has_labels = self.head is not None and not self.head.regression
         names = ["input0", "label"] if has_labels else ["input0"]
         return [os.path.join(name, "dict.txt") for name in names]
+
+    def checked(self) -> str:
+        """The checkpoint.
+
+        Raises:
+            UsageError: there is none, or it is not the one that was packed.
+        """
+        if self.checkpoint is None:
+            raise UsageError(
+                f"{self.path}: has a model for CTranslate2 only, which `translate` reads; pack the "
+                "checkpoint for the rest"
+            )
+        self.check(self.path, CHECKPOINT)
+        return self.checkpoint
 
     def with_digests(self) -> "ModelFolder":
         """The same folder, with the digests of the files that it has now."""
@@ -198,18 +220,16 @@ def _say_once(text: str) -> None:
 
 def _check_pieces(folder: ModelFolder, shown: str) -> None:
     """Refuse a folder without a file that it needs; folders of version 0.1 have no digests."""
-    needed = {"the subwords": [folder.text.subword_file, folder.text.target_subword_file]}
+    needed = [folder.text.subword_file, folder.text.target_subword_file]
     if folder.export is not None:
-        parts = ("model.bin", EXPORT_SETTINGS)
-        needed["the exported model"] = [os.path.join(EXPORT, name) for name in parts]
+        needed += [os.path.join(EXPORT, name) for name in ("model.bin", EXPORT_SETTINGS)]
     if folder.checkpoint is not None:
-        needed["the dictionary"] = list(folder.dictionaries)
+        needed += folder.dictionaries
     elif folder.export is None:
         raise UsageError(f"{shown}: has neither {EXPORT} nor {CHECKPOINT}; pack the model again")
-    for what, names in needed.items():
-        for name in filter(None, names):
-            if not (os.path.isfile(folder.file(name)) or os.path.isdir(folder.file(name))):
-                raise UsageError(f"{shown}: {name}, {what}, is missing; pack the model again")
+    for name in filter(None, needed):
+        if not (os.path.isfile(folder.file(name)) or os.path.isdir(folder.file(name))):
+            raise UsageError(f"{shown}: {name} is missing; copy or pack the model again")
 
 
 def _check_labels(folder: ModelFolder, shown: str) -> None:

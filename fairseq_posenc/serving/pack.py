@@ -53,10 +53,6 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
 
     Returns:
         the report of the export, or None.
-
-    Raises:
-        UsageError: a piece is missing or does not belong to the checkpoint, the model cannot be
-            exported, or the folder cannot be written.
     """
     refuse_existing(args.out_dir)
     if not os.path.isdir(args.data):
@@ -67,7 +63,8 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     packed = _complete(text, args.data, task, state)
     with new_folder(args.out_dir) as side:
-        head, bounds = head_of(state, task, args.data, args.regression_range), args.regression_range
+        bounds = args.regression_range
+        head = head_of(state, task, args.data, bounds)
         if bounds is not None and (head is None or not head.regression):
             raise UsageError(
                 f"--regression-range {' '.join(map(str, bounds))}: the model is no regression; "
@@ -94,18 +91,15 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
 
 
 def check(path: str) -> int:
-    """Check a model folder: its files are those that were packed, and what reads them can.
+    """Check that a folder's files are those that were packed, and what reads them can.
 
     Returns:
         the number of files that were compared with their digests.
-
-    Raises:
-        UsageError: naming what is wrong.
     """
     folder = read_model_folder(path, "pack --check")
     folder.check(path, *{name.split("/")[0] for name in folder.digests})
     if folder.checkpoint is not None:
-        load_folder(path, "cpu")
+        load_folder(folder, "cpu")
     if folder.export is not None and folder.task == "translation":
         engine_for(folder, Hardware(), "ctranslate2")
     return len(folder.digests)
@@ -219,13 +213,8 @@ def head_of(
 ) -> Optional[Head]:
     """The head that ``predict`` uses: that of the task, or the only one of an imported model.
 
-    Args:
-        data: the folder that it was trained on; ``label/dict.txt`` there names the classes, which
-            otherwise are numbers.
-        bounds: the values that 0 and 1 stand for in a regression.
-
-    Raises:
-        UsageError: there are fewer names than classes.
+    ``label/dict.txt`` in the *data* that it was trained on names the classes, which otherwise are
+    numbers; *bounds* are the values that 0 and 1 stand for in a regression.
     """
     if task not in ("sentence_prediction", "masked_lm"):
         return None
@@ -234,14 +223,11 @@ def head_of(
     if name not in found or (task == "masked_lm" and len(found) > 1):
         return None
     classes = found[name]
+    # how many texts an example has
+    inputs = sum(os.path.isdir(os.path.join(data, name)) for name in ("input0", "input1")) or None
     if option(settings, "regression_target", False):
         values = ["value"] if classes == 1 else [f"value{n}" for n in range(1, classes + 1)]
         low, high = bounds or (0.0, 1.0)
-        return Head(name, values, True, _inputs(data), (low, high))
+        return Head(name, values, True, inputs, (low, high))
     labels = named_labels(os.path.join(data, "label", "dict.txt"), classes)
-    return Head(name, labels or [str(n) for n in range(classes)], False, _inputs(data))
-
-
-def _inputs(data: str) -> Optional[int]:
-    """Number of texts in each example of a data folder."""
-    return sum(os.path.isdir(os.path.join(data, name)) for name in ("input0", "input1")) or None
+    return Head(name, labels or [str(n) for n in range(classes)], False, inputs)

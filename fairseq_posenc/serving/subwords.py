@@ -11,7 +11,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.serving.words import Join, Split
+
+Split = Callable[[str], List[str]]
+Join = Callable[[List[str]], str]
 
 #: The beginning of all symbols of a Chinese word but its first, as in WordPiece.
 MARK = "##"

@@ -35,7 +35,7 @@ def how(data, lengths, last, **others):
 
 
 def measured(checkpoint, *arguments, overrides=None, **others):
-    run = extrapolation.Run("a", str(checkpoint), overrides or {})
+    run = extrapolation.read_run(f"a={checkpoint} {overrides or {}}")
     return extrapolation.measure(run, how(*arguments, **others))
 
 
@@ -92,7 +92,7 @@ def test_a_plain_loop_in_float64(encoding, flags, overrides, corpus, trained_lm,
 def test_blocks_are_what_eval_lm_scores(blocks, trained_lm):
     checkpoint = trained_lm("rotary")
     reading = measured(checkpoint, blocks, [LENGTH], LENGTH)
-    assert reading.tokens == 48 and reading.trained == LENGTH
+    assert reading.tokens == 48 and reading.run.trained == LENGTH
     found = perplexity(eval_lm(blocks, checkpoint))
     assert reading.perplexity(LENGTH) == pytest.approx(found, abs=6e-3)
 
@@ -147,7 +147,7 @@ def test_a_curve_of_several_runs_ends_with_the_first_of_them():
     """A curve ends where a seed ends, because its mean beyond would be of fewer models."""
     short, long = (
         extrapolation.Measurement(
-            extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3)
+            extrapolation.Run("a", "", {}, 8), longest, 4, dict.fromkeys(read, 3)
         )
         for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
     )

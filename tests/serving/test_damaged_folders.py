@@ -116,10 +116,10 @@ def test_settings_that_are_none(content, tmp_path):
 def test_a_missing_dictionary(folder_of, tmp_path, name, change):
     folder = copied(folder_of("texts" if "/" in name else "translation"), tmp_path, change)
     os.remove(os.path.join(folder, name))
-    with pytest.raises(SystemExit, match=f"{name}, the dictionary, is missing"):
+    with pytest.raises(SystemExit, match=f"{name} is missing"):
         whole(folder)
     os.mkfifo(os.path.join(folder, name))
-    with pytest.raises(SystemExit, match=f"{name}, the dictionary, is missing"):
+    with pytest.raises(SystemExit, match=f"{name} is missing"):
         whole(folder)
 
 

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from support.recipes import error_of, recipe_module, write
 
-from fairseq_posenc.serving.preparation import Preparation, Text
+from fairseq_posenc.serving.preparation import Preparation, Text, joiner_of, words_of
 from fairseq_posenc.serving.subword_check import check_subwords
 from fairseq_posenc.serving.subwords import (
     BYTES,
@@ -19,7 +19,6 @@ from fairseq_posenc.serving.subwords import (
     in_pieces,
 )
 from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Hypothesis, translated
-from fairseq_posenc.serving.words import joiner_of, words_of
 
 pytestmark = pytest.mark.formulas
 

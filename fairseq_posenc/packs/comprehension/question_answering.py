@@ -10,8 +10,7 @@ from fairseq_posenc.flags.options import option
 from fairseq_posenc.packs.comprehension.data import split_texts
 from fairseq_posenc.packs.comprehension.questions import Question, Reading
 from fairseq_posenc.packs.comprehension.spans import Answer
-from fairseq_posenc.serving.hub import SentenceHubInterface
-from fairseq_posenc.serving.inputs import refuse_too_long
+from fairseq_posenc.serving.hub import SentenceHubInterface, refuse_too_long
 
 _WINDOWS = 32  # in a batch
 
