@@ -63,11 +63,8 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
     Args:
         dict_path: the dictionary, if neither the checkpoint's folder nor its data have one.
-
-    Raises:
-        UsageError: a file cannot be read, they do not match, or the model is not of this plug-in.
     """
-    checkpoint, settings = read_model(path)
+    checkpoint, settings, _, _ = read_model(path)
     state = checkpoint["model"]
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
@@ -103,11 +100,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
 
 def pack(path: str, model: Model, length: int, count: int) -> Tensor:
-    """The first *count* sequences of a text, or fewer if it is too short: tokens (count, T).
-
-    Raises:
-        UsageError: the text cannot be read, is too short for one, or most tokens are unknown.
-    """
+    """The first *count* sequences of a text, or fewer if it is too short: tokens (count, T)."""
     dictionary = model.dictionary
     start = [dictionary.bos()] if model.encoder.encoding.stack.has_cls else []
     body = length - len(start)
@@ -229,11 +222,7 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
 
 
 def report(args: Namespace) -> None:
-    """Print the figures of a checkpoint on a text and, if asked, draw them.
-
-    Raises:
-        UsageError: an argument is out of range, or a file cannot be used.
-    """
+    """Print the figures of a checkpoint on a text and, if asked, draw them."""
     for name in ("tolerance", "threshold"):
         check_option(args, name, {"at_least": 0, "below": 1})
     check_option(args, "sequences", {"at_least": 1})

@@ -47,7 +47,7 @@ def positions(args: argparse.Namespace) -> None:
     independent with unit variance.
     """
     load_plug_in(args.user_dir)
-    from fairseq_posenc.analysis.positions_figure import plot
+    from fairseq_posenc.analysis.positions import plot
 
     plot(args.checkpoint, args.output, args.length, LENGTH)
 

@@ -153,9 +153,6 @@ def load_plug_in(folder: Optional[str] = None) -> None:
 
     Args:
         folder: the value of ``--user-dir``, imported besides.
-
-    Raises:
-        UsageError: one of them cannot be imported.
     """
     from fairseq_posenc import register
 

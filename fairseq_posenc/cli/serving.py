@@ -40,11 +40,7 @@ _STREAM = (
 
 @contextlib.contextmanager
 def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[int]]]:
-    """The lines of ``--input`` or standard input, and how many; completes ``--buffer``.
-
-    Raises:
-        UsageError: the file cannot be read, or standard input is closed.
-    """
+    """The lines of ``--input`` or standard input, and how many; completes ``--buffer``."""
     path = args.input
     typed = path is None and sys.stdin is not None and sys.stdin.isatty()
     args.buffer = args.buffer or (1 if typed else BUFFER)
@@ -166,18 +162,18 @@ def predict(args: argparse.Namespace) -> None:
     Each line gives a line with the label, a tab and the probability of the label. A regression
     gives the value. Lines without text, or with more than the model accepts, give an empty line.
     """
-    from fairseq_posenc.serving.model_folder import common_head, read_model_folder
+    from fairseq_posenc.serving.model_folder import read_model_folder
 
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
-    head = common_head(folders)
     at_least(args, **_LEAST)
     with _opened(args) as (read, total):
         load_plug_in(args.user_dir)
         import torch
 
         from fairseq_posenc.serving.hub import load_folder
-        from fairseq_posenc.serving.predict import predicted_lines
+        from fairseq_posenc.serving.predict import common_head, predicted_lines
 
+        head = common_head(folders)
         if args.threads:
             torch.set_num_threads(args.threads)
         models = [load_folder(folder, args.device) for folder in folders]

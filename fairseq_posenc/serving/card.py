@@ -42,13 +42,10 @@ def card(
     scores: Sequence[str],
     report: Any,
 ) -> str:
-    """The card of a model folder.
+    """The card of a model folder with a name.
 
-    Args:
-        name: the name of the folder.
-        about: a sentence on the data, or None.
-        scores: the content of files with scores.
-        report: the report of the export to CTranslate2, or None.
+    *about* is a sentence on the data, *scores* are the contents of files, and *report* is that of
+    the export to CTranslate2; they may be None or empty.
     """
     text = folder.text
     parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
@@ -87,13 +84,9 @@ def write_card(
         folder: an existing folder with the config.json of the model.
         name: the name that the folder will have.
         path: the checkpoint.
-        options: the flags of the export: ``about``, ``scores``, and the languages, if they are
-            given.
+        options: the flags of the export: ``about``, ``scores`` and the languages.
         notes: what the user should know.
         difference: the largest difference from fairseq, if it was measured.
-
-    Raises:
-        UsageError: a file of scores cannot be read.
     """
     checkpoint, file = read_checkpoint(path, lazy=True), os.path.join(folder, "config.json")
     config = read_json_object(file, f"{file}:")

@@ -7,8 +7,9 @@ import os
 from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder, read_settings
+from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder
 from fairseq_posenc.serving.translate import Beam, Engine, Hardware, Hypothesis, Tokens
 
 
@@ -18,16 +19,14 @@ class CTranslate2Engine:
     Args:
         folder: the model folder.
         hardware: the device on which it computes.
-
-    Raises:
-        UsageError: the export is damaged, or the machine lacks the type.
     """
 
     def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
         shown, path = f"--model {folder.path}", str(folder.export)
         module = import_extra("ctranslate2", shown)
         folder.check(shown, EXPORT)
-        settings = read_settings(os.path.join(path, EXPORT_SETTINGS), shown)
+        told = os.path.join(path, EXPORT_SETTINGS)
+        settings = read_json_object(told, f"{shown}: its {EXPORT_SETTINGS}")
         if hardware.compute_type != "default":
             _check_compute_type(module, hardware)
         damaged = EXPORT_SETTINGS
@@ -80,11 +79,7 @@ def _check_compute_type(module: Any, hardware: Hardware) -> None:
 
 
 def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = None) -> Engine:
-    """The engine of a model folder: CTranslate2 if the model was exported, else fairseq.
-
-    Args:
-        hardware: the device on which it computes.
-        name: ctranslate2 or fairseq, to choose.
+    """The engine of a model folder: *name*, or CTranslate2 if the model was exported, else fairseq.
 
     Raises:
         UsageError: the folder has no model for the engine, or no translation model, or the engine

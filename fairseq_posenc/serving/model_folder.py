@@ -29,7 +29,6 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Sequence,
     Tuple,
     get_type_hints,
 )
@@ -45,6 +44,7 @@ FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
 #: In an exported model, what translating needs to know of it.
 EXPORT_SETTINGS = "fairseq_posenc.json"
+ADVICE = "give a folder that `fairseq-posenc pack` wrote"
 #: Tasks whose data, and with them their dictionaries, are in a folder for each input.
 _IN_FOLDERS = ("sentence_prediction", "sentence_ranking")
 
@@ -180,8 +180,11 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     """
     shown = f"{flag} {path}"
     if not os.path.isdir(path):
-        raise UsageError(f"{shown}: is no folder; give one that `fairseq-posenc pack` wrote")
-    entries = read_settings(os.path.join(path, SETTINGS), shown)
+        raise UsageError(f"{shown}: is no folder; {ADVICE}")
+    description = os.path.join(path, SETTINGS)
+    if os.path.exists(description) and not os.path.isfile(description):
+        raise UsageError(f"{shown}: its {SETTINGS} is no file; {ADVICE}")
+    entries = read_json_object(description, f"{shown}: its {SETTINGS}", ADVICE)
     if entries.get("format") != FORMAT:
         raise UsageError(
             f"{shown}: {SETTINGS} has format {entries.get('format')}, and this version reads "
@@ -246,21 +249,6 @@ def _check_labels(folder: ModelFolder, shown: str) -> None:
         )
 
 
-def read_settings(path: str, shown: str) -> Dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        shown: the flag and the folder, for messages.
-
-    Raises:
-        UsageError: it is missing or damaged.
-    """
-    advice = "give a folder that `fairseq-posenc pack` wrote"
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UsageError(f"{shown}: its {os.path.basename(path)} is no file; {advice}")
-    return read_json_object(path, f"{shown}: its {os.path.basename(path)}", advice)
-
-
 def _is_number(value: Any) -> bool:
     """True for a number of JSON; NaN and infinity are none."""
     return type(value) in (int, float) and abs(value) < math.inf
@@ -268,15 +256,15 @@ def _is_number(value: Any) -> bool:
 
 #: Whether a value of JSON is of a type.
 _IS: Dict[Any, Callable[[Any], bool]] = {
-    str: lambda value: isinstance(value, str),
-    bool: lambda value: isinstance(value, bool),
+    str: lambda value: type(value) is str,
+    bool: lambda value: type(value) is bool,
     int: lambda value: type(value) is int,
     float: _is_number,
-    Optional[str]: lambda value: value is None or isinstance(value, str),
-    Optional[int]: lambda value: value is None or type(value) is int,
-    List[str]: lambda value: isinstance(value, list) and {type(each) for each in value} == {str},
+    Optional[str]: lambda value: type(value) in (str, type(None)),
+    Optional[int]: lambda value: type(value) in (int, type(None)),
+    List[str]: lambda value: type(value) is list and {*map(type, value)} == {str},
     Tuple[float, float]: lambda value: (
-        isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+        type(value) is list and len(value) == 2 and all(map(_is_number, value))
     ),
 }
 
@@ -303,31 +291,3 @@ def _check_text(text: Text, shown: str) -> None:
             )
     if (SUBWORD_FILES[text.subwords] is None) != (text.subword_file is None):
         raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
-
-
-def common_head(folders: Sequence[ModelFolder]) -> Head:
-    """The head that classifiers for one task have in common, but for its name.
-
-    Args:
-        folders: that of ``--model``, and those of ``--ensemble``.
-
-    Raises:
-        UsageError: one is no classifier, or has other labels or inputs.
-    """
-    first = folders[0].head
-    for folder, flag in zip(folders, ["--model", *["--ensemble"] * len(folders)]):
-        head = folder.head
-        if head is None or first is None:
-            raise UsageError(
-                f"{flag} {folder.path}: holds a model of --task {folder.task} without a "
-                "classification head, or with several; predict needs a classifier, fine-tuned "
-                "with --task sentence_prediction"
-            )
-        if head._replace(name=first.name) != first:
-            raise UsageError(
-                f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
-                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
-                "inputs); give models of one task"
-            )
-    assert first is not None
-    return first

@@ -1,6 +1,7 @@
 """Writing a model folder: checkpoint, dictionaries, subwords, head, settings, card, export."""
 
 import os
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -35,12 +36,20 @@ from fairseq_posenc.serving.model_folder import (
     read_model_folder,
 )
 from fairseq_posenc.serving.preparation import Text
-from fairseq_posenc.serving.subword_check import check_subwords
-from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
+from fairseq_posenc.serving.subwords import KINDS, MARK, SUBWORD_FILES, Subwords, unmarked
 from fairseq_posenc.serving.translate import Hardware
 
 #: How many texts of the data are compared with the subwords, and how many symbols of each.
 _TEXTS, _LONGEST = 300, 300
+#: The marks that the symbols of some kinds have.
+_MARKS = {
+    "subword-nmt": re.compile(".+@@$"),
+    "sentencepiece": re.compile("\u2581"),
+    "marked-pieces or marked-words": re.compile(f"{MARK}."),
+}
+#: The largest share of symbols that may not fit.  The subwords of a model were measured at 0 to
+#: 0.2 %; those of another text, or of another size, at 5 % or more.
+_STRANGE = 0.03
 
 
 def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder], Any]) -> Any:
@@ -169,6 +178,44 @@ def _check_subwords(text: Text, args: Namespace, folder: ModelFolder) -> None:
         if not args.trust_subwords:
             shown = f"--subwords {kind}" if file is None else f"{flag} {file}"
             check_subwords(kind, subwords, _symbols(_read(path, "--data")), _texts(path), shown)
+
+
+def check_subwords(
+    kind: str,
+    subwords: Subwords,
+    symbols: Sequence[str],
+    texts: Sequence[List[str]],
+    shown: str,
+) -> None:
+    """Refuse subwords that are not those of a model.
+
+    Many symbols of its dictionary cannot come from them, or they split its texts into many that the
+    dictionary does not have.
+
+    Args:
+        kind: one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`, which made *subwords*.
+        symbols: the symbols of the model's dictionary, without fairseq's own.
+        texts: some of the model's data in symbols, or none.
+        shown: the flag that sets the subwords, with its value.
+    """
+    known, limit = set(symbols), _STRANGE * len(symbols)
+    words = (lambda text: unmarked(" ".join(text))) if "marked" in kind else subwords.join
+    again = [symbol for text in texts for symbol in subwords.split(words(text))]
+    for split, fits, fault in (
+        (symbols, subwords.makes, "of the dictionary's symbols are not among them"),
+        (again, known.__contains__, "of the data, split by them, are not in the dictionary"),
+    ):
+        strange = [symbol for symbol in split if not fits(symbol)]
+        if len(strange) > _STRANGE * len(split):
+            instead = "those of the training"
+            for theirs, mark in _MARKS.items():
+                if kind not in theirs and sum(map(bool, map(mark.match, symbols))) > limit:
+                    instead = f"--subwords {theirs} and its file"
+            raise UsageError(
+                f"{shown}: {len(strange) / len(split):.0%} {fault} "
+                f"({', '.join(list(dict.fromkeys(strange))[:3])}); give {instead}, or "
+                "--trust-subwords to pack these"
+            )
 
 
 def _texts(dictionary: str) -> List[List[str]]:

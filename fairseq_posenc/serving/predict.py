@@ -13,8 +13,29 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import in_blocks
-from fairseq_posenc.serving.model_folder import Head
+from fairseq_posenc.serving.model_folder import Head, ModelFolder
 from fairseq_posenc.serving.translation import batches_by_tokens
+
+
+def common_head(folders: Sequence[ModelFolder]) -> Head:
+    """The head that classifiers for one task, ``--model`` and those of ``--ensemble``, share."""
+    first = folders[0].head
+    for folder, flag in zip(folders, ["--model", *["--ensemble"] * len(folders)]):
+        head = folder.head
+        if head is None or first is None:
+            raise UsageError(
+                f"{flag} {folder.path}: holds a model of --task {folder.task} without a "
+                "classification head, or with several; predict needs a classifier, fine-tuned "
+                "with --task sentence_prediction"
+            )
+        if head._replace(name=first.name) != first:
+            raise UsageError(
+                f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
+                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
+                "inputs); give models of one task"
+            )
+    assert first is not None
+    return first
 
 
 def places_of(columns: str, names: Optional[List[str]]) -> List[int]:
@@ -48,9 +69,6 @@ def predicted_lines(
         head: the head of the first.
         lines: the lines of the table.
         args: those of ``fairseq-posenc predict``.
-
-    Raises:
-        UsageError: the columns are not those of the training, or a line lacks one.
     """
     source, before = iter(lines), int(args.header)
     columns = args.columns or ("1,2" if head.inputs == 2 else "1")

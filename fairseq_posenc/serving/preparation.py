@@ -112,9 +112,6 @@ def words_of(
         lang: the language, for Moses; English by default.
         dash_splits: split hyphenated words as ``rich @-@ text``.
         lowercase: lower-case the text, for jieba after splitting: its words have capitals.
-
-    Raises:
-        UsageError: a package is missing.
     """
     if tokenizer == "jieba":
         cut = _jieba_words()

@@ -153,8 +153,7 @@ def _sentencepiece(path: Optional[str]) -> Subwords:
 def _transformers(path: Optional[str]) -> Subwords:
     from fairseq_posenc.serving.huggingface import tokenizer
 
-    loaded = tokenizer.load(str(path))
-    return Subwords(loaded.split, loaded.join, loaded.mask)
+    return Subwords(*tokenizer.load(str(path)))
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:
