@@ -4,6 +4,7 @@ An entry has a name, a paper, a one-line summary and optionally a dataclass of f
 model family then accepts.
 """
 
+import contextlib
 import dataclasses
 import functools
 from typing import (
@@ -12,6 +13,7 @@ from typing import (
     Collection,
     Dict,
     Generic,
+    Iterator,
     List,
     NamedTuple,
     Optional,
@@ -54,6 +56,15 @@ def tell() -> None:
     """Have the model families declare their flags again."""
     for changed in listeners:
         changed()
+
+
+@contextlib.contextmanager
+def telling_once() -> Iterator[None]:
+    """Have them do so once at the end, not after each of the many registrations of the packs."""
+    told, listeners[:] = listeners[:], []
+    yield
+    listeners[:] = told
+    tell()
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):
