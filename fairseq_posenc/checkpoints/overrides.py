@@ -13,7 +13,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, ValidationError, open_dict
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError, flag_of, near
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import (
     heads_of,
@@ -26,7 +26,6 @@ from fairseq_posenc.configuration.effect import declared_by, lacks, unmet_needs
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.flags.options import SIDES, Options, by_name, option
 from fairseq_posenc.flags.settings import check_option, role_in
-from fairseq_posenc.flags.usage import near
 
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)

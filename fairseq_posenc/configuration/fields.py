@@ -34,8 +34,7 @@ from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, STOCK_ROL
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
 from fairseq_posenc.encodings.position_ids import FLAG, POSITION_RULES, check_position_ids
 from fairseq_posenc.encodings.registry import PositionFlags
-from fairseq_posenc.flags.former import NAMES
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import NAMES, Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import help_text, role_in, setting
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags

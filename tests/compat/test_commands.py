@@ -9,7 +9,6 @@ from fairseq.distributed import utils as distributed_utils
 from support import commands, stock_runs
 from support.stock_runs import PLUGIN, SIZES, TINY
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import reading as checkpoints
 from fairseq_posenc.checkpoints import restricted
 
@@ -26,14 +25,6 @@ def test_generate_translates_every_sentence(folder, trained, number, size):
     flags = ("--path", trained, "--beam", 1, "--max-len-b", 3, "--gen-subset", subset, "--cpu")
     finished = commands.succeed("generate", folder / "data", *flags, *PLUGIN)
     assert sorted(finished.hypotheses()) == list(range(size))
-
-
-def test_validation_scores_every_sentence(folder, trained):
-    flags = ("--task", "translation", "--path", trained, "--max-tokens", 1000, "--cpu")
-    log = commands.succeed("validate", folder / "data", *flags, "--log-format", "json", *PLUGIN)
-    words = sum(len(line.split()) + 1 for line in (folder / "valid.b").read_text().splitlines())
-    assert f'"valid_wpb": "{words}"' in log.out + log.err
-    assert '"valid_bsz": "13"' in log.out + log.err
 
 
 # Data
@@ -100,14 +91,6 @@ def test_perplexity_of_the_rest_is_given_on_request(folder, language_model):
     assert "all of its blocks are skipped as too long" in message
 
 
-def test_perplexity_is_of_every_token(folder, language_model):
-    data, path = language_model
-    flags = ("--tokens-per-sample", 16, "--context-window", 5, "--batch-size", 1)
-    finished = commands.succeed("eval_lm", data, "--path", path, "--cpu", *flags, *PLUGIN)
-    tokens = sum(len(line.split()) + 1 for line in (folder / "test9.a").read_text().splitlines())
-    assert f"Evaluated {tokens} tokens" in finished.out + finished.err
-
-
 # Diverse beam search
 
 
@@ -167,37 +150,6 @@ def test_a_log_file_holds_every_line_once(folder, tmp_path):
         for kind in ("train_wall", "valid_loss", "train_loss"):  # updates, validation, epoch
             assert any(kind in line for line in of_epoch), (epoch, kind)
     assert len(set(lines)) == len(lines)
-
-
-@pytest.fixture
-def rotary_checkpoint(trained, tmp_path):
-    """Make a checkpoint that says its model was trained with rotary positions."""
-    state = checkpoints.read_checkpoint(trained)
-    model = state["cfg"]["model"]
-    model.position_encoding, model.attention, model.linear_rotary = "rotary", "elu", "features"
-    torch.save(state, str(tmp_path / "rotary.pt"))
-    return str(tmp_path / "rotary.pt")
-
-
-@pytest.mark.parametrize(
-    "overrides", [{"dropout": 0.5}, {"position_encoding": "rotary", "attention": "elu"}, {}, None]
-)
-def test_overrides_that_keep_the_encoding_work(rotary_checkpoint, overrides):
-    state = checkpoint_utils.load_checkpoint_to_cpu(rotary_checkpoint, overrides)
-    assert state["cfg"].model.position_encoding == "rotary"
-    assert state["cfg"].model.dropout == (overrides or {}).get("dropout", 0.1)
-
-
-@pytest.mark.parametrize("nested", [True, False])
-def test_overrides_cannot_change_the_encoding(rotary_checkpoint, trained, nested):
-    overrides = {"position_encoding": "learned"}
-    overrides = {"model": overrides} if nested else overrides
-    for path, was in ((rotary_checkpoint, "rotary"), (str(trained), "not a model of this plug-in")):
-        with pytest.raises(UsageError, match="train on with --finetune-from-model") as error:
-            checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
-        assert "position_encoding='learned'" in str(error.value) and was in str(error.value)
-    with pytest.raises(UsageError, match="attention='softmax': .* with 'elu'.* --attention softm"):
-        checkpoint_utils.load_checkpoint_to_cpu(rotary_checkpoint, {"attention": "softmax"})
 
 
 @pytest.mark.skipif(not SAFE_GLOBALS, reason="torch.load is not restricted by default before 2.6")

@@ -20,7 +20,7 @@ from support.commands import ROOT, Command
 
 from fairseq_posenc import compat
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.compat import libraries
+from fairseq_posenc.compat import data
 
 pytestmark = pytest.mark.properties
 
@@ -90,7 +90,7 @@ def test_a_checkpoint_is_replaced_when_the_next_is_complete(tmp_path, monkeypatc
 def test_compat_long_is_there_when_numpy_has_it_no_more(monkeypatch):
     if hasattr(np, "compat"):
         monkeypatch.delattr(np, "compat")
-    libraries.numpy_compat_long()
+    data.numpy_compat_long()
     sizes = [3, 1, 4]
     blocks = TokenBlockDataset(
         *([torch.ones(size).long() for size in sizes], sizes, None), pad=0, eos=2, break_mode="eos"
@@ -104,7 +104,7 @@ def test_buckets_are_lower_percentiles(number):
     ordered = sorted(sizes.tolist())
     positions = [int((len(sizes) - 1) * rank / number + 1e-9) for rank in range(1, number + 1)]
     expected = sorted({ordered[position] for position in positions})
-    assert libraries._buckets(sizes, number).tolist() == expected
+    assert data._buckets(sizes, number).tolist() == expected
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for module in (data_utils, bucket_pad_length_dataset):

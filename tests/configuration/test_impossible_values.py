@@ -11,11 +11,10 @@ from fairseq.optim import build_optimizer
 from omegaconf import OmegaConf
 from support.helpers import VOCABULARY, sentences
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import OneLineParser, UsageError, flag_of
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.flags.settings import ROLES
-from fairseq_posenc.flags.usage import OneLineParser
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.masked_lm import MaskedLMFlags
 from fairseq_posenc.training.amos import AmosConfig

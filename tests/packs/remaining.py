@@ -18,7 +18,7 @@ from support import quick_hydra
 from support.helpers import own_criterion
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.basics.packs import load
+from fairseq_posenc.basics.packages import load
 from fairseq_posenc.cli import commands, main
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS, export_flags

@@ -25,8 +25,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.flags.settings import check_settings
-from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
-from fairseq_posenc.training.sized import SizedDataset
+from fairseq_posenc.training.base import SizedDataset, SummingCriterion, Sums
 
 logger = logging.getLogger(__name__)
 

@@ -44,8 +44,8 @@ from fairseq_posenc.packs.comprehension.spans import (
     best_spans,
     span_loss,
 )
-from fairseq_posenc.training.criterions.logs import Rows, SummingCriterion, rows_of_all_workers
-from fairseq_posenc.training.criterions.masked_lm import Recorded
+from fairseq_posenc.training.base import Rows, SummingCriterion, rows_of_all_workers
+from fairseq_posenc.training.masked_lm import Recorded
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.packs.comprehension.data import Split
-from fairseq_posenc.training.sized import SizedDataset
+from fairseq_posenc.training.base import SizedDataset
 
 
 class Window(NamedTuple):

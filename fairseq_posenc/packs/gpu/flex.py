@@ -28,7 +28,7 @@ from fairseq_posenc.encodings.base import DistanceBias, Encoding
 from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 
 #: ``flex_attention`` supports gradients of tensors that its functions read (PyTorch 2.6).

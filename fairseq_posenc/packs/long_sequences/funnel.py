@@ -31,7 +31,7 @@ from fairseq_posenc.configuration.features import (
 )
 from fairseq_posenc.encodings import Encoding, Places
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.roberta import SentenceEncoder
 from fairseq_posenc.stacks.encoder import Encoded, Requested

@@ -26,7 +26,7 @@ from fairseq_posenc.configuration.features import (
 )
 from fairseq_posenc.encodings import Stack, is_relative
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.language_model import LanguageModelDecoder
 from fairseq_posenc.stacks.decoder import EncoderOut

@@ -34,7 +34,7 @@ from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.real_tokens import put_back, real_first
 

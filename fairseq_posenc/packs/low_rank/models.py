@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.partial import PartlySaved, refuse_partial
-from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_partial
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.flags.options import SIDES, Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.models.family import PartlySaved
 
 #: The entry of an adapted model with the digest of its base: 16 numbers of 16 bits, as float32.
 DIGEST = "low_rank_base"

@@ -31,7 +31,7 @@ from fairseq_posenc.models.masked_lm import MASKED_LM as FAMILY
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 from fairseq_posenc.models.presets import MASKED_LM
 from fairseq_posenc.models.roberta import MaskedLMEncoder
-from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
+from fairseq_posenc.training.base import SummingCriterion, Sums
 
 MODEL, CRITERION = "posenc_electra", "replaced_token_detection"
 PRETRAINING.update(dict.fromkeys(("generator", "replaced_head"), f"--criterion {CRITERION}"))

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
 from fairseq_posenc.layers.state_heads import HEADS, PRETRAINING, StateHead, register_head
-from fairseq_posenc.training.criterions.logs import Sums
-from fairseq_posenc.training.criterions.masked_lm import MaskedLMAccuracyCriterion, Recorded
+from fairseq_posenc.training.base import Sums
+from fairseq_posenc.training.masked_lm import MaskedLMAccuracyCriterion, Recorded
 
 _CLASSIFIERS, _RELATION = "classification_heads", "sentence_relation"
 #: size and number of the embeddings of positions within a span (section 4.2); tokens beyond the

@@ -25,7 +25,7 @@ from fairseq_posenc.configuration.features import (
     register_feature,
 )
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.masked_lm import MODEL
 from fairseq_posenc.models.roberta import SentenceEncoder

@@ -25,7 +25,7 @@ from fairseq_posenc.packs.pretraining.masking import (
     single_tokens,
     single_units,
 )
-from fairseq_posenc.training.sized import SizedDataset
+from fairseq_posenc.training.base import SizedDataset
 
 logger = logging.getLogger(__name__)
 

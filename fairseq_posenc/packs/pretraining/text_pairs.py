@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.training.sized import SizedDataset
+from fairseq_posenc.training.base import SizedDataset
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from support.conversion import write_ids
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.compat.tasks import bpe_flags
+from fairseq_posenc.compat.data import bpe_flags
 from fairseq_posenc.packs.pretraining import masked_samples
 from fairseq_posenc.packs.pretraining.masked_lm_pairs import MaskedLMPairsConfig
 from fairseq_posenc.packs.pretraining.masking import (
