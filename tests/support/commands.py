@@ -37,11 +37,10 @@ _held: List[Any] = []  # what keeps the server alive for as long as this process
 
 
 @functools.lru_cache(maxsize=None)
-def servers() -> Tuple[str, str]:
-    """Addresses of the servers that fork the commands, which are started where there are none.
+def servers() -> str:
+    """The folder in which the servers listen that fork the commands; they are started if none do.
 
-    Returns:
-        the address for commands without the plug-in, and for those with :data:`USER_DIR`.
+    One listens at ``plain``, the other, which has loaded the plug-in, at ``loaded``.
     """
     _SERVER.mkdir(mode=0o700, exist_ok=True)
     addresses = [str(_SERVER / "plain"), str(_SERVER / "loaded")]
@@ -52,7 +51,7 @@ def servers() -> Tuple[str, str]:
                 connection.connect(address)
                 connection.sendall(b"=")
                 _held.append(connection)
-            return addresses[0], addresses[1]
+            return str(_SERVER)
         listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in addresses]
         log = stack.enter_context(open(_SERVER / "log", "w"))
         for listener, address in zip(listeners, addresses):
@@ -73,13 +72,13 @@ def servers() -> Tuple[str, str]:
                 start_new_session=True,
             )
         )
-    return addresses[0], addresses[1]
+    return str(_SERVER)
 
 
 @functools.lru_cache(maxsize=None)
 def programs() -> str:
     """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
-    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, servers()[0]]
+    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, servers()]
     installed = Path(sys.executable).parent.glob("fairseq-*")
     words = {"python": start, **{path.name: [*start, str(path)] for path in installed}}
 
@@ -146,11 +145,7 @@ class Command:
         self.streams[0].seek(0)
         numbers = [stream.fileno() for stream in self.streams]
         texts = [*words, *map(str, arguments)]
-        # what the environment says of the plug-in is read when it is loaded
-        values = [text.rpartition("common.user_dir=")[2] for text in texts]
-        plug_in = program == "fairseq_posenc" or USER_DIR[1] in values
-        loaded = plug_in and not any("FAIRSEQ_POSENC" in name for name in os.environ)
-        self.fork = preloaded.Fork(servers()[loaded], texts, numbers)
+        self.fork = preloaded.Fork(preloaded.address_for(servers(), texts), texts, numbers)
 
     def finish(self) -> Finished:
         """Wait for the command."""

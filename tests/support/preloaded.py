@@ -4,9 +4,9 @@ A server makes the slow imports once and forks for every command.  The plug-in i
 it imports: a command loads it through ``--user-dir``, as a user's does.  A second server, forked
 from the first, has let fairseq load one ``--user-dir`` already.
 
-    python preloaded.py PYTHON SOCKET ARGUMENT...
+    python preloaded.py PYTHON FOLDER ARGUMENT...
 
-does what ``python ARGUMENT...`` does, in a fork of the server that listens at SOCKET; for other
+does what ``python ARGUMENT...`` does, in a fork of the server that listens in FOLDER; for other
 arguments than a file or ``-m MODULE`` it starts PYTHON.
 """
 
@@ -72,12 +72,42 @@ def _line(connection: socket.socket, size: int = 1) -> bytes:
     return found
 
 
+def address_for(folder: str, arguments: List[str], program: str = "") -> str:
+    """The socket, in *folder*, of the server that has loaded the plug-in if a command loads it.
+
+    What the environment says of the plug-in is read when it is loaded.
+
+    Args:
+        arguments: as for :class:`Fork`; ``--user-dir`` is followed by the plug-in, or by what
+            imports it.
+        program: a script that may import it, too.
+    """
+    given = zip(arguments, arguments[1:])
+    places = [program, *(after for word, after in given if word == "--user-dir")]
+    places += [word.partition("=")[2] for word in arguments if word.startswith("common.user_dir=")]
+    loads = arguments[:2] == ["-m", "fairseq_posenc"] or any(map(_imports_plug_in, places))
+    told = any("FAIRSEQ_POSENC" in name for name in os.environ)
+    return os.path.join(folder, "loaded" if loads and not told else "plain")
+
+
+def _imports_plug_in(place: str) -> bool:
+    """Whether a script, or a module of a folder, mentions the plug-in."""
+    files = [place] if os.path.isfile(place) else []
+    if os.path.isdir(place):
+        files = [os.path.join(place, name) for name in os.listdir(place) if name.endswith(".py")]
+    for file in files:
+        with open(file, "rb") as stream:
+            if b"fairseq_posenc" in stream.read():
+                return True
+    return False
+
+
 def main() -> None:
     """Stand in for ``python``: give the standard streams to a fork and end as it does."""
-    python, address, *arguments = sys.argv[1:]
+    python, folder, *arguments = sys.argv[1:]
     if not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
         os.execv(python, [python, *arguments])
-    fork = Fork(address, arguments, (0, 1, 2))
+    fork = Fork(address_for(folder, arguments, arguments[0]), arguments, (0, 1, 2))
     for number in FORWARDED:
         signal.signal(number, lambda received, _: os.kill(fork.pid, received))
     status = fork.wait()
