@@ -279,9 +279,9 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
 
     symbols = read_dictionary(str(path.parent / "dict.txt"), masked).symbols
     number = {symbol: index for index, symbol in enumerate(symbols)}
-    texts = [text for text in TEST if 0 < len(preparation.source(text)) < LONGEST - 2]
-    texts = [text for text in [*texts[:20], *texts[200:]] if text.strip()]
-    lines = [[*first, *(number.get(s, 3) for s in preparation.source(t)), *last] for t in texts]
+    split = {text: preparation.source(text) for text in [*TEST[:20], *TEST[200:]] if text.strip()}
+    texts = [t for t, line in split.items() if 0 < len(line) < LONGEST - 2 and "<pad>" not in line]
+    lines = [[*first, *(number.get(s, 3) for s in split[t]), *last] for t in texts]
     longest = max(map(len, lines))
     tokens = torch.tensor([[*line, *[PAD] * (longest - len(line))] for line in lines])
     real = tokens.ne(PAD)
