@@ -26,7 +26,7 @@ from support.helpers import (
 )
 
 from fairseq_posenc.configuration.resolve import configure
-from fairseq_posenc.encodings.registry import parse_pattern
+from fairseq_posenc.encodings import registry
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
@@ -105,7 +105,7 @@ def test_fairseqs_own_position_flags_choose_the_encoding(flags, encoding):
 def test_presets_name_known_fields_and_encodings():
     for presets in (family.presets for family in FAMILIES.values()):
         for preset in presets.values():
-            parse_pattern(preset.get("position_encoding", "none"))
+            registry.parse(preset.get("position_encoding", "none"))
     fields = set(TRANSLATION.dataclass.__dataclass_fields__)
     assert all(set(preset) <= fields for preset in PRESETS.values())
 
