@@ -9,14 +9,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, TypeVar, cast
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, near
 from fairseq_posenc.encodings.base import Hook, QKVTransform, SharedBias
 from fairseq_posenc.encodings.content import ContentBias, DistanceVectors
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.flags.usage import near
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from fairseq_posenc.attention import AttentionKernel, Batch, Padding
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.warm_start import State, adapt_heads, adapt_positions
-from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.encodings import Places, PositionEncoding, Stack, build_encodings, parse
 from fairseq_posenc.encodings.position_ids import FLAG, PositionRule, Ruled, Tokens, class_of_rule
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import class_for
+from fairseq_posenc.flags.registry import class_for
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
 
 #: Prepared arguments of the layers, by kind of attention.
@@ -36,7 +36,7 @@ class Assigned(NamedTuple):
 class AssignedPositions:
     """Assigns the positions of ``--position-ids`` to the batches of a stack.
 
-    It can be replaced; see :func:`~fairseq_posenc.flags.replacements.register_replacement`.
+    It can be replaced; see :func:`~fairseq_posenc.flags.registry.register_replacement`.
     """
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
