@@ -1,4 +1,4 @@
-"""Linear attention by segments of tokens: one after the other, or recomputed, or of one token.
+"""Linear attention of segments of tokens, which the backward pass can compute again.
 
 Features are the largest tensors of a layer: for FAVOR+ about four times as large as its input.
 Autograd would save several of them for every token.  Here only queries, keys and values are saved,
