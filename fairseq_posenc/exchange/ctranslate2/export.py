@@ -32,8 +32,13 @@ from fairseq_posenc.exchange.ctranslate2.stacks import (
 )
 from fairseq_posenc.exchange.ctranslate2.verify import compare_engine, same_translations
 from fairseq_posenc.exchange.formats import Report, Wanted
-from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.source import DATA, LANGUAGES, MODEL_OVERRIDES, read_source
+from fairseq_posenc.exchange.native import (
+    DATA,
+    LANGUAGES,
+    MODEL_OVERRIDES,
+    NativeCheckpoint,
+    read_source,
+)
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
@@ -111,7 +116,9 @@ class CTranslate2Exporter(formats.Exporter):
 
 def read_expressible(wanted: Wanted) -> NativeCheckpoint:
     """Load the checkpoint that *wanted* names, or refuse one that CTranslate2 cannot compute."""
-    return read_source(wanted, ENGINE, check=refuse_settings)
+    found = read_source(wanted, ENGINE)
+    refuse_settings(found.path, found.kind, found.settings)
+    return found
 
 
 @torch.no_grad()
@@ -177,7 +184,7 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
 
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
-    """Refuse what CTranslate2 cannot compute, before anything is loaded or written."""
+    """Refuse what CTranslate2 cannot compute."""
     known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
     formats.refuse_inexpressible(
