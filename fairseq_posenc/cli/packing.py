@@ -6,7 +6,6 @@ import math
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import (
     argument,
-    at_least,
     command,
     load_plug_in,
     number,
@@ -98,7 +97,7 @@ def _packed(folder: str, given: Text) -> Text:
         metavar=("LOW", "HIGH"),
         help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
     ),
-    number("--beam", "hypotheses of the beam search", Search().beam),
+    number("--beam", "hypotheses of the beam search", Search().beam, at_least=1),
     number("--lenpen", "length penalty of the beam search", Search().lenpen, float),
     argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
     argument("--scores", nargs="+", metavar="FILE", help="texts with scores, for the card"),
@@ -142,7 +141,6 @@ def pack(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
         )
-    at_least(args, beam=1)
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
