@@ -238,37 +238,19 @@ def decode_in_steps(model, source, target, steps):
     return torch.cat(outputs, dim=1)
 
 
-def table_of(layer, start, end):
-    """The rotation of the positions from *start* to *end*, or None if the layer has no rotary."""
-    transform, double = layer.encoding.transform, next(layer.parameters()).dtype is torch.double
-    if transform is None:
-        return None
-    table = transform.table(torch.arange(start, end)[None])
-    return table.to(torch.complex128) if double else table
-
-
-def _after(layer, x, mask, state):
-    """The output (B, T, C) for new tokens; the mask (B, S) is of all so far, or None."""
-    length = layer.cached_length(state) + x.size(1)
-    return attended_alone(layer, x, True, mask, length, incremental_state=state)
-
-
-def through_a_cache(layer, x, steps, padding=None, run=None):
+def through_a_cache(layer, x, steps, padding=None):
     """Outputs (B, T, C) of causal attention to x with a cache that sees *steps* tokens at a time.
 
-    Args: padding (B, T) is True at padding; run takes new tokens, the mask and the table so far
-        and the cache, and calls the layer.
+    Args: padding (B, T) is True at padding.
 
     Returns: the outputs, and the cache.
     """
-    run = run or (lambda x, mask, _, state: _after(layer, x, mask, state))
     state, outputs, seen = {}, [], 0
     for step in steps:
-        end = seen + step
-        mask = None if padding is None else padding[:, :end]
         assert layer.cached_length(state) == seen
-        outputs.append(run(x[:, seen:end], mask, table_of(layer, seen, end), state))
-        seen = end
+        new, seen = x[:, seen : seen + step], seen + step
+        mask = None if padding is None else padding[:, :seen]
+        outputs.append(attended_alone(layer, new, True, mask, seen, incremental_state=state))
     return torch.cat(outputs, 1), state
 
 
