@@ -8,20 +8,12 @@ import torch.distributed as dist
 
 
 def answer_of_two(work, folder, *arguments):
-    """What ``work(*arguments)`` returns in the first of two processes that both call it.
-
-    Args:
-        work: a function.
-        folder: an empty folder, in which the processes meet.
-        arguments: for *work*.
-    """
+    """What ``work(*arguments)`` returns in the first of two processes, which meet in a folder."""
     # a fork imports nothing again, but cannot have autograd's threads for a GPU
     context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")
     ours, theirs = context.Pipe(duplex=False)
-    group = [
-        context.Process(target=_joined, args=(rank, folder, theirs, work, arguments))
-        for rank in (0, 1)
-    ]
+    more = (folder, theirs, work, arguments)
+    group = [context.Process(target=_joined, args=(rank, *more)) for rank in (0, 1)]
     for process in group:
         process.start()
     theirs.close()  # so that a process that fails ends the wait
