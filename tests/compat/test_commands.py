@@ -10,11 +10,12 @@ from support import commands
 from support.commands import TRAINING
 from support.commands import USER_DIR as PLUGIN
 from support.toy import STOCK, TEST_SIZES
+from support.toy_lm import eval_lm
 
 from fairseq_posenc.checkpoints import reading as checkpoints
 from fairseq_posenc.checkpoints import restricted
 
-pytest_plugins = ["support.toy"]
+pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
 TINY = [*PLUGIN, *TRAINING, *STOCK]
 
@@ -53,44 +54,24 @@ def test_data_that_cannot_be_used_end_a_training(toy, tmp_path, data, flags, say
 # Language models
 
 
-@pytest.fixture(scope="module")
-def language_model(toy, tmp_path_factory):
-    """Train a language model of 16 positions; return its data and its checkpoint."""
-    data, run = tmp_path_factory.mktemp("lm"), tmp_path_factory.mktemp("lm-run")
-    commands.succeed(
-        *("preprocess", "--only-source", "--destdir", data, "--trainpref", toy.text / "train.src"),
-        *("--validpref", toy.text / "valid.src", "--testpref", toy.text / "test9.src"),
+@pytest.mark.parametrize("tokens", [1024, 17])
+def test_perplexity_of_text_left_out_is_an_error(corpus, trained_lm, tokens):
+    said = eval_lm(corpus, trained_lm("rotary"), "--tokens-per-sample", tokens).message()
+    assert "--tokens-per-sample 16" in said
+
+
+def test_perplexity_of_the_rest_is_given_on_request(corpus, trained_lm):
+    lengths = [len(line.split()) + 1 for line in (corpus / "valid").read_text().splitlines()]
+    longest = sorted(lengths)[len(lengths) // 2]
+    flags = ["--sample-break-mode", "eos", "--skip-invalid-size-inputs-valid-test"]
+    flags += ["--tokens-per-sample", 99, "--model-overrides"]
+    few, none = (
+        eval_lm(corpus, trained_lm("rotary"), *flags, str({"max_target_positions": most}))
+        for most in (longest, 1)
     )
-    commands.succeed(
-        *("train", data, "--cpu", "--task", "language_modeling", "--arch", "transformer_lm"),
-        *("--decoder-layers", 1, "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8),
-        *("--decoder-attention-heads", 2, "--optimizer", "adam", "--max-epoch", 1, *PLUGIN),
-        *("--tokens-per-sample", 16, "--max-tokens", 200, "--save-dir", run, "--num-workers", 0),
-    )
-    return data, run / "checkpoint_last.pt"
-
-
-@pytest.mark.parametrize("tokens", [None, 17])
-def test_perplexity_of_text_left_out_is_an_error(language_model, tokens):
-    data, path = language_model
-    flags = ("--tokens-per-sample", tokens) if tokens else ()
-    message = commands.run("eval_lm", data, "--path", path, "--cpu", *flags, *PLUGIN).message()
-    assert "--tokens-per-sample 16" in message
-
-
-def test_perplexity_of_the_rest_is_given_on_request(toy, language_model):
-    data, path = language_model
-    flags = ["--path", path, "--cpu", "--sample-break-mode", "eos", "--tokens-per-sample", 17]
-    flags += ["--skip-invalid-size-inputs-valid-test", *PLUGIN]
-    few = ["--model-overrides", str({"max_target_positions": 6})]
-    finished = commands.succeed("eval_lm", data, *flags, *few)
-    lines = (toy.text / "test9.src").read_text().splitlines()
-    tokens = sum(len(line.split()) + 1 for line in lines if len(line.split()) < 6)
-    assert 0 < tokens < sum(len(line.split()) + 1 for line in lines)
-    assert f"Evaluated {tokens} tokens" in finished.out + finished.err
-    none = ["--model-overrides", str({"max_target_positions": 1})]
-    message = commands.run("eval_lm", data, *flags, *none).message()
-    assert "all of its blocks are skipped as too long" in message
+    tokens = sum(length for length in lengths if length <= longest)
+    assert tokens < sum(lengths) and f"Evaluated {tokens} tokens" in few.out + few.err
+    assert "all of its blocks are skipped as too long" in none.message()
 
 
 # Diverse beam search
