@@ -30,15 +30,8 @@ def write_translation(
 ) -> Path:
     """Write a model of random weights, none of which is a zero or a one, with its dictionaries.
 
-    Args:
-        folder: where; it is emptied.
-        flags: of the model.
-        words: the dictionary.
-        target: the dictionary of the target, if it is another.
-        longest: the longest source and target, in tokens.
-        arch: the architecture.
-
-    Returns: its file.
+    The folder is emptied.  The target has other words only where they are given; *longest* is the
+    longest source and target, in tokens.  Returns the file of the model.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
