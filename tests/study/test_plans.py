@@ -73,7 +73,7 @@ def test_a_shipped_plan_is_one_that_fairseq_takes(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_data(yaml.safe_load(path.read_text()))
     plan = script("plan").load(str(path))
-    assert plan["title"] and plan["about"] and len(plan["seeds"]) >= 3
+    assert plan["title"] and (len(plan["seeds"]) >= 3 or "one seed" in plan["about"])
     assert all(isinstance(v, (str, bool)) for v in plan["base"].values())  # 1e-3 stays as it is
     if plan["user_dir"]:  # the path without a link, as other tests have it
         plan["user_dir"] = str(FOLDER.parents[1] / plan["user_dir"])
