@@ -125,9 +125,17 @@ MISTAKES = [
     ("stock: {", "rotary: {", "rotary: given twice"),
     ("recipe: translation", "recipe: speech", "recipe: speech: expected one of translation"),
     ("seeds:", "baseline: none\nseeds:", "baseline: none: no such system"),
-    ("seeds:", "search_seeds: 3\nseeds:", "search_seeds: 3: of 2 seeds"),
+    ("seeds:", "search_seeds: 3\nseeds:", "search_seeds: 3: expected a list of seeds"),
+    ("seeds:", "search_edges: [1, 2]\nseeds:", "search_edges: there is no search"),
+    ("seeds:", "search_edges: [1]\nseeds:", "search_edges: 1: expected a value below the search"),
+    ("seeds:", "subset: [test@5]\nseeds:", "subset: test@5: give the number to average"),
     ("seeds:", "search: {--lr: 1, --x: 2}\nseeds:", "search: expected one flag with"),
     ("seeds: [1, 2]", "seeds: [1, 2", "while parsing a flow sequence"),
+    (
+        "base: {",
+        "average: {updates: 2}\nsubset: [test, test@7]\nbase: {--save-interval-updates: 5, ",
+        "subset: test@7: checkpoints are at every 5 updates",
+    ),
     # what fairseq's parser and the data say
     ("--optimizer: adam", "--otpimizer: adam", "systems: rotary: --otpimizer: unknown flag"),
     ("--optimizer: adam", "--optimizer: adm", "systems: rotary: --optimizer adm: unknown; did"),

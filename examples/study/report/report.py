@@ -101,7 +101,7 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
         f"{capitalised(measure.label)} ({measure.better} is better): {who} the best mean, "
         f"{number(comparison.summary['mean'][best])}."
     ]
-    if len(comparison.summary) > 1 and not comparison.letters:
+    if len(comparison.summary) > 1 and not comparison.letters and not comparison.assumed:
         told.append(
             "With one seed it cannot be told whether the systems differ or the seeds: repeat with "
             "two or more."
@@ -128,7 +128,8 @@ def doubts(study: Study, found: Comparisons) -> List[str]:
     ]
     return [
         "The test assumes that systems vary alike, with normal errors; Levene's or Shapiro's test "
-        f"(p < {LEVEL}) speaks against it for {names(doubted)}: read “pair alone” first."
+        f"(p < {LEVEL}) speaks against it for {names(doubted)}: these have no letters, and no "
+        "tests but those of each pair alone, not corrected."
     ][: len(doubted)]
 
 
