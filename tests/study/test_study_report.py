@@ -142,6 +142,17 @@ def test_differences_without_noise_or_without_a_common_seed(modules):
     assert found.letters == {} and found.differences["a", "b"].p is None
 
 
+def test_where_errors_are_not_normal_only_pairs_are_tested(modules):
+    from scipy import stats
+
+    scores = {"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5, 60], "c": [3, 4.1, 5, 6.1, 7]}
+    found = modules["seeds"].compare(frame(scores), "higher")
+    assert min(found.assumed.values()) < 0.05 and found.letters == {}
+    one = found.differences["b", "a"]
+    assert (one.interval, one.p, one.adjusted) == (None, None, None)
+    assert one.alone == pytest.approx(stats.ttest_rel(scores["b"], scores["a"]).pvalue)
+
+
 def test_seeds_needed(modules):
     from scipy import stats
 

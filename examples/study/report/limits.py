@@ -125,7 +125,7 @@ def search(study: Study) -> str:
     more = f", and {' or '.join(edges)} where the best was next to it" if edges else ""
     return markdown(
         f"Search: each system tried {flag} {names(values)} with {told}{more}; its flags have the "
-        "value with the lowest mean validation loss."
+        "value with the lowest validation loss."
     )
 
 
