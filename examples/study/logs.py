@@ -123,7 +123,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def losses(log: str, subset: str, suffix: str, words: int) -> Part:
+def losses(log: str, subset: str, suffix: str, words: int = 0) -> Part:
     """Loss in bits and perplexity, from the log of fairseq-validate or fairseq-eval-lm.
 
     Args:

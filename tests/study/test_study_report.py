@@ -176,6 +176,26 @@ def test_sentences(modules, monkeypatch):
     assert sentences.compare_accuracies(labels, wrong, labels) == 2 * 0.5**10
 
 
+def test_budgets_are_differences_from_the_baseline(modules, monkeypatch, tmp_path):
+    runs = [
+        {"system": name, "seed": seed, "status": "done", "updates": 30, "scores": scores}
+        for name, seed, scores in (
+            ("stock", 1, {"bleu": 9.0, "bleu_20": 5.0}),
+            ("rotary", 1, {"bleu": 10.5, "bleu_20": 8.0}),
+            ("rotary", 2, {"bleu": 99.0, "bleu_20": 99.0}),  # the baseline has no second seed
+        )
+    ]
+    measures = [modules["runs"].Measure(name, "higher", name) for name in ("bleu", "bleu_20")]
+    plan = {"systems": {"stock": {}, "rotary": {}}, "seeds": [1, 2]}
+    study = modules["runs"].Study(tmp_path, plan, runs, measures)
+    drawn = []
+    monkeypatch.setattr("figures.panels", lambda data, *rest, **more: drawn.append(data))
+    (shown,) = sys.modules["sections"].budgets(study, tmp_path)
+    assert "difference from stock" in shown
+    points = drawn[0][drawn[0].system == "rotary"]
+    assert list(zip(points.x, points.y)) == [(20, 3.0), (30, 1.5)]
+
+
 def test_a_folder_without_a_study(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["report.py", str(tmp_path)])
     monkeypatch.syspath_prepend(str(SCRIPTS))

@@ -190,6 +190,7 @@ def write(study: Study) -> Path:
         ("Results", results),
         ("Generated tasks", sections.generated(study, drawn)),
         ("From a trained model", sections.from_trained(study)),
+        ("Budgets", sections.budgets(study, drawn)),
         ("Learning curves", sections.learning(study, drawn)),
         ("Extrapolation", sections.extrapolation(study, drawn)),
         ("Speed and memory", sections.cost(study)),
