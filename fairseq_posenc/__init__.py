@@ -30,10 +30,12 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 def register() -> None:
     """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
     from fairseq_posenc import models  # noqa: F401 - importing registers
-    from fairseq_posenc.basics.packs import load
-    from fairseq_posenc.training import amos, criterions  # noqa: F401
+    from fairseq_posenc.basics.packages import load
+    from fairseq_posenc.flags.registry import telling_once
+    from fairseq_posenc.training import amos, masked_lm, sentence_prediction  # noqa: F401
 
-    load("register")
+    with telling_once():
+        load("register")
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat, extensions
 
@@ -61,8 +63,9 @@ def from_pretrained(
             used.
     """
     from fairseq_posenc.serving.hub import load_folder
+    from fairseq_posenc.serving.model_folder import read_model_folder
 
-    return load_folder(os.fspath(folder), device)
+    return load_folder(read_model_folder(os.fspath(folder), "from_pretrained"), device)
 
 
 def _is_own_command_line() -> bool:

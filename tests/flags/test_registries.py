@@ -23,12 +23,9 @@ from fairseq_posenc.encodings.base import (
     InputTable,
     QKVTransform,
 )
-from fairseq_posenc.flags.replacements import REPLACEMENTS, register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.norms import NORMS, register_norm
-from fairseq_posenc.layers.state_heads import HEADS, StateHead, register_head
 from fairseq_posenc.models import FAMILIES
-from fairseq_posenc.models.family import CHANGES
 
 pytestmark = pytest.mark.properties
 
@@ -145,19 +142,6 @@ def test_an_unknown_name_may_be_one_of_a_user_dir(flag):
     """Settings of a checkpoint that was trained with a user's own part, loaded without it."""
     with pytest.raises(UsageError, match=f"{flag} mine: .*; if it is your own, .*--user-dir"):
         build("posenc_transformer", flag, "mine")
-
-
-def test_they_are_gone_without_a_trace():
-    lists, registries = (CHANGES, REPLACEMENTS), (HEADS, NORMS)
-    before = [[*each] for each in (*lists, *registries)]
-    with registries_as_before():
-        register_norm("own_norm", flags=GainFlags, paper=PAPER, summary="x")(Gained)
-        register_head("own_head", paper=PAPER, summary="x")(StateHead)
-        register_replacement("own_gain", of=Gained)(Gained)
-        CHANGES.append(print)
-    assert [[*each] for each in (*lists, *registries)] == before
-    for family in FAMILIES.values():
-        assert not set(OWN) & set(family.dataclass.__dataclass_fields__)
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """fairseq's command lines on toy data: those with the plug-in run in the process of the tests.
 
 Others, and those that a test stops or sends signals to, are processes that start within
-milliseconds: forks of a server (see preloaded.py) that all processes of a test run share.
+milliseconds: forks of a server (see preloaded.py).
 """
 
 import contextlib
@@ -25,71 +25,46 @@ from unittest import mock
 import pytest
 import torch
 from support import preloaded
-from support.sharing import filled, locked
 
 ROOT = Path(__file__).resolve().parents[2]
 USER_DIR = ("--user-dir", str(ROOT / "fairseq_posenc"))
 TIMEOUT = 300  # seconds; a command that hangs fails its test
-# the processes of pytest-xdist share what is made once in a test run
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process{os.getpid()}")
-_SERVER = Path(tempfile.gettempdir()) / f"fairseq_posenc-{_RUN}"
-_held: List[Any] = []  # what keeps the server alive for as long as this process lives
+_folder = tempfile.TemporaryDirectory(prefix="fairseq_posenc-")
 
 
 @functools.lru_cache(maxsize=None)
-def servers() -> Tuple[str, str]:
-    """Addresses of the servers that fork the commands, which are started where there are none.
-
-    Returns:
-        the address for commands without the plug-in, and for those with :data:`USER_DIR`.
-    """
-    _SERVER.mkdir(mode=0o700, exist_ok=True)
-    addresses = [str(_SERVER / "plain"), str(_SERVER / "loaded")]
-    with locked(_SERVER / "lock"), contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            for address in addresses:
-                connection = socket.socket(socket.AF_UNIX)
-                connection.connect(address)
-                connection.sendall(b"=")
-                _held.append(connection)
-            return addresses[0], addresses[1]
-        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in addresses]
-        log = stack.enter_context(open(_SERVER / "log", "w"))
-        for listener, address in zip(listeners, addresses):
-            Path(address).unlink(missing_ok=True)
-            listener.bind(address)
-            listener.listen(64)
-        numbers = [listener.fileno() for listener in listeners]
-        # what the test that comes first says of the plug-in is not meant for all others
-        usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
-        _held.append(
-            subprocess.Popen(
-                [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
-                env={**usual, "OMP_NUM_THREADS": "1"},
-                pass_fds=numbers,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+def server() -> str:
+    """The address of the server that forks commands, which ends with this process."""
+    address = f"{_folder.name}/socket"
+    # what the test that comes first says of the plug-in is not meant for all others
+    usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
+    with socket.socket(socket.AF_UNIX) as listener, open(f"{_folder.name}/log", "w") as log:
+        listener.bind(address)
+        listener.listen(64)
+        server.process = subprocess.Popen(  # held: it ends when its standard input is closed
+            [sys.executable, preloaded.__file__, "serve", str(listener.fileno())],
+            env={**usual, "OMP_NUM_THREADS": "1"},
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
-    return addresses[0], addresses[1]
+    return address
 
 
 @functools.lru_cache(maxsize=None)
 def programs() -> str:
     """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
-    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, servers()[0]]
+    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
     installed = Path(sys.executable).parent.glob("fairseq-*")
-    words = {"python": start, **{path.name: [*start, str(path)] for path in installed}}
-
-    def write(folder: Path) -> None:
-        for name, command in words.items():
-            line = " ".join(map(shlex.quote, command))
-            (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
-            (folder / name).chmod(0o755)
-
-    return str(filled(_SERVER / "bin", write))
+    folder = Path(_folder.name) / "bin"
+    folder.mkdir()
+    for name, more in {"python": [], **{path.name: [str(path)] for path in installed}}.items():
+        line = " ".join(map(shlex.quote, [*start, *more]))
+        (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return str(folder)
 
 
 @dataclass(frozen=True)
@@ -145,12 +120,7 @@ class Command:
         self.streams[0].write(stdin.encode())
         self.streams[0].seek(0)
         numbers = [stream.fileno() for stream in self.streams]
-        texts = [*words, *map(str, arguments)]
-        # what the environment says of the plug-in is read when it is loaded
-        values = [text.rpartition("common.user_dir=")[2] for text in texts]
-        plug_in = program == "fairseq_posenc" or USER_DIR[1] in values
-        loaded = plug_in and not any("FAIRSEQ_POSENC" in name for name in os.environ)
-        self.fork = preloaded.Fork(servers()[loaded], texts, numbers)
+        self.fork = preloaded.Fork(server(), [*words, *map(str, arguments)], numbers)
 
     def finish(self) -> Finished:
         """Wait for the command."""

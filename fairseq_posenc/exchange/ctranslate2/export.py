@@ -20,7 +20,7 @@ from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, refuse_encodings
 from fairseq_posenc.exchange.ctranslate2.stacks import (
@@ -37,7 +37,6 @@ from fairseq_posenc.exchange.source import DATA, LANGUAGES, MODEL_OVERRIDES, rea
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
-from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder
 from fairseq_posenc.version import __version__
 
@@ -223,7 +222,7 @@ def export_packed(args: Namespace, folder: ModelFolder) -> Optional[Report]:
     Raises:
         UsageError: the model cannot be loaded, or must be exported and cannot.
     """
-    overrides = overrides_of(folder)
+    overrides = folder.overrides
     request = Wanted(
         args.checkpoint,
         folder.file(EXPORT),

@@ -27,8 +27,8 @@ from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.adapters import ADAPTERS, Adapter, WritesWhole, Written
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED, paired
-from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
+from fairseq_posenc.exchange.huggingface.rope import paired
+from fairseq_posenc.exchange.huggingface.table import TRANSPOSED, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
 from fairseq_posenc.exchange.source import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
@@ -179,11 +179,7 @@ def _check_base(folder: str, copy: str, base: str) -> None:
 def matrices_of(
     model: nn.Module, modules: Sequence[Place], ordered: Ordered, path: str
 ) -> Dict[str, LowRank]:
-    """The low-rank matrices of a model by the names of modules in a class of transformers.
-
-    Args:
-        modules: those of the class, and where it has ours.
-        ordered: brings the rows of parameters, by our names, into the order of the class.
+    """The low-rank matrices of a model by the names of *modules* in a class of transformers.
 
     Raises:
         UsageError: the class has no place for some of them, or something else was trained.
