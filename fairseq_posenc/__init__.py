@@ -30,9 +30,9 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 def register() -> None:
     """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
     from fairseq_posenc import models  # noqa: F401 - importing registers
-    from fairseq_posenc.basics.packs import load
+    from fairseq_posenc.basics.packages import load
     from fairseq_posenc.flags.registry import telling_once
-    from fairseq_posenc.training import amos, criterions  # noqa: F401
+    from fairseq_posenc.training import amos, masked_lm, sentence_prediction  # noqa: F401
 
     with telling_once():
         load("register")

@@ -13,16 +13,16 @@ from fairseq.trainer import Trainer
 from hydra._internal import utils as hydra_utils
 
 from fairseq_posenc.checkpoints import restore, resuming, run_record
-from fairseq_posenc.command_line import report, sections
+from fairseq_posenc.command_line import checks, report
 from fairseq_posenc.compat import Wrapper, wrap
-from fairseq_posenc.models import search, segments
+from fairseq_posenc.models import segments, translation
 from fairseq_posenc.serving import pretrained
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
 EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
     (options, "parse_args_and_arch", report.parse_in_one_line),
     (hydra_utils, "_is_env_set", report.fail_in_one_line),
-    (initialize, "add_defaults", sections.checked),
+    (initialize, "add_defaults", checks.checked),
     (models, "build_model", restore.complete_settings),
     (checkpoint_utils, "load_checkpoint_to_cpu", restore.read_with_clear_errors),
     (checkpoint_utils, "load_model_ensemble_and_task", restore.check_ensemble),
@@ -31,8 +31,8 @@ EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
     (Trainer, "state_dict", run_record.recorded),
     (FairseqTask, "train_step", segments.label_batches),
     (FairseqTask, "valid_step", segments.label_batches),
-    (SequenceGenerator, "_generate", search.counting_hypotheses),
-    (EnsembleModel, "forward_decoder", search.telling_hypotheses),
+    (SequenceGenerator, "_generate", translation.counting_hypotheses),
+    (EnsembleModel, "forward_decoder", translation.telling_hypotheses),
     (hub_utils, "from_pretrained", pretrained.read_model_folders),
 ]
 

@@ -1,13 +1,14 @@
 """Set-up shared by all tests: quiet, deterministic, one thread, and the plug-in loaded."""
 
+import fcntl
 import gc
 import logging
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
-from support.sharing import filled
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 
@@ -76,11 +77,26 @@ def deterministic():
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """Gives the folder of a name, filled by a function once in a test run; see ``filled``."""
+    """Gives the folder of a name, which ``fill(folder)`` fills once in a test run.
+
+    Nothing is written to the folder afterwards: other tests may be reading it.
+    """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent  # of all processes
-    return lambda name, fill: filled(root / name, fill)
+
+    def folder_of(name, fill):
+        folder, done = root / name, root / f"{name}.done"
+        with open(root / f"{name}.lock", "w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                done.touch()
+        return folder
+
+    return folder_of
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,12 @@ from typing import Any, Optional
 import torch
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.partial import PARTIAL, PartlySaved
-from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.reading import PARTIAL, read_checkpoint
 from fairseq_posenc.configuration.features import Completed, register_feature
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models import FAMILIES
-from fairseq_posenc.models.family import CHANGES
+from fairseq_posenc.models.family import CHANGES, PartlySaved
 
 
 @dataclass

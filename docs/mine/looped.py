@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 from fairseq_posenc.attention import Batch
 from fairseq_posenc.configuration.features import Completed, refuse_flags, register_feature
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.stacks.encoder import Encoded, Requested, TransformerEncoder
 

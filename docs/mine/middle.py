@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.layers.state_heads import PRETRAINING, StateHead, register_head
 from fairseq_posenc.models.masked_lm import register_pretraining
-from fairseq_posenc.training.criterions.logs import Sums
-from fairseq_posenc.training.criterions.masked_lm import MaskedLMAccuracyCriterion, Recorded
+from fairseq_posenc.training.base import Sums
+from fairseq_posenc.training.masked_lm import MaskedLMAccuracyCriterion, Recorded
 
 TASK = "masked_lm_middle"
 register_pretraining(TASK)

@@ -37,7 +37,7 @@ from fairseq_posenc.checkpoints.loader import (
     read_dictionary,
     rebuild,
 )
-from fairseq_posenc.flags.replacements import replacements_in
+from fairseq_posenc.flags.registry import replacements_in
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.partial import refuse_partial
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_partial
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
+from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.encodings.base import Content, Places, Rotation
 from fairseq_posenc.flags.settings import check_value

@@ -8,7 +8,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS, Encoding, Stack
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import class_for, replacements_in
+from fairseq_posenc.flags.registry import class_for, replacements_in
 
 #: What encodings do, by hook, for messages.
 _ACTS = {

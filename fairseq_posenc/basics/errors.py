@@ -1,8 +1,13 @@
-"""The exception for user errors, and the spelling of flags in its messages.
+"""Errors of a user on one line: the exception, and what is wrong with a command line.
 
 A function of this package that *refuses* something raises :class:`UsageError` and names what it is,
 the value, and what would work.
 """
+
+import argparse
+import difflib
+import re
+from typing import NoReturn, Sequence
 
 
 class UsageError(SystemExit, ValueError):
@@ -25,3 +30,64 @@ def flag_of(name: str) -> str:
     '--gau-key-size'
     """
     return "--" + name.replace("_", "-")
+
+
+def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> str:
+    """The line that replaces a *message* of argparse, given the *known* flags and the command line.
+
+    >>> one_line("argument --norm/-n: invalid choice: 'rmss' (choose from 'layer', 'rms')", [])
+    '--norm rmss: unknown; did you mean rms?'
+    >>> one_line("unrecognized arguments: --beem 4", ["--beam", "--lenpen"])
+    '--beem: unknown flag; did you mean --beam?'
+    """
+    of_flag = re.match(r"argument (\S+): (.*)$", message)
+    if of_flag:
+        name, what = of_flag.groups()
+        flag = _given(name, words)
+        choice = re.match(r"invalid choice: '?(.*?)'? \(choose from (.*)\)$", what)
+        if choice:
+            value, names = choice.groups()
+            shown = value if name.isupper() else f"{flag} {value}"
+            return f"{shown}: unknown" + near(value, re.findall(r"[\w.\-]+", names))
+        invalid = re.match(r"(invalid \S+ value): '(.*)'$", what)
+        if invalid:
+            return f"{flag} {invalid[2] or repr(invalid[2])}: {invalid[1]}"
+        return f"{flag}: {what}"
+    missing = message.partition("the following arguments are required: ")[2]
+    if missing:
+        return f"{missing}: required"
+    unknown = message.partition("unrecognized arguments: ")[2].split()
+    if not unknown:
+        return message
+    flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+    if not flags:
+        return f"{' '.join(unknown)}: unexpected; a value with spaces has to be quoted"
+    return f"{flags[0]}: unknown flag" + near(flags[0], known, shown=0)
+
+
+def near(value: str, known: Sequence[str], shown: int = 30) -> str:
+    """A clause with the names in *known* nearest to *value*, or all if they are at most *shown*."""
+    nearest = difflib.get_close_matches(value, dict.fromkeys(known), n=3, cutoff=0.6)
+    if nearest:
+        return "; did you mean {}?".format(" or ".join(nearest))
+    return "; known: " + ", ".join(known) if len(known) <= shown else ""
+
+
+def flags_of_parser(parser: argparse.ArgumentParser) -> Sequence[str]:
+    """All flags that *parser* knows."""
+    return [name for action in parser._actions for name in action.option_strings]
+
+
+def _given(flag: str, words: Sequence[str]) -> str:
+    """The spelling of ``--max-sentences/--batch-size`` that is in *words*, or else the longest."""
+    names = flag.split("/")
+    used = [name for name in names for word in words if word.partition("=")[0] == name]
+    return max(used or names, key=lambda name: (name.startswith("--"), len(name)))
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that raises :class:`UsageError` instead of printing its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise *message* as one line."""
+        raise UsageError(one_line(message, flags_of_parser(self)))

@@ -1,7 +1,20 @@
-"""Optional packages, their purposes and the commands that install them."""
+"""What may be absent: packages of others, and packs, which are folders of this one.
+
+A pack has modules for what it adds, so that each is imported only where it is used:
+
+============  ===================================================================
+``register``  registers encodings, attentions, models, tasks and the like
+``exchange``  registers formats of import and export, and what is written with one
+``serving``   registers what model folders of tasks hold, and what reads them
+``commands``  ``COMMANDS`` of ``fairseq-posenc``, without PyTorch and fairseq
+============  ===================================================================
+"""
 
 import importlib
-from typing import Any, NamedTuple, Optional
+import importlib.util
+import pkgutil
+from types import ModuleType
+from typing import Any, List, NamedTuple, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -50,3 +63,11 @@ def import_extra(module: str, needed_by: str, install: Optional[str] = None) -> 
         raise UsageError(
             f"{needed_by}: {module} cannot be imported ({error}); run: pip install {install}"
         ) from error
+
+
+def load(part: str) -> List[ModuleType]:
+    """The modules called *part* of all packs that have one, imported, by the names of the packs."""
+    packs = importlib.import_module("fairseq_posenc.packs")
+    folders = pkgutil.iter_modules(packs.__path__, f"{packs.__name__}.")
+    names = [f"{folder.name}.{part}" for folder in folders]
+    return [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.progress import bar
-from fairseq_posenc.checkpoints.partial import refuse_partial
 from fairseq_posenc.checkpoints.reading import (
     checkpoints_near,
     read_checkpoint,
     refuse_nonfinite,
+    refuse_partial,
     settings_in,
 )
 from fairseq_posenc.checkpoints.run_record import record_of

@@ -13,7 +13,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, ValidationError, open_dict
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError, flag_of, near
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import (
     heads_of,
@@ -26,7 +26,6 @@ from fairseq_posenc.configuration.effect import declared_by, lacks, unmet_needs
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.flags.options import SIDES, Options, by_name, option
 from fairseq_posenc.flags.settings import check_option, role_in
-from fairseq_posenc.flags.usage import near
 
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
@@ -233,21 +232,20 @@ def _saved_values(checkpoint: Values) -> Dict[str, Any]:
 
 def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
     """Overrides, with the text of a number or truth value as the type of the saved value."""
-    return {name: _convert(name, value, saved) for name, value in overrides.items()}
-
-
-def _convert(name: str, value: Any, values: Values) -> Any:
-    saved = values.get(name)
-    if isinstance(value, dict):
-        return _converted(value, values)
-    if not isinstance(value, str) or not isinstance(saved, (bool, int, float)):
-        return value
-    try:
-        return _BOOLEAN[value.lower()] if isinstance(saved, bool) else type(saved)(value)
-    except (ValueError, KeyError) as error:
-        raise UsageError(
-            f"--model-overrides {name}={value!r}: must be of type {type(saved).__name__}"
-        ) from error
+    converted = {}
+    for name, value in overrides.items():
+        kind = type(saved.get(name))
+        if isinstance(value, dict):
+            value = _converted(value, saved)
+        elif isinstance(value, str) and kind in (bool, int, float):
+            try:
+                value = _BOOLEAN[value.lower()] if kind is bool else kind(value)
+            except (ValueError, KeyError) as error:
+                raise UsageError(
+                    f"--model-overrides {name}={value!r}: must be of type {kind.__name__}"
+                ) from error
+        converted[name] = value
+    return converted
 
 
 def _flat(overrides: Values) -> Dict[str, Any]:

@@ -20,6 +20,8 @@ _CONSTANTS = ("version", "_float_tensor")
 _OF_FAIRSEQ = "give a file that fairseq-train wrote"
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
+#: What a file with an entry of this name holds instead of a model, and what to do with it.
+PARTIAL: Dict[str, str] = {}
 
 
 def load_file(
@@ -125,6 +127,13 @@ def check_weights(
                 "checkpoint as it was trained"
             )
         refuse_nonfinite(value, name, path)
+
+
+def refuse_partial(path: str, parameters: Mapping[str, Tensor]) -> None:
+    """Refuse the checkpoint of a part of a model where a whole one is needed."""
+    for entry, words in PARTIAL.items():
+        if entry in parameters:
+            raise UsageError(f"{path}: {words}")
 
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:

@@ -12,10 +12,9 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import model_settings, settings_in
 from fairseq_posenc.configuration.effect import unused_settings
+from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
-from fairseq_posenc.configuration.stacks import side_encoding
-from fairseq_posenc.flags.former import modernised
-from fairseq_posenc.flags.options import SIDES, Options
+from fairseq_posenc.flags.options import SIDES, Options, modernised
 from fairseq_posenc.flags.settings import role_in
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import List, Optional, Sequence, Tuple, Type
 
 from fairseq_posenc import __version__
-from fairseq_posenc.basics.packs import load
+from fairseq_posenc.basics.packages import load
 from fairseq_posenc.cli.command import Command, CommandParser, Run, add_commands
 from fairseq_posenc.cli.standard import printing
 

@@ -7,9 +7,8 @@ import sys
 import warnings
 from typing import Any, Callable, NamedTuple, Optional, Sequence
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import OneLineParser, UsageError
 from fairseq_posenc.flags.settings import check_option
-from fairseq_posenc.flags.usage import OneLineParser
 
 #: Declares one or several arguments of a parser, without slow imports.
 Declare = Callable[[argparse.ArgumentParser], object]

@@ -3,8 +3,8 @@
 import argparse
 from typing import Any, Dict, Sequence
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.basics.packs import load
+from fairseq_posenc.basics.errors import OneLineParser, UsageError, flag_of
+from fairseq_posenc.basics.packages import load
 from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.cli.command import (
     Declare,
@@ -17,7 +17,6 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.flags.usage import OneLineParser
 
 _FORMAT = place("FORMAT", "a format, for example hf-roformer")
 _USER_DIR = user_dir("your formats and encodings, if the model needs some")

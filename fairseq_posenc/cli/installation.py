@@ -58,7 +58,7 @@ def _entries(registry: "Registry[Any]") -> List[str]:
 
 def _architecture(family: "Family", name: str) -> str:
     """Encoding, size and settings other than the defaults, of one preset."""
-    from fairseq_posenc.configuration.stacks import side_encoding
+    from fairseq_posenc.configuration.features import side_encoding
 
     preset = family.presets[name]
     if not preset:

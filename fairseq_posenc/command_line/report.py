@@ -6,12 +6,10 @@ from typing import Any, Callable, List, Mapping, NoReturn, Optional, Sequence
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError, flag_of, flags_of_parser, one_line
+from fairseq_posenc.command_line.checks import LIMITS, allow_bfloat16, check_machine, take_limits
 from fairseq_posenc.command_line.failures import explained
-from fairseq_posenc.command_line.limits import LIMITS, take_limits
-from fairseq_posenc.command_line.machine import allow_bfloat16, check_machine
 from fairseq_posenc.configuration.fields import plug_in_flags
-from fairseq_posenc.flags.usage import flags_of_parser, one_line
 from fairseq_posenc.flags.values import check_values
 from fairseq_posenc.models import FAMILIES, Family, family_of
 

@@ -19,7 +19,7 @@ from fairseq.models import distributed_fairseq_model
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
-from fairseq_posenc.compat import data, files, generation, libraries, processes, settings, tasks
+from fairseq_posenc.compat import data, files, generation, processes, settings
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 
 __all__ = ["REPAIRS", "Wrapper", "apply", "no_fast_path", "wrap"]
@@ -33,9 +33,9 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (checkpoint_utils, "torch_persistent_save", files.save_atomically),
     (progress_bar, "progress_bar", files.log_lines_once),
     (data_utils, "batch_by_size", data.keep_last_batch),
-    (data_utils, "get_buckets", libraries.buckets_by_method),
+    (data_utils, "get_buckets", data.buckets_by_method),
     (EpochBatchIterator, "__init__", data.restart_workers),
-    (utils, "clip_grad_norm_", libraries.clip_where_gradients_are),
+    (utils, "clip_grad_norm_", processes.clip_where_gradients_are),
     (utils, "import_user_module", settings.user_dir_twice),
     (distributed_utils, "infer_init_method", processes.join_launched_processes),
     (distributed_fairseq_model, "DistributedDataParallel", processes.exchange_on_cpu),
@@ -49,12 +49,8 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
 def wrap(owner: Any, name: str, make: Wrapper) -> None:
     """Replace ``owner.name`` by ``make(original)``, unless it is already replaced.
 
-    Fairseq modules that have imported the original by name also get the replacement.
-
-    Args:
-        owner: the module or class that holds the function.
-        name: its name there.
-        make: takes the original and returns the replacement, or the original to leave it as it is.
+    Fairseq modules that have imported the original by name also get the replacement.  *make* may
+    return the original to leave it as it is.
     """
     original = getattr(owner, name)
     if hasattr(original, _MARK):
@@ -74,7 +70,7 @@ def wrap(owner: Any, name: str, make: Wrapper) -> None:
 def apply() -> None:
     """Install all workarounds; idempotent."""
     settings.settings_are_values()
-    tasks.mask_whole_words()
-    libraries.numpy_compat_long()
+    data.mask_whole_words()
+    data.numpy_compat_long()
     for owner, name, repair in REPAIRS:
         wrap(owner, name, repair)

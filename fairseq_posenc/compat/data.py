@@ -1,9 +1,14 @@
-"""Data sets and batches: no sentence lost, every epoch its own."""
+"""Data sets and batches: no sentence lost, every epoch its own, masks of words, NumPy 2."""
 
-from typing import Any, Callable, Iterable, List
+import inspect
+import types
+from typing import Any, Callable, Iterable, List, Optional
 
 import numpy as np
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -52,3 +57,58 @@ def restart_workers(init: Callable[..., None]) -> Callable[..., None]:
         iterator.reuse_dataloader = False  # 0.12.2 has no other way
 
     return wrapper
+
+
+def mask_whole_words() -> None:
+    """Let ``--task masked_lm`` find the flags of ``--bpe``, which knows the beginnings of words.
+
+    fairseq 0.12.2 and fairseq-fixed read ``self.args`` for ``--mask-whole-words`` and never set it,
+    so that the flag ends with "no attribute 'args'".
+    """
+    if not hasattr(MaskedLMTask, "args"):
+        MaskedLMTask.args = _FlagsOfBPE()
+
+
+def bpe_flags(task: FairseqTask) -> Optional[Any]:
+    """The settings of ``--bpe``, which *task* itself does not hold; None if it is not given."""
+    parent = task.cfg._get_parent() if OmegaConf.is_config(task.cfg) else None
+    flags = None if parent is None else parent.get("bpe")
+    return None if flags is None or flags.get("_name") is None else flags
+
+
+class _FlagsOfBPE:
+    """The settings of ``--bpe``, which the task itself does not hold."""
+
+    def __get__(self, task: Optional[MaskedLMTask], owner: Any = None) -> Any:
+        if task is None:
+            return self
+        flags = bpe_flags(task)
+        if flags is None:
+            raise UsageError(
+                "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2"
+            )
+        return flags
+
+
+def numpy_compat_long() -> None:
+    """Restore ``np.compat.long``, which NumPy 2.0 removed.
+
+    Measured: ``--sample-break-mode eos`` (masked_lm, language_modeling) and
+    ``--num-batch-buckets`` stop with "module 'numpy' has no attribute 'compat'".
+    """
+    if not hasattr(np, "compat"):
+        np.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
+
+
+def buckets_by_method(get_buckets: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute ``--num-batch-buckets`` without ``np.percentile(interpolation=)``.
+
+    Measured: NumPy 2.4 removed that argument.  NumPy's own function is not changed.
+    """
+    has_argument = "interpolation" in inspect.signature(np.percentile).parameters
+    return get_buckets if has_argument else _buckets
+
+
+def _buckets(sizes: np.ndarray, num_buckets: int) -> Any:
+    shares = np.linspace(0, 100, num_buckets + 1)[1:]
+    return np.unique(np.percentile(sizes, shares, method="lower"))

@@ -1,9 +1,10 @@
-"""Several processes that train one model: started by torchrun, or without GPUs."""
+"""Training by several processes, and on a CPU."""
 
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, Optional, Union
 
 import torch
+from torch import Tensor
 
 _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
@@ -47,5 +48,29 @@ def exchange_on_cpu(data_parallel: Callable[..., Any]) -> Callable[..., Any]:
         if all(parameter.device.type == "cpu" for parameter in module.parameters()):
             options.update(device_ids=None, output_device=None)
         return data_parallel(module, **options)
+
+    return wrapper
+
+
+def clip_where_gradients_are(clip: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Clip gradients by a norm on their own device.
+
+    fairseq computes the norm on a GPU if there is one.  Measured with PyTorch 2.11: with ``--cpu``
+    and ``--clip-norm``, the first update ends with "scalar tensor is expected to be on cpu".
+    """
+
+    def wrapper(
+        params: Union[Tensor, Iterable[Tensor]],
+        max_norm: float,
+        aggregate_norm_fn: Optional[Callable[[Any], Any]] = None,
+    ) -> Tensor:
+        params = [params] if isinstance(params, Tensor) else list(params)
+        given = [p.grad for p in params if p is not None and p.grad is not None]
+
+        def aggregate(norm: Tensor) -> Tensor:  # fairseq calls it if there are gradients
+            norm = aggregate_norm_fn(norm) if aggregate_norm_fn else norm
+            return norm.to(given[0].device)
+
+        return clip(params, max_norm, aggregate)
 
     return wrapper

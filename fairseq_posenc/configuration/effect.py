@@ -15,14 +15,12 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.configuration.features import FEATURES
-from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.configuration.features import FEATURES, side_encoding
 from fairseq_posenc.configuration.stock import SIZES
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.registry import names_in
 from fairseq_posenc.flags.options import SIDES, Options, option
-from fairseq_posenc.flags.registry import Registry
-from fairseq_posenc.flags.replacements import REPLACEMENTS
+from fairseq_posenc.flags.registry import REPLACEMENTS, Registry
 from fairseq_posenc.flags.settings import Needs, refuse_empty
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS

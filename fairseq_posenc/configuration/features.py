@@ -1,4 +1,4 @@
-"""Flags of models that belong to no encoding, attention, norm or layer, and what they ask for.
+"""Flags of models that belong to no encoding, attention, norm or layer, and the stacks they change.
 
 A pack, or a user's own ``--user-dir``, registers here what its flags do to a configuration, before
 a model is built.  What they change in the model is for others to register.
@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional,
 from fairseq_posenc.attention.kernels import flag_of_kernel, kernel_of
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import Pattern, Stack
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.registry import Registry, tell
 
 
@@ -88,3 +88,36 @@ def refuse_one_input(cfg: Options, flag: str) -> None:
         raise UsageError(
             f"{flag}: {flag_of_kernel(cfg)} has one input for queries and keys; give {instead}"
         )
+
+
+def side_encoding(cfg: Options, side: str) -> str:
+    """The position encoding of one *side*: that of its own flag, else ``--position-encoding``."""
+    return option(cfg, f"{side}_position_encoding") or cfg.position_encoding
+
+
+def stack_of(cfg: Options, side: str) -> Stack:
+    """The encoder or decoder of a translation or language model; *cfg* is complete."""
+    longest = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
+    return _stack(cfg, side, side == "decoder", longest, False)
+
+
+def masked_lm_stack(cfg: Options) -> Stack:
+    """The encoder of a masked language model: its input starts with [CLS]."""
+    return _stack(cfg, "encoder", bool(cfg.causal), cfg.num_positions, True)
+
+
+def translation_stacks(cfg: Options) -> List[Stack]:
+    """The stacks of an encoder-decoder."""
+    return [stack_of(cfg, side) for side in SIDES]
+
+
+def _stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
+    """A stack with the heads of the self-attention that *cfg* selects, as features change it."""
+    kernel = kernel_of(cfg)
+    heads, size = kernel.heads(cfg, side)
+    flags, relative = kernel.size_flags(cfg, side), kernel.relative_after_rotation(cfg)
+    channels = option(cfg, f"{side}_embed_dim")
+    stack = Stack(side, heads, size, causal, max_positions, has_cls, relative, flags, channels)
+    for feature in FEATURES:
+        stack = feature.stack(cfg, stack) if feature.stack else stack
+    return stack

@@ -34,8 +34,7 @@ from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, STOCK_ROL
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
 from fairseq_posenc.encodings.position_ids import FLAG, POSITION_RULES, check_position_ids
 from fairseq_posenc.encodings.registry import PositionFlags
-from fairseq_posenc.flags.former import NAMES
-from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.options import NAMES, Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import help_text, role_in, setting
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
@@ -52,25 +51,19 @@ _NEVER_NONE = ("base_layers",)
 
 
 @dataclass
-class LayerFlags:
-    """The flag that selects the kind of layer."""
-
-    layer: Optional[str] = setting(
-        "transformer",
-        "{choices}: attention and feed-forward, or gated attention units",
-        choices=LAYERS,
-    )
-
-
-@dataclass
-class EncodingFlags:
-    """The flag that selects the position encoding."""
+class KindFlags:
+    """The flags that select the position encoding and the kind of layer."""
 
     position_encoding: Optional[str] = setting(
         None,
         "position encoding: {names}; several joined by +, or a pattern over the layers such as "
         "rotary*3,none",
         names=ENCODINGS,
+    )
+    layer: Optional[str] = setting(
+        "transformer",
+        "{choices}: attention and feed-forward, or gated attention units",
+        choices=LAYERS,
     )
 
 
@@ -173,11 +166,9 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
     """The flags of positions, attention and layers that all families have, and of *models*."""
     flags = list(_flags_of_features(features_of(models)))
-    for fixed in (
-        *(EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags),
-        ParameterFlags,
-    ):
-        flags += dataclasses.fields(fixed)
+    fixed = (KindFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags, ParameterFlags)
+    for each in fixed:
+        flags += dataclasses.fields(each)
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()

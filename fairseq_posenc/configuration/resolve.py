@@ -15,8 +15,7 @@ from fairseq_posenc.configuration.effect import Declared, declared_by, unused_se
 from fairseq_posenc.configuration.features import Completed, features_of
 from fairseq_posenc.encodings import Encoding, Pattern, Stack, check_encodings, parse
 from fairseq_posenc.encodings.registry import FLAG
-from fairseq_posenc.flags.former import modernised
-from fairseq_posenc.flags.options import SIDES, Options, option
+from fairseq_posenc.flags.options import SIDES, Options, modernised, option
 from fairseq_posenc.flags.settings import check_settings
 
 logger = logging.getLogger(__name__)

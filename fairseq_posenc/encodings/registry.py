@@ -9,13 +9,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, TypeVar, cast
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, near
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.position_ids import POSITION_RULES
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.flags.usage import near
 
 FLAG = "--position-encoding"
 #: fairseq's tables that are added to the embeddings.

@@ -1,7 +1,8 @@
-"""fairseq's configurations and layers, for which it has no common types."""
+"""Settings as fairseq and its checkpoints have them, and the former names of flags and values."""
 
+import re
 from argparse import Namespace
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 
 #: The sides of a model, as in the names of flags and parameters.
 SIDES = ("encoder", "decoder")
@@ -26,3 +27,38 @@ def by_name(settings: Any) -> Dict[str, Any]:
         return dict(vars(settings))
     # items() of OmegaConf 2.0 fails on the settings of a Namespace
     return {name: settings.get(name) for name in settings or ()}
+
+
+#: Present names of flags by former ones.
+NAMES = {"shaw_distance": "shaw_max_distance", "deberta_distance": "deberta_max_distance"}
+_ENCODINGS = {"separate": "bert_ad"}
+#: Present names in the values of flags, by former ones.
+VALUES: Dict[str, Dict[str, str]] = {
+    "position_encoding": _ENCODINGS,
+    "encoder_position_encoding": _ENCODINGS,
+    "decoder_position_encoding": _ENCODINGS,
+    "norm": {"unit": "rms"},
+    "init_weights": {"usual": "default"},
+}
+
+
+def modernised(settings: Mapping[str, Any]) -> Dict[str, Any]:
+    """Changes that bring older settings to the present names and values; former names get None.
+
+    >>> modernised({"norm": "unit", "shaw_distance": 3, "position_encoding": "separate*3,none"})
+    {'shaw_distance': None, 'shaw_max_distance': 3, 'position_encoding': 'bert_ad*3,none', \
+'norm': 'rms'}
+    """
+    changes: Dict[str, Any] = {}
+    for former, name in NAMES.items():
+        if settings.get(former) is not None:
+            changes[former] = None
+            if settings.get(name) is None:
+                changes[name] = settings[former]
+    for name, values in VALUES.items():
+        value = settings.get(name)
+        if isinstance(value, str):  # names end at blanks, commas, plus signs and asterisks
+            words = re.split(r"([\s,+*]+)", value)
+            present = "".join([values.get(word, word) for word in words])
+            changes.update({name: present} if present != value else {})
+    return changes

@@ -1,4 +1,4 @@
-"""Registries that a user's own ``--user-dir`` can extend.
+"""Registries that a user's own ``--user-dir`` can extend, and classes that flags put for others.
 
 An entry has a name, a paper, a one-line summary and optionally a dataclass of flags, which every
 model family then accepts.
@@ -6,9 +6,11 @@ model family then accepts.
 
 import contextlib
 import dataclasses
+import functools
 from typing import (
     Any,
     Callable,
+    Collection,
     Dict,
     Generic,
     Iterator,
@@ -16,11 +18,12 @@ from typing import (
     NamedTuple,
     Optional,
     Protocol,
+    Tuple,
     TypeVar,
 )
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.flags.usage import near
+from fairseq_posenc.basics.errors import UsageError, flag_of, near
+from fairseq_posenc.flags.options import Options
 
 
 class _HasFlags(Protocol):
@@ -57,18 +60,11 @@ def tell() -> None:
 
 @contextlib.contextmanager
 def telling_once() -> Iterator[None]:
-    """Have the families declare their flags once, at the end, if anything is registered inside.
-
-    One declaration takes longer than most registrations; packs make more than fifty of them.
-    """
-    asked: List[bool] = []
-    told, listeners[:] = listeners[:], [lambda: asked.append(True)]
-    try:
-        yield
-    finally:
-        listeners[:] = told
-    if asked:
-        tell()
+    """Have them do so once at the end, not after each of the many registrations of the packs."""
+    told, listeners[:] = listeners[:], []
+    yield
+    listeners[:] = told
+    tell()
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):
@@ -157,3 +153,56 @@ def fields_of(flags: type) -> List["dataclasses.Field[Any]"]:
                 "fairseq_posenc.flags.settings.setting(default, help, role=...)"
             )
     return list(dataclasses.fields(flags))
+
+
+class Replacement(NamedTuple):
+    """A class that is built in place of another where a flag is on."""
+
+    flag: str  # the name of the flag, of which None, False and 0 are off
+    thing: Any  # the class
+    of: type  # the class that it derives from, and whose place it takes
+    value: Optional[str] = None  # the flag's value that asks for the class, if others do not
+    # names of flags that have an effect on it, whatever else these need
+    reads: Collection[str] = ()
+    # why the attention of its layers has no one matrix for all tokens, if it has none, and what to
+    # analyse instead
+    no_matrix: str = ""
+
+
+#: All of them, in the order in which they were registered.
+REPLACEMENTS: List[Replacement] = []
+
+
+def register_replacement(flag: str, **entries: Any) -> Callable[[Thing], Thing]:
+    """Class decorator that registers a :class:`Replacement`, given its other entries by name."""
+
+    def add(thing: Thing) -> Thing:
+        REPLACEMENTS.append(Replacement(flag, thing, **entries))
+        return thing
+
+    return add
+
+
+def replacements_in(options: Options) -> List[Replacement]:
+    """Those whose flags are on."""
+    values = [(each, getattr(options, each.flag, None)) for each in REPLACEMENTS]
+    return [each for each, value in values if value and each.value in (None, value)]
+
+
+def class_for(base: type, options: Options) -> Any:
+    """The class that the flags put in place of *base*, or *base* itself.
+
+    Where several flags are on, the classes are joined, and each calls its ``super()``.
+    """
+    things = [each.thing for each in replacements_in(options) if issubclass(base, each.of)]
+    if not things:
+        return base
+    classes = (*things, base)
+    return _joined(tuple(c for c in classes if sum(issubclass(d, c) for d in classes) == 1))
+
+
+@functools.lru_cache(maxsize=None)
+def _joined(classes: Tuple[type, ...]) -> type:
+    if len(classes) == 1:
+        return classes[0]
+    return type("".join(each.__name__ for each in classes), classes, {})

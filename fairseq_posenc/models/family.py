@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, TypeVar
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
@@ -15,7 +15,7 @@ from fairseq.models import (
 from fairseq.tasks import FairseqTask
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.settings import task_settings
@@ -231,6 +231,29 @@ def _task_in(where: Any) -> Optional[str]:
     """The name of the task, which is given itself or by the parsed command line."""
     settings = task_settings(where) or where
     return option(settings, "task") or option(settings, "_name")
+
+
+class PartlySaved:
+    """Mixin of models whose checkpoints can hold a part; it comes before fairseq's class."""
+
+    #: names of the parameters and buffers that checkpoints leave out
+    left_out: FrozenSet[str] = frozenset()
+    #: refuses a state, by names, that was not saved beside the parameters that this model has
+    check_state: Callable[[Mapping[str, Tensor]], None] = staticmethod(lambda state: None)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+        """The state that a checkpoint holds."""
+        state = super().state_dict(*args, **kwargs)  # type: ignore[misc]  # fairseq's
+        for name in self.left_out:
+            state.pop(name, None)
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load a state; what checkpoints leave out stays as it is where the state lacks it."""
+        if self.left_out:
+            self.check_state(state_dict)
+            state_dict = {**super().state_dict(), **state_dict}  # type: ignore[misc]
+        return super().load_state_dict(state_dict, *args, **kwargs)  # type: ignore[misc]
 
 
 FAMILIES: Dict[str, Family] = {}

@@ -13,8 +13,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
 
-from fairseq_posenc.checkpoints.partial import refuse_partial
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_partial
 from fairseq_posenc.checkpoints.settings import STACKS, architecture, saved_settings
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.family import Family

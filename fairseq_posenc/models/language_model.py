@@ -16,20 +16,18 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.partial import PartlySaved
+from fairseq_posenc.configuration.features import stack_of
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields
 from fairseq_posenc.configuration.resolve import configure, nested, open_config
-from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.registry import fields_of
-from fairseq_posenc.flags.replacements import class_for
+from fairseq_posenc.flags.registry import class_for, fields_of
 from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.heads import MaskedLMHead
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.family import Family, Preset
+from fairseq_posenc.models.family import Family, PartlySaved, Preset
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 
 MODEL = "posenc_lm"

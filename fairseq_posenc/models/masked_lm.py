@@ -20,11 +20,10 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tuning
-from fairseq_posenc.checkpoints.partial import PartlySaved
 from fairseq_posenc.checkpoints.settings import task_settings
+from fairseq_posenc.configuration.features import masked_lm_stack
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.configuration.resolve import configure, open_config
-from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.flags.options import Options, option
@@ -33,7 +32,7 @@ from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.heads import ClassifierFlags
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.family import Family, Preset
+from fairseq_posenc.models.family import Family, PartlySaved, Preset
 from fairseq_posenc.models.roberta import MaskedLMEncoder, SentenceModel
 from fairseq_posenc.models.segments import (
     SAMPLES,

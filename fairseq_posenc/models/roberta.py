@@ -15,11 +15,11 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import Padding
+from fairseq_posenc.configuration.features import masked_lm_stack
 from fairseq_posenc.configuration.resolve import nested
-from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import PositionEncoding, Stack, all_encodings
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.replacements import class_for
+from fairseq_posenc.flags.registry import class_for
 from fairseq_posenc.layers.heads import MaskedLMHead, TiedHead, mean_of
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
 from fairseq_posenc.models.headed import HeadedModel

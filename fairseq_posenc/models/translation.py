@@ -2,27 +2,29 @@
 
 ``--task multilingual_translation``, where every language pair has an encoder and a decoder, which
 can be shared, has models of its own; ``--task translation_multi_simple_epoch`` trains a single one.
+Hypotheses of a sentence share the keys of its source, so fairseq's search tells how many there are.
 """
 
 from functools import partial
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models.multilingual_transformer import MultilingualTransformerModel
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.partial import PartlySaved
+from fairseq_posenc.configuration.features import translation_stacks
 from fairseq_posenc.configuration.fields import Field, flat_fields, stock_field
 from fairseq_posenc.configuration.resolve import configure, nested
-from fairseq_posenc.configuration.stacks import translation_stacks
 from fairseq_posenc.flags.options import SIDES, Options, option
-from fairseq_posenc.flags.replacements import class_for
+from fairseq_posenc.flags.registry import class_for
 from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.family import Family, Preset
+from fairseq_posenc.models.family import Family, PartlySaved, Preset
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.positions import read_padding
@@ -190,3 +192,38 @@ class MultilingualModel(MultilingualTransformerModel):
     ) -> nn.Module:
         build = TranslationModel.build_encoder if is_encoder else TranslationModel.build_decoder
         return build(nested(args), lang_dict, embed_tokens)
+
+
+def counting_hypotheses(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Note the number of hypotheses of each sentence for as long as a generation takes."""
+
+    def wrapper(generator: SequenceGenerator, *args: object, **kwargs: object) -> Any:
+        ensemble: Any = generator.model
+        ensemble.beam = generator.beam_size
+        try:
+            return generate(generator, *args, **kwargs)
+        finally:
+            ensemble.beam = 1
+
+    return wrapper
+
+
+def telling_hypotheses(forward_decoder: Callable[..., Any]) -> Callable[..., Any]:
+    """Put that number into the cache, so that a sentence's hypotheses share the keys of its source.
+
+    fairseq would put it into the modules of models that have ``set_beam_size``, and leave it there.
+    """
+
+    def wrapper(
+        ensemble: EnsembleModel,
+        tokens: Tensor,
+        encoder_outs: Any,
+        incremental_states: Sequence[Dict[str, Any]],
+        *args: object,
+        **kwargs: object,
+    ) -> Any:
+        for state in incremental_states:
+            state[BEAM] = getattr(ensemble, "beam", 1)
+        return forward_decoder(ensemble, tokens, encoder_outs, incremental_states, *args, **kwargs)
+
+    return wrapper

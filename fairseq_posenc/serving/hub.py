@@ -12,7 +12,7 @@ from fairseq.models.roberta import RobertaHubInterface, RobertaModel
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.packs import load
+from fairseq_posenc.basics.packages import load
 from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option

@@ -12,10 +12,10 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import named_labels
-from fairseq_posenc.checkpoints.partial import refuse_partial
 from fairseq_posenc.checkpoints.reading import (
     Checkpoint,
     read_checkpoint,
+    refuse_partial,
     write_checkpoint,
 )
 from fairseq_posenc.checkpoints.settings import heads_of, task_of

@@ -24,7 +24,7 @@ class Assigned(NamedTuple):
 class AssignedPositions:
     """Assigns the positions of ``--position-ids`` to the batches of a stack.
 
-    It can be replaced; see :func:`~fairseq_posenc.flags.replacements.register_replacement`.
+    It can be replaced; see :func:`~fairseq_posenc.flags.registry.register_replacement`.
     """
 
     def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:

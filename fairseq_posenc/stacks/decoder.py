@@ -14,7 +14,7 @@ from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
 from fairseq_posenc.checkpoints.warm_start import State
-from fairseq_posenc.configuration.stacks import stack_of
+from fairseq_posenc.configuration.features import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.transformer import wrap_layer

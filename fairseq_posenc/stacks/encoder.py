@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import Batch, Padding
 from fairseq_posenc.attention.functional import drop
-from fairseq_posenc.configuration.stacks import stack_of
+from fairseq_posenc.configuration.features import stack_of
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.kinds import LAYERS

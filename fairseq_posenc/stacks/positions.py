@@ -8,10 +8,10 @@ from torch import Tensor
 
 from fairseq_posenc.attention import AttentionKernel, Batch, Padding, kernel_of
 from fairseq_posenc.attention.functional import tables
-from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.encodings import Places, PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import class_for
+from fairseq_posenc.flags.registry import class_for
 from fairseq_posenc.stacks.assigned import Assigned, AssignedPositions
 
 #: Prepared arguments of the layers, by kind of attention.

@@ -1,1 +1,1 @@
-"""Tasks, criterions and optimisers that fairseq lacks."""
+"""Criterions and optimisers that fairseq lacks."""

@@ -18,7 +18,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.joint import JoinedParameters
-from fairseq_posenc.models import search
+from fairseq_posenc.models import translation
 
 Run = Callable[[], Any]
 BEAM = 4
@@ -48,7 +48,9 @@ SWITCHES: Dict[str, Callable[[], ContextManager[Any]]] = {
         mock.patch.object, JoinedParameters, "current", lambda self, parts: {}
     ),
     # the keys and values of a source are read once for each hypothesis
-    "no-sharing": functools.partial(mock.patch.object, search, "BEAM", "beam that nobody reads"),
+    "no-sharing": functools.partial(
+        mock.patch.object, translation, "BEAM", "beam that nobody reads"
+    ),
 }
 
 

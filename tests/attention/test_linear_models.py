@@ -21,7 +21,7 @@ from support.masked_language_models import tiny as masked_lm
 from fairseq_posenc.attention.linear.favor import Favor
 from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.configuration.stacks import masked_lm_stack
+from fairseq_posenc.configuration.features import masked_lm_stack
 from tests.checkpoints.test_warm_start import load
 
 pytestmark = pytest.mark.properties

@@ -4,13 +4,11 @@ import io
 import signal
 import subprocess
 import sys
-from argparse import Namespace
 
 import pytest
 from support.commands import ROOT
 
 from fairseq_posenc.basics.progress import bar, say_on_terminal
-from fairseq_posenc.cli import serving
 
 pytestmark = pytest.mark.properties
 
@@ -27,17 +25,6 @@ def test_a_bar_counts_on_a_terminal(monkeypatch):
     say_on_terminal("converting")
     said = terminal.getvalue()
     assert "averaging:   0%" in said and "3/3" in said and said.endswith("converting\n")
-
-
-def test_translations_are_counted_to_the_lines_of_the_input(tmp_path, monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    stream = io.BytesIO(b"title\na\nb")
-    stream.readline()
-    total = serving._count(stream)
-    serving._write(Namespace(output=str(tmp_path / "out")), iter(["A", "B"]), total)
-    assert stream.read() == b"a\nb" and (tmp_path / "out").read_text() == "A\nB\n"
-    assert "2/2" in terminal.getvalue()
 
 
 def test_a_log_has_no_bar(capsys):

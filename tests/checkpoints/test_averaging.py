@@ -122,13 +122,6 @@ def test_refuses_what_does_not_belong_together(save, change, flags, says):
     assert second in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
-def test_refuses_a_checkpoint_that_diverged(save, value):
-    path = save(state_with({"w": torch.tensor([1.0, value])}))
-    with pytest.raises(UsageError, match="w holds NaN or infinity"):
-        average_checkpoints([path])
-
-
 def test_settings_of_a_dataclass_and_of_an_old_file(save):
     for make in (
         lambda base: {

@@ -54,6 +54,15 @@ def test_what_would_change_a_trained_model_is_refused(overrides, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
+def test_a_model_of_fairseqs_gets_no_encoding():
+    state = {"cfg": OmegaConf.create({"task": {}, "model": {"_name": "transformer"}}), "model": {}}
+    for overrides in ({"norm": "rms"}, {"model": {"norm": "rms"}}):
+        with pytest.raises(
+            UsageError, match="norm='rms': x.pt is not a model of this plug-in.*--fin"
+        ):
+            apply_overrides(state, overrides, "x.pt")
+
+
 def test_a_scaling_of_another_encoding_is_refused():
     state = classifier()
     apply_overrides(state, {"rotary_scaling": "yarn", "rotary_scaling_factor": 4.0}, "x.pt")

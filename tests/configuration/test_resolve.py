@@ -26,8 +26,6 @@ from support.helpers import (
 )
 
 from fairseq_posenc.configuration.resolve import configure
-from fairseq_posenc.encodings.registry import parse_pattern
-from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
@@ -102,38 +100,19 @@ def test_fairseqs_own_position_flags_choose_the_encoding(flags, encoding):
     assert set(parameters_of(model)) == set(parameters_of(stock))
 
 
-def test_presets_name_known_fields_and_encodings():
-    for presets in (family.presets for family in FAMILIES.values()):
-        for preset in presets.values():
-            parse_pattern(preset.get("position_encoding", "none"))
-    fields = set(TRANSLATION.dataclass.__dataclass_fields__)
-    assert all(set(preset) <= fields for preset in PRESETS.values())
-
-
 # --- former names
 
 
 #: flags of today, and the settings of a checkpoint by the names and values they had
-CASES = {
-    "bert_ad": (
-        ["--position-encoding", "bert_ad", "--norm", "rms", "--init-weights", "default"],
-        {"position_encoding": "separate", "norm": "unit", "init_weights": "usual"},
-    ),
-    "composed": (
-        ["--position-encoding", "learned+bert_ad"],
-        {"position_encoding": "learned+separate"},
-    ),
-    "shaw": (
-        ["--position-encoding", "shaw", "--shaw-max-distance", "3"],
-        {"shaw_distance": 3, "shaw_max_distance": None},
-    ),
-    "deberta": (
-        ["--position-encoding", "deberta", "--deberta-max-distance", "5"],
-        {"deberta_distance": 5, "deberta_max_distance": None},
-    ),
+TODAY = ["--position-encoding", "learned+bert_ad+shaw+deberta", "--norm", "rms"]
+TODAY += ["--shaw-max-distance", "3", "--deberta-max-distance", "5", "--init-weights", "default"]
+FORMER = {
+    **{"position_encoding": "learned+separate+shaw+deberta", "norm": "unit"},
+    **{"shaw_distance": 3, "deberta_distance": 5, "init_weights": "usual"},
 }
-#: younger than the renaming
-YOUNGER = ("feed_forward", "encoder_position_encoding", "decoder_position_encoding")
+#: absent then: the names of today, and flags that are younger than the renaming
+YOUNGER = {"shaw_max_distance", "deberta_max_distance", "feed_forward"}
+YOUNGER |= {"encoder_position_encoding", "decoder_position_encoding"}
 OF_FAMILY = {
     "masked_lm": ("posenc_masked_lm", shape(2, 32, 48, 4, "encoder")),
     "translation": ("posenc_transformer", TINY),
@@ -142,19 +121,17 @@ OF_FAMILY = {
 
 
 @pytest.mark.parametrize("family", OF_FAMILY)
-@pytest.mark.parametrize("case", CASES)
 @torch.no_grad()
-def test_former_names(family, case):
-    (arch, small), (flags, former) = OF_FAMILY[family], CASES[case]
+def test_former_names(family):
+    arch, small = OF_FAMILY[family]
     settings = Namespace(_name=family, tokens_per_sample=64)
     task = Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
-    cfg = model_settings(arch, *small, *flags, task=family)
+    cfg = model_settings(arch, *small, *TODAY, task=family)
     today = models.build_model(cfg, task).eval()
     for parameter in today.parameters():  # small initial weights would hide the positions
         torch.nn.init.normal_(parameter, std=0.3)
-    saved = {**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), **former}
-    absent = {*YOUNGER, *(name for name, value in former.items() if value is None)}
-    older = OmegaConf.create({name: x for name, x in saved.items() if name not in absent})
+    saved = {**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), **FORMER}
+    older = OmegaConf.create({name: x for name, x in saved.items() if name not in YOUNGER})
     loaded = models.build_model(older, task, from_checkpoint=True).eval()
     loaded.load_state_dict(today.state_dict(), strict=True, model_cfg=older)
     tokens = sentences(2, 12)

@@ -23,13 +23,9 @@ from fairseq_posenc.encodings.base import (
     InputTable,
     QKVTransform,
 )
-from fairseq_posenc.flags import registry
-from fairseq_posenc.flags.replacements import REPLACEMENTS, register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.norms import NORMS, register_norm
-from fairseq_posenc.layers.state_heads import HEADS, StateHead, register_head
 from fairseq_posenc.models import FAMILIES
-from fairseq_posenc.models.family import CHANGES
 
 pytestmark = pytest.mark.properties
 
@@ -148,19 +144,6 @@ def test_an_unknown_name_may_be_one_of_a_user_dir(flag):
         build("posenc_transformer", flag, "mine")
 
 
-def test_they_are_gone_without_a_trace():
-    lists, registries = (CHANGES, REPLACEMENTS), (HEADS, NORMS)
-    before = [[*each] for each in (*lists, *registries)]
-    with registries_as_before():
-        register_norm("own_norm", flags=GainFlags, paper=PAPER, summary="x")(Gained)
-        register_head("own_head", paper=PAPER, summary="x")(StateHead)
-        register_replacement("own_gain", of=Gained)(Gained)
-        CHANGES.append(print)
-    assert [[*each] for each in (*lists, *registries)] == before
-    for family in FAMILIES.values():
-        assert not set(OWN) & set(family.dataclass.__dataclass_fields__)
-
-
 @torch.no_grad()
 def test_content_terms_see_the_input_padding_and_products(registered):
     model = own_model("--position-encoding", "own_looking")
@@ -261,21 +244,6 @@ def test_the_name_of_a_flag_is_declared_once(registered, name, words):
         register_norm("again", paper=PAPER, summary="again", flags=flags)(Gained)
     assert "again" not in NORMS
     build("roformer_tiny", "--norm", "own_norm")
-
-
-def test_packs_have_their_flags_declared_once_for_all(monkeypatch):
-    """Each declaration takes long, and importing the plug-in would have fifty."""
-    told = []
-    monkeypatch.setattr(registry, "listeners", [lambda: told.append(dict(NORMS))])
-    with registries_as_before():
-        with registry.telling_once():
-            for name in ("one", "two"):
-                register_norm(name, paper="own", summary="a norm")(nn.Identity)
-            assert not told
-        assert [{"one", "two"} <= set(names) for names in told] == [True]
-        with registry.telling_once():
-            pass
-    assert len(told) == 1
 
 
 def test_flags_without_a_declared_role_are_refused():

@@ -1,4 +1,4 @@
-"""The language-model family: sizes, stock's outputs, embeddings, cached decoding, prompts."""
+"""The language-model family: stock's outputs, embeddings, prompts."""
 
 import shlex
 from argparse import Namespace
@@ -17,12 +17,10 @@ from support.helpers import (
     VOCABULARY,
     model_settings,
     sentences,
-    without_values,
 )
 from support.lists import rows_of
 
 from fairseq_posenc.models.language_model import MODEL
-from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
 pytestmark = pytest.mark.formulas
 
@@ -34,51 +32,6 @@ for _name, _flags, _encodings in rows_of("language_models.txt"):  # of packs, as
     LAYERS[_name] = shlex.split(_flags)
     FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
 every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
-
-
-def count(arch, layers=None):
-    flags = [] if layers is None else ["--decoder-layers", str(layers)]
-    with without_values():
-        model = build(arch, *flags, "--tokens-per-sample", "2048")
-    return sum(p.numel() for p in model.parameters())
-
-
-def count_with(arch, layers, channels, words=50257):
-    """Parameters of *arch* with the words of GPT-3 and so many *layers*, from two small models."""
-    one, two = count(arch, 1), count(arch, 2)
-    return one + (layers - 1) * (two - one) + (words - len(VOCABULARY)) * channels
-
-
-def transformer(layers, channels, words=50257):
-    """Embedding, last norm, and in each layer 12 matrices, their biases and two norms."""
-    return words * channels + 2 * channels + layers * (12 * channels**2 + 13 * channels)
-
-
-@pytest.mark.parametrize(
-    "arch, layers, channels, positions, millions",
-    [
-        ("learned_lm_small", 12, 768, (2048 + 2) * 768, 125),  # fairseq's tables have 2 rows more
-        ("roformer_lm_small", 12, 768, 0, 124),
-        ("t5bias_lm_small", 12, 768, 32 * 12, 124),
-        ("alibi_lm_small", 12, 768, 0, 124),
-        ("shaw_lm_small", 12, 768, 12 * 17 * 64, 124),  # a key for distances 0 … 16 a layer
-        ("transformer_xl_lm_small", 12, 768, 12 * (768 + 2) * 768, 131),  # Eq. 34: W, u and v
-        ("roformer_lm_medium", 24, 2048, 0, 1312),
-    ],
-)
-def test_presets_have_the_parameters_of_gpt3(arch, layers, channels, positions, millions):
-    """GPT-3 Table 2.1: 125 M and 1.3 B."""
-    for name, value in (("layers", layers), ("embed_dim", channels)):
-        assert PRESETS[arch][f"decoder_{name}"] == value
-    got = count_with(arch, layers, channels)
-    assert got == transformer(layers, channels) + positions
-    assert got / 1e6 == pytest.approx(millions, abs=0.6)
-
-
-def test_two_gated_units_replace_a_layer():
-    """A unit has (2e + s)·C + e·C weights and 2·s scales (GAU section 2.3), e = 2C, s = 128."""
-    unit = (2 * 1536 + 128) * 768 + 1536 * 768 + 2 * 128
-    assert count_with("gau_lm_small", 12, 768) == 50257 * 768 + 24 * unit
 
 
 @every_encoding
@@ -145,19 +98,6 @@ def test_the_length_of_training(flags, trained):
     flags = ["--tokens-per-sample", "32", *flags.split()]
     cfg = model_settings("roformer_lm_tiny", *flags, task="language_modeling")
     assert cfg.rotary_original_length == int(trained)
-
-
-@every_encoding
-@torch.no_grad()
-def test_a_prompt_padded_on_the_left_is_decoded_from_a_cache(name):
-    """Caches and padding without this: test_properties.py."""
-    model, tokens = tiny(name), sentences(B, T)
-    tokens[0, :3] = PAD
-    full, state, outputs = model(tokens)[0], {}, []
-    for end in (4, 5, 6, 7, 8, 9):
-        outputs.append(model.decoder(tokens[:, :end], incremental_state=state)[0])
-    real = tokens.ne(PAD)
-    torch.testing.assert_close(torch.cat(outputs, dim=1)[real], full[real], atol=1e-5, rtol=0)
 
 
 def continuations(model, prompts, left, **search):

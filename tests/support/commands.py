@@ -1,7 +1,7 @@
 """fairseq's command lines on toy data: those with the plug-in run in the process of the tests.
 
 Others, and those that a test stops or sends signals to, are processes that start within
-milliseconds: forks of a server (see preloaded.py) that all processes of a test run share.
+milliseconds: forks of a server (see preloaded.py).
 """
 
 import contextlib
@@ -25,70 +25,49 @@ from unittest import mock
 import pytest
 import torch
 from support import preloaded
-from support.sharing import filled, locked
 
 ROOT = Path(__file__).resolve().parents[2]
 USER_DIR = ("--user-dir", str(ROOT / "fairseq_posenc"))
 TIMEOUT = 300  # seconds; a command that hangs fails its test
-# the processes of pytest-xdist share what is made once in a test run
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process{os.getpid()}")
-_SERVER = Path(tempfile.gettempdir()) / f"fairseq_posenc-{_RUN}"
-_held: List[Any] = []  # what keeps the server alive for as long as this process lives
+_folder = tempfile.TemporaryDirectory(prefix="fairseq_posenc-")
 
 
 @functools.lru_cache(maxsize=None)
-def servers() -> str:
-    """The folder in which the servers listen that fork the commands; they are started if none do.
-
-    One listens at ``plain``, the other, which has loaded the plug-in, at ``loaded``.
-    """
-    _SERVER.mkdir(mode=0o700, exist_ok=True)
-    addresses = [str(_SERVER / "plain"), str(_SERVER / "loaded")]
-    with locked(_SERVER / "lock"), contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            for address in addresses:
-                connection = socket.socket(socket.AF_UNIX)
-                connection.connect(address)
-                connection.sendall(b"=")
-                _held.append(connection)
-            return str(_SERVER)
-        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in addresses]
-        log = stack.enter_context(open(_SERVER / "log", "w"))
-        for listener, address in zip(listeners, addresses):
-            Path(address).unlink(missing_ok=True)
-            listener.bind(address)
+def server() -> str:
+    """The folder in which the servers listen that fork commands, which end with this process."""
+    # what the test that comes first says of the plug-in is not meant for all others
+    usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
+        for listener, name in zip(listeners, ("plain", "loaded")):
+            listener.bind(f"{_folder.name}/{name}")
             listener.listen(64)
+        log = stack.enter_context(open(f"{_folder.name}/log", "w"))
         numbers = [listener.fileno() for listener in listeners]
-        # what the test that comes first says of the plug-in is not meant for all others
-        usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
-        _held.append(
-            subprocess.Popen(
-                [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
-                env={**usual, "OMP_NUM_THREADS": "1"},
-                pass_fds=numbers,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        server.process = subprocess.Popen(  # held: they end when its standard input is closed
+            [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
+            env={**usual, "OMP_NUM_THREADS": "1"},
+            pass_fds=numbers,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
-    return str(_SERVER)
+    return _folder.name
 
 
 @functools.lru_cache(maxsize=None)
 def programs() -> str:
     """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
-    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, servers()]
+    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
     installed = Path(sys.executable).parent.glob("fairseq-*")
-    words = {"python": start, **{path.name: [*start, str(path)] for path in installed}}
-
-    def write(folder: Path) -> None:
-        for name, command in words.items():
-            line = " ".join(map(shlex.quote, command))
-            (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
-            (folder / name).chmod(0o755)
-
-    return str(filled(_SERVER / "bin", write))
+    folder = Path(_folder.name) / "bin"
+    folder.mkdir()
+    for name, more in {"python": [], **{path.name: [str(path)] for path in installed}}.items():
+        line = " ".join(map(shlex.quote, [*start, *more]))
+        (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return str(folder)
 
 
 @dataclass(frozen=True)
@@ -145,7 +124,7 @@ class Command:
         self.streams[0].seek(0)
         numbers = [stream.fileno() for stream in self.streams]
         texts = [*words, *map(str, arguments)]
-        self.fork = preloaded.Fork(preloaded.address_for(servers(), texts), texts, numbers)
+        self.fork = preloaded.Fork(preloaded.address_for(server(), texts), texts, numbers)
 
     def finish(self) -> Finished:
         """Wait for the command."""

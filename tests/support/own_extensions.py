@@ -12,7 +12,7 @@ from support.helpers import TINY, TranslationTask
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.configuration.features import FEATURES
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.flags.replacements import REPLACEMENTS
+from fairseq_posenc.flags.registry import REPLACEMENTS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
 from fairseq_posenc.layers.state_heads import HEADS

@@ -2,11 +2,11 @@
 
 A server makes the slow imports once and forks for every command.  The plug-in is not among what
 it imports: a command loads it through ``--user-dir``, as a user's does.  A second server, forked
-from the first, has let fairseq load one ``--user-dir`` already.
+from the first, has loaded it already.
 
     python preloaded.py PYTHON FOLDER ARGUMENT...
 
-does what ``python ARGUMENT...`` does, in a fork of the server that listens in FOLDER; for other
+does what ``python ARGUMENT...`` does, in a fork of a server that listens in FOLDER; for other
 arguments than a file or ``-m MODULE`` it starts PYTHON.
 """
 
@@ -19,11 +19,10 @@ import json
 import os
 import runpy
 import select
-import shutil
 import signal
 import socket
 import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 # what the commands import slowly; PyTorch imports the second when it builds an optimiser
 IMPORTS = ["fairseq.trainer", "torch._dynamo", "fairseq.quantization_utils"]
@@ -33,11 +32,8 @@ IMPORTS += ["pytorch_optimizer"]
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
-# --- the side of the tests
-
-
 class Fork:
-    """A command under way in a fork of the server, which ends when this is closed.
+    """A command under way in a fork of the server.
 
     Args:
         address: socket of the server.
@@ -52,24 +48,15 @@ class Fork:
         files = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))
         self.connection.sendmsg([b"+"], [files])
         self.connection.sendall(json.dumps(request).encode() + b"\n")
-        self.pid = int(_line(self.connection))
+        self.answers = self.connection.makefile("rb")
+        self.pid = int(self.answers.readline())
 
     def wait(self, seconds: Optional[float] = None) -> int:
-        """Exit status, or minus the signal that ended it; an error after so many seconds."""
-        self.connection.settimeout(seconds)
+        """Exit status, or minus the signal that ended it; after so many seconds it is killed."""
+        if seconds and not select.select([self.connection], [], [], seconds)[0]:
+            os.kill(self.pid, signal.SIGKILL)
         with self.connection:
-            return int(_line(self.connection))
-
-
-def _line(connection: socket.socket, size: int = 1) -> bytes:
-    """One line, by default read byte by byte: the next may follow at once."""
-    found = b""
-    while not found.endswith(b"\n"):
-        part = connection.recv(size)
-        if not part:
-            raise ConnectionError("the other side of a command's socket is gone")
-        found += part
-    return found
+            return int(self.answers.readline())
 
 
 def address_for(folder: str, arguments: List[str], program: str = "") -> str:
@@ -117,126 +104,68 @@ def main() -> None:
     os._exit(status)
 
 
-# --- the side of the server
-
-
 def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
-    """Answer requests for as long as somebody holds the standard input or a connection open.
-
-    A connection whose first byte is ``=`` only holds the server; one with ``+`` starts a command.
+    """Answer requests until the standard input is closed; what still runs then is killed.
 
     Args:
         plain: listens for commands that load the plug-in themselves, or not at all.
-        loaded: listens for commands with this ``--user-dir``.
-        user_dir: folder of the plug-in.
+        loaded: listens for those of the second server, which has loaded it.
+        user_dir: the folder of the plug-in.
     """
-    folder = os.path.dirname(plain.getsockname())
-    _prepare(os.path.join(folder, "bytecode"))
-    first = os.fork() > 0
-    listener, other = (plain, loaded) if first else (loaded, plain)
-    other.close()
-    if not first:
-        from fairseq.utils import import_user_module
-
-        import_user_module(argparse.Namespace(user_dir=user_dir))
-        _compose(("translation", "transformer"), ("translation", "posenc_transformer"))
-        gc.collect()
-        gc.freeze()
-    waking, woken = socket.socketpair()
-    woken.setblocking(False)
-    signal.set_wakeup_fd(woken.fileno())
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    holders: List[Any] = [0]
-    running: Dict[socket.socket, int] = {}
-    while holders:
-        for source in select.select([listener, waking, *holders, *running], [], [])[0]:
-            if source is listener:
-                connection = listener.accept()[0]
-                first, files, *_ = connection.recvmsg(1, socket.CMSG_SPACE(3 * 4))
-                if first != b"+":
-                    holders.append(connection)
-                    continue
-                streams = array.array("i", files[0][2])
-                request = json.loads(_line(connection, 65536))
-                pid = os.fork()
-                if pid == 0:
-                    signal.set_wakeup_fd(-1)
-                    for other in (listener, waking, woken, connection, *holders[1:], *running):
-                        other.close()
-                    return _become(request, list(streams))
-                for number in streams:
-                    os.close(number)
-                running[connection] = pid
-                connection.sendall(b"%d\n" % pid)
-            elif source is waking:
-                waking.recv(4096)
-                _report(running)
-            elif source in running:  # closed by the other side
-                os.kill(running[source], signal.SIGKILL)
-            elif source in holders:
-                holders.remove(source)
-    for pid in running.values():
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)  # both servers do
-
-
-def _prepare(cache: str) -> None:
-    """Do once what every command would do before it sees its command line."""
     import quick_hydra
 
     for name in IMPORTS:
         with contextlib.suppress(ImportError):  # the command that needs it will say so
             importlib.import_module(name)
-    import torch
-
-    torch.set_num_threads(1)
+    sys.modules["torch"].set_num_threads(1)
     quick_hydra.remember()
-    _compose(("translation", "transformer"), ("masked_lm", "roberta"))
-    _compose(("language_modeling", "transformer_lm"))
-    # the plug-in is compiled once, whatever the environment says of bytecode
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = cache
+    _compose("transformer")
+    listener = plain
+    if os.fork() == 0:
+        listener = loaded
+        sys.modules["fairseq"].utils.import_user_module(argparse.Namespace(user_dir=user_dir))
+        _compose("posenc_transformer")
     gc.collect()
     gc.freeze()  # none of this is ever garbage, and forks share its pages
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+        connection = listener.accept()[0]
+        if os.fork() == 0:
+            _attend(connection)
+        connection.close()
+    os.killpg(0, signal.SIGKILL)
 
 
-def _compose(*trainings: Tuple[str, str]) -> None:
-    """Let Hydra compose the usual configurations, which ``quick_hydra`` remembers.
-
-    The first also imports Hydra's plug-ins and sets up its grammar.
-
-    Args:
-        trainings: a task and an architecture each.
-    """
+def _compose(architecture: str) -> None:
+    """Let Hydra compose the settings of a training, for which it imports its plug-ins."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     sys.argv = ["fairseq-train"]
-    lines = []
-    for task, architecture in trainings:
-        criterion = task if task in ("masked_lm", "sentence_prediction") else "cross_entropy"
-        choices = ["--arch", architecture, "--criterion", criterion, "--optimizer", "adam"]
-        usual = ["--cpu", "--num-workers", "0", "--log-format", "json", "--log-interval", "1"]
-        lines.append((options.get_training_parser(task), [*choices, *usual, "--max-epoch", "1"]))
-    for task in ("translation", "language_modeling", "masked_lm"):
-        for name in (None, "wav2vec2"):  # fairseq-generate's own default, whatever the task
-            parser = options.get_generation_parser(default_task=task)
-            parser.set_defaults(**({"arch": name} if name else {}))
-            lines.append((parser, ["--path", "x", "--cpu"]))
-    for parser, flags in lines:
-        arguments = options.parse_args_and_arch(parser, ["data", *flags])
-        convert_namespace_to_omegaconf(arguments)
+    words = ["data", "--arch", architecture, "--optimizer", "adam"]
+    arguments = options.parse_args_and_arch(options.get_training_parser(), words)
+    convert_namespace_to_omegaconf(arguments)
 
 
-def _report(running: Dict[socket.socket, int]) -> None:
-    """Send the status of every command that has ended to who waits for it."""
-    for connection, pid in list(running.items()):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            with connection, contextlib.suppress(OSError):
-                connection.sendall(b"%d\n" % code)
-            del running[connection]
+def _attend(connection: socket.socket) -> None:
+    """Be the parent of the command that is asked for."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    files = connection.recvmsg(1, socket.CMSG_SPACE(3 * 4))[1]
+    streams = array.array("i", files[0][2])
+    with connection.makefile("rb") as lines:
+        request = json.loads(lines.readline())
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        _become(request, list(streams))
+    for number in (0, 1, 2, *streams):
+        os.close(number)
+    connection.sendall(b"%d\n" % pid)
+    status = os.waitpid(pid, 0)[1]
+    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    with contextlib.suppress(OSError):
+        connection.sendall(b"%d\n" % code)
+    os._exit(0)
 
 
 def _become(request: Dict[str, Any], streams: List[int]) -> None:
@@ -244,7 +173,6 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
     import atexit
     import logging
 
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

@@ -20,7 +20,7 @@ from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, refuse_encodings
 from fairseq_posenc.exchange.ctranslate2.stacks import (

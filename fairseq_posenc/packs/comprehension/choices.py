@@ -11,7 +11,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.training.criterions.masked_lm import Recorded
+from fairseq_posenc.training.masked_lm import Recorded
 
 
 def leave_out_empty_choices(forward: Callable[..., Any]) -> Callable[..., Any]:

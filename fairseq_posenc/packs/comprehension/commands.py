@@ -110,7 +110,7 @@ def windows(args: argparse.Namespace) -> None:
     load_plug_in()
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-    from fairseq_posenc.flags.usage import OneLineParser
+    from fairseq_posenc.basics.errors import OneLineParser
     from fairseq_posenc.packs.comprehension.span_prediction import (
         SpanPredictionConfig,
         SpanPredictionTask,

@@ -58,9 +58,7 @@ def room(number: int, block: int) -> int:
 class RecordedBatch:
     """A batch with recorded steps, an entry of its incremental state.
 
-    Args:
-        rows: B, the number of hypotheses.
-        length: S, the number of tokens in the cache.
+    It has B *rows*, hypotheses, and *length* tokens in the cache, S.
     """
 
     recording: Recording
@@ -99,10 +97,6 @@ class RecordedBatch:
 
 class Recorder(Steps):
     """Records the steps of a decoder, and replays them where possible.
-
-    Args:
-        cfg: fairseq's nested Transformer configuration.
-        decoder: the decoder.
 
     Raises:
         UsageError: the steps of the decoder cannot be recorded.

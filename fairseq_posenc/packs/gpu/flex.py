@@ -28,7 +28,7 @@ from fairseq_posenc.encodings.base import DistanceBias, Encoding
 from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 
 #: ``flex_attention`` supports gradients of tensors that its functions read (PyTorch 2.6).
@@ -75,11 +75,7 @@ class FlexAttention(MultiheadAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse options that the kernel does not support, and encodings without logits for it.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse options that the kernel does not support, and encodings without logits for it."""
         super().check(options, encodings, stacks)
         if not HAS_FLEX:
             raise UsageError(f"{FLAG}: needs PyTorch 2.6, and this is {torch.__version__}")
@@ -189,11 +185,7 @@ def visible_blocks(
 ) -> Any:
     """The keys that queries see, as a ``BlockMask``, without a mask of all pairs.
 
-    Args:
-        length: T, of queries and keys.
-        causal: hide later keys.
-        padding_mask: (B, T), True at padding, or None.
-        device: device of the result.
+    There are T = *length* queries and keys; *padding_mask* (B, T) is True at padding.
     """
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -51,11 +51,8 @@ class Sizes(NamedTuple):
 class Recording:
     """One decoding step on tensors with constant addresses.
 
-    Args:
-        decoder: the decoder.
-        sizes: the sizes of the tensors.
-        caches: the caches of a batch, from which heads, channels and types are taken.
-        state: the incremental state of that batch, with keys and values of the source.
+    Heads, channels and types are those of the *caches* of a batch, and of the keys and values of
+    the source in its *state*.
     """
 
     def __init__(self, decoder: Layer, sizes: Sizes, caches: Caches, state: CacheState) -> None:
@@ -155,11 +152,9 @@ class Recording:
                     parts[name][tuple(slice(size) for size in x.shape)].copy_(x)
 
     def take_sources(self, state: CacheState, bias: Optional[Tensor]) -> None:
-        """Copy keys and values of the source from *state*, and its padding; there is a source.
+        """Copy keys and values of the source, and its padding; there is a source.
 
-        Args:
-            state: the incremental state of the batch.
-            bias: the padding as an additive mask, (B, 1, 1, S'), or None.
+        *bias* is the padding as an additive mask, (B, 1, 1, S'), or None.
         """
         for attention, parts in self.sources:
             for name, x in attention._get_input_buffer(state).items():

@@ -31,7 +31,7 @@ from fairseq_posenc.configuration.features import (
 )
 from fairseq_posenc.encodings import Encoding, Places
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.roberta import SentenceEncoder
 from fairseq_posenc.stacks.encoder import Encoded, Requested
@@ -76,9 +76,6 @@ def parse_stages(value: str) -> List[int]:
 
 def complete_funnel(cfg: Options) -> None:
     """Fill in the number of layers of a Funnel encoder, in place.
-
-    Args:
-        cfg: flat configuration that accepts new entries.
 
     Raises:
         UsageError: the flag has another number.
@@ -206,10 +203,7 @@ def upsample(x: Tensor, times: int, length: int) -> Tensor:
 class FunnelEncoder(SentenceEncoder):
     """Encoder of a masked language model whose stages pool the tokens.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration, with ``funnel_stages``; its layers
-            are those of the stages and the decoder.
-        embed_tokens: token embedding (V, E).
+    Arguments are those of the base class; the layers are those of the stages and the decoder.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -217,13 +211,10 @@ class FunnelEncoder(SentenceEncoder):
         self.stages = parse_stages(cfg.funnel_stages)
 
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
-        """Apply the stages, the layers after them and the last norm.
+        """Apply the stages, the layers after them and the last norm; texts start with [CLS].
 
-        Args:
-            batch: the batch, with the input of the first layer, (B, T, C), that starts with [CLS]
-                and is padded on the right.
-            requested: with ``by_token`` the length is restored, else the output is that of the last
-                stage.  States differ in length.
+        With ``by_token`` the length is restored, else the output is that of the last stage.  States
+        differ in length.
 
         Raises:
             UsageError: a text is padded on the left.

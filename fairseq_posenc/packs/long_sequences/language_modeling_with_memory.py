@@ -21,7 +21,7 @@ from fairseq_posenc.flags.settings import refuse_unless_off
 from fairseq_posenc.models.language_model import LanguageModelDecoder
 from fairseq_posenc.packs.long_sequences.memory import TASK, MemoryDecoder
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
-from fairseq_posenc.training.criterions.masked_lm import Recorded
+from fairseq_posenc.training.masked_lm import Recorded
 
 #: fairseq's flags that cut or change blocks, and the values that leave them unchanged.
 _UNCUT = {

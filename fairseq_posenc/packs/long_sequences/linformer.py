@@ -18,8 +18,7 @@ from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.packs.long_sequences.lengths import complete_length, refuse_longer
-from fairseq_posenc.packs.long_sequences.real_tokens import real_first
+from fairseq_posenc.packs.long_sequences.lengths import complete_length, real_first, refuse_longer
 
 #: Sharing of projections (Wang et al. section 4), from none to all.
 SHARING = ("none", "headwise", "key_value", "layerwise")

@@ -34,9 +34,9 @@ from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.places import Places
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.packs.long_sequences.real_tokens import put_back, real_first
+from fairseq_posenc.packs.long_sequences.lengths import put_back, real_first
 
 
 @dataclass
@@ -240,12 +240,9 @@ class MixedChunkAttention(GatedAttention):
         }
 
     def _step(self, token: Projected, real: Tensor, state: Dict[str, Tensor]) -> Tensor:
-        """Output (B, e) of one token, which is added to *state* in place.
+        """Output (B, e) of one token, (B, s | e) each, which is added to *state* in place.
 
-        Args:
-            token: the token, (B, s | e) each.
-            real: (B), False at padding, which does not change *state*.
-            state: as :meth:`_empty_state` describes it.
+        *real* (B) is False at padding, which does not change *state*.
         """
         count, pending = state["prev_count"], state["prev_pending"]
         slot = count % self.chunk

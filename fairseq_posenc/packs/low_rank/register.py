@@ -2,7 +2,7 @@
 
 from fairseq.trainer import Trainer
 
-from fairseq_posenc.checkpoints.partial import PARTIAL
+from fairseq_posenc.checkpoints.reading import PARTIAL
 from fairseq_posenc.checkpoints.resuming import FIXED
 from fairseq_posenc.configuration.features import register_feature
 from fairseq_posenc.extensions import register_extension

@@ -135,13 +135,9 @@ class DocumentSplitter:
 
 
 def _packed(tokens: Tensor, starts: np.ndarray, lengths: np.ndarray, filling: int) -> Packed:
-    """Pack N documents into groups.
+    """Pack N documents of *tokens* (B, S), with these *lengths* (N), into groups.
 
-    Args:
-        tokens: the samples, (B, S).
-        starts: index of the first token of each document in the flattened tokens, (N).
-        lengths: number of tokens of each document, (N).
-        filling: the symbol of padding.
+    *starts* (N) are the indices of their first tokens in the flattened *tokens*.
     """
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
@@ -177,9 +173,7 @@ def group_sizes(lengths: np.ndarray, cost: int) -> List[int]:
     >>> group_sizes(np.array([90, 88, 60]), 64)
     [3]
 
-    Args:
-        lengths: lengths of the documents, in descending order, (N).
-        cost: cost of one more group, in tokens.
+    *lengths* (N) are in descending order, and *cost*, that of one more group, is in tokens.
     """
     # the least cost of the first n documents, for all n at which the length changes
     ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))

@@ -12,7 +12,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import is_fine_tuning
 from fairseq_posenc.configuration.features import Completed, refuse_flags, register_feature
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.language_model import LanguageModelDecoder
 from fairseq_posenc.models.roberta import SentenceEncoder

@@ -25,7 +25,7 @@ from fairseq_posenc.configuration.features import (
     register_feature,
 )
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.flags.replacements import register_replacement
+from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.masked_lm import MODEL
 from fairseq_posenc.models.roberta import SentenceEncoder
@@ -79,12 +79,7 @@ class MaskDecodingEncoder(SentenceEncoder):
         self.embed_mask_positions = nn.Embedding(cfg.num_positions, cfg.encoder.embed_dim)
 
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
-        """Apply the layers and the last norm.
-
-        Args:
-            batch: the batch, with the input of the first layer, (B, T, C).
-            requested: with ``predicting`` the result is I_{n+1} of the decoder, else the output of
-                layer L.
+        """Apply the layers and the last norm; with ``predicting`` the result is I_{n+1}.
 
         Raises:
             UsageError: the texts are longer than the table P.

@@ -27,7 +27,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.compat.tasks import bpe_flags
+from fairseq_posenc.compat.data import bpe_flags
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import refuse_unless_off
 from fairseq_posenc.layers.state_heads import HEADS

@@ -1,10 +1,12 @@
-"""What criterions log: sums over batches and workers, and rows of numbers about single examples."""
+"""What tasks and criterions are made of: data sets with sizes, and sums and rows to log."""
 
 import math
 from typing import Any, Dict, List, Sequence, Tuple
 
+import numpy as np
 import torch
 from fairseq.criterions import FairseqCriterion
+from fairseq.data import FairseqDataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import Meter
@@ -104,3 +106,20 @@ class Rows(Meter):
     def smoothed_value(self) -> int:
         """Number of rows."""
         return sum(map(len, self.batches))
+
+
+class SizedDataset(FairseqDataset):
+    """A data set of N examples, with the tokens of each in ``sizes`` (N,)."""
+
+    sizes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def num_tokens(self, index: int) -> int:
+        """Tokens of an example, for the size of batches."""
+        return int(self.sizes[index])
+
+    def size(self, index: int) -> int:
+        """Tokens of an example, compared with the longest input."""
+        return int(self.sizes[index])

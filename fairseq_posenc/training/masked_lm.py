@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
-from fairseq_posenc.training.criterions.logs import Sums
+from fairseq_posenc.training.base import Sums
 
 
 class Recorded:
