@@ -15,6 +15,7 @@ class Config(NamedTuple):
 
     path: str  # the file, for messages
     entries: Dict[str, Any]  # the settings by name; null counts as absent
+    largest: int = LONGEST  # the most rows or columns of a tensor, which no size exceeds
 
     def get(self, key: str, default: Value) -> Value:
         """The entry *key*, or *default* if there is none."""
@@ -22,12 +23,12 @@ class Config(NamedTuple):
         return default if value is None else value
 
     def size(self, key: str, default: Optional[int] = None) -> int:
-        """A whole number above 0, which must be there if *default* is None."""
-        wanted = "a whole number above 0"
-        return self._checked(key, default, lambda v: _is(v, int) and v > 0, wanted)
+        """A size of tensors or their number, which must be there if *default* is None."""
+        wanted = f"a whole number from 1 to {self.largest}, the most rows or columns of a tensor"
+        return self._checked(key, default, lambda v: _is(v, int) and 0 < v <= self.largest, wanted)
 
     def length(self, key: str, default: Optional[int] = None) -> int:
-        """The longest text, in tokens, which must be there if *default* is None."""
+        """A number of tokens, such as the longest text, which must be there without *default*."""
         wanted = f"a whole number from 1 to {LONGEST}"
         return self._checked(key, default, lambda v: _is(v, int) and 0 < v <= LONGEST, wanted)
 
@@ -50,7 +51,7 @@ class Config(NamedTuple):
     def group(self, key: str) -> "Config":
         """The entries in a JSON object, none where it is absent."""
         entries = self._checked(key, {}, lambda v: isinstance(v, dict), "a JSON object")
-        return Config(f"{self.path}: {key}", entries)
+        return self._replace(path=f"{self.path}: {key}", entries=entries)
 
     def without_aliases(self, aliases: Mapping[str, str]) -> "Config":
         """The same entries, those with several names under one of them.
@@ -69,15 +70,14 @@ class Config(NamedTuple):
                 entries[name] = value
         return self._replace(entries=entries)
 
-    def same(self, *keys: str) -> None:
-        """Refuse entries that differ, though they say the same thing."""
-        given = [(key, self.entries[key]) for key in keys if self.get(key, None) is not None]
-        for key, value in given[1:]:
-            if value != given[0][1]:
-                raise UsageError(
-                    f"{self.path}: {given[0][0]} is {given[0][1]!r} and {key} is {value!r}, which "
-                    "must be the same; correct one of them, or leave it out"
-                )
+    def same(self, one: str, other: str) -> None:
+        """Refuse two entries that differ, though they say the same thing."""
+        values = self.get(one, None), self.get(other, None)
+        if None not in values and values[0] != values[1]:
+            raise UsageError(
+                f"{self.path}: {one} is {values[0]!r} and {other} is {values[1]!r}, which must be "
+                "the same; correct one of them, or leave it out"
+            )
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""

@@ -22,7 +22,6 @@ from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import read_class
 from fairseq_posenc.exchange.huggingface.entries import rate
-from fairseq_posenc.exchange.huggingface.layouts import IN_ROWS
 from fairseq_posenc.exchange.huggingface.texts import Texts
 from fairseq_posenc.exchange.reader import (
     SPECIAL,
@@ -44,7 +43,7 @@ _TABLE, _Q = kinds.ENCODER + _BIAS, _BIAS + "tupe.q_proj"
 _SCALE = "attn_scale_factor"
 _BUCKETS = (
     t.entry("rel_pos_bins", ("t5_num_buckets",), usual=32),
-    t.entry("max_rel_pos", ("t5_max_distance",), usual=128),
+    t.entry("max_rel_pos", ("t5_max_distance",), Config.length, 128),
 )
 #: Classes that checkpoints of fairseq 0.9 refer to; its training statistics are not used.
 _STAND_INS: Dict[str, object] = {
@@ -107,7 +106,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
     )
     projections = (_Q, _BIAS + "tupe.k_proj")
     if _STACK + "pos_proj.weight" in parameters:  # an early version had both in one tensor
-        outside.append(t.Joint(_STACK + "pos_proj", projections, IN_ROWS))
+        outside.append(t.Joint(_STACK + "pos_proj", projections, t.IN_ROWS))
     else:
         names = zip("qk", projections)
         outside += [t.Joint(f"{_STACK}pos_{side}_linear", (ours,)) for side, ours in names]
@@ -124,7 +123,7 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
                 kinds.ENCODER,
                 _STACK + "layers.{}.",
                 (
-                    t.Joint("self_attn.in_proj_", (t.Q, t.K, t.V), IN_ROWS),
+                    t.Joint("self_attn.in_proj_", (t.Q, t.K, t.V), t.IN_ROWS),
                     t.Joint("self_attn.out_proj", (t.OUT,)),
                     *t.same(t.FC1, t.FC2, t.NORM_1, t.NORM_2),
                 ),

@@ -114,8 +114,6 @@ def test_training_starts_from_a_remote_checkpoint(toy, trained, tmp_path, monkey
     (tmp_path / "store" / "__init__.py").write_text(STORE)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("STORE", str(trained))
-    # the usual value; it makes the command one that has not loaded the plug-in
-    monkeypatch.setenv("FAIRSEQ_POSENC_NO_REPAIRS", "0")
     flags = [toy.separate, "--user-dir", tmp_path / "store", *TRAINING, "--arch", "roformer_tiny"]
     flags += [*SMALL, "--save-dir", tmp_path / "run", "--finetune-from-model"]
     finished = succeed("train", *flags, "mem://checkpoint_last.pt", "--max-update", 1)

@@ -7,9 +7,10 @@ import torch
 from fairseq import models, tasks
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
-from support.commands import posenc, shape
+from support.commands import shape
 from support.helpers import TINY, parse
 
+from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 
 WORDS = ["the", "cat", "sleeps", "do@@", "g", "barks", "."]
@@ -120,8 +121,11 @@ def write_task_model(
 
 def packed_masked_lm(folder: Path) -> Path:
     """The model folder of a small masked language model, whose words are those of WORDS."""
-    write_task_model(folder, "masked_lm")
-    flags = ("--data", folder / "data", "--trust-subwords")
-    packed = posenc("pack", folder / "model.pt", folder / "packed", *flags)
-    assert packed.status == 0, packed.err
-    return folder / "packed"
+    return pack(write_task_model(folder, "masked_lm"), folder / "packed", "--trust-subwords")
+
+
+def pack(made: Path, out: Path, *flags: Any) -> Path:
+    """The model folder *out* of the model and the data in *made*."""
+    words = ("pack", made / "model.pt", out, "--data", made / "data", *flags)
+    assert not cli.main([str(word) for word in words])
+    return out

@@ -37,7 +37,6 @@ from fairseq_posenc.exchange.source import DATA, LANGUAGES, MODEL_OVERRIDES, rea
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
-from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder
 from fairseq_posenc.version import __version__
 
@@ -223,7 +222,7 @@ def export_packed(args: Namespace, folder: ModelFolder) -> Optional[Report]:
     Raises:
         UsageError: the model cannot be loaded, or must be exported and cannot.
     """
-    overrides = overrides_of(folder)
+    overrides = folder.overrides
     request = Wanted(
         args.checkpoint,
         folder.file(EXPORT),

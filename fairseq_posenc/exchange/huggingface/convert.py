@@ -11,8 +11,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.agreement import agreed, has_own_output
-from fairseq_posenc.exchange.huggingface.embeddings import start_of
+from fairseq_posenc.exchange.huggingface.embeddings import agreed, has_own_output, start_of
 from fairseq_posenc.exchange.huggingface.entries import (
     entries_of,
     expressible,
@@ -21,9 +20,8 @@ from fairseq_posenc.exchange.huggingface.entries import (
     settings_of,
 )
 from fairseq_posenc.exchange.huggingface.folder import reference
-from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED
 from fairseq_posenc.exchange.huggingface.symbols import MASK_NOTE
-from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
+from fairseq_posenc.exchange.huggingface.table import TRANSPOSED, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import read_tensors, write_tensors
 from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, Reader
@@ -62,7 +60,8 @@ def read_class(
     name = config.architecture(list(source.architectures))
     built = source.architectures[name]
     built, head = built.named(built.usual), built.usual
-    settings = settings_of(source, built, config)
+    sizes = [len(folder.parameters), *(n for x in folder.parameters.values() for n in x.shape)]
+    settings = settings_of(source, built, config._replace(largest=max(sizes) or config.largest))
     vocab = source.numbering.read(folder.path, file, config)
     folder, notes = agreed(source, folder, vocab)
     tied = head is not None or not has_own_output(source, folder)

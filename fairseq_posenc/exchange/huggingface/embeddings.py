@@ -3,22 +3,29 @@
 fairseq multiplies embeddings by √C.  Where a class does not, the factor becomes part of the written
 embedding, which is then apart from the output.  T5 multiplies the states by 1/√C in front of an
 output that is the embedding, which is the same for an embedding of √C times the size.
+
+Versions of the library read a folder that contradicts itself in different ways.  Where the output
+is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
+and version 5 the matrix.  Such folders are refused.
 """
 
 import math
-from typing import Callable, List, Mapping
+import os
+from typing import Callable, Dict, List, Mapping, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.symbols import HIDDEN
 from fairseq_posenc.exchange.huggingface.table import LAST_NORM, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader
+from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader, Vocabulary
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Parameters, Settings
+from fairseq_posenc.serving.huggingface.tokenizer import numbers_in
 
 #: fairseq's number of ``</s>``.
 _END = LEADING.index("</s>")
@@ -36,6 +43,8 @@ _SHARED: Mapping[str, Callable[[bool, bool], Settings]] = {
         "share_all_embeddings": one,
     },
 }
+#: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
+_MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
 
 def write_embeddings(
@@ -63,19 +72,20 @@ def write_embeddings(
             f"{checkpoint.path}: was trained without --share-all-embeddings, but {target.name} has "
             "one embedding for source and target; hf-remote-code holds two; nothing was written"
         )
-    scaled = not checkpoint.settings.get("no_scale_embedding", True) and not target.scales()
-    scale = math.sqrt(last.size(1)) if scaled else 1.0
-    root = math.sqrt(last.size(1)) if target.divides else 1.0
+    root = math.sqrt(last.size(1))
+    said = any("no_scale_embedding" in entry.ours for entry in target.entries)
+    scale = 1.0 if said or checkpoint.settings.get("no_scale_embedding", True) else root
+    divisor = root if target.divides else 1.0
     if target.shared and one and (tied or not target.two_embeddings):
         state[target.shared] = (first * scale)[texts.orders[side]]
     else:
         for stack in target.stacks:
             state[stack.embedding] = (tables[stack.side] * scale)[texts.orders[stack.side]]
-    if tied and target.divides and scale != root:
+    if tied and target.divides and scale != divisor:
         outside = target.stacks[-1].outside
         norm = next(joint.theirs for joint in outside if joint.ours == (LAST_NORM,))
-        state[f"{norm}.weight"] *= root / scale
-    elif not (tied and scale == root):
+        state[f"{norm}.weight"] *= divisor / scale
+    elif not (tied and scale == divisor):
         state[target.output] = output[texts.orders[side]]
     if target.output_biases and not built.heads:
         usual, *untied = target.output_biases
@@ -85,6 +95,117 @@ def write_embeddings(
         state[usual] = rows[None] if bias is None else rows
         if target.output in state:
             state.update({name: rows.clone() for name in untied})
+
+
+# --- reading
+
+
+def agreed(
+    source: TransformersClass, folder: hf.Folder, vocabulary: Vocabulary
+) -> Tuple[hf.Folder, List[str]]:
+    """A folder without the rows behind the last symbol, and notes on these and on other roles.
+
+    Raises:
+        UsageError: its config.json, its tensors and its symbols contradict each other.
+    """
+    tensors = dict(folder.parameters)
+    if not source.shared:
+        tensors = hf.with_prefix(tensors, source.rows[0])
+    tensors.update({n: tensors[n].flatten() for n in source.output_biases if n in tensors})
+    known = len(vocabulary.order) - vocabulary.missing
+    notes = _check_numbers(folder.config, vocabulary, known)
+    present = [name for name in source.rows if name in tensors]
+    rows = {name: len(tensors[name]) if tensors[name].dim() else 1 for name in present}
+    if not present:
+        return folder._replace(parameters=tensors), notes
+    first = present[0]
+    sizes = {"vocab_size": (rows[first], "rows")}
+    if tensors[first].dim() == 2:
+        sizes[source.width] = tensors[first].size(1), "columns"
+    for entry, (size, what) in sizes.items():
+        given = folder.config.length(entry, size)
+        if given != size:
+            raise UsageError(
+                f"{folder.config.path}: {entry} is {given}, but {first} in {folder.weights} has "
+                f"{size} {what}"
+            )
+    for name in present:
+        if rows[name] != rows[first]:
+            raise UsageError(
+                f"{folder.weights}: {name} has {rows[name]} rows, and {first} has {rows[first]}"
+            )
+    extra = rows[first] - known  # others are refused where they are read
+    if extra > 0 and source.padded and _is_explained(folder, vocabulary, tensors[first]):
+        notes += [f"left out {extra} rows of {name} that have no symbol" for name in present]
+        tensors.update({name: tensors[name][:known] for name in present})
+    return folder._replace(parameters=tensors), notes
+
+
+def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[str]:
+    """Refuse ids of special tokens that are not in the vocabulary.
+
+    Returns: notes on symbols that have their role in the tokenizer alone, as in many models.
+    """
+    roles, notes = {"eos_token_id": "</s>", "pad_token_id": "<pad>"}, []
+    for entry, given in config.entries.items():
+        if not entry.endswith("_token_id") or given is None:
+            continue
+        several = isinstance(given, list) and given and entry.endswith("eos_token_id")
+        numbers = given if several else [given]
+        for number in numbers:
+            whole = isinstance(number, int) and not isinstance(number, bool)
+            if not whole or not 0 <= number < known:
+                raise UsageError(
+                    f"{config.path}: {entry} is {given!r}; it must be the number of a symbol, from "
+                    f"0 to {known - 1}"
+                )
+        ours = roles.get(entry, "")
+        if ours in vocabulary.names:
+            number = int(vocabulary.order[LEADING.index(ours)])
+            if number not in numbers:
+                notes.append(
+                    f"{entry} in config.json is {given}, but the tokenizer has number {number}, "
+                    f"{vocabulary.names[ours]!r}, in this role, and that becomes {ours}"
+                )
+    return notes
+
+
+def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
+    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up."""
+    known = len(vocabulary.order) - vocabulary.missing
+    unknown = int(vocabulary.order[LEADING.index("<unk>")])
+    if unknown < known and bool((table[known:] == table[unknown]).all()):
+        return True  # an export writes these for symbols that the dictionary lacks
+    tokenizer = os.path.join(folder.path, "tokenizer.json")
+    if os.path.isfile(tokenizer) and len(numbers_in(tokenizer)) > known:
+        return False
+    largest = max(_MULTIPLES[0], len(table) // 16)
+    return any(-(-known // m) * m == len(table) for m in _MULTIPLES if m <= largest)
+
+
+def has_own_output(source: TransformersClass, folder: hf.Folder) -> bool:
+    """Whether the output is apart from the embedding, in config.json as in the weights."""
+    tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
+    tied = source.tied(folder.config)
+    last = names[-1] if names[-1] in tensors or not source.shared else source.shared
+    usual, *others = source.output_biases or ("",)
+    pairs = [(source.output, last), *((other, usual) for other in others)]
+    if source.shares(folder.config):
+        pairs += [(name, source.shared) for name in names]
+    for own, shared in pairs if tied else ():
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
+            raise UsageError(
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
+                "in config.json, or in the class where it is absent; set it to false, or correct "
+                "the weights"
+            )
+    if not tied and source.output not in tensors:
+        raise UsageError(
+            f"{folder.weights}: has no tensor {source.output}, though tie_word_embeddings is false "
+            "in config.json, or in the class where it is absent"
+        )
+    return not tied
 
 
 def start_of(source: TransformersClass, reader: Reader, config: Config) -> int:
@@ -120,12 +241,12 @@ def read_embeddings(
         return table
 
     shares = source.shares(config)
-    tables = {s.side: rows(s.embedding) for s in stacks if s.embedding in reader or not shares}
+    own = [s.embedding for s in stacks if s.embedding in reader or not shares]
+    tables: Dict[str, Tensor] = {name: rows(name) for name in own}
     if source.shared in reader or not tables:
-        shared = rows(source.shared)
-    else:
-        shared = next(iter(tables.values()))
-    first, last = (tables.get(stack.side, shared) for stack in (stacks[0], stacks[-1]))
+        tables[source.shared] = rows(source.shared)
+    origins = [s.embedding if s.embedding in own else [*tables][-1] for s in stacks]
+    first, last = tables[origins[0]], tables[origins[-1]]
     output = last if tied or built.heads else rows(source.output)
     notes: List[str] = []
     if source.start:
@@ -143,8 +264,7 @@ def read_embeddings(
             gain = None
         else:
             gain = gain / root
-    for stack, table in ((stacks[0], first), (stacks[-1], last)):
-        theirs = stack.embedding if stack.side in tables else source.shared
+    for stack, table, theirs in zip(stacks, (first, last), origins):
         reader.put(stack.our_embedding, table, theirs)
     if built.heads:
         return []

@@ -37,6 +37,7 @@ _ACTIVATIONS = (
     ("gelu_new", "gelu_fast"),
     ("gelu_fast", "gelu_accurate"),
     ("gelu_pytorch_tanh", "gelu_accurate"),
+    ("gelu_python", "gelu"),
 )
 #: The activations that transformers has.
 ACTIVATIONS = tuple(dict.fromkeys(ours for _, ours in _ACTIVATIONS))
@@ -51,6 +52,7 @@ def settings_of(source: TransformersClass, built: Architecture, config: Config) 
     for each in (*source.entries, *built.entries):
         settings.update(each.settings(config, settings))
         theirs.update(dict.fromkeys(each.ours, each.theirs))
+    settings = {ours: x(settings) if callable(x) else x for ours, x in settings.items()}
     for ours, values in built.values.items():
         if ours in settings and settings[ours] not in values:
             raise UsageError(
@@ -92,7 +94,9 @@ def expressible(
     target: TransformersClass, name: str, built: Architecture, settings: Settings
 ) -> Expressible:
     """What a class can express."""
-    values: Dict[str, Any] = {ours: (value,) for ours, value in target.always.items()}
+    values: Dict[str, Any] = {
+        ours: (x(settings) if callable(x) else x,) for ours, x in target.always.items()
+    }
     known: Set[str] = {*_READ, *target.any}
     for each in (*target.entries, *built.entries):
         known.update(each.ours)
@@ -129,18 +133,33 @@ def activation(theirs: str, *ours: str, usual: str = "gelu") -> Group:
     return entry(theirs, ours or ("activation_fn",), activation_of, usual, back=activation_for)
 
 
-def gated_activation(theirs: str, usual: str) -> Group:
-    """The entry of the activation in a gated feed-forward, whose form follows from it."""
-    forms = {name: form for form, name in GATED.items()}
+def gated_activation(
+    theirs: str, usual: str, gate: str = "", named: Mapping[str, str] = GATED
+) -> Group:
+    """The entry of the activation in the feed-forward, whose form follows from it.
+
+    Args:
+        gate: start of the values for gated forms; others are of a form without a gate.
+        named: the names of the activations of our forms that have their own.
+    """
+    forms = {gate + name: form for form, name in named.items()}
 
     def settings(config: Config, known: Settings) -> Settings:
-        form = forms.get(config.name(theirs, usual))
-        if form is not None:
-            return {"feed_forward": form}
-        return {"feed_forward": "glu", "activation_fn": activation_of(config, theirs)}
+        name = config.name(theirs, usual)
+        if name in forms:
+            return {"feed_forward": forms[name]}
+        gated = name.startswith(gate)
+        inner = config._replace(entries={theirs: name[len(gate) :] if gated else name})
+        return {
+            "feed_forward": "glu" if gated else "mlp",
+            "activation_fn": activation_of(inner, theirs),
+        }
 
     def entries(known: Settings, path: str) -> Dict[str, Any]:
-        return {theirs: GATED.get(known["feed_forward"]) or activation_for(known["activation_fn"])}
+        form, ours = known["feed_forward"], known["activation_fn"]
+        same = "geglu" if (form, ours) == ("glu", "gelu") else form
+        name = named.get(same) or activation_for(ours)
+        return {theirs: name if form == "mlp" else gate + name}
 
     return Group(theirs, ("feed_forward",), settings, entries)
 

@@ -24,14 +24,6 @@ from fairseq_posenc.models.kinds import PAD
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
-#: Entries of config.json for sizes that some tensor has, and for numbers of layers.
-_SIZES = (
-    *("hidden_size", "embedding_size", "intermediate_size", "attention_key_size"),
-    *("num_attention_heads", "type_vocab_size", "n_embd", "n_head", "n_inner", "d_model"),
-    *("num_heads", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim"),
-)
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
-
 
 class Folder(NamedTuple):
     """The content of a model folder."""
@@ -51,8 +43,7 @@ def open_folder(
         aliases: other names of entries in config.json, each with the one that is read here.
 
     Raises:
-        UsageError: it is another type of model, a file is missing or unreadable, or no tensor has a
-            size that config.json says.
+        UsageError: it is another type of model, or a file is missing or unreadable.
     """
     if os.path.isfile(path):
         raise UsageError(f"{path}: is a file; give the folder written by save_pretrained")
@@ -65,23 +56,7 @@ def open_folder(
             f"{config.path}: model_type is {found!r}, but this format reads {model_type!r} only"
         )
     weights = weights_file(path)
-    folder = Folder(path, config.without_aliases(aliases), weights, read_weights(weights))
-    _check_sizes(folder)
-    return folder
-
-
-def _check_sizes(folder: Folder) -> None:
-    """Refuse sizes that no tensor has, before a model of these sizes is built."""
-    config, tensors = folder.config, folder.parameters.values()
-    largest = max((size for tensor in tensors for size in tensor.shape), default=0)
-    limits = {**dict.fromkeys(_LAYERS, len(tensors)), **dict.fromkeys(_SIZES, largest)}
-    for key, limit in limits.items():
-        size = config.size(key, 1)
-        if tensors and size > limit:
-            raise UsageError(
-                f"{config.path}: {key} is {size}, but the tensors in {folder.weights} are "
-                f"{len(tensors)}, of at most {largest} rows or columns"
-            )
+    return Folder(path, config.without_aliases(aliases), weights, read_weights(weights))
 
 
 def weights_file(path: str) -> str:

@@ -6,9 +6,8 @@ ALiBi, layer norms, biases, norm of the embeddings         BloomForCausalLM
 learned positions, layer norms, biases                     GPT2LMHeadModel
 """
 
-from typing import Any, Dict, Tuple
+from typing import Optional, Tuple
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
@@ -21,7 +20,6 @@ from fairseq_posenc.exchange.huggingface.entries import (
     rate,
     written,
 )
-from fairseq_posenc.exchange.huggingface.layouts import BY_HEAD, TRANSPOSED
 from fairseq_posenc.exchange.huggingface.rope import rope
 from fairseq_posenc.models.kinds import CAUSAL, Settings
 
@@ -38,12 +36,10 @@ _SIZES = (
     t.entry("intermediate_size", ("decoder_ffn_embed_dim",)),
     t.entry("max_position_embeddings", _LONGEST, Config.length),
 )
-
-
 _NORMS = t.joints(input_layernorm=t.NORM_1, post_attention_layernorm=t.NORM_2)
 
 
-def epsilon(theirs: str, usual: float) -> t.Group:
+def _epsilon(theirs: str, usual: float) -> t.Group:
     """The entry of the ε of norms."""
     return t.entry(theirs, ("layer_norm_eps",), Config.factor, usual)
 
@@ -53,29 +49,28 @@ def _key_heads(config: Config, known: Settings) -> Settings:
     return {"kv_heads": None if shared == known[_HEADS] else shared}
 
 
-def _key_head_entries(settings: Settings, path: str) -> Dict[str, Any]:
-    return {"num_key_value_heads": settings["kv_heads"] or settings[_HEADS]}
-
-
-def _four_times(settings: Settings, path: str) -> Dict[str, Any]:
-    width, channels = settings["decoder_ffn_embed_dim"], settings["decoder_embed_dim"]
-    if width != 4 * channels:
-        raise UsageError(
-            f"{path}: --decoder-ffn-embed-dim {width}: BloomForCausalLM has four times "
-            f"--decoder-embed-dim {channels}"
-        )
-    return {}
-
-
-def _said_to_be_tied(config: Config) -> bool:
+def _tied(config: Config) -> bool:
     """Whether the output is the embedding, which config.json has to say."""
     return config.flag("tie_word_embeddings", False)
+
+
+def _decoder(
+    start: str,
+    layer: str,
+    joints: Tuple[t.Joint, ...],
+    embedding: str,
+    table: Optional[t.Table] = None,
+    **outside: str,
+) -> Tuple[t.Stack]:
+    """The only stack of a class, all of whose names have the same start."""
+    names = (start + layer, joints, f"{start}{embedding}.weight")
+    return (t.Stack("decoder.", *names, t.joints(start, **outside), table),)
 
 
 def _joint_layer(attention: str) -> Tuple[t.Joint, ...]:
     """The modules of a layer with queries, keys and values in one, by the name of the attention."""
     return (
-        t.Joint(f"{attention}.query_key_value", (t.Q, t.K, t.V), BY_HEAD),
+        t.Joint(f"{attention}.query_key_value", (t.Q, t.K, t.V), t.BY_HEAD),
         *t.joints(f"{attention}.", dense=t.OUT),
         *t.joints("mlp.", dense_h_to_4h=t.FC1, dense_4h_to_h=t.FC2),
         *_NORMS,
@@ -86,25 +81,25 @@ LLAMA = t.TransformersClass(
     "llama",
     {"LlamaForCausalLM": t.Architecture()},
     CAUSAL,
-    stacks=(
-        t.Stack(
-            "decoder.",
-            "model.layers.{}.",
-            (
-                *t.joints("self_attn.", q_proj=t.Q, k_proj=t.K, v_proj=t.V, o_proj=t.OUT),
-                *t.joints("mlp.", gate_proj=t.FC1, up_proj=t.GATE, down_proj=t.FC2),
-                *_NORMS,
-            ),
-            "model.embed_tokens.weight",
-            (t.Joint("model.norm", (t.LAST_NORM,)),),
+    stacks=_decoder(
+        *("model.", "layers.{}."),
+        (
+            *t.joints("self_attn.", q_proj=t.Q, k_proj=t.K, v_proj=t.V, o_proj=t.OUT),
+            *t.joints("mlp.", gate_proj=t.FC1, up_proj=t.GATE, down_proj=t.FC2),
+            *_NORMS,
         ),
+        "embed_tokens",
+        norm=t.LAST_NORM,
     ),
     entries=(
         *_SIZES,
-        epsilon("rms_norm_eps", 1e-6),
+        _epsilon("rms_norm_eps", 1e-6),
         rate("attention_dropout", "attention_dropout"),
         t.fixed("head_dim", lambda settings: settings["decoder_embed_dim"] // settings[_HEADS]),
-        t.Group("num_key_value_heads", ("kv_heads",), _key_heads, _key_head_entries),
+        t.Group(
+            *("num_key_value_heads", ("kv_heads",), _key_heads),
+            lambda known, path: {"num_key_value_heads": known["kv_heads"] or known[_HEADS]},
+        ),
         gated_activation("hidden_act", "silu"),
         biases("attention_bias", "mlp_bias"),
         rope(),
@@ -113,24 +108,19 @@ LLAMA = t.TransformersClass(
     values={"feed_forward": (*GATED, "glu"), "activation_fn": ACTIVATIONS},
     biases={"self_attn.": ("attention_bias", False), "mlp.": ("mlp_bias", False), "": None},
     gains={**t.BEHIND, t.LAST_NORM: ()},
-    tied=_said_to_be_tied,
+    tied=_tied,
 )
 GPT_NEOX = t.TransformersClass(
     "gpt_neox",
     {"GPTNeoXForCausalLM": t.Architecture()},
     CAUSAL,
-    stacks=(
-        t.Stack(
-            "decoder.",
-            "gpt_neox.layers.{}.",
-            _joint_layer("attention"),
-            "gpt_neox.embed_in.weight",
-            (t.Joint("gpt_neox.final_layer_norm", (t.LAST_NORM,)),),
-        ),
+    stacks=_decoder(
+        *("gpt_neox.", "layers.{}.", _joint_layer("attention"), "embed_in"),
+        final_layer_norm=t.LAST_NORM,
     ),
     entries=(
         *_SIZES,
-        epsilon("layer_norm_eps", 1e-5),
+        _epsilon("layer_norm_eps", 1e-5),
         activation("hidden_act"),
         rate("attention_dropout", "attention_dropout"),
         rate("hidden_dropout", "dropout"),
@@ -141,42 +131,31 @@ GPT_NEOX = t.TransformersClass(
     always={**_ALWAYS, "position_encoding": "rotary"},
     values={"activation_fn": ACTIVATIONS},
     output="embed_out.weight",
-    tied=_said_to_be_tied,
+    tied=_tied,
 )
 BLOOM = t.TransformersClass(
     "bloom",
     {"BloomForCausalLM": t.Architecture()},
     CAUSAL,
-    stacks=(
-        t.Stack(
-            "decoder.",
-            "transformer.h.{}.",
-            _joint_layer("self_attention"),
-            "transformer.word_embeddings.weight",
-            t.joints(
-                "transformer.", ln_f=t.LAST_NORM, word_embeddings_layernorm="layernorm_embedding"
-            ),
-        ),
+    stacks=_decoder(
+        *("transformer.", "h.{}.", _joint_layer("self_attention"), "word_embeddings"),
+        ln_f=t.LAST_NORM,
+        word_embeddings_layernorm="layernorm_embedding",
     ),
     entries=(
         t.entry("n_layer", ("decoder_layers",)),
         t.entry("hidden_size", _WIDTH),
         t.entry("n_head", (_HEADS,)),
         t.entry("seq_length", _LONGEST, Config.length, 2048),  # ALiBi itself has no limit
-        epsilon("layer_norm_epsilon", 1e-5),
+        _epsilon("layer_norm_epsilon", 1e-5),
         rate("attention_dropout", "attention_dropout"),
         rate("hidden_dropout", "dropout"),
         t.fixed("apply_residual_connection_post_layernorm", False, written=False),
-        t.Group(
-            "hidden_size",
-            ("decoder_ffn_embed_dim",),
-            lambda config, known: {"decoder_ffn_embed_dim": 4 * known["decoder_embed_dim"]},
-            _four_times,
-        ),
     ),
     always={
         **_ALWAYS,
         "position_encoding": "alibi",
+        "decoder_ffn_embed_dim": lambda settings: 4 * settings["decoder_embed_dim"],
         "activation_fn": "gelu_accurate",
         "layernorm_embedding": True,
     },
@@ -191,21 +170,18 @@ GPT2 = t.TransformersClass(
     "gpt2",
     {"GPT2LMHeadModel": t.Architecture()},
     CAUSAL,
-    stacks=(
-        t.Stack(
-            "decoder.",
-            "transformer.h.{}.",
-            (
-                t.Joint("attn.c_attn", (t.Q, t.K, t.V), TRANSPOSED),
-                t.Joint("attn.c_proj", (t.OUT,), TRANSPOSED),
-                t.Joint("mlp.c_fc", (t.FC1,), TRANSPOSED),
-                t.Joint("mlp.c_proj", (t.FC2,), TRANSPOSED),
-                *t.joints(ln_1=t.NORM_1, ln_2=t.NORM_2),
-            ),
-            "transformer.wte.weight",
-            (t.Joint("transformer.ln_f", (t.LAST_NORM,)),),
-            t.Table("transformer.wpe.weight"),
+    stacks=_decoder(
+        *("transformer.", "h.{}."),
+        (
+            t.Joint("attn.c_attn", (t.Q, t.K, t.V), t.TRANSPOSED),
+            t.Joint("attn.c_proj", (t.OUT,), t.TRANSPOSED),
+            t.Joint("mlp.c_fc", (t.FC1,), t.TRANSPOSED),
+            t.Joint("mlp.c_proj", (t.FC2,), t.TRANSPOSED),
+            *t.joints(ln_1=t.NORM_1, ln_2=t.NORM_2),
         ),
+        "wte",
+        t.Table("transformer.wpe.weight"),
+        ln_f=t.LAST_NORM,
     ),
     entries=(
         t.entry("n_layer", ("decoder_layers",)),
@@ -213,7 +189,7 @@ GPT2 = t.TransformersClass(
         t.entry("n_head", (_HEADS,)),
         t.entry("n_inner", ("decoder_ffn_embed_dim",), usual=lambda c: 4 * c.size("n_embd")),
         t.entry("n_positions", _LONGEST, Config.length),
-        epsilon("layer_norm_epsilon", 1e-5),
+        _epsilon("layer_norm_epsilon", 1e-5),
         activation("activation_function", usual="gelu_new"),
         rate("attn_pdrop", "attention_dropout", usual=0.1),
         rate("resid_pdrop", "dropout", usual=0.1),

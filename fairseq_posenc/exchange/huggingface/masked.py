@@ -12,18 +12,13 @@ from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
 from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts, padding_of
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
+from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.models import kinds
-from fairseq_posenc.models.kinds import ENCODER, MASKED, PAD, SEGMENTS, TABLE, Parameters, Settings
+from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
 
 #: Settings of the output layer, and those of classification heads.
-LM_SETTINGS = ("lm_head", "untie_weights_roberta")
-CLASSIFIER_SETTINGS = (
-    *("pooler_activation_fn", "spectral_norm_classification_head"),
-    *("pooler", "pooler_norm"),
-)
-#: The name of an imported token classifier.
-TOKEN_HEAD = "token_classification_head"
+_OUTPUT = ("lm_head", "untie_weights_roberta")
+_POOLED = ("pooler_activation_fn", "spectral_norm_classification_head", "pooler")
 
 
 def output(modules: Mapping[str, str], **more: Any) -> t.Architecture:
@@ -33,7 +28,7 @@ def output(modules: Mapping[str, str], **more: Any) -> t.Architecture:
         modules: names of the class by ours, behind the start of the names in our output layer.
     """
     ours = {kinds.LM_HEAD + name: theirs for name, theirs in modules.items()}
-    return t.Architecture(ours, any=CLASSIFIER_SETTINGS, **more)
+    return t.Architecture(ours, any=(*_POOLED, "pooler_norm"), **more)
 
 
 def classifiers(
@@ -46,15 +41,15 @@ def classifiers(
         of_tokens: the same for tokens; the name of ours is empty for a single projection.
         prefix: start of the names of the architectures.
     """
-    lacking = {name for name in CLASSIFIER_SETTINGS if name != "pooler_norm"}
     found = {}
-    for what, start, head, names, unused in (
-        ("Sequence", kinds.CLASSIFICATION_HEADS, kinds.SENTENCE_HEAD, modules, ()),
-        ("Token", kinds.TOKEN_HEADS, TOKEN_HEAD, of_tokens, lacking if "" in of_tokens else ()),
+    for what, start, head, names in (
+        ("Sequence", kinds.CLASSIFICATION_HEADS, kinds.SENTENCE_HEAD, modules),
+        ("Token", kinds.TOKEN_HEADS, "token_classification_head", of_tokens),
     ):
         ours = {f"{start}{{}}.{name}".rstrip("."): theirs for name, theirs in names.items()}
+        unused = (*_OUTPUT, *(_POOLED if "" in names else ()))
         found[f"{prefix}For{what}Classification"] = t.Architecture(
-            ours, start, any=(*LM_SETTINGS, *unused), usual=head, **more
+            ours, start, any=unused, usual=head, **more
         )
     return found
 
@@ -79,7 +74,6 @@ BERT_LAYER = (
 )
 #: A classifier of BERT's kind, and one of tokens.
 BERT_HEADS = ({"dense": "classifier.dense", "out_proj": "classifier.out_proj"}, {"": "classifier"})
-_SEGMENT_ROWS = "roberta.embeddings.token_type_embeddings.weight"
 _TABLE, _LONGEST = "roberta.embeddings.position_embeddings.weight", "max_position_embeddings"
 
 
@@ -93,28 +87,11 @@ def _longest(config: Config, known: Settings) -> Settings:
     return {"max_positions": rows, "num_positions": rows}
 
 
-def _read_segments(reader: Reader, settings: Settings, config: Config) -> List[str]:
-    """Move the vectors of segments; one for all tokens is added to the positions."""
-    if settings["num_segments"]:
-        reader.move(_SEGMENT_ROWS, SEGMENTS)
-        return []
-    segment, table = reader.take(_SEGMENT_ROWS), reader.parameters[TABLE]
-    if segment.shape != (1, table.size(1)):
-        raise UsageError(
-            f"{reader.path}: {_SEGMENT_ROWS} has size {size_of(segment)}, but type_vocab_size 1 "
-            f"requires 1 x {table.size(1)}"
-        )
-    table[PAD + 1 :] += segment
-    return []
-
-
-def _write_segments(
+def _count_rows(
     state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
 ) -> List[str]:
-    """Write the vectors of segments, and the number of rows of positions."""
-    table = state[_TABLE]
-    state[_SEGMENT_ROWS] = ours.pop(SEGMENTS, table.new_zeros(1, table.size(1)))
-    entries[_LONGEST] = len(table)
+    """Write the number of rows of positions, which begin behind the padding symbol's number."""
+    entries[_LONGEST] = len(state[_TABLE])
     return []
 
 
@@ -138,6 +115,7 @@ register_class(
                 "roberta.embeddings.word_embeddings.weight",
                 (t.Joint("roberta.embeddings.LayerNorm", ("layernorm_embedding",)),),
                 t.Table(_TABLE, lambda config: padding_of(config) + 1),
+                segments="roberta.embeddings.token_type_embeddings.weight",
             ),
         ),
         entries=(
@@ -150,14 +128,11 @@ register_class(
             rate("hidden_dropout_prob", "dropout", usual=0.1),
             rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
             rate(
-                "classifier_dropout",
-                "pooler_dropout",
+                *("classifier_dropout", "pooler_dropout"),
                 usual=lambda config: config.fraction("hidden_dropout_prob", 0.1),
             ),
             t.entry(
-                "type_vocab_size",
-                ("num_segments",),
-                usual=2,
+                *("type_vocab_size", ("num_segments",), Config.size, 2),
                 into=lambda number: 0 if number == 1 else number,
                 back=lambda number: number or 1,
             ),
@@ -174,7 +149,6 @@ register_class(
         inputs=("input_ids", "token_type_ids", "attention_mask"),
         unused=("roberta.pooler.",),
         texts=MaskedTexts(counted=True),
-        after_reading=_read_segments,
-        before_writing=_write_segments,
+        before_writing=_count_rows,
     ),
 )

@@ -5,7 +5,7 @@ a window; each kind has a rotary base of its own.  Layers of ``--attention local
 wider than the longest text attend to all tokens.
 """
 
-from typing import Any, Callable, Dict, List, Set
+from typing import Any, Dict, List
 
 from fairseq_posenc.attention.local import numbers
 from fairseq_posenc.basics.errors import UsageError
@@ -23,7 +23,6 @@ from fairseq_posenc.exchange.huggingface.entries import (
     rate,
     written,
 )
-from fairseq_posenc.exchange.huggingface.layouts import IN_ROWS
 from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
 from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
@@ -37,25 +36,23 @@ _LAST, _BIASES = "classifier_activation", ("attention_bias", "mlp_bias")
 _HEAD = {"dense": "head.dense", "norm": "head.norm", "out_proj": "classifier"}
 
 
-def _last_activation(config: Config, known: Settings) -> Settings:
-    """The activation in front of the last projection; gated layers have none of their own."""
-    last = activation_of(config, _LAST)
-    return {"activation_fn": known.get("activation_fn", last), "pooler_activation_fn": last}
+def _last(ours: str) -> t.Group:
+    """The entry of the activation in front of the last projection, by its setting here.
 
+    An output layer here has that of the layers; gated layers can have one of their own.
+    """
 
-def _one_activation(config: Config, known: Settings) -> Settings:
-    """The activation of the output layer, which is that of the layers here."""
-    last = activation_of(config, _LAST)
-    if known.get("activation_fn", last) != last:
-        raise UsageError(
-            f"{config.path}: hidden_activation is {config.entries['hidden_activation']}, and "
-            f"{_LAST} differs; activations that differ cannot be imported"
-        )
-    return _last_activation(config, known)
+    def settings(config: Config, known: Settings) -> Settings:
+        last = activation_of(config, _LAST)
+        of_layers = known.get("activation_fn", last)
+        if ours == "activation_fn" and of_layers != last:
+            raise UsageError(
+                f"{config.path}: hidden_activation is {config.entries['hidden_activation']}, and "
+                f"{_LAST} differs; activations that differ cannot be imported"
+            )
+        return {"activation_fn": of_layers, "pooler_activation_fn": last}
 
-
-def _last_entry(ours: str) -> Callable[[Settings, str], Dict[str, Any]]:
-    return lambda settings, path: {_LAST: activation_for(settings[ours])}
+    return t.Group(_LAST, (ours,), settings, lambda s, path: {_LAST: activation_for(s[ours])})
 
 
 def _leave_out_zeros(
@@ -80,27 +77,21 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
     bases = numbers_by_layer("rotary_base", settings["rotary_base"])
     by_layer = [windows[number % len(windows)] for number in range(layers)]
     types = [_FULL if window // 2 >= longest - 1 else _LOCAL for window in by_layer]
-    widths: Set[int] = set()
-    found: Dict[str, Set[float]] = {_FULL: set(), _LOCAL: set()}
-    for number, kind in enumerate(types):
-        found[kind].add(bases[number % len(bases)])
-        if kind == _LOCAL:
-            widths.add(by_layer[number])
+    widths = {width for width, kind in zip(by_layer, types) if kind == _LOCAL}
     if len(widths) > 1:
         raise UsageError(
             f"{path}: --local-window {settings['local_window']}: the class has one window, and "
             f"layers that attend to all tokens, whose window is {2 * longest - 2} or more here"
         )
-    if max(map(len, found.values())) > 1:
-        raise UsageError(
-            f"{path}: --rotary-base {settings['rotary_base']}: the class has one base for layers "
-            "with windows, and one for the others"
-        )
-    entries: Dict[str, Any] = {"layer_types": types}
-    if widths:
-        entries[_WIDTH] = widths.pop()
+    entries: Dict[str, Any] = {"layer_types": types, **({_WIDTH: min(widths)} if widths else {})}
     for kind, (former, usual) in _BASES.items():
-        entries[former] = found[kind].pop() if found[kind] else usual
+        found = {bases[n % len(bases)] for n in range(layers) if types[n] == kind} or {usual}
+        if len(found) > 1:
+            raise UsageError(
+                f"{path}: --rotary-base {settings['rotary_base']}: the class has one base for "
+                "layers with windows, and one for the others"
+            )
+        entries[former] = found.pop()
     every = next((n for n in range(1, layers + 1) if _every(n, layers) == types), None)
     return entries if every is None else {**entries, _EVERY: every}  # read by versions before 5
 
@@ -112,14 +103,14 @@ def _every(step: int, layers: int) -> List[str]:
 def _positions(config: Config, known: Settings) -> Settings:
     """The flags of windows and bases by layer."""
     layers, longest = known["encoder_layers"], known["max_positions"]
-    types: Any = config.get("layer_types", _every(config.size(_EVERY, 3), layers))
+    types: Any = config.get("layer_types", _every(config.length(_EVERY, 3), layers))
     listed = isinstance(types, list) and all(kind in (_FULL, _LOCAL) for kind in types)
     if not listed or len(types) != layers:
         raise UsageError(
             f"{config.path}: layer_types is {types!r}; it must have {_FULL} or {_LOCAL} for each "
             f"of {layers} layers"
         )
-    width = 2 * (config.size(_WIDTH, 128) // 2)
+    width = 2 * (config.length(_WIDTH, 128) // 2)
     windows = [2 * longest if kind == _FULL else max(width, 2) for kind in types]
     bases = {kind: _base(config, kind) for kind in _BASES}
     settings: Settings = {
@@ -147,10 +138,6 @@ def _base(config: Config, kind: str) -> float:
     return base
 
 
-def _pooling(config: Config, entry: str, usual: str) -> str:
-    return config.one_of(entry, usual, ("cls", "mean"))
-
-
 register_class(
     "hf-modernbert",
     t.TransformersClass(
@@ -159,7 +146,7 @@ register_class(
             "ModernBertForMaskedLM": masked.output(
                 {"dense": "head.dense", "layer_norm": "head.norm"},
                 entries=(
-                    t.Group(_LAST, (), _one_activation, _last_entry("activation_fn")),
+                    _last("activation_fn"),
                     biases(*_BIASES, also=("classifier_bias",)),
                 ),
             ),
@@ -168,15 +155,7 @@ register_class(
                 _HEAD,
                 "ModernBert",
                 values={"pooler_activation_fn": ACTIVATIONS},
-                entries=(
-                    t.Group(
-                        _LAST,
-                        ("pooler_activation_fn",),
-                        _last_activation,
-                        _last_entry("pooler_activation_fn"),
-                    ),
-                    biases(*_BIASES),
-                ),
+                entries=(_last("pooler_activation_fn"), biases(*_BIASES)),
             ),
         },
         MASKED,
@@ -186,10 +165,10 @@ register_class(
                 "model.layers.{}.",
                 (
                     t.Joint("attn_norm", (t.NORM_1,), when=lambda settings, number: number > 0),
-                    t.Joint("attn.Wqkv", (t.Q, t.K, t.V), IN_ROWS),
+                    t.Joint("attn.Wqkv", (t.Q, t.K, t.V), t.IN_ROWS),
                     t.Joint("attn.Wo", (t.OUT,)),
                     t.Joint("mlp_norm", (t.NORM_2,)),
-                    t.Joint("mlp.Wi", (t.FC1, t.GATE), IN_ROWS),
+                    t.Joint("mlp.Wi", (t.FC1, t.GATE), t.IN_ROWS),
                     t.Joint("mlp.Wo", (t.FC2,)),
                 ),
                 "model.embeddings.tok_embeddings.weight",
@@ -206,7 +185,7 @@ register_class(
             t.entry("max_position_embeddings", ("max_positions",), Config.length),
             t.entry("norm_eps", ("layer_norm_eps",), Config.factor, 1e-5),
             gated_activation("hidden_activation", "gelu"),
-            t.entry("classifier_pooling", ("pooler",), _pooling, "cls"),
+            t.choice("classifier_pooling", ("pooler",), "cls", ("cls", "mean")),
             rate("embedding_dropout", "dropout"),
             rate("attention_dropout", "attention_dropout"),
             rate("mlp_dropout", "activation_dropout"),

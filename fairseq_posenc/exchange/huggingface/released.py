@@ -131,7 +131,7 @@ GAU_ALPHA = t.TransformersClass(
                 t.Joint("gau.o_dense", ("self_attn.out_proj",)),
             ),
             _BASE + "embeddings.word_embeddings.weight",
-            tensors={"embed_segments.weight": _BASE + "embeddings.token_type_embeddings.weight"},
+            segments=_BASE + "embeddings.token_type_embeddings.weight",
         ),
     ),
     entries=(
@@ -140,16 +140,9 @@ GAU_ALPHA = t.TransformersClass(
         t.entry("attention_key_size", ("gau_key_size",)),
         t.Group("intermediate_size", ("gau_expansion",), _expansion, lambda settings, path: {}),
         t.fixed("use_bias", False),
-        t.entry(
-            "hidden_act", (), lambda c, key, usual: c.one_of(key, usual, (usual, "silu")), "swish"
-        ),
+        t.choice("hidden_act", (), "swish", ("swish", "silu")),
         t.fixed("embedding_size", lambda settings: settings["encoder_embed_dim"]),
-        t.entry(
-            "normalization",
-            ("gau_normaliser",),
-            lambda config, key, usual: config.one_of(key, usual, tuple(formulas.NORMALISERS)),
-            "softmax_plus",
-        ),
+        t.choice("normalization", ("gau_normaliser",), "softmax_plus", tuple(formulas.NORMALISERS)),
         rate("layer_norm_eps", "layer_norm_eps", usual=1e-12),
         rate("hidden_dropout_prob", "dropout", usual=0.1),
         rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),

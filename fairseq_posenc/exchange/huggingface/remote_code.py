@@ -6,9 +6,8 @@ tables; each layer can have another rotation.  Frequencies are in config.json wi
 biases become tables, so that the code knows no rule of any encoding.
 """
 
-import importlib
+import importlib.util
 import sys
-import types
 import uuid
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.entries import GATED
 from fairseq_posenc.exchange.huggingface.folder import reference
-from fairseq_posenc.exchange.huggingface.layouts import reordered
+from fairseq_posenc.exchange.huggingface.rope import reordered
 from fairseq_posenc.exchange.huggingface.texts import TranslationTexts, WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING
@@ -37,16 +36,12 @@ from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
 
 NAME = "hf-remote-code"
 _TEXTS, _END = TranslationTexts(), LEADING.index("</s>")
-_TEMPLATES = Path(__file__).with_name("templates")
-_MODULES = ("configuration_posenc_seq2seq", "modeling_posenc_seq2seq")
+_MODULE = "modeling_posenc_seq2seq"
+_TEMPLATE = Path(__file__).with_name("templates") / f"{_MODULE}.py.txt"
 _CLASS, _CONFIG = "PosencForConditionalGeneration", "PosencSeq2SeqConfig"
 _ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "tanh": "tanh",
-    "linear": "linear",
+    **{name: name for name in ("relu", "gelu", "tanh", "linear")},
+    **dict.fromkeys(("gelu_accurate", "gelu_fast"), "gelu_tanh"),
 }
 _VALUES = {
     "norm": ("layer", "rms"),
@@ -76,16 +71,16 @@ class RemoteExporter(CheckpointExporter):
     def load(self, folder: str) -> nn.Module:
         """Load a folder with its own code, which stays out of the library's cache."""
         import_extra("transformers", "--verify")
-        package = "_exported_" + uuid.uuid4().hex
-        module = types.ModuleType(package)
-        module.__path__ = [folder]
-        sys.modules[package] = module
+        found = importlib.util.spec_from_file_location(
+            "_exported_" + uuid.uuid4().hex, Path(folder, f"{_MODULE}.py")
+        )
+        assert found is not None and found.loader is not None  # it is a file of Python
+        code = sys.modules[found.name] = importlib.util.module_from_spec(found)
         try:
-            code = importlib.import_module(f"{package}.{_MODULES[1]}")
+            found.loader.exec_module(code)
             return hf.load_with(getattr(code, _CLASS), folder)
         finally:
-            for name in [n for n in sys.modules if n.partition(".")[0] == package]:
-                del sys.modules[name]
+            del sys.modules[found.name]
 
     def read(self, wanted: formats.Wanted) -> NativeCheckpoint:
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
@@ -95,12 +90,6 @@ class RemoteExporter(CheckpointExporter):
         """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
         settings, ours = checkpoint.settings, dict(checkpoint.parameters)
         self.refuse(checkpoint.path, settings)
-        if "decoder.project_out_dim.weight" in ours:
-            raise UsageError(
-                f"{checkpoint.path}: --decoder-output-dim {settings['decoder_output_dim']}: "
-                f"{self.name} has outputs of --decoder-embed-dim {settings['decoder_embed_dim']} "
-                "alone; nothing was written"
-            )
         texts = _TEXTS.write(checkpoint, (), True, folder)
         state: Parameters = {}
         entries = _embeddings(ours, state, texts)
@@ -111,8 +100,8 @@ class RemoteExporter(CheckpointExporter):
             "model_type": "posenc_seq2seq",
             "architectures": [_CLASS],
             "auto_map": {
-                "AutoConfig": f"{_MODULES[0]}.{_CONFIG}",
-                "AutoModelForSeq2SeqLM": f"{_MODULES[1]}.{_CLASS}",
+                "AutoConfig": f"{_MODULE}.{_CONFIG}",
+                "AutoModelForSeq2SeqLM": f"{_MODULE}.{_CLASS}",
             },
             "vocab_size": sizes["encoder"],
             "target_vocab_size": sizes["decoder"],
@@ -132,9 +121,8 @@ class RemoteExporter(CheckpointExporter):
             "torch_dtype": "float32",
         }
         hf.write_weights(folder, config, {name: x.clone() for name, x in state.items()})
-        for name in _MODULES:
-            code = (_TEMPLATES / f"{name}.py.txt").read_text("utf-8")
-            Path(folder, f"{name}.py").write_text(code, "utf-8")
+        code = _TEMPLATE.read_text("utf-8")
+        Path(folder, f"{_MODULE}.py").write_text(code, "utf-8")
         numbers = {side: torch.arange(known) for side, known in texts.known.items()}
         foreign = reference(partial(self.load, folder), self.name, numbers, 0, _END)
         note = "load it with trust_remote_code=True: the code is in the folder"
@@ -146,10 +134,11 @@ class RemoteExporter(CheckpointExporter):
         flags = [ENCODINGS.find(name).flags for name in names]
         known = {
             *formats.FROM_PARAMETERS,
-            *("share_layers", "decoder_input_dim", "decoder_output_dim"),
+            *("share_layers", "decoder_input_dim"),
             *(f.name for each in flags if each for f in fields_of(each)),
         }
-        expressible = formats.Expressible(self.name, known - {"rotary_value"}, _VALUES)
+        values = {**_VALUES, "decoder_output_dim": (settings["decoder_embed_dim"],)}
+        expressible = formats.Expressible(self.name, known - {"rotary_value"}, values)
         formats.refuse_inexpressible(path, TRANSLATION.family, settings, expressible)
         for side in SIDES:
             flag = f"{side}_position_encoding"

@@ -29,12 +29,11 @@ from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
 from fairseq_posenc.exchange.transfer import Exported
 from fairseq_posenc.flags.options import Layer
 from fairseq_posenc.models import kinds
-from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, SEGMENTS, Parameters, Settings
+from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Parameters, Settings
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
-_ROWS = BASE + "embeddings.token_type_embeddings.weight"
-_CAUSAL = "RoFormerForCausalLM"
+_CAUSAL, _OTHER = "RoFormerForCausalLM", "roformer-v2 reads rms_norm with use_bias false"
 _LM = {
     "dense": "cls.predictions.transform.dense",
     "layer_norm": "cls.predictions.transform.LayerNorm",
@@ -48,9 +47,8 @@ def sine_table(length: int, head_dim: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()
 
 
-def _read_tables(reader: Reader, settings: Settings, config: Config) -> List[str]:
-    """Move the vectors of segments, and check the sine table, which rotary computes."""
-    reader.move(_ROWS, SEGMENTS)
+def _read_table(reader: Reader, settings: Settings, config: Config) -> List[str]:
+    """Check the sine table, which rotary computes."""
     if TABLE not in reader:
         return []
     table, heads = reader.take(TABLE), settings["encoder_attention_heads"]
@@ -71,12 +69,9 @@ def _read_tables(reader: Reader, settings: Settings, config: Config) -> List[str
     return []
 
 
-def _write_tables(
+def _write_table(
     state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
 ) -> List[str]:
-    """Write the vectors of segments, zeros for a model without segments, and the sine table."""
-    zeros = torch.zeros(2, settings["encoder_input_dim"])
-    state[_ROWS] = ours.pop(SEGMENTS, zeros)
     size = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
     state[TABLE] = sine_table(settings["max_positions"], size)
     return []
@@ -107,6 +102,7 @@ _STACK = t.Stack(
         t.Joint(BASE + "embeddings.LayerNorm", ("layernorm_embedding",)),
         t.Joint(BASE + "embeddings_project", ("embed_project",), when=_projected),
     ),
+    segments=BASE + "embeddings.token_type_embeddings.weight",
 )
 ENTRIES = (
     *masked.SIZES,
@@ -171,15 +167,8 @@ ROFORMER = t.TransformersClass(
     entries=(
         *ENTRIES,
         activation("hidden_act", "activation_fn", "pooler_activation_fn"),
-        t.fixed(
-            "norm_type",
-            "layer_norm",
-            written=False,
-            why="roformer-v2 reads rms_norm with use_bias false",
-        ),
-        t.fixed(
-            "use_bias", True, written=False, why="roformer-v2 reads rms_norm with use_bias false"
-        ),
+        t.fixed("norm_type", "layer_norm", written=False, why=_OTHER),
+        t.fixed("use_bias", True, written=False, why=_OTHER),
         written("initializer_range", lambda settings: 0.02),
     ),
     always=_ALWAYS,
@@ -192,8 +181,8 @@ ROFORMER = t.TransformersClass(
     prepare=_renew_table,
     unused=(BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship."),
     texts=WordPieceTexts(),
-    after_reading=_read_tables,
-    before_writing=_write_tables,
+    after_reading=_read_table,
+    before_writing=_write_table,
     adapt=_adapted,
 )
 

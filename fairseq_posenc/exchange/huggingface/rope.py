@@ -1,4 +1,4 @@
-"""Rotary positions in a ``config.json`` of transformers: base, share of channels, scaling.
+"""Rotary positions of transformers: the entries of config.json, and pairs of channels.
 
 Exports have the form that every version of the library reads, ``rope_theta`` and
 ``rope_scaling``; imports may also have the form of version 5, ``rope_parameters``.
@@ -7,13 +7,15 @@ Exports have the form that every version of the library reads, ``rope_theta`` an
 import math
 from typing import Any, Dict, Mapping, Tuple
 
+import torch
+from torch import Tensor
+
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import rotary_frequencies
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.layouts import rotated_channels
 from fairseq_posenc.exchange.huggingface.table import Group
 from fairseq_posenc.flags.by_layer import numbers_by_layer
-from fairseq_posenc.models.kinds import Settings
+from fairseq_posenc.models.kinds import Parameters, Settings
 
 _LENGTH, _SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 #: Entries of ``rope_scaling`` with fixed values here, by the name of the rule in transformers.
@@ -36,24 +38,30 @@ def rope(base: str = "rope_theta", share: str = "", usual: float = 1.0) -> Group
     """
 
     def settings(config: Config, known: Settings) -> Settings:
-        found = rope_settings(config, base, share or _SHARE, usual)
-        if not share:
-            config.one_of(
-                _SHARE, found["rotary_fraction"], (1.0,), "the class rotates all channels"
-            )
-        return found
+        name, scaling = _scaling(config)
+        nested = {f"{name}.{key}": value for key, value in scaling.entries.items()}
+        of_both = {"rope_theta": base, _SHARE: share or _SHARE, _LENGTH: _LENGTH}
+        config = config._replace(entries={**config.entries, **nested})
+        config = config.without_aliases({f"{name}.{x}": ours for x, ours in of_both.items()})
+        theta = config.factor(base, 10000.0)
+        fraction = config.factor(share or _SHARE, usual)
+        config.one_of("rope_theta", theta, (theta,))  # a class may read it in place of *base*
+        why = "" if share else "the class rotates all channels"
+        config.one_of(_SHARE, fraction, (fraction if share else 1.0,), why)
+        found: Settings = {"rotary_base": theta, "rotary_fraction": fraction}
+        return {"rotary_pairing": "half", **found, **_scaling_settings(config, scaling)}
 
     def entries(known: Settings, path: str) -> Dict[str, Any]:
-        found = rope_entries(known, path)
+        found = _entries(known, path)
         found[base] = found["rope_theta"]
         return {**found, **({share: known["rotary_fraction"]} if share else {})}
 
-    scaling = ("rotary_scaling", "rotary_scaling_factor", "rotary_original_length")
+    scaled = ("rotary_scaling", "rotary_scaling_factor", "rotary_original_length")
     others = ("rotary_factors", *(("rotary_fraction",) if share else ()))
-    return Group(base, ("rotary_base", *scaling, *others), settings, entries)
+    return Group(base, ("rotary_base", *scaled, *others), settings, entries)
 
 
-def rope_entries(settings: Settings, path: str) -> Dict[str, Any]:
+def _entries(settings: Settings, path: str) -> Dict[str, Any]:
     """``rope_theta``, and ``rope_scaling`` if there is a scaling."""
     bases = set(numbers_by_layer("rotary_base", settings["rotary_base"]))
     if len(bases) > 1:
@@ -82,43 +90,30 @@ def rope_entries(settings: Settings, path: str) -> Dict[str, Any]:
     return {"rope_theta": base, "rope_scaling": entry}
 
 
-def rope_settings(
-    config: Config, base: str = "rope_theta", share: str = _SHARE, usual: float = 1.0
-) -> Settings:
-    """The flags of rotary positions in config.json; arguments as for :func:`rope`.
+def _scaling(config: Config) -> Tuple[str, Config]:
+    """The object with the scaling in the form of either version, and its name."""
+    older, newer = config.group("rope_scaling"), config.group("rope_parameters")
+    if older.entries and newer.entries:
+        config.same("rope_scaling", "rope_parameters")
+    name, found = ("rope_parameters", newer) if newer.entries else ("rope_scaling", older)
+    return name, found.without_aliases({"type": "rope_type"})
+
+
+def _scaling_settings(config: Config, scaling: Config) -> Settings:
+    """The flags of a scaling, given config.json and the object with the scaling.
 
     Raises:
-        UsageError: a rule or a value is not one of this plug-in's, or two entries contradict each
-            other.
+        UsageError: a rule or a value is not one of this plug-in's.
     """
-    name, scaling = _scaling(config)
-    # entries of both places, which can say the same
-    both = config._replace(
-        entries={**config.entries, **{f"{name}.{key}": x for key, x in scaling.entries.items()}}
-    )
-
-    def number(key: str, outside: str, usual: float) -> float:
-        inside = f"{name}.{key}"
-        both.same(inside, outside, key)
-        value = both.factor(inside, both.factor(outside, usual))
-        return both.one_of(key, value, (value,))  # a class may read *outside* in its place
-
     rule = scaling.one_of("rope_type", "default", ("default", "linear", *_FIXED, "longrope"))
-    settings: Settings = {
-        "rotary_pairing": "half",
-        "rotary_base": number("rope_theta", base, 10000.0),
-        "rotary_fraction": number(_SHARE, share, usual),
-    }
     if rule == "default":
-        return settings
+        return {}
     for entry, fixed in _FIXED.get(rule, {}).items():
         scaling.one_of(entry, fixed, (fixed,))
-    longest = config.size("max_position_embeddings")
-    both.same(_LENGTH, f"{name}.{_LENGTH}")
-    length = both.size(f"{name}.{_LENGTH}", both.size(_LENGTH, longest))
+    longest = config.length("max_position_embeddings")
+    length = config.length(_LENGTH, longest)
     factor = scaling.factor("factor", longest / length if rule == "longrope" else None)
-    settings["rotary_scaling"] = rule
-    settings["rotary_scaling_factor"] = factor
+    settings: Settings = {"rotary_scaling": rule, "rotary_scaling_factor": factor}
     if rule == "yarn" and not scaling.flag("truncate", True):
         settings["rotary_scaling"] = "yarn_untruncated"
     if rule == "longrope":
@@ -136,15 +131,6 @@ def rope_settings(
     return settings
 
 
-def _scaling(config: Config) -> Tuple[str, Config]:
-    """The object with the scaling in the form of either version, and its name."""
-    older, newer = config.group("rope_scaling"), config.group("rope_parameters")
-    if older.entries and newer.entries:
-        config.same("rope_scaling", "rope_parameters")
-    name, found = ("rope_parameters", newer) if newer.entries else ("rope_scaling", older)
-    return name, found.without_aliases({"type": "rope_type"})
-
-
 def _check_temperature(entries: Config, scaling: rotary_frequencies.Scaling) -> None:
     """Refuse another factor on rotated queries and keys than ours."""
     for entry in ("mscale", "mscale_all_dim"):
@@ -156,3 +142,47 @@ def _check_temperature(entries: Config, scaling: rotary_frequencies.Scaling) -> 
             f"{entries.path}: attention_factor is {theirs}, and with factor {scaling.factor} and "
             f"{_LENGTH} {scaling.length} it is {ours} here"
         )
+
+
+def rotated_channels(settings: Settings, side: str) -> int:
+    """The rotated channels of a head."""
+    size = settings[f"{side}_embed_dim"] // settings[f"{side}_attention_heads"]
+    return int(size * settings["rotary_fraction"])
+
+
+def reordered(
+    parameters: Parameters, pairing: str, head_dim: int, dim: int, values: bool = False
+) -> Parameters:
+    """A copy of our parameters whose queries and keys have other pairs of channels.
+
+    Reordering the rows of queries and keys alike leaves their products unchanged.
+
+    Args:
+        parameters: ours, of one stack or of all.
+        pairing: the new pairs, ``half`` or ``interleaved``.
+        values: whether values are rotated, too; they take the columns of the output projection
+            with them.
+    """
+    order = torch.tensor([*range(0, dim, 2), *range(1, dim, 2), *range(dim, head_dim)])
+    if pairing == "interleaved":
+        order = order.argsort()
+    rows = ("q_proj.", "k_proj.", "q_norm.", "k_norm.", *(("v_proj.",) if values else ()))
+
+    def reorder(x: Tensor) -> Tensor:
+        return x.reshape(-1, head_dim, *x.shape[1:])[:, order].reshape(x.shape)
+
+    def moved(name: str, x: Tensor) -> Tensor:
+        if any(f"attn.{part}" in name for part in rows):
+            return reorder(x)
+        return reorder(x.t()).t() if values and name.endswith(".out_proj.weight") else x
+
+    return {name: moved(name, x) for name, x in parameters.items()}
+
+
+def paired(parameters: Parameters, settings: Settings, side: str, pairing: str) -> Parameters:
+    """A copy of our parameters in the pairs of channels of a class, if they are rotated."""
+    if settings["position_encoding"] != "rotary" or settings["rotary_pairing"] == pairing:
+        return dict(parameters)
+    size = settings[f"{side}_embed_dim"] // settings[f"{side}_attention_heads"]
+    dim = rotated_channels(settings, side)
+    return reordered(parameters, pairing, size, dim, settings["rotary_value"])

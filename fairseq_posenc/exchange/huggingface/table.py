@@ -8,11 +8,13 @@ The functions that read and write folders follow such a table in both directions
 from types import MappingProxyType
 from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+import torch
+from torch import Tensor
+
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Imported
 from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts
 from fairseq_posenc.exchange.huggingface.folder import Folder
-from fairseq_posenc.exchange.huggingface.layouts import ALONE, Layout
 from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts, TranslationTexts
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Parameters, Settings
@@ -25,14 +27,49 @@ NORM_1, CROSS_NORM, NORM_2 = (
     f"{name}_layer_norm" for name in ("self_attn", "encoder_attn", "final")
 )
 #: The modules that read the output of each norm of a layer, where norms come first.
-BEHIND: Mapping[str, Tuple[str, ...]] = {
-    NORM_1: (Q, K, V),
-    CROSS_NORM: (CROSS_Q,),
-    NORM_2: (FC1, GATE),
-}
+BEHIND = {NORM_1: (Q, K, V), CROSS_NORM: (CROSS_Q,), NORM_2: (FC1, GATE)}
 #: The norm behind the last layer.
 LAST_NORM = "layer_norm"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Layout(NamedTuple):
+    """How a tensor holds several of ours; H is the number of heads."""
+
+    join: Callable[[List[Tensor], int], Tensor]  # makes their tensor, given our tensors and H
+    # makes our tensors, given their tensor, the number of our tensors, and H
+    split: Callable[[Tensor, int, int], List[Tensor]]
+
+
+def _join_by_head(parts: List[Tensor], heads: int) -> Tensor:
+    by_head = [part.view(heads, -1, *part.shape[1:]) for part in parts]
+    return torch.stack(by_head, dim=1).flatten(0, 2)
+
+
+def _split_by_head(x: Tensor, number: int, heads: int) -> List[Tensor]:
+    by_head = x.view(heads, number, -1, *x.shape[1:])
+    return [part.flatten(0, 1).clone() for part in by_head.unbind(1)]
+
+
+#: One of theirs is one of ours.
+ALONE = Layout(lambda parts, heads: parts[0], lambda x, number, heads: [x])
+#: Rows are ordered by head, and within a head by query, key and value: (H, 3, D, C).
+BY_HEAD = Layout(_join_by_head, _split_by_head)
+#: All queries, then all keys, then all values, (3·C, C).
+IN_ROWS = Layout(
+    lambda parts, heads: torch.cat(parts),
+    lambda x, number, heads: [part.clone() for part in x.chunk(number)],
+)
+#: The same transposed, (C, 3·C): rows are inputs.
+TRANSPOSED = Layout(
+    lambda parts, heads: torch.cat(parts).t(),
+    lambda x, number, heads: [part.clone() for part in x.t().chunk(number)],
+)
+#: Queries of a class that does not divide products by √D.
+UNSCALED = Layout(
+    lambda parts, heads: parts[0] / (len(parts[0]) / heads) ** 0.5,
+    lambda x, number, heads: [x * (len(x) / heads) ** 0.5],
+)
 
 
 class Joint(NamedTuple):
@@ -94,6 +131,11 @@ def entry(
     return Group(theirs, ours, settings, lambda s, path: {theirs: back(s[ours[0]])}, ours[1:])
 
 
+def choice(theirs: str, ours: Tuple[str, ...], usual: str, known: Collection[str]) -> Group:
+    """An entry of config.json that is one of *known*; arguments as for :func:`entry`."""
+    return entry(theirs, ours, lambda config, key, usual: config.one_of(key, usual, known), usual)
+
+
 def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why: str = "") -> Group:
     """An entry of config.json with the one value that our models can have.
 
@@ -103,15 +145,15 @@ def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why:
         why: what a user should know of other values, for the message.
     """
 
-    def value_of(settings: Settings) -> Any:
-        return value(settings) if callable(value) else value
+    def entries(known: Settings, path: str = "") -> Dict[str, Any]:
+        return {theirs: value(known) if callable(value) else value}
 
     def settings(config: Config, known: Settings) -> Settings:
-        only = value_of(known)
+        only = entries(known)[theirs]
         config.one_of(theirs, only if usual is None else usual, (only,), why)
         return {}
 
-    return Group(theirs, (), settings, lambda s, path: {theirs: value_of(s)} if written else {})
+    return Group(theirs, (), settings, entries if written else lambda known, path: {})
 
 
 class Table(NamedTuple):
@@ -131,6 +173,7 @@ class Stack(NamedTuple):
     embedding: str  # the embedding of tokens
     outside: Tuple[Joint, ...] = ()  # modules outside of layers
     table: Optional[Table] = None  # the table of positions, if it has one
+    segments: str = ""  # the embedding of segments, if it has one
     # other tensors by our names, which are the same in the class
     tensors: Mapping[str, str] = _NOTHING
 
@@ -166,7 +209,7 @@ class Architecture(NamedTuple):
 
 
 #: How a class numbers text, by the kind of its models.
-_TEXTS: Mapping[str, Texts] = {
+_TEXTS = {
     CAUSAL.name: CausalTexts(),
     MASKED.name: MaskedTexts(),
     TRANSLATION.name: TranslationTexts(),
@@ -187,7 +230,8 @@ class TransformersClass(NamedTuple):
     kind: Kind  # what its models are here
     stacks: Tuple[Stack, ...]  # its sides; that of the output is the last
     entries: Tuple[Group, ...]  # its config.json beside what all classes have
-    always: Settings  # settings that all its models have
+    # settings that all its models have; a function makes one of those that the entries say
+    always: Settings
     # other values that it can express, by setting; they replace those of *always*
     values: Mapping[str, Collection[Any]] = _NOTHING
     # settings, beside those of *entries*, of which it expresses every value
@@ -250,10 +294,6 @@ class TransformersClass(NamedTuple):
         embeddings = [stack.embedding for stack in self.stacks]
         names = [self.shared, *embeddings, self.output, *self.output_biases]
         return [name for name in names if name]
-
-    def scales(self) -> bool:
-        """Whether config.json says that embeddings are multiplied by √C."""
-        return any("no_scale_embedding" in entry.ours for entry in self.entries)
 
     def shares(self, config: Config) -> bool:
         """Whether two stacks have the same embedding by config.json."""

@@ -12,12 +12,15 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.embeddings import read_embeddings, write_embeddings
-from fairseq_posenc.exchange.huggingface.layouts import ALONE, Layout, paired
+from fairseq_posenc.exchange.huggingface.rope import paired
 from fairseq_posenc.exchange.huggingface.table import (
+    ALONE,
     CROSS_K,
     CROSS_V,
     LAST_NORM,
     Architecture,
+    Layout,
+    Stack,
     TransformersClass,
 )
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
@@ -25,7 +28,7 @@ from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
 from fairseq_posenc.models.kinds import HEADS, MASKED, PAD, Settings
 
-_PARTS = ("weight", "bias")
+_PARTS, _SEGMENTS = ("weight", "bias"), "embed_segments.weight"
 #: Ends of the names of tensors that classes compute themselves.
 _COMPUTED = (
     *(".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"),
@@ -108,6 +111,10 @@ def write_tensors(
     for stack in target.stacks:
         for mine, theirs in stack.tensors.items():
             state[theirs] = ours.pop(stack.ours + mine)
+        if stack.segments:
+            channels = ours[stack.our_embedding].size(1)
+            zeros = torch.zeros(entries["type_vocab_size"], channels)
+            state[stack.segments] = ours.pop(stack.ours + _SEGMENTS, zeros)
         if stack.table:  # rows of fairseq's table begin behind the number of the padding symbol
             table = ours.pop(f"{stack.ours}embed_positions.weight")[PAD + 1 :]
             front = table.new_zeros(stack.table.first(config), table.size(1))
@@ -145,12 +152,7 @@ def read_tensors(
     if built.heads:
         _check_head(reader, list(built.modules), settings["encoder_embed_dim"])
     for stack in source.stacks:
-        for mine, theirs in stack.tensors.items():
-            reader.move(theirs, stack.ours + mine)
-        if stack.table:
-            longest = settings[source.kind.length]
-            table = positions(reader, stack.table.theirs, stack.table.first(config), longest)
-            put_positions(reader, table, stack.ours, stack.table.theirs)
+        _read_tables(source, stack, reader, settings, config)
     gains = _read_gains(source, reader, built, settings)
     notes = read_embeddings(source, reader, built, settings, config, tied, gains)
     notes += source.after_reading(reader, settings, config)
@@ -192,6 +194,27 @@ def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
             f"parts of {place.heads} heads"
         )
     return parts
+
+
+def _read_tables(
+    source: TransformersClass, stack: Stack, reader: Reader, settings: Settings, config: Config
+) -> None:
+    """Move the tables of a stack; the vector of the only segment is added to the positions."""
+    for mine, theirs in stack.tensors.items():
+        reader.move(theirs, stack.ours + mine)
+    added = stack.segments if not settings.get("num_segments") else ""
+    if stack.segments and not added:
+        reader.move(stack.segments, stack.ours + _SEGMENTS)
+    if stack.table:
+        longest = settings[source.kind.length]
+        table = positions(reader, stack.table.theirs, stack.table.first(config), longest)
+        segment = reader.take(added) if added else table.new_zeros(1, table.size(1))
+        if segment.shape != (1, table.size(1)):
+            raise UsageError(
+                f"{reader.path}: {added} has size {size_of(segment)}, but type_vocab_size 1 "
+                f"requires 1 x {table.size(1)}"
+            )
+        put_positions(reader, table + segment, stack.ours, stack.table.theirs)
 
 
 def positions(reader: Reader, theirs: str, first: int, longest: int) -> Tensor:

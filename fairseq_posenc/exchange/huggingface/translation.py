@@ -8,7 +8,7 @@ sinusoidal positions, norms first                                 M2M100ForCondi
 T5's is in :mod:`~fairseq_posenc.exchange.huggingface.t5`.
 """
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from fairseq.modules import SinusoidalPositionalEmbedding
@@ -72,25 +72,21 @@ class _Positions:
     def read(self, reader: Reader, settings: Settings, config: Config) -> List[str]:
         """Move the tables, set the encoding, and return notes."""
         rows, channels = settings["max_source_positions"], settings["encoder_embed_dim"]
-        tables, usual = {}, _sinusoids(rows, channels)
-        for side in SIDES:
-            theirs = _table_of(side)
-            if self.computed is not None and theirs not in reader:
-                tables[side] = self.computed(rows, channels)
-            else:
-                tables[side] = positions(reader, theirs, self.first, rows)
+        usual = _sinusoids(rows, channels)
+        tables = {
+            side: self.computed(rows, channels)
+            if self.computed is not None and _table_of(side) not in reader
+            else positions(reader, _table_of(side), self.first, rows)
+            for side in SIDES
+        }
         settings["position_encoding"] = "sinusoidal"
-        if all(
-            table.shape == usual.shape and torch.allclose(table, usual, rtol=0, atol=1e-6)
-            for table in tables.values()
-        ):
+        if all(x.shape == usual.shape and _close(x, usual, 1e-6) for x in tables.values()):
             return []
         settings["position_encoding"] = "learned"
         for side, table in tables.items():
             put_positions(reader, table, f"{side}.", _table_of(side))
-        if self.computed is not None:
-            return ["its positions are not fairseq's sinusoids: they become learned tables"]
-        return []
+        note = "its positions are not fairseq's sinusoids: they become learned tables"
+        return [] if self.computed is None else [note]
 
     def write(
         self,
@@ -104,19 +100,19 @@ class _Positions:
         notes = []
         for side in SIDES:
             encoding = settings[f"{side}_position_encoding"] or settings["position_encoding"]
-            known = ours.pop(f"{side}.embed_positions.weight", None)
-            table = _sinusoids(rows, channels) if encoding == "sinusoidal" else known
-            if table is None:
-                table = torch.zeros(rows, channels)
-            elif known is not None:
-                table = known[PAD + 1 :][:rows]
-            if len(table) < rows:
+            known = ours.pop(
+                f"{side}.embed_positions.weight", torch.zeros(PAD + 1 + rows, channels)
+            )
+            known = known[PAD + 1 :][:rows]
+            if len(known) < rows:
                 notes.append(
-                    f"the {side} knows {len(table)} positions; behind them its table is zero"
+                    f"the {side} knows {len(known)} positions; behind them its table is zero"
                 )
-                table = torch.cat((table, torch.zeros(rows - len(table), channels)))
-            theirs = table if self.computed is None else self.computed(rows, channels)
-            if not torch.allclose(table, theirs, rtol=0, atol=1e-5):  # the class would lose it
+            table = torch.cat((known, torch.zeros(rows - len(known), channels)))
+            if encoding == "sinusoidal":
+                table = _sinusoids(rows, channels)
+            # the class would lose another table
+            if self.computed and not _close(table, self.computed(rows, channels), 1e-5):
                 raise UsageError(
                     f"--position-encoding {encoding}: the positions of the {side} are not those "
                     "that MarianMTModel of transformers computes, and its save_pretrained leaves "
@@ -124,6 +120,10 @@ class _Positions:
                 )
             state[_table_of(side)] = torch.cat((torch.zeros(self.first, channels), table))
         return notes
+
+
+def _close(one: Tensor, other: Tensor, bound: float) -> bool:
+    return torch.allclose(one, other, rtol=0, atol=bound)
 
 
 def _table_of(side: str) -> str:
@@ -138,25 +138,18 @@ def _stack(side: str, *norms: str) -> t.Stack:
     return t.Stack(f"{side}.", layers, (*_SELF, *cross, *_LAST), embedding, outside)
 
 
-def _entries(*more: Any, act: str = "gelu", scaled: bool = False) -> Tuple[Any, ...]:
+def _entries(*more: t.Group, act: str = "gelu", scaled: bool = False) -> Tuple[t.Group, ...]:
     """The entries of BART's classes.
 
     Args:
         act: the activation where config.json does not say it.
         scaled: whether embeddings are multiplied by √C where it does not say that.
     """
+    sizes = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
     return (
         t.fixed("is_encoder_decoder", True),
         t.entry("d_model", WIDTH),
-        *(
-            t.entry(f"{side}_{theirs}", (f"{side}_{ours}",))
-            for side in SIDES
-            for theirs, ours in (
-                ("layers", "layers"),
-                ("attention_heads", "attention_heads"),
-                ("ffn_dim", "ffn_embed_dim"),
-            )
-        ),
+        *(t.entry(f"{s}_{name}", (f"{s}_{sizes[name]}",)) for s in SIDES for name in sizes),
         activation("activation_function", usual=act),
         t.entry(
             "scale_embedding",
@@ -173,11 +166,11 @@ def _entries(*more: Any, act: str = "gelu", scaled: bool = False) -> Tuple[Any, 
     )
 
 
-def _of_old_files(first: bool, normed: bool) -> Tuple[t.Group, ...]:
+def _of_old_files(first: bool, normed: bool) -> Iterator[t.Group]:
     """What old files of BART's class say of the norms."""
-    values = {"normalize_before": first, "add_final_layer_norm": first}
-    values["normalize_embedding"] = normed
-    return tuple(t.fixed(name, value, written=False) for name, value in values.items())
+    yield t.fixed("normalize_before", first, written=False)
+    yield t.fixed("add_final_layer_norm", first, written=False)
+    yield t.fixed("normalize_embedding", normed, written=False)
 
 
 def _refuse_padding(config: Config, known: Settings) -> Settings:

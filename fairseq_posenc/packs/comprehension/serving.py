@@ -14,8 +14,12 @@ from fairseq_posenc.packs.comprehension.data import SETTINGS, split_texts
 from fairseq_posenc.packs.comprehension.questions import Question, Reading
 from fairseq_posenc.packs.comprehension.span_prediction import TASK
 from fairseq_posenc.packs.comprehension.spans import Answer
-from fairseq_posenc.serving.hub import FOLDER_TASKS, FolderTask, SentenceHubInterface
-from fairseq_posenc.serving.inputs import refuse_too_long
+from fairseq_posenc.serving.hub import (
+    FOLDER_TASKS,
+    FolderTask,
+    SentenceHubInterface,
+    refuse_too_long,
+)
 
 _WINDOWS = 32  # in a batch
 

@@ -27,8 +27,8 @@ from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.adapters import ADAPTERS, Adapter, WritesWhole, Written
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.layouts import TRANSPOSED, paired
-from fairseq_posenc.exchange.huggingface.table import Architecture, TransformersClass
+from fairseq_posenc.exchange.huggingface.rope import paired
+from fairseq_posenc.exchange.huggingface.table import TRANSPOSED, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
 from fairseq_posenc.exchange.source import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
