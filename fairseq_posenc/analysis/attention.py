@@ -149,10 +149,10 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
             )
         model.run(tokens)
     for layer, x in zip(layers, inputs):
-        assigned = encoder.positions.assigned(Padding(), tokens, encoder.training)
+        assigned = encoder.assigned(Padding(), tokens)
         places = None if assigned is None else assigned.places
         batch = Batch(x, length, causal=encoder.encoding.stack.causal, assigned=places)
-        prepared = encoder.positions.prepare(batch)[layer.self_attn.kind]
+        prepared = encoder.prepare(batch)[layer.self_attn.kind]
         attention = layer.self_attn
         heads = attention.extended(attention.project(x, prepared), x, None)
         # without the factor that depends on the length
