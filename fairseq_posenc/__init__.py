@@ -63,8 +63,9 @@ def from_pretrained(
             used.
     """
     from fairseq_posenc.serving.hub import load_folder
+    from fairseq_posenc.serving.model_folder import read_model_folder
 
-    return load_folder(os.fspath(folder), device)
+    return load_folder(read_model_folder(os.fspath(folder), "from_pretrained"), device)
 
 
 def _is_own_command_line() -> bool:

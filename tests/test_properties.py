@@ -1,8 +1,8 @@
 """What must hold for every position encoding, whatever it is.
 
 Parametrised over the registry, compositions, other layers and kernels, encodings of a user's own,
-and the rows of every ``properties.txt``: an encoding is tested the moment it is registered, and a
-feature by a row.
+and the rows of every ``properties.txt`` and, for language models, ``language_models.txt``: an
+encoding is tested the moment it is registered, and a feature by a row.
 """
 
 import copy
@@ -11,6 +11,7 @@ import shlex
 
 import pytest
 import torch
+from support.causal_language_models import tiny as language_model
 from support.formulas import CONTENT
 from support.helpers import (
     EVERY_ENCODING,
@@ -23,8 +24,8 @@ from support.helpers import (
     decode_in_steps,
     sentences,
     skip_without_cpu_kernels,
-    tiny,
 )
+from support.helpers import tiny as translation_model
 from support.lists import rows_of
 from support.own_extensions import files, registries_as_before
 
@@ -44,8 +45,8 @@ with registries_as_before():  # the encodings of docs/adding.md without flags
 
 NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
 NAMES += ["alibi+tupe+shaw+rotary", "shaw_values:tupe+shaw+transformer_xl"]
-FEATURES = []
-for _name, _flags, _encodings in rows_of("properties.txt"):
+FEATURES, LANGUAGE_MODELS = [], rows_of("language_models.txt")
+for _name, _flags, _encodings in [*rows_of("properties.txt"), *LANGUAGE_MODELS]:
     LAYERS[_name] = shlex.split(_flags)
     FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
 every_encoding = pytest.mark.parametrize("name", NAMES)
@@ -57,6 +58,31 @@ B, T = 3, 9
 def own_encodings(monkeypatch):
     for name, encoding in OWN.items():
         monkeypatch.setitem(ENCODINGS, name, encoding)
+
+
+class WithoutSource(torch.nn.Module):
+    """A language model, called as a translation model is."""
+
+    class Encoder(torch.nn.Module):
+        def forward(self, source):
+            return None
+
+        def reorder_encoder_out(self, encoder_out, order):
+            return None
+
+    def __init__(self, model):
+        super().__init__()
+        self.encoder, self.decoder = self.Encoder(), model.decoder
+
+    def forward(self, source, lengths, target):
+        return self.decoder(target)
+
+
+def tiny(name, *flags):
+    """A model with an encoding or, as LAYER:ENCODING, with other layers or a feature."""
+    if name.rpartition(":")[0] in [row[0] for row in LANGUAGE_MODELS]:
+        return WithoutSource(language_model(name, *flags)).eval()
+    return translation_model(name, *flags)
 
 
 def no_grad(test):
@@ -162,7 +188,7 @@ def test_tables_of_relative_encodings_have_one_row_for_a_padded_batch(name):
     side, mask = tiny(name).encoder, torch.zeros(B, T, dtype=torch.bool)
     mask[0, :2] = True
     x = torch.zeros(B, T, side.layers[0].embed_dim)
-    prepared = side.positions.prepare(Batch(x, T, Padding(mask, left=True)))
+    prepared = side.prepare(Batch(x, T, Padding(mask, left=True)))
     for kernel in side.kernels():
         table = prepared[kernel.kind].get("table")
         if table is not None and kernel.encoding.relative:
@@ -218,7 +244,7 @@ def _long_text(name, length):
     return side, read, read(side)
 
 
-#: rounding puts a token into another bucket; test_reformer.py compares those of the same buckets
+#: rounding puts a token into another bucket; packs compare those of the same buckets
 HASHED = tuple(name for name in NAMES if name.startswith("reformer:"))
 #: sums are tested at 1,024 tokens, their terms alone at 4,096, and DAPE's hidden units there slowly
 LONG = [(name, 1024 if "+" in name else 4096) for name in NAMES if name not in HASHED]

@@ -13,15 +13,16 @@ always has full rank, and half of its entries are masked. A row of zeros counts 
 the masked keys of a causal masked LM.
 """
 
+import contextlib
 from argparse import Namespace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
 import torch
 from fairseq.data import Dictionary
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import chosen_length, read_model
@@ -62,11 +63,8 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
     Args:
         dict_path: the dictionary, if neither the checkpoint's folder nor its data have one.
-
-    Raises:
-        UsageError: a file cannot be read, they do not match, or the model is not of this plug-in.
     """
-    checkpoint, settings = read_model(path)
+    checkpoint, settings, _, _ = read_model(path)
     state = checkpoint["model"]
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
@@ -74,27 +72,14 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     for each in replacements_in(Namespace(**settings)):
         if each.no_matrix:
             raise UsageError(f"{path}: {flag_of(each.flag)}: {each.no_matrix}")
-    names = [name for name in TASKS if f"{name}.embed_tokens.weight" in state]
-    if not names:
+    name = next((name for name in TASKS if f"{name}.embed_tokens.weight" in state), None)
+    if name is None:
         raise UsageError(
             f"{path}: has no single encoder (its first parameter is {next(iter(state))}); give a "
             "checkpoint of a masked language model, or of a translation model for one pair"
         )
-    name = names[0]
     rows = len(state[f"{name}.embed_tokens.weight"])
-    dictionary = read_symbols(dict_path or find_dictionary(path, checkpoint, "--dict"), rows, path)
-    cfg = Namespace(_name=TASKS[name])
-    if TASKS[name] == "masked_lm":
-        model = rebuild(path, checkpoint, BareTask(cfg, dictionary))
-        return Model(model.encoder.sentence_encoder, partial(model, features_only=True), dictionary)
-    shared = settings.get("share_all_embeddings")
-    target = None if shared else Sized(len(state["decoder.embed_tokens.weight"]))
-    encoder = rebuild(path, checkpoint, BareTask(cfg, dictionary, target)).encoder
-    return Model(encoder, encoder, dictionary)
-
-
-def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
-    """Read a dictionary that matches the *rows* of embeddings in the checkpoint at *path*."""
+    dict_path = dict_path or find_dictionary(path, checkpoint, "--dict")
     dictionary = read_dictionary(dict_path, adds_mask=False)
     size = len(dictionary)
     if size == rows - 1:  # of a masked language model
@@ -104,15 +89,18 @@ def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
             f"{dict_path}: has {size} symbols, including those of fairseq, but {path} has {rows} "
             "token embeddings; give its dictionary with --dict"
         )
-    return dictionary
+    target = None
+    if name == "encoder" and not settings.get("share_all_embeddings"):
+        target = Sized(len(state["decoder.embed_tokens.weight"]))
+    task = BareTask(Namespace(_name=TASKS[name]), dictionary, target)
+    model = rebuild(path, checkpoint, task)
+    if name == "encoder":
+        return Model(model.encoder, model.encoder, dictionary)
+    return Model(model.encoder.sentence_encoder, partial(model, features_only=True), dictionary)
 
 
 def pack(path: str, model: Model, length: int, count: int) -> Tensor:
-    """The first *count* sequences of a text, or fewer if it is too short: tokens (count, T).
-
-    Raises:
-        UsageError: the text cannot be read, is too short for one, or most tokens are unknown.
-    """
+    """The first *count* sequences of a text, or fewer if it is too short: tokens (count, T)."""
     dictionary = model.dictionary
     start = [dictionary.bos()] if model.encoder.encoding.stack.has_cls else []
     body = length - len(start)
@@ -144,23 +132,6 @@ class Figures(NamedTuple):
     sparsity: Tensor
 
 
-def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
-    """The inputs of every layer's attention, (B, T, C) each, for *tokens* (B, T)."""
-    inputs: List[Tensor] = []
-
-    def keep(_: nn.Module, given: Tuple[Tensor, ...]) -> None:
-        inputs.append(given[0])
-
-    layers: Any = model.encoder.layers
-    hooks = [layer.self_attn.register_forward_pre_hook(keep) for layer in layers]
-    try:
-        model.run(tokens)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return inputs
-
-
 @torch.no_grad()
 def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     """The matrices q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
@@ -170,11 +141,18 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     """
     encoder, length = model.encoder, tokens.size(1)
     layers: Any = encoder.layers
-    for layer, x in zip(layers, attention_inputs(model, tokens)):
-        assigned = encoder.positions.assigned(Padding(), tokens, encoder.training)
+    inputs: List[Tensor] = []  # of every layer's attention, (B, T, C) each
+    with contextlib.ExitStack() as hooks:
+        for layer in layers:
+            hooks.enter_context(
+                layer.self_attn.register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
+            )
+        model.run(tokens)
+    for layer, x in zip(layers, inputs):
+        assigned = encoder.assigned(Padding(), tokens)
         places = None if assigned is None else assigned.places
         batch = Batch(x, length, causal=encoder.encoding.stack.causal, assigned=places)
-        prepared = encoder.positions.prepare(batch)[layer.self_attn.kind]
+        prepared = encoder.prepare(batch)[layer.self_attn.kind]
         attention = layer.self_attn
         heads = attention.extended(attention.project(x, prepared), x, None)
         # without the factor that depends on the length
@@ -201,14 +179,12 @@ def sparsity(matrix: Tensor, threshold: float) -> Tensor:
 
 def analyse(model: Model, tokens: Tensor, tolerance: float, threshold: float) -> Figures:
     """Figures of every layer, averaged over heads and over the sequences *tokens* (B, T)."""
-    every = []
-    for sequence in tokens.split(1):  # one at a time: all matrices of a layer are in memory at once
-        layers = [
-            torch.stack((rank_share(m, tolerance), sparsity(m, threshold))).mean(dim=(2, 3))
-            for m in matrices(model, sequence)
-        ]
-        every.append(torch.stack(layers, dim=1))  # (2, layers, 3)
-    return Figures(*torch.stack(every).mean(dim=0))
+    every = [
+        torch.stack((rank_share(m, tolerance), sparsity(m, threshold))).mean(dim=(2, 3))
+        for sequence in tokens.split(1)  # as all matrices of a layer are in memory at once
+        for m in matrices(model, sequence)
+    ]
+    return Figures(*torch.stack(every).view(len(tokens), -1, 2, 3).mean(dim=0).transpose(0, 1))
 
 
 def table(figures: Figures) -> str:
@@ -246,11 +222,7 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
 
 
 def report(args: Namespace) -> None:
-    """Print the figures of a checkpoint on a text and, if asked, draw them.
-
-    Raises:
-        UsageError: an argument is out of range, or a file cannot be used.
-    """
+    """Print the figures of a checkpoint on a text and, if asked, draw them."""
     for name in ("tolerance", "threshold"):
         check_option(args, name, {"at_least": 0, "below": 1})
     check_option(args, "sequences", {"at_least": 1})
@@ -261,8 +233,7 @@ def report(args: Namespace) -> None:
     length = chosen_length(args.length, LENGTH, model.encoder.encoding)
     tokens = pack(args.text, model, length, args.sequences)
     tolerance = args.tolerance
-    if tolerance is None:
-        tolerance = length * torch.finfo(torch.float32).eps
+    tolerance = length * torch.finfo(torch.float32).eps if tolerance is None else tolerance
     figures = analyse(model, tokens, tolerance, args.threshold)
     bound = min(1.0, stack.head_dim / length)
     unknown = tokens.eq(model.dictionary.unk()).double().mean()

@@ -41,13 +41,13 @@ class Run(NamedTuple):
     name: str
     path: str
     overrides: Dict[str, Any]
+    trained: int  # tokens per sample in training
 
 
 class Measurement(NamedTuple):
     """A run and its losses."""
 
     run: Run
-    trained: int  # tokens per sample in training
     longest: float  # size of its position table, or infinity
     tokens: int  # number of scored tokens, the same at every length
     bits: Dict[int, float]  # mean loss in bits per token, by length
@@ -57,44 +57,37 @@ class Measurement(NamedTuple):
         return 2.0 ** self.bits[length]
 
 
-def parse_run(text: str) -> Run:
-    """Parse ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``.
+def read_run(text: str) -> Run:
+    """Parse ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``, and check the checkpoint.
 
     Raises:
-        UsageError: *text* has another form.
+        UsageError: *text* has another form, the file cannot be read, is of another task, was
+            trained to predict something other than the next token, or lacks a setting that is
+            overridden.
     """
     match = re.fullmatch(r"([^=]+)=(\S.*?)(?:\s+(\{.*\}))?\s*", text, re.DOTALL)
     if match is None:
         raise UsageError(f"{text}: expected NAME=CHECKPOINT or 'NAME=CHECKPOINT {{overrides}}'")
-    overrides = read_overrides(match.group(3) or "{}")
-    return Run(match.group(1).strip(), match.group(2), overrides)
-
-
-def check_run(run: Run) -> int:
-    """Check that a run is of a language model, and return its training length in tokens.
-
-    Raises:
-        UsageError: the file cannot be read, is of another task, was trained to predict something
-            other than the next token, or lacks a setting that is overridden.
-    """
-    checkpoint = read_checkpoint(run.path, lazy=True)
+    name, path, overrides = match[1].strip(), match[2], read_overrides(match[3] or "{}")
+    checkpoint = read_checkpoint(path, lazy=True)
     task = task_of(checkpoint)
-    name = option(task, "_name") or option(task, "task")
-    if name != "language_modeling":
+    trained_with = option(task, "_name") or option(task, "task")
+    if trained_with != "language_modeling":
         raise UsageError(
-            f"{run.path}: was trained with --task {name}; give a checkpoint of language_modeling"
+            f"{path}: was trained with --task {trained_with}; give a checkpoint of "
+            "language_modeling"
         )
     for flag in ("add_bos_token", "self_target", "past_target"):
         if option(task, flag):
             raise UsageError(
-                f"{run.path}: was trained with {flag_of(flag)}; only models that read "
+                f"{path}: was trained with {flag_of(flag)}; only models that read "
                 "unmodified text and predict the next token can be measured"
             )
     known = {*model_settings(checkpoint), *plug_in_flags()}
-    for key in run.overrides:
+    for key in overrides:
         if key not in known:
-            raise UsageError(f"{run.name}: override {key!r}: {run.path} has no such setting")
-    return int(task.tokens_per_sample)
+            raise UsageError(f"{name}: override {key!r}: {path} has no such setting")
+    return Run(name, path, overrides, int(task.tokens_per_sample))
 
 
 def longest_context(model: FairseqLanguageModel) -> float:
@@ -106,11 +99,7 @@ def longest_context(model: FairseqLanguageModel) -> float:
 
 
 def read_text(args: Namespace, dictionary: Dictionary) -> Tensor:
-    """A split of a binarised data set as one text, after ``</s>`` as in fairseq, (N + 1).
-
-    Raises:
-        UsageError: there is no such split.
-    """
+    """A split of a binarised data set as one text, after ``</s>`` as in fairseq, (N + 1)."""
     dataset = data_utils.load_indexed_dataset(os.path.join(args.data, args.subset), dictionary)
     if dataset is None or not len(dataset):
         raise UsageError(f"--subset {args.subset}: not found in {args.data}")
@@ -125,9 +114,6 @@ def choose_windows(size: int, args: Namespace) -> Tensor:
 
     Returns:
         (W,), the index after the last token of each window.
-
-    Raises:
-        UsageError: the text is too short.
     """
     ends = torch.tensor(range(args.lengths[-1], size + 1, args.last))
     if not len(ends):
@@ -164,12 +150,7 @@ def mean_loss(
 
 
 def measure(run: Run, args: Namespace) -> Measurement:
-    """Measure one run at every length that its model can read.
-
-    Raises:
-        UsageError: there is no such length, or the run or its data cannot be read.
-    """
-    trained = check_run(run)
+    """Measure one run at every length that its model can read."""
     if not os.path.isfile(os.path.join(args.data, "dict.txt")):
         raise UsageError(
             f"{args.data}: no dict.txt there; give the output folder of fairseq-preprocess"
@@ -186,19 +167,17 @@ def measure(run: Run, args: Namespace) -> Measurement:
             "a length that fits"
         )
     if lengths != args.lengths:
-        _log(f"{run.name}: its table ends at {longest:g} positions, and so does its curve")
+        told = f"{run.name}: its table ends at {longest:g} positions, and so does its curve"
+        print(told, file=sys.stderr)
     text = read_text(args, loaded.task.source_dictionary)
     windows = choose_windows(len(text) - 1, args)
     text = text.to(device)
-    measurement = Measurement(run, trained, longest, len(windows) * args.last, {})
+    measurement = Measurement(run, longest, len(windows) * args.last, {})
     for length in lengths:
         measurement.bits[length] = mean_loss(loaded.model, text, windows, length, args)
-        _log(f"{run.name}: {measurement.perplexity(length):.2f} at {length} tokens, {run.path}")
+        value = measurement.perplexity(length)
+        print(f"{run.name}: {value:.2f} at {length} tokens, {run.path}", file=sys.stderr)
     return measurement
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
@@ -244,7 +223,7 @@ def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
         table.writerow(fields)
         for measurement in measurements:
             run = measurement.run
-            same = [run.name, run.path, run.overrides or "", measurement.trained]
+            same = [run.name, run.path, run.overrides or "", run.trained]
             same += [args.subset, measurement.tokens, args.last]
             for length, bits in measurement.bits.items():
                 row = [length, f"{bits:.6f}", f"{measurement.perplexity(length):.4f}"]
@@ -264,7 +243,7 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
             cross = {"color": style["color"], "markersize": 12, "markeredgewidth": 2}
             axes.plot(end, mean(curve[end]), "x", **cross)
         plot_runs(axes, curve, label=label, **style)
-    for trained in sorted({measurement.trained for measurement in measurements}):
+    for trained in sorted({each.run.trained for each in measurements}):
         axes.axvline(trained, linestyle="--", color="grey", linewidth=1, zorder=0)
         place, top = (trained, 0.99), axes.get_xaxis_transform()  # y as a share of the height
         text = axes.annotate(f" trained at {trained}", place, xycoords=top, va="top", fontsize=8)
@@ -284,11 +263,7 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
 
 
 def check_arguments(args: Namespace) -> None:
-    """Complete the arguments, in place, and refuse those that would fail after the measurement.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Complete the arguments, in place, and refuse those that would fail after the measurement."""
     try:
         lengths = sorted({int(number) for number in args.lengths.split(",")})
     except ValueError:
@@ -308,15 +283,9 @@ def check_arguments(args: Namespace) -> None:
 
 
 def plot(args: Namespace) -> None:
-    """Measure, print and plot, as ``fairseq-posenc plot extrapolation`` does.
-
-    Raises:
-        UsageError: an argument is wrong, or a checkpoint or the data cannot be used.
-    """
+    """Measure, print and plot, as ``fairseq-posenc plot extrapolation`` does."""
     check_arguments(args)
-    runs = [parse_run(text) for text in args.runs]
-    for run in runs:
-        check_run(run)
+    runs = list(map(read_run, args.runs))
     measurements = [measure(run, args) for run in runs]
     print("\n".join(render(measurements, args)))
     if args.csv:

@@ -47,11 +47,7 @@ STYLE: Dict[str, Any] = {
 def import_pyplot(needed_by: str) -> Any:
     """``matplotlib.pyplot`` in the style of all figures, with a back-end that only writes files.
 
-    Args:
-        needed_by: the flag or argument that asks for a figure, for the error message.
-
-    Raises:
-        UsageError: matplotlib is not installed.
+    *needed_by* is the flag or argument that asks for a figure, for the message if it is missing.
     """
     import_extra("matplotlib", needed_by).use("Agg")
     pyplot = import_extra("matplotlib.pyplot", needed_by)
@@ -60,13 +56,10 @@ def import_pyplot(needed_by: str) -> Any:
 
 
 def curve_style(number: int) -> Dict[str, str]:
-    """Colour, dash and marker of a curve, as arguments of ``plot``.
+    """Colour, dash and marker of a curve, by its number from 0, as arguments of ``plot``.
 
     >>> curve_style(0)
     {'color': '#0072B2', 'linestyle': '-', 'marker': 'o'}
-
-    Args:
-        number: the number of the curve, from 0; dash and marker together repeat after 20 curves.
     """
     return {
         "color": COLORS[number % len(COLORS)],
@@ -95,37 +88,24 @@ def heat_limits(low: float, high: float) -> Dict[str, float]:
     return {"vmin": low, "vmax": high}
 
 
-def figure_format(output: Path, flag: str) -> str:
-    """The format of a file, one of :data:`FORMATS`, by its name; PNG if that has no suffix.
+def check_figure(output: Path, flag: str) -> str:
+    """Check, before a long computation, that its figure can be drawn and written.
 
-    Raises:
-        UsageError: its name, the value of *flag*, ends in that of another format.
+    Returns:
+        the format, one of :data:`FORMATS`, by the name of the file; PNG if that has no suffix.
     """
+    check_writable(output, flag)
     kind = output.suffix.lower().lstrip(".") or "png"
     if kind not in FORMATS:
         message = f"{flag} {output}: unknown format; give a name in .pdf, .png or .svg"
         raise UsageError(message.strip())
+    import_pyplot(flag)
     return kind
 
 
-def check_figure(output: Path, flag: str) -> None:
-    """Check, before a long computation, that its figure can be drawn and written.
-
-    Raises:
-        UsageError: matplotlib is missing, the file cannot be written, or its format is unknown.
-    """
-    check_writable(output, flag)
-    figure_format(output, flag)
-    import_pyplot(flag)
-
-
 def save_figure(figure: "Figure", output: Path, flag: str = "--output") -> None:
-    """Write *figure* to *output*, the value of *flag*, and close it.
-
-    Raises:
-        UsageError: the file cannot be written, or its name ends in that of another format.
-    """
-    kind = figure_format(output, flag)
+    """Write *figure* to *output*, the value of *flag*, and close it."""
+    kind = check_figure(output, flag)
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
     with replace_file(output, flag) as partial:
         figure.savefig(partial, format=kind, dpi=RESOLUTION, metadata=undated)

@@ -1,21 +1,38 @@
-"""What a checkpoint knows of positions: learned tables, logits without content, rotary decay."""
+"""What a checkpoint knows of positions, computed and drawn.
+
+Learned tables and logits without content are heat maps, and the decay of rotary logits is a curve.
+"""
 
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.analysis.figures import (
+    COLORS,
+    DASHES,
+    HEAT,
+    heat_limits,
+    import_pyplot,
+    save_figure,
+)
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_partial
-from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
+from fairseq_posenc.checkpoints.settings import is_ours
 from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.base import Content, Places, Rotation
+from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse
+from fairseq_posenc.encodings.base import Places, Rotation
+from fairseq_posenc.encodings.content import Content
 from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
+from fairseq_posenc.models.kinds import Trained, read_trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import SubFigure
 
 HEADS_A_ROW = 6
 FIRST = 2  # row of a table for the first position: one after fairseq's index of padding
@@ -50,19 +67,12 @@ class Side(NamedTuple):
     cfg: Namespace  # the model's configuration
 
 
-def read_model(path: str) -> Tuple[Checkpoint, Dict[str, Any]]:
-    """A checkpoint of this plug-in, and the settings of its model under their present names.
-
-    Raises:
-        UsageError: the file cannot be read, its model is not of this plug-in, or it has low-rank
-            matrices without their base.
-    """
-    checkpoint = read_checkpoint(path)
-    refuse_partial(path, checkpoint["model"])
-    settings = saved_settings(checkpoint)
-    if not is_ours(settings):
+def read_model(path: str) -> Trained:
+    """The checkpoint of a whole model of this plug-in."""
+    trained = read_trained(path)
+    if not is_ours(trained.settings):
         raise UsageError(f"{path}: was not trained with this plug-in (it names no encoding)")
-    return checkpoint, settings
+    return trained
 
 
 def under(prefix: str, state: State) -> State:
@@ -71,18 +81,13 @@ def under(prefix: str, state: State) -> State:
 
 
 def read_sides(path: str) -> List[Side]:
-    """The stacks of a checkpoint, one entry for each of the encodings in their layers.
-
-    Raises:
-        UsageError: as :func:`read_model`, or the architecture is not registered.
-    """
-    checkpoint, given = read_model(path)
-    state = checkpoint["model"]
-    family = family_of(given.get("_name"))
+    """The stacks of a checkpoint, one entry for each of the encodings in their layers."""
+    checkpoint, given, arch, _ = read_model(path)
+    family = family_of(arch)
     if family is None:
         raise UsageError(
-            f"{path}: was trained as {given.get('_name')}, which is not registered here; give the "
-            "--user-dir that registers it"
+            f"{path}: was trained as {arch}, which is not registered here; give the --user-dir "
+            "that registers it"
         )
     is_masked_lm = family is masked_lm.MASKED_LM
     # the checkpoint may be older than some of the flags
@@ -92,10 +97,10 @@ def read_sides(path: str) -> List[Side]:
     sides = []
     for stack in family.stacks(cfg):
         prefix = f"{stack.side}.sentence_encoder." if is_masked_lm else f"{stack.side}."
-        own = {name: x.float() for name, x in under(prefix, state).items()}
+        own = {name: x.float() for name, x in under(prefix, checkpoint["model"]).items()}
         count = 1 + max([int(name.split(".")[0]) for name in under("layers.", own)], default=-1)
         pattern = side_encoding(cfg, stack.side)
-        names = parse_pattern(pattern)
+        names = parse(pattern).period
         for name, encoding in build_encodings(cfg, stack, pattern).items():
             layers = [n for n in range(count) if names[n % len(names)] == name]
             if layers:  # a pattern may be longer than the stack
@@ -104,16 +109,7 @@ def read_sides(path: str) -> List[Side]:
 
 
 def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding) -> int:
-    """The number of positions to look at.
-
-    Args:
-        given: ``--length``, or None.
-        default: the number without it, or fewer if the model has fewer.
-        encoding: an encoding of the model.
-
-    Raises:
-        UsageError: the length is too short for a figure, or too long for the model.
-    """
+    """``--length``, or the *default*, or fewer if the model has fewer positions."""
     longest = encoding.stack.max_positions
     length = min(default, longest) if given is None else given
     check_value("length", length, {"at_least": 2})
@@ -236,3 +232,82 @@ def decay(side: Side, length: int) -> Optional[Decay]:
     title = f"{side.stack.side}: rotary, d = {2 * len(rotation.frequencies)}, base {base}"
     formula = next(iter(sums.values())).mean(dim=1)
     return Decay(title, formula, torch.stack(curves), [layer for layer, _ in rotated])
+
+
+def draw_maps(figure: "SubFigure", row: Maps) -> None:
+    """Draw matrices side by side, with one colour scale and a bar for it."""
+    figure.suptitle(row.title, x=0.01, ha="left")
+    axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
+    if row.first_head is None:
+        limits, label = {"vmin": -1.0, "vmax": 1.0}, "cosine similarity, less the mean vector"
+        across, down = "position (tokens)", "position (tokens)"
+    else:
+        # from the 1st to the 99th percentile, or a single extreme logit would hide all others
+        low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's takes 2^24 values
+        limits, label = heat_limits(low, high), "logit"
+        across, down = "key position (tokens)", "query position (tokens)"
+    for number, (ax, values) in enumerate(zip(axes, row.maps), 1):
+        image = ax.imshow(values.numpy(), cmap=HEAT, interpolation="nearest", **limits)
+        ax.grid(False)
+        ax.set_xlabel(across)
+        if row.first_head is not None:
+            ax.set_title(f"head {row.first_head + number}")
+    axes[0].set_ylabel(down)
+    for ax in axes[len(row.maps) :]:
+        ax.set_visible(False)
+    figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both", label=label)
+
+
+def draw_decay(figure: "SubFigure", curves: Decay) -> None:
+    """Draw the bound, from the formula alone and with the weights of each layer."""
+    from matplotlib import colormaps
+
+    figure.suptitle(curves.title, x=0.01, ha="left")
+    left, right = figure.subplots(1, 2)
+    left.plot(curves.formula.numpy(), color=COLORS[0])
+    left.set_ylabel("2/d Σ|S_i| (formula)")
+    # from dark, the first layer, to light, the last
+    colors = [colormaps[HEAT](shade) for shade in np.linspace(0, 0.7, len(curves.trained))]
+    for number, (layer, curve) in enumerate(zip(curves.layers, curves.trained)):
+        dash = DASHES[number % len(DASHES)]
+        right.plot(curve.numpy(), dash, color=colors[number], label=f"layer {layer + 1}")
+    right.set_ylabel("relative to distance 0 (trained)")
+    right.set_ylim(bottom=0)
+    right.legend(ncol=2 if len(colors) > 6 else 1)
+    for ax in (left, right):
+        ax.set_xlabel("relative distance (tokens)")
+
+
+def draw(maps: List[Maps], decays: List[Decay], output: Path) -> None:
+    """Draw all parts below each other in one figure."""
+    pyplot = import_pyplot("OUTPUT")
+    heights = [3.1] * len(maps) + [3.4] * len(decays)
+    width = max([2.2 * row.columns + 1 for row in maps] + [8.0])
+    figure = pyplot.figure(figsize=(width, sum(heights)), constrained_layout=True)
+    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, row in zip(parts, maps):
+        draw_maps(part, row)
+    for part, curves in zip(parts[len(maps) :], decays):
+        draw_decay(part, curves)
+    save_figure(figure, output, flag="")
+
+
+def plot(checkpoint: str, output: Path, length: Optional[int], default_length: int) -> None:
+    """Draw what a checkpoint learned about positions.
+
+    Args:
+        default_length: the number if *length* is None; fewer if the model has fewer.
+    """
+    sides, maps, decays = read_sides(checkpoint), [], []
+    for side in sides:
+        drawn = chosen_length(length, default_length, side.encoding)
+        for of_side in (learned_table, heat_maps, layer_terms):
+            maps += of_side(side, drawn)
+        curves = decay(side, drawn)
+        decays += [curves] if curves else []
+    if not maps and not decays:
+        raise UsageError(
+            f"{checkpoint}: --position-encoding {sides[0].encoding.name} has no learned table, no "
+            "logits from positions alone and, with softmax in its layers, no rotation to draw"
+        )
+    draw(maps, decays, output)

@@ -99,15 +99,7 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
 def plot(
     logs: Sequence[Path], labels: Sequence[str], metric: str, first: int, output: Path
 ) -> None:
-    """Draw the curves of several logs.
-
-    Args:
-        labels: a name for each, or empty for the names of their folders.
-        first: leave out values before this update.
-
-    Raises:
-        UsageError: a log cannot be read or has no curve, or the names do not match the logs.
-    """
+    """Draw the curves of several logs, as ``fairseq-posenc plot training`` does."""
     names = list(labels) or [log.resolve().parent.name for log in logs]
     if len(names) != len(logs):
         raise UsageError(

@@ -128,7 +128,10 @@ def remove_leftovers(folder: FilePath, prefix: str) -> None:
         for name in os.listdir(os.fspath(folder)):
             match = re.fullmatch(pattern, name)
             if match and not _is_running(int(match.group(1))):
-                _remove(Path(folder, name))
+                path = os.path.join(folder, name)
+                shutil.rmtree(path, ignore_errors=True)  # leaves a file alone
+                with contextlib.suppress(OSError):  # another process may be doing the same
+                    os.remove(path)
 
 
 def _is_running(pid: int) -> bool:
@@ -139,15 +142,6 @@ def _is_running(pid: int) -> bool:
     except (OSError, OverflowError):  # the process of another user
         return True
     return True
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or a folder; another process may be doing the same."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(str(path), ignore_errors=True)
-        return
-    with contextlib.suppress(OSError):
-        path.unlink()
 
 
 def refuse_own_source(out: FilePath, *sources: FilePath, flag: str = "") -> None:

@@ -232,21 +232,20 @@ def _saved_values(checkpoint: Values) -> Dict[str, Any]:
 
 def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
     """Overrides, with the text of a number or truth value as the type of the saved value."""
-    return {name: _convert(name, value, saved) for name, value in overrides.items()}
-
-
-def _convert(name: str, value: Any, values: Values) -> Any:
-    saved = values.get(name)
-    if isinstance(value, dict):
-        return _converted(value, values)
-    if not isinstance(value, str) or not isinstance(saved, (bool, int, float)):
-        return value
-    try:
-        return _BOOLEAN[value.lower()] if isinstance(saved, bool) else type(saved)(value)
-    except (ValueError, KeyError) as error:
-        raise UsageError(
-            f"--model-overrides {name}={value!r}: must be of type {type(saved).__name__}"
-        ) from error
+    converted = {}
+    for name, value in overrides.items():
+        kind = type(saved.get(name))
+        if isinstance(value, dict):
+            value = _converted(value, saved)
+        elif isinstance(value, str) and kind in (bool, int, float):
+            try:
+                value = _BOOLEAN[value.lower()] if kind is bool else kind(value)
+            except (ValueError, KeyError) as error:
+                raise UsageError(
+                    f"--model-overrides {name}={value!r}: must be of type {kind.__name__}"
+                ) from error
+        converted[name] = value
+    return converted
 
 
 def _flat(overrides: Values) -> Dict[str, Any]:

@@ -28,13 +28,12 @@ GROUPS = {
 
 
 def commands(name: Optional[str] = None) -> List[Command]:
-    """The commands in the group of the command *name*, or all commands if there is no such one."""
-    for group, names in GROUPS.items():
-        if name in names:
-            return list(importlib.import_module(f"{__name__}.{group}").COMMANDS)
-    added = [command for module in load("commands") for command in module.COMMANDS]
-    shipped = [command for names in GROUPS.values() for command in commands(names[0])]
-    return [command for command in added if command.name == name] or shipped + added
+    """The command *name* alone, or all commands if there is no such one."""
+    groups = [group for group, names in GROUPS.items() if name in names]
+    modules = [importlib.import_module(f"{__name__}.{group}") for group in groups or GROUPS]
+    modules += [] if groups else load("commands")
+    every = [command for module in modules for command in module.COMMANDS]
+    return [command for command in every if command.name == name] or every
 
 
 def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:

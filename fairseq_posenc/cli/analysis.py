@@ -47,7 +47,7 @@ def positions(args: argparse.Namespace) -> None:
     independent with unit variance.
     """
     load_plug_in(args.user_dir)
-    from fairseq_posenc.analysis.positions_figure import plot
+    from fairseq_posenc.analysis.positions import plot
 
     plot(args.checkpoint, args.output, args.length, LENGTH)
 
@@ -181,7 +181,7 @@ FIGURES = (positions, training, extrapolation)
 COMMANDS = (
     group(
         "plot",
-        "draw figures: " + ", ".join(figure.name for figure in FIGURES),
+        "draw figures",
         "Plot what a model learned about positions, loss curves, or perplexity by context length.",
         "FIGURE",
         FIGURES,

@@ -22,19 +22,12 @@ def _counts(parser: argparse.ArgumentParser) -> None:
 
 
 def select(args: argparse.Namespace) -> List[str]:
-    """Return the checkpoints that the flags select.
-
-    Raises:
-        UsageError: the flags contradict each other, or there are too few checkpoints.
-    """
+    """Return the checkpoints that the flags select."""
     from fairseq_posenc.checkpoints import averaging
 
-    counts = (
-        (averaging.EPOCH, args.num_epoch_checkpoints),
-        (averaging.UPDATE, args.num_update_checkpoints),
-        (averaging.BEST, args.num_best_checkpoints),
-    )
-    chosen = [(kind, count) for kind, count in counts if count is not None]
+    kinds = (averaging.EPOCH, averaging.UPDATE, averaging.BEST)
+    counts = (args.num_epoch_checkpoints, args.num_update_checkpoints, args.num_best_checkpoints)
+    chosen = [(kind, count) for kind, count in zip(kinds, counts) if count is not None]
     bound = args.checkpoint_upper_bound
     if bound is not None and (not chosen or chosen[0][0] is averaging.BEST):
         raise UsageError(
@@ -110,7 +103,7 @@ def model_flags(args: argparse.Namespace) -> None:
         eval "fairseq-train DATA $flags --user-dir fairseq_posenc --finetune-from-model model.pt"
     """
     load_plug_in(args.user_dir)
-    from fairseq_posenc.models.model_flags import flags_with
+    from fairseq_posenc.cli.model_flags import flags_with
 
     print(shlex.join(flags_with(args.checkpoint, args.position_encoding)))
 

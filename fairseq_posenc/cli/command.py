@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 from fairseq_posenc.basics.errors import OneLineParser, UsageError
 from fairseq_posenc.flags.settings import check_option
 
-#: Declares one or several arguments of a parser, without slow imports.
+#: Declares an argument of a parser, without slow imports.
 Declare = Callable[[argparse.ArgumentParser], object]
 #: Executes a command with its parsed arguments; returns the exit status, or None for success.
 Run = Callable[[argparse.Namespace], Optional[int]]
@@ -32,13 +32,13 @@ class CommandParser(OneLineParser):
     That is for arguments whose declaration needs slow imports; ``--help`` alone is without them.
     """
 
-    #: Declares arguments, given the parser and the words of the command line after the command.
-    late: Optional[Callable[[Any, Sequence[str]], object]] = None
+    #: Declares arguments, given the words of the command line after the command.
+    late: Optional[Callable[[Sequence[str]], object]] = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """See :class:`argparse.ArgumentParser`."""
         if self.late is not None and args not in ([], ["-h"], ["--help"]):
-            self.late(self, args)
+            self.late(args)
         return super().parse_known_args(args, namespace)
 
 
@@ -63,9 +63,9 @@ def group(
     name: str, summary: str, description: str, metavar: str, commands: Sequence[Command]
 ) -> Command:
     """A command that has *commands*, shown as *metavar* in its usage."""
-    return Command(
-        name, summary, description, [lambda parser: add_commands(parser, commands, metavar)], None
-    )
+    summary = f"{summary}: {', '.join(each.name for each in commands)}"
+    declare = [lambda parser: add_commands(parser, commands, metavar)]
+    return Command(name, summary, description, declare, None)
 
 
 def add_commands(
@@ -82,7 +82,8 @@ def add_commands(
         )
         if each.run is not None:
             subparser.set_defaults(run=each.run, parser=subparser)
-        several(*each.arguments)(subparser)
+        for declare in each.arguments:
+            declare(subparser)
         if each.run is not None:
             subparser.usage = f"%(prog)s {_usage(subparser)}"
 
@@ -98,16 +99,6 @@ def _usage(parser: argparse.ArgumentParser) -> str:
     return " ".join(words)
 
 
-def several(*arguments: Declare) -> Declare:
-    """Several arguments that commands have in common, as one."""
-
-    def add(parser: argparse.ArgumentParser) -> None:
-        for each in arguments:
-            each(parser)
-
-    return add
-
-
 def argument(*names: str, **options: Any) -> Declare:
     """An argument, by its names and the options of ``ArgumentParser.add_argument``."""
     return lambda parser: parser.add_argument(*names, **options)
@@ -119,16 +110,7 @@ def place(name: str, help: Optional[str] = None, **options: Any) -> Declare:
     return argument(dest, metavar=name, help=help, **options)
 
 
-def late(add: Callable[[argparse.ArgumentParser, Sequence[str]], object]) -> Declare:
-    """Mark a function that declares arguments only when its command is used."""
-    return lambda parser: setattr(parser, "late", add)
-
-
-def device() -> Declare:
-    """The flag ``--device``."""
-    return argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="where to compute (cpu)"
-    )
+DEVICE = argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to compute (cpu)")
 
 
 def switch(name: str, help: str) -> Declare:
@@ -171,9 +153,6 @@ def load_plug_in(folder: Optional[str] = None) -> None:
 
     Args:
         folder: the value of ``--user-dir``, imported besides.
-
-    Raises:
-        UsageError: one of them cannot be imported.
     """
     from fairseq_posenc import register
 
@@ -186,15 +165,10 @@ def load_plug_in(folder: Optional[str] = None) -> None:
                 f"{module} cannot be imported ({error}); `fairseq-posenc doctor` names the fix"
             ) from error
     register()
-    if folder is not None:
-        _import_folder(folder)
-
-
-def _import_folder(folder: str) -> None:
     from fairseq.utils import import_user_module
 
     try:
-        import_user_module(argparse.Namespace(user_dir=folder))
+        import_user_module(argparse.Namespace(user_dir=folder))  # None for no folder
     except (ImportError, OSError) as error:
         raise UsageError(
             f"--user-dir {folder}: cannot be imported ({error}); give the folder of training"

@@ -10,10 +10,8 @@ from fairseq_posenc.cli.command import (
     Declare,
     argument,
     command,
-    late,
     load_plug_in,
     place,
-    several,
     switch,
     user_dir,
 )
@@ -24,14 +22,9 @@ _MORE = """`fairseq-posenc list` names the formats, and `fairseq-posenc {} FORMA
 shows the flags that one of them takes, too."""
 
 
-def _conversion(out: str, what: str, way: str) -> Declare:
-    """The arguments that both commands share, and the flags of formats.
-
-    Args:
-        out: the place of what is written, and *what* that is.
-        way: the command.
-    """
-    return several(
+def _conversion(out: str, what: str, way: str) -> Sequence[Declare]:
+    """The arguments of a command, *out* with *what* it is among them, and the flags of formats."""
+    return (
         argument("out_dir", metavar=out, help=what),
         switch(
             "--verify",
@@ -39,7 +32,8 @@ def _conversion(out: str, what: str, way: str) -> Declare:
             "log-probabilities for an engine), and write nothing if it is above 1e-4",
         ),
         _USER_DIR,
-        late(lambda parser, words: _declare(parser, words, way)),
+        # declared when the command is used
+        lambda parser: setattr(parser, "late", lambda words: _declare(parser, words, way)),
     )
 
 
@@ -89,7 +83,7 @@ def _options(args: argparse.Namespace) -> Dict[str, Any]:
     "import a checkpoint of another toolkit",
     _FORMAT,
     place("SOURCE", "the model to import"),
-    _conversion("OUT_DIR", "folder to write to", "import"),
+    *_conversion("OUT_DIR", "folder to write to", "import"),
     more=_MORE.format("import"),
 )
 def import_(args: argparse.Namespace) -> None:
@@ -110,7 +104,7 @@ def import_(args: argparse.Namespace) -> None:
     argument(
         "source", metavar="CHECKPOINT", help="a checkpoint of this plug-in, or a model folder"
     ),
-    _conversion("OUT", "folder to write to; with onnx a file", "export"),
+    *_conversion("OUT", "folder to write to; with onnx a file", "export"),
     more=_MORE.format("export"),
 )
 def export(args: argparse.Namespace) -> None:

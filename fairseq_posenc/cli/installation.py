@@ -105,11 +105,10 @@ def list_(args: argparse.Namespace) -> None:
 
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
-
 FAIRSEQ_NEW = "pip install --no-build-isolation fairseq-fixed==0.12.3.1"
+FAIRSEQ_OLD = "pip install 'pip<24.1' && pip install fairseq==0.12.2"
 #: Requirements of fairseq that only its building and speech need.
 UNUSED = ("cffi", "cython", "torchaudio")
-FAIRSEQ_OLD = "pip install 'pip<24.1' && pip install fairseq==0.12.2"
 
 
 class Finding(NamedTuple):
@@ -148,10 +147,8 @@ def check_torch() -> Iterator[Finding]:
     except Exception as error:
         yield Finding(FAIL, f"torch cannot be imported: {error}", "pip install torch")
         return
-    recent = _numbers(torch.__version__) >= (1, 12)
-    yield Finding(
-        OK if recent else FAIL, f"torch {torch.__version__}", "install PyTorch 1.12 or later"
-    )
+    level = OK if _numbers(torch.__version__) >= (1, 12) else FAIL
+    yield Finding(level, f"torch {torch.__version__}", "install PyTorch 1.12 or later")
     if not torch.cuda.is_available():
         yield Finding(OK, "no usable GPU: training runs on the CPU with --cpu")
         return
@@ -164,13 +161,10 @@ def check_torch() -> Iterator[Finding]:
 
 
 def runs_on(arch: str, major: int, minor: int) -> bool:
-    """True if a GPU runs code that was compiled for an architecture.
+    """True if a GPU of a compute capability runs code that was compiled for an architecture.
 
-    Args:
-        arch: such as ``sm_70``, ``sm_90a`` for that GPU alone, or ``compute_90``, which is compiled
-            when it is first used.
-        major: the major number of the GPU's compute capability.
-        minor: the minor number of the same.
+    That is such as ``sm_70``, which later minor versions of the same generation run as well;
+    ``sm_90a`` for that GPU alone; or ``compute_90``, which is compiled when it is first used.
     """
     found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
     if not found:
@@ -178,7 +172,6 @@ def runs_on(arch: str, major: int, minor: int) -> bool:
     built = int(found[2]), int(found[3])
     if found[4]:
         return built == (major, minor)
-    # a build for a lower minor version of the same generation runs as well
     return built <= (major, minor) and (found[1] == "compute" or built[0] == major)
 
 
@@ -198,7 +191,7 @@ def check_fairseq() -> Iterator[Finding]:
     official, fork = _version("fairseq"), _version("fairseq-fixed")
     if official == "0.12.2" and new:
         text = "fairseq 0.12.2 cannot be imported on Python 3.11 and later"
-        yield Finding(FAIL, text, f"pip uninstall fairseq && {FAIRSEQ_NEW}")
+        yield Finding(FAIL, text, f"pip uninstall fairseq && {install}")
         return
     try:
         fairseq = importlib.import_module("fairseq")
@@ -210,10 +203,9 @@ def check_fairseq() -> Iterator[Finding]:
         return
     name = "fairseq-fixed" if fork else "fairseq"
     yield Finding(OK, f"{name} {fork or official or fairseq.__version__}")
-    absent = [package for package in UNUSED if _version(package) is None]
+    absent = ", ".join(package for package in UNUSED if _version(package) is None)
     if absent:
-        text = f"pip warns that {name} requires {', '.join(absent)}: harmless, speech needs them"
-        yield Finding(OK, text)
+        yield Finding(OK, f"pip warns that {name} requires {absent}: harmless, speech needs them")
     omegaconf, pip = _version("omegaconf"), _version("pip")
     if omegaconf and _numbers(omegaconf) < (2, 1) and new:
         fix = "pip install omegaconf==2.3.0 hydra-core==1.3.2"
@@ -252,17 +244,6 @@ def check_environment() -> Iterator[Finding]:
         yield Finding(WARN, text, f"unset {name}; the plug-in does not need it")
 
 
-CHECKS = (
-    check_python,
-    check_torch,
-    check_numpy,
-    check_fairseq,
-    check_plugin,
-    check_extras,
-    check_environment,
-)
-
-
 def report(findings: Iterable[Finding]) -> int:
     """Print *findings*; returns 1 if one of them is an error, else 0."""
     failed = False
@@ -281,7 +262,8 @@ def doctor(args: argparse.Namespace) -> int:
     The command that fixes each problem is printed.
     """
     quieten()
-    return report(finding for check in CHECKS for finding in check())
+    checks = (check_python, check_torch, check_numpy, check_fairseq, check_plugin, check_extras)
+    return report(finding for check in (*checks, check_environment) for finding in check())
 
 
 COMMANDS = (path, list_, doctor)

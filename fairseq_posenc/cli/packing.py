@@ -12,20 +12,18 @@ from fairseq_posenc.cli.command import (
     load_plug_in,
     number,
     place,
-    several,
     switch,
     user_dir,
 )
 from fairseq_posenc.serving.model_folder import EXPORT, ModelFolder, Search, read_model_folder
-from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import RAW, SUBWORD_FILES, SUBWORDS
-from fairseq_posenc.serving.words import TOKENIZERS
 
 if TYPE_CHECKING:
     from fairseq_posenc.exchange.formats import Report
 
 #: The arguments that say how the text of a model was prepared.
-prepared_text = several(
+prepared_text = (
     argument("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)"),
     switch("--dash-splits", "Moses split hyphenated words: rich @-@ text"),
     switch("--lowercase", "text was lower-cased"),
@@ -46,21 +44,8 @@ prepared_text = several(
 
 
 def text_from(args: argparse.Namespace) -> Text:
-    """The preparation that the arguments say, with the path of the subwords.
-
-    Raises:
-        UsageError: naming the flag that does not fit to the others.
-    """
-    given = Text(
-        args.source_lang,
-        vars(args).get("target_lang"),
-        args.tokenizer,
-        args.dash_splits,
-        args.subwords,
-        args.subword_file,
-        args.lowercase,
-        vars(args).get("target_subword_file"),
-    )
+    """The preparation that the arguments say, with the path of the subwords."""
+    given = Text(**{name: value for name, value in vars(args).items() if name in Text._fields})
     if args.text_of is not None:
         return _packed(args.text_of, given)
     if (SUBWORD_FILES[given.subwords] is None) != (given.subword_file is None):
@@ -86,13 +71,11 @@ def _packed(folder: str, given: Text) -> Text:
         raise UsageError(f"--text-of {folder}: says how text was prepared; drop the other flags")
     packed = read_model_folder(folder, "--text-of")
     text = packed.text
-    both = (text.subword_file, text.target_subword_file)
-    source, target = (name and packed.file(name) for name in both)
     return text._replace(
         source_lang=given.source_lang or text.source_lang,
         target_lang=given.target_lang,
-        subword_file=source,
-        target_subword_file=target,
+        subword_file=text.subword_file and packed.file(text.subword_file),
+        target_subword_file=text.target_subword_file and packed.file(text.target_subword_file),
     )
 
 
@@ -105,7 +88,7 @@ def _packed(folder: str, given: Text) -> Text:
     argument("--data", metavar="DIR", help="the binary data, with the dictionaries"),
     argument("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
     argument("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
-    prepared_text,
+    *prepared_text,
     argument(
         "--target-subword-file",
         metavar="FILE",
@@ -187,10 +170,8 @@ def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]
     from fairseq_posenc.exchange.ctranslate2.export import CTranslate2Exporter
     from fairseq_posenc.exchange.formats import Wanted
     from fairseq_posenc.exchange.verify import refuse_overflow
-    from fairseq_posenc.serving.inputs import overrides_of
 
-    overrides = overrides_of(folder)
-    flags = {"quantization": args.quantization, "model_overrides": overrides}
+    flags = {"quantization": args.quantization, "model_overrides": folder.overrides}
     try:
         if args.ctranslate2 != "no":
             wanted = Wanted(args.checkpoint, folder.file(EXPORT), verify=True, options=flags)
@@ -199,7 +180,7 @@ def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]
         if args.ctranslate2 == "yes":
             raise
         print(f"note: not exported: {error.message}")
-    refuse_overflow(load(args.checkpoint, overrides=overrides))
+    refuse_overflow(load(args.checkpoint, overrides=folder.overrides))
     return None
 
 

@@ -10,13 +10,12 @@ from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.lines import decoded
 from fairseq_posenc.basics.progress import bar
 from fairseq_posenc.cli.command import (
+    DEVICE,
     argument,
     at_least,
     command,
-    device,
     load_plug_in,
     number,
-    several,
     switch,
     user_dir,
 )
@@ -25,7 +24,7 @@ from fairseq_posenc.cli.standard import standard_input, standard_output
 #: Lines read before the model is run, unless they are typed.
 BUFFER = 512
 _LEAST = {"max_tokens": 1, "buffer": 1, "threads": 0}
-_STREAM = several(
+_STREAM = (
     argument(
         "--model", required=True, metavar="FOLDER", help="a folder that `fairseq-posenc pack` wrote"
     ),
@@ -34,18 +33,14 @@ _STREAM = several(
     number("--max-tokens", "tokens in a batch", 4000),
     number("--buffer", f"lines to read before the model is run ({BUFFER}; 1 from a terminal)"),
     argument("--threads", type=int, default=0, metavar="N", help="default: the engine's own"),
-    device(),
+    DEVICE,
     user_dir(),
 )
 
 
 @contextlib.contextmanager
 def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[int]]]:
-    """The lines of ``--input`` or standard input, and how many; completes ``--buffer``.
-
-    Raises:
-        UsageError: the file cannot be read, or standard input is closed.
-    """
+    """The lines of ``--input`` or standard input, and how many; completes ``--buffer``."""
     path = args.input
     typed = path is None and sys.stdin is not None and sys.stdin.isatty()
     args.buffer = args.buffer or (1 if typed else BUFFER)
@@ -91,7 +86,7 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
 @command(
     "translate",
     "translate text, line by line, with a model folder",
-    _STREAM,
+    *_STREAM,
     argument(
         "--engine", choices=("ctranslate2", "fairseq"), help="default: ctranslate2 if exported"
     ),
@@ -139,7 +134,7 @@ def translate(args: argparse.Namespace) -> None:
 @command(
     "predict",
     "label texts or pairs of texts with a classifier's model folder",
-    _STREAM,
+    *_STREAM,
     argument(
         "--ensemble",
         action="append",
@@ -167,21 +162,21 @@ def predict(args: argparse.Namespace) -> None:
     Each line gives a line with the label, a tab and the probability of the label. A regression
     gives the value. Lines without text, or with more than the model accepts, give an empty line.
     """
-    from fairseq_posenc.serving.model_folder import common_head, read_model_folder
+    from fairseq_posenc.serving.model_folder import read_model_folder
 
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
-    head = common_head(folders)
     at_least(args, **_LEAST)
     with _opened(args) as (read, total):
         load_plug_in(args.user_dir)
         import torch
 
-        from fairseq_posenc.serving.hub import loaded_folder
-        from fairseq_posenc.serving.predict import predicted_lines
+        from fairseq_posenc.serving.hub import load_folder
+        from fairseq_posenc.serving.predict import common_head, predicted_lines
 
+        head = common_head(folders)
         if args.threads:
             torch.set_num_threads(args.threads)
-        models = [loaded_folder(folder, args.device) for folder in folders]
+        models = [load_folder(folder, args.device) for folder in folders]
         lines = predicted_lines(models, head, read, args)
         _write(args, lines, total and total - args.header + args.scores)
 

@@ -11,22 +11,14 @@ from fairseq_posenc.basics.errors import UsageError
 
 
 def standard_input() -> IO[bytes]:
-    """Standard input as bytes.
-
-    Raises:
-        UsageError: standard input is closed.
-    """
+    """Standard input as bytes."""
     if sys.stdin is None:
         raise UsageError("standard input: is closed; give a file, or a text by < or |")
     return sys.stdin.buffer
 
 
 def standard_output() -> IO[str]:
-    """Standard output as UTF-8; closing it leaves standard output open.
-
-    Raises:
-        UsageError: standard output is closed.
-    """
+    """Standard output as UTF-8; closing it leaves standard output open."""
     if sys.stdout is None:
         raise UsageError("standard output: is closed; give a file, or send it there by >")
     return open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)

@@ -66,11 +66,7 @@ def take_limits(args: Namespace, names: Iterable[str]) -> None:
     """Take over limits of the tasks that the models of ``--path`` were trained on, in place.
 
     ``fairseq-generate`` and ``fairseq-interactive`` make a task anew, whose defaults are 1,024
-    tokens, however many the model takes.
-
-    Args:
-        args: the parsed command line; left alone if it has no ``--path``.
-        names: those of :data:`LIMITS` that are not on the command line.
+    tokens, however many the model takes.  *names* are those of :data:`LIMITS` that were not given.
     """
     paths = utils.split_paths(option(args, "path") or "")
     tasks = [task_of(read_checkpoint(path, lazy=True)) for path in paths if os.path.isfile(path)]
@@ -82,11 +78,7 @@ def take_limits(args: Namespace, names: Iterable[str]) -> None:
 
 
 def allow_bfloat16(args: Namespace) -> None:
-    """Let ``--bf16`` use a GPU or a CPU: fairseq's implies ``--tpu``, which needs torch_xla.
-
-    Args:
-        args: a parsed command line of fairseq's; ``tpu`` is changed in place.
-    """
+    """Let ``--bf16`` use a GPU or a CPU: fairseq's implies ``--tpu``, which needs torch_xla."""
     if option(args, "bf16") and importlib.util.find_spec("torch_xla") is None:
         args.tpu = False
 

@@ -65,12 +65,7 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
 
 
 def explained(error: BaseException, flags: Mapping[str, Any]) -> Optional[UsageError]:
-    """The :class:`UsageError` that replaces *error*, itself if it is one, or None.
-
-    Args:
-        error: what a command of fairseq raised.
-        flags: its flags by name, as far as they are known.
-    """
+    """The :class:`UsageError` that replaces an error of a command with *flags*, or None."""
     if isinstance(error, UsageError):
         return error
     line = _line(error, flags)

@@ -49,12 +49,8 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
 def wrap(owner: Any, name: str, make: Wrapper) -> None:
     """Replace ``owner.name`` by ``make(original)``, unless it is already replaced.
 
-    Fairseq modules that have imported the original by name also get the replacement.
-
-    Args:
-        owner: the module or class that holds the function.
-        name: its name there.
-        make: takes the original and returns the replacement, or the original to leave it as it is.
+    Fairseq modules that have imported the original by name also get the replacement.  *make* may
+    return the original to leave it as it is.
     """
     original = getattr(owner, name)
     if hasattr(original, _MARK):

@@ -17,16 +17,13 @@ _DUPLICATES = tuple(
 
 
 def no_fast_path(layer: nn.Module) -> None:
-    """Disable the fast path of an encoder layer, and remove its duplicate parameters.
+    """Disable the fast path of an encoder layer of fairseq's, and remove its duplicate parameters.
 
     In evaluation of a loaded checkpoint, fairseq 0.12.2 calls a fused kernel instead of
     ``self_attn``: position encodings inside the attention are silently skipped (torch 1.12), or
     generation stops with "Mask Type should be defined" (1.13 and 2.4).  It also registers
     duplicates of eight parameters in every layer, which newer fairseq refuses to load.  Without
     them, checkpoints are the same in every fairseq, and checkpoints of 0.12.2 load everywhere.
-
-    Args:
-        layer: a ``TransformerEncoderLayerBase``, just constructed.
     """
     layer._register_load_state_dict_pre_hook(_drop_duplicates)
     if not hasattr(layer, "can_use_fastpath"):

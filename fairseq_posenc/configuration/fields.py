@@ -18,10 +18,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention import ATTENTIONS, refuse_any_order
 from fairseq_posenc.attention.base import AttentionFlags
 from fairseq_posenc.attention.gated import GatedFlags
-from fairseq_posenc.attention.kernels import refuse_any_order
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.features import (
     FEATURES,
@@ -32,13 +31,17 @@ from fairseq_posenc.configuration.features import (
 )
 from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, STOCK_ROLES
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
-from fairseq_posenc.encodings.position_ids import FLAG, POSITION_RULES, check_position_ids
-from fairseq_posenc.encodings.registry import PositionFlags
+from fairseq_posenc.encodings.position_ids import (
+    FLAG,
+    POSITION_RULES,
+    PositionFlags,
+    check_position_ids,
+)
 from fairseq_posenc.flags.options import NAMES, Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import help_text, role_in, setting
+from fairseq_posenc.layers import LAYERS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
-from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
 
@@ -51,25 +54,19 @@ _NEVER_NONE = ("base_layers",)
 
 
 @dataclass
-class LayerFlags:
-    """The flag that selects the kind of layer."""
-
-    layer: Optional[str] = setting(
-        "transformer",
-        "{choices}: attention and feed-forward, or gated attention units",
-        choices=LAYERS,
-    )
-
-
-@dataclass
-class EncodingFlags:
-    """The flag that selects the position encoding."""
+class KindFlags:
+    """The flags that select the position encoding and the kind of layer."""
 
     position_encoding: Optional[str] = setting(
         None,
         "position encoding: {names}; several joined by +, or a pattern over the layers such as "
         "rotary*3,none",
         names=ENCODINGS,
+    )
+    layer: Optional[str] = setting(
+        "transformer",
+        "{choices}: attention and feed-forward, or gated attention units",
+        choices=LAYERS,
     )
 
 
@@ -172,11 +169,9 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
     """The flags of positions, attention and layers that all families have, and of *models*."""
     flags = list(_flags_of_features(features_of(models)))
-    for fixed in (
-        *(EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags),
-        ParameterFlags,
-    ):
-        flags += dataclasses.fields(fixed)
+    fixed = (KindFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags, ParameterFlags)
+    for each in fixed:
+        flags += dataclasses.fields(each)
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()

@@ -27,7 +27,7 @@ from fairseq_posenc.checkpoints.settings import is_ours, task_of
 from fairseq_posenc.exchange.formats import Flag
 from fairseq_posenc.exchange.huggingface.splitters import Subwords
 from fairseq_posenc.flags.options import SIDES, Options, option
-from fairseq_posenc.layers.state_heads import PRETRAINING
+from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.models import kinds
 from fairseq_posenc.models.segments import PAIRS
 from fairseq_posenc.serving.model_folder import Search

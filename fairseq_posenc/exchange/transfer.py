@@ -21,7 +21,7 @@ from fairseq_posenc.exchange.adapters import ADAPTERS, Written, adapter_in
 from fairseq_posenc.exchange.reader import size_of
 from fairseq_posenc.exchange.source import ABOUT, prepared
 from fairseq_posenc.exchange.verify import compare
-from fairseq_posenc.layers.state_heads import PRETRAINING
+from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.models.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, Parameters
 from fairseq_posenc.serving.card import write_card
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_partial
 from fairseq_posenc.checkpoints.settings import STACKS, architecture, saved_settings
+from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
@@ -29,6 +30,13 @@ Entry = TypeVar("Entry")
 
 #: Copies of its layers' parameters that fairseq 0.12.2 keeps.
 COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+#: Settings that further training does not take from a model: they follow from the encoding or the
+#: data, or concern one training; packs add theirs.
+FOLLOWING = [
+    *("position_encoding", "rotary_original_length", "num_positions", "segments"),
+    *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
+    *(f"{side}_position_encoding" for side in SIDES),
+]
 PAD = 1
 CLASSIFICATION_HEADS = "classification_heads."
 TOKEN_HEADS = "token_heads."

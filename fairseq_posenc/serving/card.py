@@ -8,7 +8,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from fairseq_posenc.basics.errors import flag_of
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, settings_in
-from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role, task_of
+from fairseq_posenc.checkpoints.settings import (
+    architecture,
+    saved_settings,
+    settings_by_role,
+    task_of,
+)
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.family import family_of
@@ -37,23 +42,20 @@ def card(
     scores: Sequence[str],
     report: Any,
 ) -> str:
-    """The card of a model folder.
+    """The card of a model folder with a name.
 
-    Args:
-        name: the name of the folder.
-        about: a sentence on the data, or None.
-        scores: the content of files with scores.
-        report: the report of the export to CTranslate2, or None.
+    *about* is a sentence on the data, *scores* are the contents of files, and *report* is that of
+    the export to CTranslate2; they may be None or empty.
     """
     text = folder.text
     parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
     pair = f", {text.source_lang} to {text.target_lang}" if folder.task == "translation" else ""
     what = f"A model of `--task {folder.task}`, `--arch {_arch(checkpoint)}`{pair}"
     case = "; lower case" if text.lowercase else ""
-    export = []
+    export: List[str] = []
     if report is not None:
-        form = f"to `ctranslate2/`, {report.quantization}"
-        export = [form, *_remarks(report.notes, report.difference)]
+        export = [f"to `ctranslate2/`, {report.quantization}", *report.notes]
+        export += _measured(report.difference)
     return _written(
         [f"# {name}", f"{what}, {parameters:,} parameters."],
         {
@@ -82,13 +84,9 @@ def write_card(
         folder: an existing folder with the config.json of the model.
         name: the name that the folder will have.
         path: the checkpoint.
-        options: the flags of the export: ``about``, ``scores``, and the languages, if they are
-            given.
+        options: the flags of the export: ``about``, ``scores`` and the languages.
         notes: what the user should know.
         difference: the largest difference from fairseq, if it was measured.
-
-    Raises:
-        UsageError: a file of scores cannot be read.
     """
     checkpoint, file = read_checkpoint(path, lazy=True), os.path.join(folder, "config.json")
     config = read_json_object(file, f"{file}:")
@@ -107,7 +105,7 @@ def write_card(
         [*start, f"`{architecture}` of transformers, {trained}."],
         {
             "Data": options.get("about"),
-            **_trained(checkpoint, scores, _remarks(notes, difference)),
+            **_trained(checkpoint, scores, [*notes, *_measured(difference)]),
             "Use": f"{_block(code, 'python')}\n\nExported by fairseq_posenc {__version__}.",
         },
     )
@@ -122,17 +120,19 @@ def _written(start: Sequence[str], sections: Mapping[str, Optional[str]]) -> str
 
 def _trained(checkpoint: Checkpoint, scores: Sequence[str], export: List[str]) -> Dict[str, str]:
     """The sections on the training and what came of it."""
+    history = checkpoint.get("optimizer_history") or [{}]
+    updates = history[-1].get("num_updates")
+    progress = "Number of updates unknown." if updates is None else f"After {updates:,} updates."
     return {
         "Flags": _block(_model_flags(checkpoint)),
-        "Training": f"{_progress(checkpoint)}\n\n{_block(_training_flags(checkpoint))}",
+        "Training": f"{progress}\n\n{_block(_training_flags(checkpoint))}",
         "Scores": "\n\n".join(_block([text.strip()]) for text in scores),
         "Export": "\n".join(f"- {remark}" for remark in export),
     }
 
 
 def _arch(checkpoint: Checkpoint) -> str:
-    settings = saved_settings(checkpoint)
-    return str(settings.get("arch") or settings.get("_name"))
+    return architecture(saved_settings(checkpoint))
 
 
 def _model_flags(checkpoint: Checkpoint) -> List[str]:
@@ -153,11 +153,9 @@ def _training_flags(checkpoint: Checkpoint) -> List[str]:
     lines = []
     for group in _TRAINING:
         settings = settings_in(checkpoint, group)
-        chosen = settings.get("_name")
-        lines += [_flag(group, chosen)] if chosen else []
         lines += [
             _flag(name, value)
-            for name, value in settings.items()
+            for name, value in {group: settings.get("_name"), **settings}.items()
             if isinstance(value, (int, float, str, list))
             and not name.startswith("_")
             and value not in (0, -1, False, "", "{}")
@@ -165,12 +163,6 @@ def _training_flags(checkpoint: Checkpoint) -> List[str]:
     dataset = settings_in(checkpoint, "dataset")
     lines += [_flag(name, dataset[name]) for name in _BATCHES if dataset.get(name)]
     return list(dict.fromkeys(lines))
-
-
-def _progress(checkpoint: Checkpoint) -> str:
-    history = checkpoint.get("optimizer_history") or [{}]
-    updates = history[-1].get("num_updates")
-    return "Number of updates unknown." if updates is None else f"After {updates:,} updates."
 
 
 def _flag(name: str, value: Any) -> str:
@@ -184,10 +176,8 @@ def _block(lines: List[str], language: str = "") -> str:
     return "\n".join([f"```{language}", *lines, "```"])
 
 
-def _remarks(notes: Sequence[str], difference: Optional[float]) -> List[str]:
-    """The notes of an export, and how far its outputs are from fairseq's."""
-    measured = [] if difference is None else [f"largest difference from fairseq: {difference:.1e}"]
-    return [*notes, *measured]
+def _measured(difference: Optional[float]) -> List[str]:
+    return [] if difference is None else [f"largest difference from fairseq: {difference:.1e}"]
 
 
 def _use(folder: ModelFolder, name: str) -> str:

@@ -7,8 +7,9 @@ import os
 from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder, read_settings
+from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder
 from fairseq_posenc.serving.translate import Beam, Engine, Hardware, Hypothesis, Tokens
 
 
@@ -18,36 +19,29 @@ class CTranslate2Engine:
     Args:
         folder: the model folder.
         hardware: the device on which it computes.
-
-    Raises:
-        UsageError: the export is damaged, or the machine lacks the type.
     """
 
     def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
-        module = import_extra("ctranslate2", f"--model {folder.path}")
-        path = str(folder.export)
-        folder.check(f"--model {folder.path}", EXPORT)
-        settings = read_settings(os.path.join(path, EXPORT_SETTINGS), f"--model {folder.path}")
-        try:
-            self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(
-                f"--model {folder.path}: {EXPORT_SETTINGS} is damaged ({error}); export the "
-                "checkpoint again"
-            ) from error
+        shown, path = f"--model {folder.path}", str(folder.export)
+        module = import_extra("ctranslate2", shown)
+        folder.check(shown, EXPORT)
+        told = os.path.join(path, EXPORT_SETTINGS)
+        settings = read_json_object(told, f"{shown}: its {EXPORT_SETTINGS}")
         if hardware.compute_type != "default":
             _check_compute_type(module, hardware)
+        damaged = EXPORT_SETTINGS
         try:
+            self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
+            damaged = EXPORT
             self._translator = module.Translator(
                 path,
                 device=hardware.device,
                 compute_type=hardware.compute_type,
                 intra_threads=hardware.threads,
             )
-        except (RuntimeError, ValueError) as error:
+        except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise UsageError(
-                f"--model {folder.path}: CTranslate2 cannot load its export ({error}); export the "
-                "checkpoint again"
+                f"{shown}: its {damaged} is damaged ({error}); export the checkpoint again"
             ) from error
 
     def translate(
@@ -85,11 +79,7 @@ def _check_compute_type(module: Any, hardware: Hardware) -> None:
 
 
 def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = None) -> Engine:
-    """The engine of a model folder: CTranslate2 if the model was exported, else fairseq.
-
-    Args:
-        hardware: the device on which it computes.
-        name: ctranslate2 or fairseq, to choose.
+    """The engine of a model folder: *name*, or CTranslate2 if the model was exported, else fairseq.
 
     Raises:
         UsageError: the folder has no model for the engine, or no translation model, or the engine
@@ -114,10 +104,8 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
     import torch
 
     from fairseq_posenc.checkpoints.loader import load
-    from fairseq_posenc.serving.inputs import checkpoint_of, overrides_of
     from fairseq_posenc.serving.translation import FairseqEngine
 
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
-    path, overrides = checkpoint_of(folder), overrides_of(folder)
-    return FairseqEngine(load(path, overrides, hardware.device))
+    return FairseqEngine(load(folder.checked(), folder.overrides, hardware.device))

@@ -17,14 +17,8 @@ from fairseq_posenc.checkpoints.loader import checked_device, in_one_line
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.masked_lm import MASKED_LM
-from fairseq_posenc.serving import BPE, SHOWN
-from fairseq_posenc.serving.inputs import (
-    checkpoint_of,
-    numbers_of,
-    overrides_of,
-    refuse_too_long,
-)
-from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder, read_model_folder
+from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
+from fairseq_posenc.serving.translation import numbers_of
 
 
 class FolderTask(NamedTuple):
@@ -47,12 +41,6 @@ class SentenceHubInterface(RobertaHubInterface):
     """fairseq's interface to a masked language model or a classifier, for a model folder.
 
     Texts and pairs are put together as the task of the folder does it in training.
-
-    Args:
-        cfg: all settings.
-        task: the task.
-        model: the model.
-        folder: the model folder.
 
     Attributes:
         longest: the largest number of tokens that the model and the task accept.
@@ -159,6 +147,16 @@ class SentenceHubInterface(RobertaHubInterface):
         return logits if return_logits else F.log_softmax(logits, dim=-1)
 
 
+def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> None:
+    """Refuse texts, by number (T,) each, that have more than the *longest* T of the model."""
+    for number, text in enumerate(texts):
+        if len(text) > longest:
+            raise UsageError(
+                f"{function}: text {number} of the list has {len(text)} tokens, and the model "
+                f"accepts {longest}; split it"
+            )
+
+
 def opened(
     folder: ModelFolder,
     from_pretrained: Callable[..., Dict[str, Any]],
@@ -174,14 +172,11 @@ def opened(
         from_pretrained: fairseq's function.
         checkpoint_file: the checkpoint, if it is not that of the folder.
         settings: further settings of fairseq.
-
-    Raises:
-        UsageError: a file is not the one that was packed, or the model cannot be loaded.
     """
-    checkpoint_of(folder)
+    folder.checked()
     if settings.get("bpe") in (None, "", _DEFAULT):
         settings.pop("bpe", None)
-    settings = {**overrides_of(folder), "bpe": BPE, "model_folder": folder.path, **settings}
+    settings = {**folder.overrides, "bpe": "model_folder", "model_folder": folder.path, **settings}
     data = settings.pop("data")
     file = CHECKPOINT if checkpoint_file == "model.pt" else checkpoint_file  # fairseq's default
     with in_one_line(folder.path, "pack the model again"):
@@ -213,12 +208,7 @@ def folder_task(name: str) -> FolderTask:
     return FOLDER_TASKS.get(name, FolderTask())
 
 
-def load_folder(path: str, device: Union[str, torch.device]) -> Any:
-    """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
-    return loaded_folder(read_model_folder(path, SHOWN), device)
-
-
-def loaded_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:
+def load_folder(folder: ModelFolder, device: Union[str, torch.device]) -> nn.Module:
     """The hub interface of a model folder, in evaluation mode on a device."""
     place = checked_device(device)
     heads: Any = {"load_checkpoint_heads": True} if folder.task in MASKED_LM.tasks else {}

@@ -29,7 +29,6 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Sequence,
     Tuple,
     get_type_hints,
 )
@@ -37,15 +36,15 @@ from typing import (
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import digest_of_file
 from fairseq_posenc.basics.lines import json_text, read_json_object, read_lines
-from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
-from fairseq_posenc.serving.words import TOKENIZERS
 
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
 #: In an exported model, what translating needs to know of it.
 EXPORT_SETTINGS = "fairseq_posenc.json"
+ADVICE = "give a folder that `fairseq-posenc pack` wrote"
 #: Tasks whose data, and with them their dictionaries, are in a folder for each input.
 _IN_FOLDERS = ("sentence_prediction", "sentence_ranking")
 
@@ -102,6 +101,15 @@ class ModelFolder(NamedTuple):
         return path if os.path.isfile(path) else None
 
     @property
+    def overrides(self) -> Dict[str, Any]:
+        """The settings of its checkpoint that the folder replaces: data, languages, heads."""
+        text = self.text
+        named = {"source_lang": text.source_lang, "target_lang": text.target_lang}
+        languages = {name: lang for name, lang in named.items() if lang is not None}
+        heads = {} if self.head is None else {"load_checkpoint_heads": True}
+        return {"data": self.path, **languages, **heads}
+
+    @property
     def dictionaries(self) -> List[str]:
         """The names of the dictionaries without which the checkpoint cannot be loaded."""
         if self.task == "translation":
@@ -111,6 +119,20 @@ class ModelFolder(NamedTuple):
         has_labels = self.head is not None and not self.head.regression
         names = ["input0", "label"] if has_labels else ["input0"]
         return [os.path.join(name, "dict.txt") for name in names]
+
+    def checked(self) -> str:
+        """The checkpoint.
+
+        Raises:
+            UsageError: there is none, or it is not the one that was packed.
+        """
+        if self.checkpoint is None:
+            raise UsageError(
+                f"{self.path}: has a model for CTranslate2 only, which `translate` reads; pack the "
+                "checkpoint for the rest"
+            )
+        self.check(self.path, CHECKPOINT)
+        return self.checkpoint
 
     def with_digests(self) -> "ModelFolder":
         """The same folder, with the digests of the files that it has now."""
@@ -158,8 +180,11 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     """
     shown = f"{flag} {path}"
     if not os.path.isdir(path):
-        raise UsageError(f"{shown}: is no folder; give one that `fairseq-posenc pack` wrote")
-    entries = read_settings(os.path.join(path, SETTINGS), shown)
+        raise UsageError(f"{shown}: is no folder; {ADVICE}")
+    description = os.path.join(path, SETTINGS)
+    if os.path.exists(description) and not os.path.isfile(description):
+        raise UsageError(f"{shown}: its {SETTINGS} is no file; {ADVICE}")
+    entries = read_json_object(description, f"{shown}: its {SETTINGS}", ADVICE)
     if entries.get("format") != FORMAT:
         raise UsageError(
             f"{shown}: {SETTINGS} has format {entries.get('format')}, and this version reads "
@@ -198,18 +223,16 @@ def _say_once(text: str) -> None:
 
 def _check_pieces(folder: ModelFolder, shown: str) -> None:
     """Refuse a folder without a file that it needs; folders of version 0.1 have no digests."""
-    needed = {"the subwords": [folder.text.subword_file, folder.text.target_subword_file]}
+    needed = [folder.text.subword_file, folder.text.target_subword_file]
     if folder.export is not None:
-        parts = ("model.bin", EXPORT_SETTINGS)
-        needed["the exported model"] = [os.path.join(EXPORT, name) for name in parts]
+        needed += [os.path.join(EXPORT, name) for name in ("model.bin", EXPORT_SETTINGS)]
     if folder.checkpoint is not None:
-        needed["the dictionary"] = list(folder.dictionaries)
+        needed += folder.dictionaries
     elif folder.export is None:
         raise UsageError(f"{shown}: has neither {EXPORT} nor {CHECKPOINT}; pack the model again")
-    for what, names in needed.items():
-        for name in filter(None, names):
-            if not (os.path.isfile(folder.file(name)) or os.path.isdir(folder.file(name))):
-                raise UsageError(f"{shown}: {name}, {what}, is missing; pack the model again")
+    for name in filter(None, needed):
+        if not (os.path.isfile(folder.file(name)) or os.path.isdir(folder.file(name))):
+            raise UsageError(f"{shown}: {name} is missing; copy or pack the model again")
 
 
 def _check_labels(folder: ModelFolder, shown: str) -> None:
@@ -226,21 +249,6 @@ def _check_labels(folder: ModelFolder, shown: str) -> None:
         )
 
 
-def read_settings(path: str, shown: str) -> Dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        shown: the flag and the folder, for messages.
-
-    Raises:
-        UsageError: it is missing or damaged.
-    """
-    advice = "give a folder that `fairseq-posenc pack` wrote"
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UsageError(f"{shown}: its {os.path.basename(path)} is no file; {advice}")
-    return read_json_object(path, f"{shown}: its {os.path.basename(path)}", advice)
-
-
 def _is_number(value: Any) -> bool:
     """True for a number of JSON; NaN and infinity are none."""
     return type(value) in (int, float) and abs(value) < math.inf
@@ -248,15 +256,15 @@ def _is_number(value: Any) -> bool:
 
 #: Whether a value of JSON is of a type.
 _IS: Dict[Any, Callable[[Any], bool]] = {
-    str: lambda value: isinstance(value, str),
-    bool: lambda value: isinstance(value, bool),
+    str: lambda value: type(value) is str,
+    bool: lambda value: type(value) is bool,
     int: lambda value: type(value) is int,
     float: _is_number,
-    Optional[str]: lambda value: value is None or isinstance(value, str),
-    Optional[int]: lambda value: value is None or type(value) is int,
-    List[str]: lambda value: isinstance(value, list) and {type(each) for each in value} == {str},
+    Optional[str]: lambda value: type(value) in (str, type(None)),
+    Optional[int]: lambda value: type(value) in (int, type(None)),
+    List[str]: lambda value: type(value) is list and {*map(type, value)} == {str},
     Tuple[float, float]: lambda value: (
-        isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+        type(value) is list and len(value) == 2 and all(map(_is_number, value))
     ),
 }
 
@@ -283,31 +291,3 @@ def _check_text(text: Text, shown: str) -> None:
             )
     if (SUBWORD_FILES[text.subwords] is None) != (text.subword_file is None):
         raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
-
-
-def common_head(folders: Sequence[ModelFolder]) -> Head:
-    """The head that classifiers for one task have in common, but for its name.
-
-    Args:
-        folders: that of ``--model``, and those of ``--ensemble``.
-
-    Raises:
-        UsageError: one is no classifier, or has other labels or inputs.
-    """
-    first = folders[0].head
-    for folder, flag in zip(folders, ["--model", *["--ensemble"] * len(folders)]):
-        head = folder.head
-        if head is None or first is None:
-            raise UsageError(
-                f"{flag} {folder.path}: holds a model of --task {folder.task} without a "
-                "classification head, or with several; predict needs a classifier, fine-tuned "
-                "with --task sentence_prediction"
-            )
-        if head._replace(name=first.name) != first:
-            raise UsageError(
-                f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
-                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
-                "inputs); give models of one task"
-            )
-    assert first is not None
-    return first

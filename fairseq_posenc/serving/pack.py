@@ -1,6 +1,7 @@
 """Writing a model folder: checkpoint, dictionaries, subwords, head, settings, card, export."""
 
 import os
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -35,12 +36,20 @@ from fairseq_posenc.serving.model_folder import (
     read_model_folder,
 )
 from fairseq_posenc.serving.preparation import Text
-from fairseq_posenc.serving.subword_check import check_subwords
-from fairseq_posenc.serving.subwords import KINDS, SUBWORD_FILES
+from fairseq_posenc.serving.subwords import KINDS, MARK, SUBWORD_FILES, Subwords, unmarked
 from fairseq_posenc.serving.translate import Hardware
 
 #: How many texts of the data are compared with the subwords, and how many symbols of each.
 _TEXTS, _LONGEST = 300, 300
+#: The marks that the symbols of some kinds have.
+_MARKS = {
+    "subword-nmt": re.compile(".+@@$"),
+    "sentencepiece": re.compile("\u2581"),
+    "marked-pieces or marked-words": re.compile(f"{MARK}."),
+}
+#: The largest share of symbols that may not fit.  The subwords of a model were measured at 0 to
+#: 0.2 %; those of another text, or of another size, at 5 % or more.
+_STRANGE = 0.03
 
 
 def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder], Any]) -> Any:
@@ -53,10 +62,6 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
 
     Returns:
         the report of the export, or None.
-
-    Raises:
-        UsageError: a piece is missing or does not belong to the checkpoint, the model cannot be
-            exported, or the folder cannot be written.
     """
     refuse_existing(args.out_dir)
     if not os.path.isdir(args.data):
@@ -67,7 +72,8 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     packed = _complete(text, args.data, task, state)
     with new_folder(args.out_dir) as side:
-        head, bounds = head_of(state, task, args.data, args.regression_range), args.regression_range
+        bounds = args.regression_range
+        head = head_of(state, task, args.data, bounds)
         if bounds is not None and (head is None or not head.regression):
             raise UsageError(
                 f"--regression-range {' '.join(map(str, bounds))}: the model is no regression; "
@@ -94,18 +100,15 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
 
 
 def check(path: str) -> int:
-    """Check a model folder: its files are those that were packed, and what reads them can.
+    """Check that a folder's files are those that were packed, and what reads them can.
 
     Returns:
         the number of files that were compared with their digests.
-
-    Raises:
-        UsageError: naming what is wrong.
     """
     folder = read_model_folder(path, "pack --check")
     folder.check(path, *{name.split("/")[0] for name in folder.digests})
     if folder.checkpoint is not None:
-        load_folder(path, "cpu")
+        load_folder(folder, "cpu")
     if folder.export is not None and folder.task == "translation":
         engine_for(folder, Hardware(), "ctranslate2")
     return len(folder.digests)
@@ -177,6 +180,44 @@ def _check_subwords(text: Text, args: Namespace, folder: ModelFolder) -> None:
             check_subwords(kind, subwords, _symbols(_read(path, "--data")), _texts(path), shown)
 
 
+def check_subwords(
+    kind: str,
+    subwords: Subwords,
+    symbols: Sequence[str],
+    texts: Sequence[List[str]],
+    shown: str,
+) -> None:
+    """Refuse subwords that are not those of a model.
+
+    Many symbols of its dictionary cannot come from them, or they split its texts into many that the
+    dictionary does not have.
+
+    Args:
+        kind: one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`, which made *subwords*.
+        symbols: the symbols of the model's dictionary, without fairseq's own.
+        texts: some of the model's data in symbols, or none.
+        shown: the flag that sets the subwords, with its value.
+    """
+    known, limit = set(symbols), _STRANGE * len(symbols)
+    words = (lambda text: unmarked(" ".join(text))) if "marked" in kind else subwords.join
+    again = [symbol for text in texts for symbol in subwords.split(words(text))]
+    for split, fits, fault in (
+        (symbols, subwords.makes, "of the dictionary's symbols are not among them"),
+        (again, known.__contains__, "of the data, split by them, are not in the dictionary"),
+    ):
+        strange = [symbol for symbol in split if not fits(symbol)]
+        if len(strange) > _STRANGE * len(split):
+            instead = "those of the training"
+            for theirs, mark in _MARKS.items():
+                if kind not in theirs and sum(map(bool, map(mark.match, symbols))) > limit:
+                    instead = f"--subwords {theirs} and its file"
+            raise UsageError(
+                f"{shown}: {len(strange) / len(split):.0%} {fault} "
+                f"({', '.join(list(dict.fromkeys(strange))[:3])}); give {instead}, or "
+                "--trust-subwords to pack these"
+            )
+
+
 def _texts(dictionary: str) -> List[List[str]]:
     """Some texts of the data beside a dictionary, in symbols and without unknown ones."""
     folder, name = os.path.split(dictionary)
@@ -219,13 +260,8 @@ def head_of(
 ) -> Optional[Head]:
     """The head that ``predict`` uses: that of the task, or the only one of an imported model.
 
-    Args:
-        data: the folder that it was trained on; ``label/dict.txt`` there names the classes, which
-            otherwise are numbers.
-        bounds: the values that 0 and 1 stand for in a regression.
-
-    Raises:
-        UsageError: there are fewer names than classes.
+    ``label/dict.txt`` in the *data* that it was trained on names the classes, which otherwise are
+    numbers; *bounds* are the values that 0 and 1 stand for in a regression.
     """
     if task not in ("sentence_prediction", "masked_lm"):
         return None
@@ -234,14 +270,11 @@ def head_of(
     if name not in found or (task == "masked_lm" and len(found) > 1):
         return None
     classes = found[name]
+    # how many texts an example has
+    inputs = sum(os.path.isdir(os.path.join(data, name)) for name in ("input0", "input1")) or None
     if option(settings, "regression_target", False):
         values = ["value"] if classes == 1 else [f"value{n}" for n in range(1, classes + 1)]
         low, high = bounds or (0.0, 1.0)
-        return Head(name, values, True, _inputs(data), (low, high))
+        return Head(name, values, True, inputs, (low, high))
     labels = named_labels(os.path.join(data, "label", "dict.txt"), classes)
-    return Head(name, labels or [str(n) for n in range(classes)], False, _inputs(data))
-
-
-def _inputs(data: str) -> Optional[int]:
-    """Number of texts in each example of a data folder."""
-    return sum(os.path.isdir(os.path.join(data, name)) for name in ("input0", "input1")) or None
+    return Head(name, labels or [str(n) for n in range(classes)], False, inputs)

@@ -13,31 +13,40 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import in_blocks
-from fairseq_posenc.serving.inputs import batches_by_tokens
-from fairseq_posenc.serving.model_folder import Head
-
-#: The texts of an example, one or two.
-Example = Tuple[str, ...]
+from fairseq_posenc.serving.model_folder import Head, ModelFolder
+from fairseq_posenc.serving.translation import batches_by_tokens
 
 
-def places_of(columns: str, header: Optional[str]) -> List[int]:
-    """The places of columns, from 0.
+def common_head(folders: Sequence[ModelFolder]) -> Head:
+    """The head that classifiers for one task, ``--model`` and those of ``--ensemble``, share."""
+    first = folders[0].head
+    for folder, flag in zip(folders, ["--model", *["--ensemble"] * len(folders)]):
+        head = folder.head
+        if head is None or first is None:
+            raise UsageError(
+                f"{flag} {folder.path}: holds a model of --task {folder.task} without a "
+                "classification head, or with several; predict needs a classifier, fine-tuned "
+                "with --task sentence_prediction"
+            )
+        if head._replace(name=first.name) != first:
+            raise UsageError(
+                f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
+                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
+                "inputs); give models of one task"
+            )
+    assert first is not None
+    return first
 
-    Args:
-        columns: numbers from 1, or with a header names, separated by commas.
-        header: the first line of the table, or None if it has none.
 
-    Raises:
-        UsageError: there is no such column.
-    """
-    names = [] if header is None else header.split("\t")
+def places_of(columns: str, names: Optional[List[str]]) -> List[int]:
+    """The places from 0 of *columns*: numbers from 1, or some of the *names*, with commas."""
     places = []
     for column in columns.split(","):
-        if column in names:
+        if names and column in names:
             places.append(names.index(column))
         elif column.isdecimal() and int(column) > 0:
             places.append(int(column) - 1)
-        elif header is None:
+        elif names is None:
             raise UsageError(
                 f"--columns {columns}: {column!r} is no number from 1 on; for names, give --header"
             )
@@ -48,57 +57,40 @@ def places_of(columns: str, header: Optional[str]) -> List[int]:
     return places
 
 
-def examples_of(lines: Sequence[str], places: Sequence[int], first: int) -> List[Example]:
-    """The texts of lines, with white space as in the recipes: single spaces.
-
-    Args:
-        lines: lines of the table; a blank one is an example without text.
-        places: the places of the columns.
-        first: number of the first line, for messages.
-
-    Raises:
-        UsageError: a line has too few columns.
-    """
-    found: List[Example] = []
-    for number, line in enumerate(lines, first):
-        cells = line.split("\t") if line.strip() else [""] * (max(places) + 1)
-        if len(cells) <= max(places):
-            raise UsageError(
-                f"line {number} of the table: has no column {max(places) + 1}; columns are "
-                "separated by tabs"
-            )
-        found.append(tuple(" ".join(cells[place].split()) for place in places))
-    return found
-
-
 def predicted_lines(
     models: Sequence[Any], head: Head, lines: Iterable[str], args: Namespace
 ) -> Iterator[str]:
     """The lines to write: a label and its probability, or a value, for each line of a table.
+
+    White space in a text becomes single spaces, as in the recipes.
 
     Args:
         models: the hub interfaces of classifiers for one task, whose outputs are averaged.
         head: the head of the first.
         lines: the lines of the table.
         args: those of ``fairseq-posenc predict``.
-
-    Raises:
-        UsageError: the columns are not those of the training, or a line lacks one.
     """
     source, before = iter(lines), int(args.header)
-    header = next(source, "") if args.header else None
-    places = places_of(args.columns or ("1,2" if head.inputs == 2 else "1"), header)
+    columns = args.columns or ("1,2" if head.inputs == 2 else "1")
+    places = places_of(columns, next(source, "").split("\t") if args.header else None)
     if head.inputs not in (None, len(places)):
         raise UsageError(
-            f"--columns {args.columns or '1'}: names {len(places)} columns, and the model was "
-            f"trained on {head.inputs} texts at a time"
+            f"--columns {columns}: names {len(places)} columns, and the model was trained on "
+            f"{head.inputs} texts at a time"
         )
     named = [] if head.regression and len(head.labels) == 1 else head.labels
     if args.scores:
         yield "\t".join([*(["value"] if head.regression else ["label", "probability"]), *named])
     for block in in_blocks(source, args.buffer):
         encoded = []
-        for number, texts in enumerate(examples_of(block, places, before + 1), before + 1):
+        for number, line in enumerate(block, before + 1):
+            cells = line.split("\t") if line.strip() else [""] * (max(places) + 1)
+            if len(cells) <= max(places):
+                raise UsageError(
+                    f"line {number} of the table: has no column {max(places) + 1}; columns are "
+                    "separated by tabs"
+                )
+            texts = [" ".join(cells[place].split()) for place in places]
             numbers, remark = _read(models, texts)
             encoded.append(numbers)
             if remark:
@@ -110,12 +102,13 @@ def predicted_lines(
 
 def _line(logits: Tensor, head: Head, scores: bool) -> str:
     """The columns of the outputs (N,) of a head."""
-    outputs = logits if head.regression else logits.softmax(-1)
-    values = [head.value(output) if head.regression else output for output in outputs.tolist()]
-    best = 0 if head.regression else int(logits.argmax())
-    label = [] if head.regression else [head.labels[best]]
-    shown = [values[best], *(values if scores else [])]
-    return "\t".join([*label, *(f"{value:.6f}" for value in shown)])
+    if head.regression:
+        label, values = [], list(map(head.value, logits.tolist()))
+        best = values[0]
+    else:
+        label, values = [head.labels[int(logits.argmax())]], logits.softmax(-1).tolist()
+        best = max(values)
+    return "\t".join([*label, *(f"{value:.6f}" for value in (best, *(values if scores else ())))])
 
 
 @torch.no_grad()
@@ -143,9 +136,9 @@ def averaged(
     return [means.get(place) for place in range(len(encoded))]
 
 
-def _read(models: Sequence[Any], texts: Example) -> Tuple[List[Tensor], str]:
+def _read(models: Sequence[Any], texts: Sequence[str]) -> Tuple[List[Tensor], str]:
     """The numbers (T,) of an example that each model reads, or none, and what is to be said."""
-    if not any(text.strip() for text in texts):
+    if not any(texts):
         return [], "it is empty; its prediction is left empty"
     encoded, remark = [], ""
     for model in models:

@@ -2,10 +2,14 @@
 
 import functools
 import os
+import tempfile
+import unicodedata
 from typing import List, NamedTuple, Optional
 
-from fairseq_posenc.serving.subwords import KINDS, RAW, Subwords
-from fairseq_posenc.serving.words import Split, joiner_of, words_of
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.serving.subwords import KINDS, RAW, Join, Split, Subwords
+
+TOKENIZERS = ("moses", "jieba", "none")
 
 
 class Text(NamedTuple):
@@ -13,7 +17,7 @@ class Text(NamedTuple):
 
     source_lang: Optional[str] = None  # language of the source, or of all text where there is one
     target_lang: Optional[str] = None  # language of the target
-    tokenizer: str = "none"  # one of :data:`~fairseq_posenc.serving.words.TOKENIZERS`
+    tokenizer: str = "none"  # one of :data:`TOKENIZERS`
     dash_splits: bool = False  # whether Moses split hyphenated words
     subwords: str = "none"  # one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`
     subword_file: Optional[str] = None  # the file in the folder, or None
@@ -36,20 +40,20 @@ class Preparation:
         def subwords(file: Optional[str]) -> Subwords:
             return KINDS[text.subwords](None if file is None else os.path.join(folder, file))
 
+        @functools.lru_cache(maxsize=None)
         def words(lang: Optional[str]) -> Split:
             return words_of(text.tokenizer, lang, text.dash_splits, text.lowercase)
 
-        self._text, self._words = text, functools.lru_cache(maxsize=None)(words)
+        self._text, self._words = text, words
         self._subwords = self._target_subwords = subwords(text.subword_file)
         if text.target_subword_file is not None:
             self._target_subwords = subwords(text.target_subword_file)
+        #: the spelling of the symbol ``<mask>`` that the subwords know in raw text
+        self.mask = self._subwords.mask
+        #: joins tokens of the target language to words, separated by spaces
+        self.words = self._target_subwords.join
         lang = text.target_lang or text.source_lang or "en"
         self._detokenize = joiner_of(text.tokenizer, lang)
-
-    @property
-    def mask(self) -> str:
-        """The spelling of the symbol ``<mask>`` that the subwords know in raw text."""
-        return self._subwords.mask
 
     def source(self, line: str) -> List[str]:
         """The tokens of a line of the source language."""
@@ -68,6 +72,57 @@ class Preparation:
         text = words if self._text.subwords in RAW else self._detokenize(words.split())
         return " ".join(text.split())
 
-    def words(self, tokens: List[str]) -> str:
-        """The words of tokens, separated by spaces and not detokenised."""
-        return self._target_subwords.join(tokens)
+
+def _moses_words(lang: str, dash_splits: bool) -> Split:
+    """Normalises punctuation and splits words, by Moses' rules.
+
+    Control, format and private-use characters, which are Unicode's C categories, become spaces
+    before, and runs of white space a single space.
+    """
+    sacremoses = import_extra("sacremoses", "the words of Moses")
+    normalizer = sacremoses.MosesPunctNormalizer(lang=lang)
+    moses = sacremoses.MosesTokenizer(lang=lang)
+
+    def split(line: str) -> List[str]:
+        printable = "".join(" " if unicodedata.category(c)[0] == "C" else c for c in line)
+        line = normalizer.normalize(" ".join(printable.split()))
+        return moses.tokenize(line, aggressive_dash_splits=dash_splits, return_str=True).split()
+
+    return split
+
+
+def _jieba_words() -> Split:
+    """The words of jieba in its accurate mode."""
+    jieba = import_extra("jieba", "the words of jieba")
+    jieba.setLogLevel("ERROR")
+    # jieba's cache is marshalled Python, which anybody could have written to a shared folder
+    with tempfile.TemporaryDirectory() as folder:
+        jieba.dt.tmp_dir = folder
+        jieba.initialize()
+    return lambda line: " ".join(jieba.cut(line)).split()
+
+
+def words_of(
+    tokenizer: str, lang: Optional[str], dash_splits: bool = False, lowercase: bool = False
+) -> Split:
+    """The function that splits a line into words.
+
+    Args:
+        tokenizer: moses; jieba; or none for words that are already separated by spaces.
+        lang: the language, for Moses; English by default.
+        dash_splits: split hyphenated words as ``rich @-@ text``.
+        lowercase: lower-case the text, for jieba after splitting: its words have capitals.
+    """
+    if tokenizer == "jieba":
+        cut = _jieba_words()
+        return lambda line: [word.lower() for word in cut(line)] if lowercase else cut(line)
+    split = str.split if tokenizer == "none" else _moses_words(lang or "en", dash_splits)
+    return lambda line: split(line.lower() if lowercase else line)
+
+
+def joiner_of(tokenizer: str, lang: str) -> Join:
+    """The function that restores plain text from words; only those of Moses have rules."""
+    if tokenizer != "moses":
+        return " ".join
+    moses = import_extra("sacremoses", "the words of Moses").MosesDetokenizer(lang=lang)
+    return lambda words: moses.detokenize(words)

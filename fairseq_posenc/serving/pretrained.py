@@ -13,16 +13,16 @@ from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving import BPE, SHOWN
+
+#: The name by which fairseq's ``--bpe`` reads a folder.
+BPE = "model_folder"
 
 
 @dataclass
 class ModelFolderBPEConfig(FairseqDataclass):
     """The setting of :class:`ModelFolderBPE`."""
 
-    model_folder: str = field(
-        default="", metadata={"help": "folder that `fairseq-posenc pack` wrote"}
-    )
+    model_folder: str = field(default="", metadata={"help": "what `fairseq-posenc pack` wrote"})
 
 
 @register_bpe(BPE, dataclass=ModelFolderBPEConfig)
@@ -68,14 +68,14 @@ def read_model_folders(from_pretrained: Callable[..., Any]) -> Callable[..., Any
 
         path = str(model_name_or_path)
         if os.path.isfile(os.path.join(path, SETTINGS)):
-            folder = read_model_folder(path, SHOWN)
+            folder = read_model_folder(path, "from_pretrained")
             return opened(folder, from_pretrained, checkpoint_file, **settings)
         if settings.get("bpe") == "":  # not given to a masked language model
             raise UsageError(
-                f"{SHOWN} {path}: is no model folder, so how its text was split is unknown; "
-                "give the folder that `fairseq-posenc pack` wrote, or bpe= (subword_nmt with "
-                "bpe_codes=, sentencepiece with sentencepiece_model=, None for tokens by number, "
-                "or gpt2, which fairseq downloads)"
+                f"from_pretrained {path}: is no model folder, so how its text was split is "
+                "unknown; give the folder that `fairseq-posenc pack` wrote, or bpe= (subword_nmt "
+                "with bpe_codes=, sentencepiece with sentencepiece_model=, None for tokens by "
+                "number, or gpt2, which fairseq downloads)"
             )
         return from_pretrained(
             path, checkpoint_file, data_name_or_path, archive_map=archive_map, **settings

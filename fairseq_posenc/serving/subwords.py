@@ -11,7 +11,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.serving.words import Join, Split
+
+Split = Callable[[str], List[str]]
+Join = Callable[[List[str]], str]
 
 #: The beginning of all symbols of a Chinese word but its first, as in WordPiece.
 MARK = "##"
@@ -151,8 +153,7 @@ def _sentencepiece(path: Optional[str]) -> Subwords:
 def _transformers(path: Optional[str]) -> Subwords:
     from fairseq_posenc.serving.huggingface import tokenizer
 
-    loaded = tokenizer.load(str(path))
-    return Subwords(loaded.split, loaded.join, loaded.mask)
+    return Subwords(*tokenizer.load(str(path)))
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:

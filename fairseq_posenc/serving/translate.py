@@ -49,11 +49,9 @@ class Engine(Protocol):
     longest: Dict[str, int]
 
     def translate(self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam) -> Any:
-        """The n best translations of each source, best first.
+        """The n best translations of each source, best first, which start with the *prefixes*.
 
-        Args:
-            sources: none is empty, or longer than the model accepts.
-            prefixes: what each translation starts with; may be empty.
+        No source is empty, or longer than the model accepts; prefixes may be empty.
         """
 
 
@@ -63,9 +61,6 @@ def translated(
     """The lines to write for *lines*, in their order.
 
     Args:
-        lines: the source text.
-        text: prepares and restores it.
-        engine: translates the tokens.
         beam: the search; the model's own limit applies where its longest translation is longer.
         args: those of ``fairseq-posenc translate``.
     """

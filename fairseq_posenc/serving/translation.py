@@ -1,12 +1,13 @@
-"""Translation with fairseq's own beam search."""
+"""Translation with fairseq's own beam search, and batches of texts by number."""
 
 from argparse import Namespace
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
+from fairseq.data import Dictionary
+from torch import Tensor
 
 from fairseq_posenc.checkpoints.loader import Loaded
-from fairseq_posenc.serving.inputs import batches_by_tokens, numbers_of
 from fairseq_posenc.serving.translate import Beam, Hypothesis, Tokens
 
 
@@ -50,3 +51,33 @@ class FairseqEngine:
         dictionary = self._task.target_dictionary
         numbers = [number for number in found["tokens"].tolist() if number != dictionary.eos()]
         return Hypothesis([dictionary[number] for number in numbers], float(found["score"]))
+
+
+def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Tensor:
+    """Tokens by number (T,), with </s> at the end on request."""
+    numbers = [dictionary.index(token) for token in tokens]
+    return torch.tensor(numbers + ([dictionary.eos()] if end else []), dtype=torch.long)
+
+
+def batches_by_tokens(
+    lengths: Sequence[int], limit: int, groups: Optional[Sequence[int]] = None
+) -> List[List[int]]:
+    """Numbers of texts, those of similar length together.
+
+    >>> batches_by_tokens([5, 2, 3, 9], 6)
+    [[1, 2], [0], [3]]
+
+    Args:
+        lengths: tokens of each text.
+        limit: largest number of tokens in a batch, padding included, unless one text has more.
+        groups: only texts of the same group share a batch.
+    """
+    of = groups or [0] * len(lengths)
+    batches: List[List[int]] = []
+    for number in sorted(range(len(lengths)), key=lambda n: (of[n], lengths[n])):
+        last = batches[-1] if batches else []
+        if last and of[last[0]] == of[number] and (len(last) + 1) * lengths[number] <= limit:
+            last.append(number)
+        else:
+            batches.append([number])
+    return batches

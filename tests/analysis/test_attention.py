@@ -6,7 +6,6 @@ import pytest
 import torch
 from support.helpers import VOCABULARY, build
 from support.lists import rows_of
-from support.masked_language_models import build as build_masked_lm
 
 from fairseq_posenc.analysis import attention as analysis
 from fairseq_posenc.attention import gated
@@ -144,26 +143,6 @@ def test_the_dictionary_is_found_in_the_data(make, name, source, folder):
     assert analysis.load(path, None).dictionary == VOCABULARY
 
 
-def test_a_checkpoint_older_than_some_flags_is_read(folder):
-    _, path = masked_lm_file(folder, "t5")
-    state = torch.load(path, weights_only=True)
-    for name in ("layer", "norm", "rotary_value", "untie_cls", "num_positions"):
-        del state["cfg"]["model"][name]
-    torch.save(state, path)
-    model, tokens = loaded(path, folder / "text")
-    assert len(list(analysis.matrices(model, tokens))) == 2
-
-
-@pytest.mark.parametrize("arch", ["gau_masked_lm_tiny", "roformer_v2_masked_lm_tiny"])
-def test_presets_with_all_their_flags(arch, folder):
-    model = build_masked_lm(arch)
-    analysed, tokens = loaded(save(model, model.args, folder), folder / "text")
-    assert len(list(analysis.matrices(analysed, tokens))) == len(analysed.encoder.layers)
-    with torch.no_grad():
-        want, _ = model(tokens, features_only=True)
-        torch.testing.assert_close(analysed.run(tokens)[0], want)
-
-
 @pytest.mark.parametrize("make, flags", [(masked_lm_file, GAU), (translation_file, [])])
 def test_a_table_and_a_picture(make, flags, folder, capsys):
     pytest.importorskip("matplotlib")
@@ -212,22 +191,25 @@ def test_what_cannot_be_analysed_is_named(encoding, flags, words, folder):
     assert not list(folder.rglob("*.p*g*"))
 
 
+def test_files_that_are_none_of_ours(folder):
+    _, path = masked_lm_file(folder, "rotary")
+    state = torch.load(path, weights_only=True)
+    state["model"] = {f"models.de-en.{k}": v for k, v in state["model"].items()}
+    torch.save(state, folder / "other.pt")
+    (folder / "stock").mkdir()
+    model = build("transformer", "--encoder-layers", "1")
+    stock = save(model, Namespace(arch="x"), folder / "stock")
+    for model, text, words in (
+        (folder / "other.pt", "text", "has no single encoder .*models.de-en"),
+        (stock, "text", "not trained with this plug-in"),
+        (path, "nothing", "nothing: cannot be read "),
+    ):
+        with pytest.raises(UsageError, match=words):
+            main(["analyse", str(model), str(folder / text)])
+
+
 @pytest.mark.parametrize("flags, words", rows_of("no_matrix.txt"))  # of packs
 def test_layers_without_one_matrix_are_named(flags, words, folder):
     _, path = masked_lm_file(folder, "rotary", *flags.split())
     with pytest.raises(UsageError, match=words):
-        main(["analyse", path, str(folder / "text")])
-
-
-def test_files_that_are_none_of_ours(folder):
-    _, path = masked_lm_file(folder, "rotary")
-    with pytest.raises(UsageError, match="nothing: cannot be read "):
-        main(["analyse", path, str(folder / "nothing")])
-    state = torch.load(path, weights_only=True)
-    state["model"] = {f"models.de-en.{k}": v for k, v in state["model"].items()}
-    torch.save(state, path)
-    with pytest.raises(UsageError, match="has no single encoder .*models.de-en"):
-        main(["analyse", path, str(folder / "text")])
-    path = save(build("transformer", "--encoder-layers", "1"), Namespace(arch="x"), folder)
-    with pytest.raises(UsageError, match="not trained with this plug-in"):
         main(["analyse", path, str(folder / "text")])

@@ -9,8 +9,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
-from support.commands import succeed
-from support.toy_lm import LENGTH, eval_lm, perplexity, train_lm
+from support.toy_lm import LENGTH, train_lm
 
 from fairseq_posenc.analysis import extrapolation
 from fairseq_posenc.basics.errors import UsageError
@@ -35,22 +34,8 @@ def how(data, lengths, last, **others):
 
 
 def measured(checkpoint, *arguments, overrides=None, **others):
-    run = extrapolation.Run("a", str(checkpoint), overrides or {})
+    run = extrapolation.read_run(f"a={checkpoint} {overrides or {}}")
     return extrapolation.measure(run, how(*arguments, **others))
-
-
-@pytest.fixture(scope="module")
-def blocks(corpus, tmp_path_factory):
-    """A text of 6 lines with 7 words and </s>, so of 3 blocks of LENGTH."""
-    folder = tmp_path_factory.mktemp("blocks")
-    words = [f"a{(7 * n) % 13}" for n in range(42)]
-    text = "".join(" ".join(words[n : n + 7]) + "\n" for n in range(0, 42, 7))
-    (folder / "text").write_text(text)
-    parts = ["--validpref", folder / "text", "--testpref", folder / "text"]
-    succeed(
-        "preprocess", "--only-source", "--srcdict", corpus / "dict.txt", *parts, "--destdir", folder
-    )
-    return folder
 
 
 def tokens_of(data):
@@ -89,14 +74,6 @@ def test_a_plain_loop_in_float64(encoding, flags, overrides, corpus, trained_lm,
         assert found.bits[length] == pytest.approx(sum(losses) / len(losses), rel=2e-5)
 
 
-def test_blocks_are_what_eval_lm_scores(blocks, trained_lm):
-    checkpoint = trained_lm("rotary")
-    reading = measured(checkpoint, blocks, [LENGTH], LENGTH)
-    assert reading.tokens == 48 and reading.trained == LENGTH
-    found = perplexity(eval_lm(blocks, checkpoint))
-    assert reading.perplexity(LENGTH) == pytest.approx(found, abs=6e-3)
-
-
 def test_size_of_batches_and_samples_of_windows(corpus, trained_lm):
     arguments = (trained_lm("rotary"), corpus, [8, 32], 4)
     whole = measured(*arguments)
@@ -112,7 +89,7 @@ def test_stock_models_end_with_their_table(corpus, tmp_path):
     stock = ["transformer_lm", "--decoder-input-dim", "16", "--decoder-output-dim", "16"]
     train_lm(corpus, tmp_path, *stock, "--decoder-learned-pos")
     reading = measured(tmp_path / "checkpoint_last.pt", corpus, [8, LENGTH, 32], 4)
-    assert list(reading.bits) == [8, LENGTH]
+    assert list(reading.bits) == [8, LENGTH] and reading.run.trained == LENGTH
 
 
 def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path, capsys):
@@ -147,7 +124,7 @@ def test_a_curve_of_several_runs_ends_with_the_first_of_them():
     """A curve ends where a seed ends, because its mean beyond would be of fewer models."""
     short, long = (
         extrapolation.Measurement(
-            extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3)
+            extrapolation.Run("a", "", {}, 8), longest, 4, dict.fromkeys(read, 3)
         )
         for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
     )

@@ -9,7 +9,6 @@ from support.masked_language_models import tiny as masked_lm
 from support.parts import places_of
 
 from fairseq_posenc.analysis import positions as plotted
-from fairseq_posenc.analysis import positions_figure
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings.transformer_xl import Sinusoids
@@ -210,5 +209,5 @@ def test_the_table_of_learned_positions(tmp_path):
     (drawn,) = plotted.learned_table(side, 7)
     torch.testing.assert_close(drawn.maps[0], want)
     pytest.importorskip("matplotlib", reason="an extra: plots")
-    positions_figure.plot(path, tmp_path / "out.svg", None, 7)
+    plotted.plot(path, tmp_path / "out.svg", None, 7)
     assert "cosine similarity" in (tmp_path / "out.svg").read_text(encoding="utf-8")

@@ -91,10 +91,7 @@ def test_the_console_script_does_not_register(broken):
 
 
 def test_an_import_registers(broken):
-    for statement in (
-        "import fairseq_posenc",
-        "from fairseq_posenc.basics.files import replace_file",
-    ):
+    for statement in ("import fairseq_posenc", "from fairseq_posenc.basics import files"):
         finished = python(broken, "-c", statement)
         assert "was imported" in finished.stderr.splitlines()[-1]
 
@@ -102,23 +99,16 @@ def test_an_import_registers(broken):
 # --- path and list
 
 
-@pytest.fixture(scope="module")
-def line_of():
-    """The line of the catalogue that begins with a name."""
-    lines = {
-        line.split()[0]: line for line in reversed(doctor.catalogue().splitlines()) if line.strip()
-    }
-    return lines.__getitem__
-
-
-def test_list_names_everything_that_is_registered(line_of):
+def test_list_names_everything_that_is_registered():
+    lines = doctor.catalogue().splitlines()
+    first = {line.split()[0]: line for line in reversed(lines) if line.strip()}
     for registry in (ENCODINGS, ATTENTIONS):
         for name, entry in registry.items():
-            assert entry.paper in line_of(name) and entry.summary in line_of(name)
+            assert entry.paper in first[name] and entry.summary in first[name]
     for family in FAMILIES.values():
-        assert all(line_of(name) for name in family.presets)
+        assert set(family.presets) <= set(first)
     for name, entry in FORMATS.items():
-        assert f"  {name:<16} {entry.summary}; {entry.ways}" in doctor.catalogue().splitlines()
+        assert f"  {name:<16} {entry.summary}; {entry.ways}" in lines
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device to write to")
@@ -141,14 +131,11 @@ def leaves(parser, *words):
 
 def test_what_reads_a_model_takes_the_folder_of_a_users_own_parts():
     reads = re.compile("checkpoint|model folder|`fairseq-posenc pack`", re.IGNORECASE)
-    taking = {"list", "import"}  # what else names the user's own parts
     for words, parser in leaves(get_parser()):
         shown = [f"{action.metavar or action.dest} {action.help}" for action in parser._actions]
-        if any(map(reads.search, shown)):
-            taking.add(words)
-    assert {"average", "plot positions", "translate"} < taking
-    flags = {words: parser._option_string_actions for words, parser in leaves(get_parser())}
-    assert taking == {words for words in flags if "--user-dir" in flags[words]}
+        own = words in ("list", "import")  # what else names the user's own parts
+        takes = own or any(map(reads.search, shown))
+        assert ("--user-dir" in parser._option_string_actions) == takes, words
 
 
 # --- doctor
@@ -200,16 +187,13 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
     assert any("pip<24.1" in finding.fix for finding in doctor.check_fairseq())
     monkeypatch.setattr(doctor.sys, "version_info", (3, 14, 0))
     assert next(doctor.check_python()).level == doctor.FAIL
-    fits = {"sm_70": (7, 2), "sm_120": (12, 0), "sm_90a": (9, 0), "compute_90": (12, 0)}
-    misfits = {
-        "sm_70": (8, 0),
-        "sm_86": (8, 0),
-        "sm_90a": (9, 1),
-        "compute_90": (8, 9),
-        "gfx": (9, 0),
-    }
-    assert all(doctor.runs_on(arch, *gpu) for arch, gpu in fits.items())
-    assert not any(doctor.runs_on(arch, *gpu) for arch, gpu in misfits.items())
+    for arch, fits, misfit in (
+        ("sm_70", (7, 2), (8, 0)),
+        ("sm_86", (8, 6), (8, 0)),
+        ("sm_90a", (9, 0), (9, 1)),
+        ("compute_90", (12, 0), (8, 9)),
+    ):
+        assert doctor.runs_on(arch, *fits) and not doctor.runs_on(arch, *misfit)
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     assert next(doctor.check_environment()).level == doctor.WARN
 
@@ -232,10 +216,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 @pytest.mark.slow
 def test_the_wheel_brings_the_command(tmp_path):
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    source = tmp_path / "source"
-    listing = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", "HEAD"], capture_output=True, check=False
-    )
+    source, target = tmp_path / "source", tmp_path / "target"
+    archive = ["git", "-C", str(ROOT), "archive", "HEAD"]
+    listing = subprocess.run(archive, capture_output=True, check=False)
     if listing.returncode:
         pytest.skip("not a git checkout")
     source.mkdir()
@@ -243,23 +226,14 @@ def test_the_wheel_brings_the_command(tmp_path):
     build = [*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(source)]
     subprocess.run(build, check=True)
     (wheel,) = tmp_path.glob("*.whl")
-    target = tmp_path / "target"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True)
-    environment = {**os.environ, "PYTHONPATH": str(target)}
-    found = {}
-    for word in ("--version", "path", "list"):
-        finished = subprocess.run(
-            [str(target / "bin" / "fairseq-posenc"), word],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert (finished.returncode, finished.stderr) == (0, "")
-        found[word] = finished.stdout
-    assert found["--version"] == f"fairseq_posenc {__version__}\n"
-    assert found["path"] == f"{target / 'fairseq_posenc'}\n"
-    assert "  roformer_base " in found["list"]
+    for word, expected in (
+        ("--version", f"fairseq_posenc {__version__}\n"),
+        ("path", f"{target / 'fairseq_posenc'}\n"),
+        ("list", "  roformer_base "),
+    ):
+        finished = python(target, str(target / "bin" / "fairseq-posenc"), word)
+        assert (finished.returncode, finished.stderr) == (0, "") and expected in finished.stdout
     assert (target / "fairseq_posenc" / "py.typed").is_file()
     assert (target / "share" / "doc" / "fairseq_posenc" / "CITATION.cff").is_file()
     packing = "from setuptools import build_meta as b; b.build_sdist('..')"

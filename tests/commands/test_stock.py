@@ -1,11 +1,16 @@
-"""Stock models and ours train the same losses: flags of fairseq's transformer, and its tasks."""
+"""Flags and tasks of fairseq's transformer give the losses of stock; presets train and load."""
 
 import re
 
 import pytest
-from support.commands import NO_DROPOUT, SMALL, generate, train
+from support.commands import NO_DROPOUT, SMALL, generate, read, train, validate
+from support.helpers import kinds
+from support.masked_lm_runs import pretrain
+from support.toy_lm import TASK, train_lm
 
-pytest_plugins = ["support.toy"]
+from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM, TRANSLATION
+
+pytest_plugins = ["support.toy", "support.toy_lm", "support.masked_lm_runs"]
 pytestmark = pytest.mark.journeys
 
 SIZES = ["--decoder-embed-dim", "24", "--decoder-ffn-embed-dim", "40", "--decoder-layers", "1"]
@@ -61,16 +66,10 @@ def test_multilingual_translation(tokens, toy, tmp_path):
     assert sorted(found.hypotheses()) == list(range(12))
 
 
-@pytest.mark.parametrize(
-    "shared",
-    [
-        ["--share-encoders", "--share-decoders"],
-        ["--share-encoder-embeddings", "--share-decoder-embeddings"],
-        ["--share-all-embeddings"],
-    ],
-)
-def test_multilingual_translation_with_shared_parts(shared, toy, tmp_path):
-    task = ["--task", "multilingual_translation", *PAIRS, *shared]
+@pytest.mark.parametrize("parts", ["encoders", "encoder-embeddings", "all-embeddings"])
+def test_multilingual_translation_with_shared_parts(parts, toy, tmp_path):
+    shared = {f"--share-{parts}", f"--share-{parts.replace('encoder', 'decoder')}"}
+    task = ["--task", "multilingual_translation", *PAIRS, *sorted(shared)]
     same_as_stock(*MULTILINGUAL, toy.joined, tmp_path, *task)
 
 
@@ -100,3 +99,46 @@ def test_training_on_alignments(context, toy, tmp_path):
     train(toy.joined, tmp_path, "--arch", "roformer_align", *SMALL, *alignments)
     found = generate(toy.joined, tmp_path / "checkpoint_last.pt", "--print-alignment")
     assert len(re.findall(r"^A-\d+\t", found.out, re.MULTILINE)) == 24
+
+
+# --- every kind of preset: trained for an update, saved, loaded and validated
+
+
+#: What presets need at the sizes of these tests: layers for their patterns, fewer heads.
+OWN_FLAGS = {
+    "roformer_align": ["--alignment-layer", "1"],
+    "modernbert_masked_lm_tiny": ["--encoder-layers", "3"],
+    "modernbert_masked_lm_base": ["--encoder-layers", "3"],
+    "rnope_swa_lm": ["--decoder-layers", "4"],
+    "llama_lm_small": ["--kv-heads", "1"],
+}
+ONE_UPDATE = ["--max-update", "1"]
+
+
+def check_loaded(data, folder, logged, *task):
+    """Validating the saved model gives the loss that training logged."""
+    found = validate(data, folder / "checkpoint_last.pt", "--max-tokens", "160", *task)
+    (entry,) = found.entries("valid")
+    assert float(entry["valid_loss"]) == pytest.approx(logged.losses()["valid 1"], abs=2e-3)
+
+
+@pytest.mark.parametrize("arch", kinds(TRANSLATION))
+def test_a_translation_model(arch, toy, tmp_path):
+    flags = ["--arch", arch, *SMALL, *OWN_FLAGS.get(arch, []), *ONE_UPDATE]
+    check_loaded(toy.separate, tmp_path, train(toy.separate, tmp_path, *flags))
+
+
+@pytest.mark.parametrize("arch", kinds(MASKED_LM))
+def test_a_masked_language_model(arch, corpora, tmp_path):
+    logged = pretrain(corpora.text, tmp_path, arch, *OWN_FLAGS.get(arch, []), *ONE_UPDATE)
+    check_loaded(corpora.text, tmp_path, logged, "--task", "masked_lm")
+    _, settings = read(tmp_path / "checkpoint_last.pt")
+    preset = MASKED_LM[arch]
+    assert settings["position_encoding"] == preset["position_encoding"]
+    assert settings["untie_cls"] == preset.get("untie_cls", False)
+
+
+@pytest.mark.parametrize("arch", kinds(LANGUAGE_MODEL))
+def test_a_language_model(arch, corpus, tmp_path):
+    logged = train_lm(corpus, tmp_path, arch, *OWN_FLAGS.get(arch, []), *ONE_UPDATE)
+    check_loaded(corpus, tmp_path, logged, *TASK, "--tokens-per-sample", "16")

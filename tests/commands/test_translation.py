@@ -1,4 +1,4 @@
-"""A translation model by fairseq's commands: from text to translations, searches, and hydra."""
+"""A translation model by fairseq's commands: text to translations, searches, hydra, warm starts."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from support.commands import (
+    NO_DROPOUT,
     ROOT,
     SMALL,
     USER_DIR,
@@ -17,10 +18,12 @@ from support.commands import (
     interactive,
     pruned,
     read,
+    refusal,
     succeed,
     train,
     validate,
 )
+from support.warm_starts import carried_over, starting_from
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 
@@ -136,19 +139,6 @@ def test_the_longest_text_is_that_of_the_training(toy, checkpoint, tmp_path):
         assert interactive(toy.separate, path, [line], *few, *flags).hypotheses()
 
 
-def test_the_score_of_a_given_translation_is_that_of_the_search(toy, checkpoint):
-    """Scoring sees the whole target at once, searching sees it word by word."""
-    whole = ["--prefix-size", "20", "--beam", "1", "--max-len-b", "20"]  # nothing left to search
-    searched = generate(toy.separate, checkpoint, *whole).hypotheses()
-    scored = generate(toy.separate, checkpoint, "--score-reference").hypotheses()
-    for number, [(score, text)] in scored.items():
-        [(other, forced)] = searched[number]
-        assert forced.startswith(text)
-        if forced == text:
-            assert score == pytest.approx(other, abs=1e-4)
-    assert sum(searched[n][0][1] == text for n, [(_, text)] in scored.items()) >= 5
-
-
 def test_hard_alignments_name_a_source_word_for_every_target_word(toy, checkpoint, best):
     found = generate(toy.separate, checkpoint, "--print-alignment")
     check_same(found.hypotheses(), best.hypotheses())
@@ -159,28 +149,13 @@ def test_hard_alignments_name_a_source_word_for_every_target_word(toy, checkpoin
         assert all(0 <= source < len(sources[number].split()) for source, _ in links)
 
 
-def test_half_precision_stays_close(toy, checkpoint, best):
-    found = generate(toy.separate, checkpoint, "--fp16").hypotheses()
-    pairs = [(found[n][0], best.hypotheses()[n][0]) for n in found]
-    assert sum(text == other for (_, text), (_, other) in pairs) >= 20
-    for (score, text), (other, expected) in pairs:
-        if text == expected:
-            assert score == pytest.approx(other, abs=0.02)
-
-
 # --- fairseq-hydra-train
 
 
+CONFIG = ["--config-dir", ROOT / "examples" / "hydra", "--config-name"]
+SHIPPED = [*CONFIG, "roformer", f"common.user_dir={USER_DIR[1]}"]
 # what a test has to change, for its size
 QUICK = ["common.cpu=true", "dataset.num_workers=0", "optimization.max_epoch=1"]
-
-
-def hydra_train(data, folder, *overrides):
-    """Train into *folder* with the shipped file."""
-    config = ["--config-dir", ROOT / "examples" / "hydra", "--config-name", "roformer"]
-    paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={data}"]
-    paths += [f"checkpoint.save_dir={folder / 'checkpoints'}", f"hydra.run.dir={folder}"]
-    return succeed("hydra_train", *config, *paths, *QUICK, *overrides)
 
 
 def test_the_plug_in_is_found_in_the_current_folder_and_another_file_is_not(
@@ -189,34 +164,33 @@ def test_the_plug_in_is_found_in_the_current_folder_and_another_file_is_not(
     """Hydra takes any --config-name, as fairseq registers the one that it is given."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fairseq_posenc").symlink_to(ROOT / "fairseq_posenc")
-    config = ["--config-dir", ROOT / "examples" / "hydra", "--config-name"]
     data = [f"task.data={toy.separate}", "checkpoint.no_save=true", *QUICK]
-    succeed("hydra_train", *config, "roformer", *data)
-    other = [*config, "roformr", "common.user_dir=fairseq_posenc", "hydra.run.dir=."]
+    succeed("hydra_train", *CONFIG, "roformer", *data)
+    other = [*CONFIG, "roformr", "common.user_dir=fairseq_posenc", "hydra.run.dir=."]
     message = Command("fairseq_cli.hydra_train", other).finish().message()
     assert "task._name: missing; is --config-name the name of a file" in message
 
 
 def test_jobs_of_a_multirun_have_a_folder_each_beside_each_other(toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = ["-m", "--config-dir", ROOT / "examples" / "hydra", "--config-name", "roformer"]
-    paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={os.path.relpath(toy.separate)}"]
+    data = f"task.data={os.path.relpath(toy.separate)}"
     swept = ["model.position_encoding=learned,t5", "model.encoder_embed_dim=16"]
+    swept += ["+model.decoder_ffn_embed_dim=48"]
     swept += ["checkpoint.save_dir=run/${model.position_encoding}"]
-    succeed("hydra_train", *config, *paths, *QUICK, *swept)
+    succeed("hydra_train", "-m", *SHIPPED, data, *QUICK, *swept)
     for encoding in ("learned", "t5"):
         parameters, settings = read(tmp_path / "run" / encoding / "checkpoint_last.pt")
         assert settings["position_encoding"] == encoding
+        assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
+        assert parameters["decoder.layers.1.fc1.weight"].shape == (48, 16)
         assert ("encoder.embed_positions.weight" in parameters) == (encoding == "learned")
 
 
-def checkpoint_of(data, folder, *overrides):
-    hydra_train(data, folder, *overrides)
-    return folder / "checkpoints" / "checkpoint_last.pt"
-
-
 def test_the_architecture_keeps_its_defaults(toy, tmp_path):
-    checkpoint = checkpoint_of(toy.separate, tmp_path)
+    paths = [f"task.data={toy.separate}", f"hydra.run.dir={tmp_path}"]
+    paths.append(f"checkpoint.save_dir={tmp_path / 'checkpoints'}")
+    succeed("hydra_train", *SHIPPED, *paths, *QUICK)
+    checkpoint = tmp_path / "checkpoints" / "checkpoint_last.pt"
     parameters, settings = read(checkpoint)
     train(toy.separate, tmp_path / "plain", "--arch", "roformer_tiny")
     expected, plain = read(tmp_path / "plain" / "checkpoint_last.pt")
@@ -226,11 +200,69 @@ def test_the_architecture_keeps_its_defaults(toy, tmp_path):
     assert len(generate(toy.separate, checkpoint).hypotheses()) == 24
 
 
-def test_the_command_line_overrides_the_file(toy, tmp_path):
-    listed = ["model.encoder_layers=3", "model.rotary_base=500", "model.encoder_embed_dim=32"]
-    checkpoint = checkpoint_of(toy.separate, tmp_path, *listed, "+model.decoder_ffn_embed_dim=48")
-    parameters, settings = read(checkpoint)
-    assert settings["rotary_base"] == 500
-    assert parameters["encoder.layers.2.fc1.weight"].shape == (512, 32)
-    assert parameters["decoder.layers.1.fc1.weight"].shape == (48, 32)
-    assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
+# --- another position encoding
+
+
+LEARNED_TABLES = ["decoder.embed_positions.weight", "encoder.embed_positions.weight"]
+LEARNED = ["--encoder-learned-pos", "--decoder-learned-pos"]
+LEARNED_POSITIONS = ["--arch", "posenc_transformer", "--position-encoding", "learned"]
+
+
+@pytest.fixture(scope="module")
+def stock(toy, tmp_path_factory):
+    """Checkpoint of fairseq's transformer, with sinusoidal positions."""
+    folder = tmp_path_factory.mktemp("stock")
+    train(toy.separate, folder, "--arch", "transformer", *SMALL)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def stock_learned(toy, tmp_path_factory):
+    """Checkpoint of fairseq's transformer, with learned positions."""
+    folder = tmp_path_factory.mktemp("learned")
+    train(toy.separate, folder, "--arch", "transformer", *SMALL, *LEARNED)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("by", ["--restore-file", "--finetune-from-model"])
+def test_stock_continues_as_a_roformer_and_a_roformer_with_a_table(
+    by, toy, stock, stock_learned, trained, tmp_path
+):
+    for source, flags, *changes in (
+        (stock, ROFORMER[:2], [], []),
+        (stock_learned, ROFORMER[:2], LEARNED_TABLES, []),
+        (trained / "checkpoint_last.pt", LEARNED_POSITIONS, [], LEARNED_TABLES),
+    ):
+        folder = tmp_path / source.parent.name
+        log = train(toy.separate, folder, *SMALL, *flags, *starting_from(source, by))
+        assert list(carried_over(log, source, folder)) == changes
+
+
+def test_sizes_that_differ_are_named(toy, stock, tmp_path):
+    message = refusal(toy.separate, tmp_path, *ROFORMER[:2], "--finetune-from-model", stock)
+    assert "size mismatch for encoder.embed_tokens.weight" in message
+    sizes = message.partition("give its ")[2]
+    for size in ("embed-dim 16", "ffn-embed-dim 24", "attention-heads 2"):
+        assert f"--encoder-{size}" in sizes
+    assert "layers" not in sizes  # as many in both
+
+
+def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
+    """The first losses as a sinusoidal model of ours are those of stock, optimiser included."""
+    flags = ["--arch", "transformer", *SMALL, *NO_DROPOUT, "--max-epoch", "2"]
+    expected = train(toy.separate, tmp_path / "stock", *flags, "--restore-file", stock).losses()
+    flags[1] = "posenc_transformer"
+    found = train(toy.separate, tmp_path / "ours", *flags, "--restore-file", stock).losses()
+    assert len(found) > 2
+    assert found == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_optimizer_of_other_parameters_is_refused(toy, trained, tmp_path):
+    """The optimiser counts parameters, and would give the state of one to another."""
+    flags = [*LEARNED_POSITIONS, *SMALL]
+    start = ["--restore-file", trained / "checkpoint_last.pt", "--max-epoch", "2"]
+    message = refusal(toy.separate, tmp_path, *flags, *start)
+    assert "decoder.embed_positions.weight" in message and "--finetune-from-model" in message
+    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # has none
+    log = train(toy.separate, tmp_path, *flags, *sinusoidal)
+    assert "warm start: --position-encoding rotary -> sinusoidal" in log.out + log.err

@@ -163,9 +163,6 @@ def test_a_layer_loads_what_fairseq_0_12_2_saved_and_still_refuses_other_names()
 # --- batches
 
 
-SIZES = [1, 7, 8, 9, 461]
-
-
 class Epochs(FairseqDataset):
     """Data that say which epoch it is."""
 
@@ -201,54 +198,24 @@ def test_processes_that_load_data_learn_of_the_epoch(processes):
 # No sentence is lost
 
 
-class Sentences(FairseqDataset):
-    """Sentences of given lengths; *shapes* and *vector* choose fairseq's way of batching them."""
-
-    def __init__(self, lengths, shapes=None, vector=True):
-        self.sizes, self.shapes, self.vector = np.asarray(lengths), shapes, vector
-
-    def __len__(self):
-        return len(self.sizes)
-
-    def __getitem__(self, index):
-        return index
-
-    def collater(self, samples):
-        return samples
-
-    def size(self, index):
-        return int(self.sizes[index])
-
-    num_tokens = size
-
-    def num_tokens_vec(self, indices):
-        if not self.vector:
-            raise NotImplementedError
-        return self.sizes[indices]
-
-    def ordered_indices(self):
-        return np.argsort(self.sizes, kind="stable")
-
-    def get_batch_shapes(self):
-        return self.shapes
-
-
-WAYS = {
-    "by vector": {},
-    "by function": {"vector": False},
-    "fixed shapes": {"shapes": [(8, 20), (16, 10), (32, 5)]},
-}
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 461])
+@pytest.mark.parametrize("way", ["by vector", "by function", "fixed shapes"])
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_batches_hold_every_sentence_once_and_in_order(size, way, multiple):
-    dataset = Sentences(np.random.RandomState(size).randint(1, 20, size), **WAYS[way])
-    indices = dataset.ordered_indices()
-    batches = dataset.batch_by_size(indices, max_tokens=330, required_batch_size_multiple=multiple)
+    sizes = np.random.RandomState(size).randint(1, 20, size)
+    indices = np.argsort(sizes, kind="stable")
+    vector = sizes[indices] if way == "by vector" else None
+    shapes = np.array([(16, 20), (33, 10), (66, 5)]) if way == "fixed shapes" else None
+    batches = data_utils.batch_by_size(
+        indices,
+        num_tokens_fn=sizes.__getitem__,
+        num_tokens_vec=vector,
+        max_tokens=330,
+        required_batch_size_multiple=multiple,
+        fixed_shapes=shapes,
+    )
     assert np.concatenate(batches).tolist() == indices.tolist()
     for batch in batches:
-        assert 0 < len(batch) * max(dataset.sizes[batch]) <= 330
+        assert 0 < len(batch) * max(sizes[batch]) <= 330
     for batch in batches[:-1]:
         assert len(batch) < multiple or len(batch) % multiple == 0 or way == "fixed shapes"

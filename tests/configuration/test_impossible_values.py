@@ -137,21 +137,9 @@ def test_lengths_are_refused_by_name(family, name, value):
         ARCH_CONFIG_REGISTRY[family](args)
 
 
-@pytest.mark.parametrize(
-    "name", [f.name for f in dataclasses.fields(AmosConfig) if f.name.startswith("amos_")]
-)
-def test_a_flag_of_amos_is_refused_by_name_or_works(name):
-    for value in [text for text in VALUES if text]:
-        weight = torch.nn.Parameter(torch.ones(2, 2))
-        cfg = {"lr": [0.1], "_name": "amos", name: float(value)}
-        try:
-            optimizer = build_optimizer(
-                OmegaConf.merge(OmegaConf.structured(AmosConfig), cfg), [weight]
-            )
-        except UsageError as error:
-            assert flag_of(name) in str(error) and "\n" not in str(error)
-            continue
-        for gradient in (1.0, 0.0):
-            weight.grad = torch.full_like(weight, gradient)
-            optimizer.step()
-        assert weight.isfinite().all(), value
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 1e30])
+def test_flags_of_amos_are_refused_by_name(value):
+    for name in [f.name for f in dataclasses.fields(AmosConfig) if f.name.startswith("amos_")]:
+        cfg = OmegaConf.merge(AmosConfig, {"lr": [0.1], "_name": "amos", name: value})
+        with pytest.raises(UsageError, match=f"{flag_of(name)} .*: must be"):
+            build_optimizer(cfg, [torch.nn.Parameter(torch.ones(2, 2))])

@@ -127,7 +127,7 @@ def options_of(words):
             break
         parser = parts[0].choices[word]
     if parser.late is not None:  # with the flags of all formats
-        parser.late(parser, [])
+        parser.late([])
     return {name: action for action in parser._actions for name in action.option_strings}
 
 

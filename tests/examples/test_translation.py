@@ -7,13 +7,13 @@ import re
 import pytest
 import sacrebleu
 import torch
-from support import stock_runs
 from support.commands import read
 from support.recipes import EXAMPLES, environment, recipe_module, stand_ins, succeed, write
 from support.recipes import bash as run_script
 
 from fairseq_posenc.serving.preparation import Preparation, Text
 
+pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.journeys
 
 pytest.importorskip("sentencepiece", reason="the recipes need sentencepiece")
@@ -96,16 +96,15 @@ def test_a_download_of_other_texts_is_refused(tmp_path):
 
 # --- another encoding
 
-folder, trained = stock_runs.folder, stock_runs.trained
-
 SWAP = EXAMPLES / "swap_encoding" / "run.sh"
-SMALL = ["--validate-interval-updates", "2", "--max-tokens", "200", "--cpu", "--num-workers", "0"]
+SMALL = ["--validate-interval-updates", "2", "--validate-interval", "9", "--max-tokens", "200"]
+SMALL += ["--cpu", "--num-workers", "0"]
 
 
 @pytest.mark.parametrize("part", ["attention", "lora"])
-def test_fairseqs_transformer_becomes_a_roformer(part, folder, trained, tmp_path):
+def test_fairseqs_transformer_becomes_a_roformer(part, toy, stock, tmp_path):
     given = {"PART": part, "UPDATES": "4"}
-    words = ["rotary", trained, folder / "data", "out", *SMALL]
+    words = ["rotary", stock, toy.joined, "out", *SMALL]
     result = succeed(SWAP, *words, cwd=tmp_path, **given)
     rows = re.findall(r"^(model|\d+)\t([\d.]+)\t(\S*)$", result.stdout, re.MULTILINE)
     assert [row[0] for row in rows] == ["model", "0", "2", "4"]
@@ -113,7 +112,7 @@ def test_fairseqs_transformer_becomes_a_roformer(part, folder, trained, tmp_path
     for _, loss, more in rows[1:]:
         assert float(loss) - original == pytest.approx(float(more), abs=2e-3)
     assert "won back" in result.stdout
-    before, (after, settings) = read(trained)[0], read(tmp_path / "out" / "checkpoint_last.pt")
+    before, (after, settings) = read(stock)[0], read(tmp_path / "out" / "checkpoint_last.pt")
     assert settings["position_encoding"] == "rotary"
     if part == "attention":
         kept = {name for name in before if "attn" not in name and name in after}

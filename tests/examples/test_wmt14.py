@@ -14,7 +14,7 @@ import sacrebleu
 from support.recipes import WMT14, bash, environment, stand_ins, succeed
 from support.waiting import until
 
-from fairseq_posenc.serving.words import words_of
+from fairseq_posenc.serving.preparation import words_of
 
 pytestmark = pytest.mark.journeys
 ENGLISH = "the a cat dog house sees finds likes and old well-known small e-mail quickly today"

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 from support.lists import rows_of
-from support.model_folders import write_model, write_task_model
+from support.model_folders import pack, write_model, write_task_model
 
 import fairseq_posenc
 from fairseq_posenc import cli
@@ -54,10 +54,7 @@ def exported(tmp_path_factory):
     pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
     made = write_model(tmp_path_factory.mktemp("made"))
     codes = ["--subwords", "subword-nmt", "--subword-file", made / "codes"]
-    out = made / "packed"
-    flags = ["--data", made / "data", *codes, "--ctranslate2"]
-    cli.main([str(word) for word in ("pack", made / "model.pt", out, *flags)])
-    return out
+    return pack(made, made / "packed", *codes, "--ctranslate2")
 
 
 def test_every_file_but_the_card_has_a_digest(exported, capsys):
@@ -104,35 +101,33 @@ def test_wrong_settings(change, message, folder_of, tmp_path):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}'])
-def test_settings_that_are_none(content, tmp_path):
-    (tmp_path / "model.json").write_text(content)
-    with pytest.raises(SystemExit, match="is not JSON|holds no JSON object|damaged"):
-        read_model_folder(str(tmp_path))
+def test_settings_that_are_none(tmp_path):
+    for content in ("{", "[]", '{"format": 1}', None):
+        if content is not None:
+            (tmp_path / "model.json").write_text(content)
+        else:
+            (tmp_path / "model.json").unlink()
+        said = "is not JSON|holds no JSON object|damaged|model.json cannot be read"
+        with pytest.raises(SystemExit, match=said) as error:
+            fairseq_posenc.from_pretrained(tmp_path)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["input0/dict.txt", "label/dict.txt", "dict.en.txt"])
-@pytest.mark.parametrize("change", [lambda settings: None, without_digests], ids=["", "without"])
-def test_a_missing_dictionary(folder_of, tmp_path, name, change):
-    folder = copied(folder_of("texts" if "/" in name else "translation"), tmp_path, change)
-    os.remove(os.path.join(folder, name))
-    with pytest.raises(SystemExit, match=f"{name}, the dictionary, is missing"):
-        whole(folder)
-    os.mkfifo(os.path.join(folder, name))
-    with pytest.raises(SystemExit, match=f"{name}, the dictionary, is missing"):
-        whole(folder)
+def test_a_missing_dictionary_of_a_folder_without_digests(folder_of, tmp_path, name, capsys):
+    made = folder_of("texts" if "/" in name else "translation")
+    folder = copied(made, tmp_path, without_digests)
+    cli.main(["pack", "--check", folder])
+    assert "packed before there were digests" in capsys.readouterr().out
+    for damage in (os.remove, os.mkfifo):
+        damage(os.path.join(folder, name))
+        with pytest.raises(SystemExit, match=f"{name} is missing"):
+            whole(folder)
 
 
 def test_a_classifier_does_not_translate(folder_of):
     with pytest.raises(SystemExit, match="holds a model of --task sentence_prediction; give"):
         engine_for(read_model_folder(str(folder_of("texts"))), Hardware())
-
-
-def test_a_folder_without_digests_is_read(folder_of, tmp_path, capsys):
-    folder = copied(folder_of("texts"), tmp_path, without_digests)
-    whole(folder)
-    cli.main(["pack", "--check", folder])
-    assert "packed before there were digests" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("longest", ["{}", "[]", '{"source": "x", "target": 3}', "{"])
@@ -162,8 +157,6 @@ def test_weights_whose_outputs_overflow_are_not_packed(write, large, tmp_path):
         state["model"][name].fill_(value)
     write_checkpoint(state, made / "model.pt")
     assert all(torch.isfinite(value).all() for value in state["model"].values())
-    words = ["pack", made / "model.pt", tmp_path / "out", "--data", made / "data"]
-    words.append("--trust-subwords")
     with pytest.raises(SystemExit, match="its outputs are infinite or not a number"):
-        cli.main([str(word) for word in words])
+        pack(made, tmp_path / "out", "--trust-subwords")
     assert not (tmp_path / "out").exists()

@@ -11,7 +11,7 @@ import pytest
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from support.commands import ROOT
-from support.model_folders import MERGES, write_model
+from support.model_folders import MERGES, pack, write_model, write_task_model
 
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -37,9 +37,7 @@ def model(tmp_path_factory):
 
 
 def packed(model, out, *flags):
-    usual = ["--data", model / "data", *MOSES, "--subword-file", model / "codes"]
-    posenc("pack", model / "model.pt", out, *usual, *flags)
-    return out
+    return pack(model, out, *MOSES, "--subword-file", model / "codes", *flags)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +92,7 @@ WRONG = """
 --regression-range 0 5 | 0.0 5.0: the model is no reg
 --regression-range 5 0 | 5 0: the first must be the smaller
 --subwords none --dash-splits --tokenizer none | --subwords none: give one of
+--dash-splits --tokenizer none | --dash-splits: has no effect without
 """
 
 
@@ -140,23 +139,6 @@ def test_subwords_of_another_model_are_refused(model, tmp_path, case, capsys):
     if "kind" not in case:
         posenc(*words, "--trust-subwords")
         assert (tmp_path / "out" / "model.json").exists()
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_an_interrupted_export_leaves_nothing(model, tmp_path, monkeypatch, error):
-    pytest.importorskip("ctranslate2", reason=WHY)
-    from ctranslate2.specs import model_spec
-
-    def save(self, path):
-        with open(os.path.join(path, "config.json"), "w") as file:
-            file.write("{")
-        raise error
-
-    monkeypatch.setattr(model_spec.SequenceToSequenceModelSpec, "save", save)
-    kind, message = (SystemExit, "No space left") if error.args else (KeyboardInterrupt, "")
-    with pytest.raises(kind, match=message):
-        posenc("export", "ctranslate2", model / "model.pt", tmp_path / "out")
-    assert os.listdir(tmp_path) == []
 
 
 def run(folder, lines, *flags):
@@ -229,5 +211,14 @@ def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):
     folder = read_model_folder(str(packed(model, tmp_path / "out")))
     with pytest.raises(SystemExit, match="--compute-type int8: is for --engine ctranslate2"):
         engine_for(folder, Hardware(compute_type="int8"))
-    with pytest.raises(SystemExit, match="--dash-splits: has no effect without"):
-        posenc("pack", model / "model.pt", tmp_path / "no", "--data", model, "--dash-splits")
+
+
+def test_a_tokenizer_needs_its_file(tmp_path):
+    model = write_task_model(tmp_path / "made", "masked_lm")
+    with pytest.raises(SystemExit, match="give one of subword-nmt, .* with --subword-file"):
+        pack(model, tmp_path / "out", "--subwords", "marked-pieces")
+    flags = ["--lowercase", "--tokenizer", "jieba", "--trust-subwords"]
+    folder = read_model_folder(str(pack(model, tmp_path / "out", *flags)))
+    assert folder.text == Text(tokenizer="jieba", lowercase=True)
+    card = (tmp_path / "out/README.md").read_text()
+    assert "Tokeniser: jieba; subwords: none; lower case." in card

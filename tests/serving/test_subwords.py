@@ -10,16 +10,10 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from support.recipes import error_of, recipe_module, write
 
-from fairseq_posenc.serving.preparation import Preparation, Text
-from fairseq_posenc.serving.subword_check import check_subwords
-from fairseq_posenc.serving.subwords import (
-    BYTES,
-    KINDS,
-    SUBWORD_FILES,
-    in_pieces,
-)
+from fairseq_posenc.serving.pack import check_subwords
+from fairseq_posenc.serving.preparation import Preparation, Text, joiner_of, words_of
+from fairseq_posenc.serving.subwords import BYTES, KINDS, SUBWORD_FILES, in_pieces
 from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Hypothesis, translated
-from fairseq_posenc.serving.words import joiner_of, words_of
 
 pytestmark = pytest.mark.formulas
 
@@ -31,45 +25,20 @@ def can_be_listed(word):
     return len(word) > 1 and not word.startswith("##") and word != "<unk>"
 
 
-def letters(word):
-    """A stand-in for BPE: one piece a letter."""
-    return "@@ ".join(word)
-
-
-@pytest.mark.parametrize(
-    "word, symbols",
-    [
-        ("中国", "中 ##国"),
-        ("。", "。"),
-        ("t恤", "t ##恤"),
-        ("3.5%", "3 ##. ##5 ##%"),
-        ("abc", "a ##b ##c"),
-        ("##", "# ###"),
-        ("\U00020000人", "\U00020000 ##人"),
-        ("カナ一", "カ ##ナ ##一"),
-        ("don't_x", "d ##o ##n ##' ##t ##_ ##x"),
-    ],
-)
-def test_every_piece_of_a_word_but_the_first_is_marked(word, symbols):
-    assert in_pieces(word, letters) == symbols.split()
-
-
-def test_marks_give_the_words_back():
-    draw = random.Random(5)
+def test_every_piece_of_a_word_but_the_first_is_marked_and_marks_give_the_words_back():
     masking = recipe_module("clue_pretraining", "whole_words").MarkedPieces(None)
-    for _ in range(200):
-        words = draw.choices([*WORDS, "3.5", "##", "x", "，", "A股", "don't"], k=draw.randint(1, 9))
-        symbols = [symbol for word in words for symbol in in_pieces(word, letters)]
-        assert masking.decode(" ".join(symbols)) == " ".join(words)
-        assert sum(map(masking.is_beginning_of_word, symbols)) == len(words)
+    expected = (
+        "中 ##国 。 t ##恤 3 ##. ##5 ##% a ##b ##c # ### \U00020000 ##人 カ ##ナ ##一 d ##o ##' ##_"
+    )
+    line = "中国 。 t恤 3.5% abc ## \U00020000人 カナ一 do'_"
+    # "@@ " between letters is a stand-in for BPE: one piece a letter
+    symbols = [symbol for word in line.split() for symbol in in_pieces(word, "@@ ".join)]
+    assert symbols == expected.split()
+    assert masking.decode(" ".join(symbols)) == line
+    assert sum(map(masking.is_beginning_of_word, symbols)) == len(line.split())
 
 
 LINE = "中国 的 大学生 iphone ## 3.5% 中国人 <unk> ##国 \U00020000人"
-
-
-def test_a_word_outside_the_list_is_its_characters(tmp_path):
-    split = KINDS["marked-words"](write(tmp_path / "words", ["中国", "iphone"])).split
-    assert " ".join(split("中国 iphone 大学生 的 12")) == "中国 iphone 大 ##学 ##生 的 1 ##2"
 
 
 def test_every_text_comes_back_whatever_the_list(tmp_path):
@@ -81,13 +50,15 @@ def test_every_text_comes_back_whatever_the_list(tmp_path):
             line = " ".join(draw.choices(LINE.split(), k=draw.randint(1, 12)))
             assert " ".join(split(line)).replace(" ##", "") == line
     assert join("我 们 iphone 大 ##学 ok".split()) == "我们iphone大学ok"
+    split = KINDS["marked-words"](write(tmp_path / "words", ["中国", "iphone"])).split
+    assert " ".join(split("中国 iphone 大学生 的 12")) == "中国 iphone 大 ##学 ##生 的 1 ##2"
     assert "none: cannot be read" in error_of(KINDS["marked-words"], str(tmp_path / "none"))
     wrong = write(tmp_path / "words.txt", ["中国", "国"])
     assert "words.txt: line 2: '国' is no word" in error_of(KINDS["marked-words"], wrong)
 
 
 @pytest.mark.parametrize("kind, size", [("text8", 27), ("enwik8", 256)])
-def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
+def test_every_byte_has_a_readable_symbol_of_its_own(kind, size, tmp_path):
     symbols = list(BYTES[kind].values())
     assert len(set(symbols)) == len(symbols) == size
     special = Dictionary()
@@ -97,10 +68,6 @@ def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
         special.add_symbol(symbol)
     special.save(str(tmp_path / "dict.txt"))
     assert Dictionary.load(str(tmp_path / "dict.txt")).symbols == special.symbols
-
-
-@pytest.mark.parametrize("kind", ["text8", "enwik8"])
-def test_symbols_of_bytes_are_readable_and_give_the_text_back(kind):
     split, join, *_ = KINDS[kind](None)
     assert split("a cat") == (["a", "_" if kind == "text8" else "<20>", *"cat"])
     assert split("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to a model of text8
@@ -178,6 +145,34 @@ def test_jieba_separates_words_and_leaves_no_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+# --- text
+
+
+CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
+
+
+def prepared(folder, **text):
+    """The preparation of a folder whose file of subwords is ``codes``."""
+    (folder / "codes").write_text(CODES)
+    return Preparation(Text(subword_file="codes", **text), str(folder))
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_english_comes_back(tmp_path, lowercase):
+    words = {"source_lang": "en", "tokenizer": "moses", "lowercase": lowercase}
+    text = prepared(tmp_path, subwords="subword-nmt", **words)
+    assert text.restore(text.source("It isn't long.")).lower() == "it isn't long."
+    assert any(token.isupper() for token in text.source("LONG")) != lowercase
+
+
+@pytest.mark.parametrize("tokenizer", ["jieba", "none"])
+def test_chinese_comes_back(tmp_path, tokenizer):
+    if tokenizer == "jieba":
+        pytest.importorskip("jieba", reason="an extra: words of Chinese text")
+    text = prepared(tmp_path, tokenizer=tokenizer, subwords="marked-pieces")
+    assert text.restore(text.source("在公园 long the 散步。")) == "在公园long the散步。"
+
+
 # --- lines
 
 
@@ -196,16 +191,15 @@ class Reverse:
         ]
 
 
-PLAIN = Preparation(Text())
-PLAINLY = {"scores": False, "prefix": False}
-SENTENCES = ["a b", "", "c", "a b c d e f", " ", "d e f"]
+def lines_of(lines, engine, beam, buffer=10, **flags):
+    args = Namespace(buffer=buffer, **{"scores": False, "prefix": False, **flags})
+    return translated(lines, Preparation(Text()), engine, beam, args)
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 100])
 def test_every_line_keeps_its_place(buffer, capsys):
-    engine = Reverse()
-    args = Namespace(buffer=buffer, **PLAINLY)
-    got = list(translated(SENTENCES, PLAIN, engine, Beam(4, 1.0, 1, 100, 4000), args))
+    engine, lines = Reverse(), ["a b", "", "c", "a b c d e f", " ", "d e f"]
+    got = list(lines_of(lines, engine, Beam(4, 1.0, 1, 100, 4000), buffer))
     assert got == ["b a", "", "c", "", "", "f e d"]
     assert capsys.readouterr().err.startswith("line 4: the line has 6 tokens")
     assert max(length for _, length in engine.calls) == 39  # of the target, besides </s>
@@ -216,31 +210,22 @@ def test_the_limit_does_not_depend_on_the_neighbours():
     """A short line beside long ones may have as long a translation as the short line alone."""
     assert GenerationConfig().max_len_b == MAX_LENGTH
     engine = Reverse(longest=1000)
-    args, beam = Namespace(buffer=10, **PLAINLY), Beam(4, 1.0, 1, MAX_LENGTH, 4000)
     for lines in (["a"], ["a", "a b c d e"]):
-        list(translated(lines, PLAIN, engine, beam, args))
+        list(lines_of(lines, engine, Beam(4, 1.0, 1, MAX_LENGTH, 4000)))
     assert {length for _, length in engine.calls} == {MAX_LENGTH}
 
 
 def test_n_best_scores_and_prefixes(capsys):
-    args, beam = Namespace(buffer=10, scores=True, prefix=True), Beam(4, 1.0, 2, 100, 4000)
-    assert list(translated(["a b\tx", "", "c"], PLAIN, Reverse(), beam, args)) == [
+    beam, flags = Beam(4, 1.0, 2, 100, 4000), {"scores": True, "prefix": True}
+    assert list(lines_of(["a b\tx", "", "c"], Reverse(), beam, **flags)) == [
         *("1\t-0.0000\tx b a", "1\t-1.0000\tx b a !"),
         *("2\t0.0000\t", "2\t0.0000\t"),
         *("3\t-0.0000\tc", "3\t-1.0000\tc !"),
     ]
 
 
-def test_lines_stream(capsys):
+def test_lines_stream():
     """A translation comes before the next line is read."""
-    read = []
-
-    def lines():
-        for line in ("a", "b"):
-            read.append(line)
-            yield line
-
-    args, beam = Namespace(buffer=1, **PLAINLY), Beam(1, 1.0, 1, 9, 99)
-    out = translated(lines(), PLAIN, Reverse(), beam, args)
-    assert next(out) == "a"
-    assert read == ["a"]
+    source = iter(["a", "b"])
+    assert next(lines_of(source, Reverse(), Beam(1, 1.0, 1, 9, 99), buffer=1)) == "a"
+    assert list(source) == ["b"]

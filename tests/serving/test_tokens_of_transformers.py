@@ -1,6 +1,7 @@
 """The tokens of transformers: token for token, in Chinese and English, and their numbers."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -8,12 +9,17 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from support.commands import ROOT
-from support.conversion import SYMBOLS
+from support.conversion import CONFIG, SYMBOLS
+from support.model_folders import pack, write_task_model
 from support.recipes import error_of
 
+import fairseq_posenc
+from fairseq_posenc import cli
 from fairseq_posenc.exchange.reader import read_vocabulary
 from fairseq_posenc.serving.huggingface.dictionary import dictionary
 from fairseq_posenc.serving.huggingface.tokenizer import find_files, load, read_symbols
+from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.serving.preparation import Preparation
 
 pytestmark = pytest.mark.formulas
 
@@ -127,3 +133,70 @@ def test_a_tokenizer_is_read_without_pytorch_and_fairseq(tmp_path):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "the cat ##s\n\n"
+
+
+# --- model folders
+
+
+def test_packs_a_tokenizer_of_transformers(tmp_path):
+    model = write_task_model(tmp_path / "made", "sentence_prediction")
+    source = folder_of(tmp_path / "tokenizer", SYMBOLS[:6] + WORDS, do_lower_case=True)
+    splitting = ["--subwords", "transformers", "--subword-file", source]
+    with pytest.raises(SystemExit, match="its symbols are not those of the model's dictionary"):
+        pack(model, tmp_path / "out", *splitting)
+    with pytest.raises(SystemExit, match="takes the text as it is; drop --tokenizer"):
+        pack(model, tmp_path / "out", *splitting, "--lowercase")
+    with pytest.raises(SystemExit, match="has neither vocab.txt nor tokenizer.json"):
+        pack(model, tmp_path / "out", *splitting[:3], model)
+    assert not (tmp_path / "out").exists()
+    lines = (model / "data/input0/dict.txt").read_text().splitlines()
+    names = [line.split()[0] for line in lines]
+    symbols = [*SYMBOLS[:1], *SYMBOLS[2:6], *names]
+    shutil.rmtree(source)
+    folder_of(source, symbols, do_lower_case=True)
+    folder = read_model_folder(str(pack(model, tmp_path / "out", *splitting)))
+    assert folder.text.subword_file == "tokenizer"
+    assert json.loads((tmp_path / "out/tokenizer/tokenizer_config.json").read_text())
+    assert Preparation(folder.text, folder.path).source("The CAT") == ["the", "cat"]
+
+
+def imported(tmp_path, kind, **settings):
+    """A random RoFormer of transformers, its symbols, and its model folder after the import."""
+    pytest.importorskip("rjieba", reason="RoFormer's tokenizer splits text by it")
+    symbols = SYMBOLS[:6] + WORDS
+    config = {**CONFIG, "vocab_size": len(symbols), **settings}
+    theirs = getattr(transformers, kind)(transformers.RoFormerConfig(**config))
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    folder_of(tmp_path / "theirs", symbols)
+    cli.main(["import", "hf-roformer", str(tmp_path / "theirs"), str(tmp_path / "imported")])
+    files = [str(tmp_path / "imported" / "checkpoint.pt"), str(tmp_path / "model")]
+    splitting = ["--subwords", "transformers", "--subword-file", str(tmp_path / "theirs")]
+    cli.main(["pack", *files, *splitting, "--data", str(tmp_path / "imported")])
+    return theirs, symbols, fairseq_posenc.from_pretrained(tmp_path / "model")
+
+
+def test_the_tokenizers_own_mask_is_filled(tmp_path):
+    _, _, model = imported(tmp_path, "RoFormerForMaskedLM")
+    filled = [model.fill_mask(f"the {mask} ran", topk=3) for mask in ("[MASK]", "<mask>")]
+    assert filled[0] == filled[1]
+    for text, _, word in filled[0]:
+        assert text == f"the {word} ran"
+
+
+@torch.no_grad()
+def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
+    """From text to probabilities: tokens, separators, segments and weights."""
+    theirs, symbols, model = imported(tmp_path, "RoFormerForSequenceClassification", num_labels=3)
+    names = {"<s>": "[CLS]", "</s>": "[SEP]"}
+    for texts in (("我爱 the cats", "在公园里散步。"), ("the cat ran",)):
+        row = model.encode(*texts)
+        tokens = [model.task.source_dictionary[number] for number in row.tolist()]
+        first = tokens.index("</s>") + 1
+        numbers = [symbols.index(names.get(token, token)) for token in tokens]
+        segments = [0] * first + [1] * (len(tokens) - first)
+        logits = theirs(torch.tensor([numbers]), token_type_ids=torch.tensor([segments])).logits[0]
+        found = model.predict(model.folder.head.name, row, return_logits=True)[0]
+        assert found.tolist() == pytest.approx(logits.tolist(), abs=1e-5)
+        assert tokens.count("</s>") == len(texts)
+    with pytest.raises(ValueError, match="fine-tuned as a classifier"):
+        model.fill_mask("the <mask>")

@@ -1,16 +1,16 @@
 """Models of random weights: their checkpoints, their data."""
 
-import dataclasses
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, NamedTuple, Sequence
 
 import torch
 from fairseq import models, tasks
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
-from support.commands import posenc, shape
+from support.commands import shape
 from support.helpers import TINY, parse
 
+from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 
 WORDS = ["the", "cat", "sleeps", "do@@", "g", "barks", "."]
@@ -26,9 +26,8 @@ def dictionary(words: Any = WORDS) -> Dictionary:
     return symbols
 
 
-@dataclasses.dataclass
-class Task:
-    """The little of a translation task that building a model needs."""
+class Task(NamedTuple):
+    """The little of a task that building a model needs."""
 
     source_dictionary: Dictionary
     target_dictionary: Dictionary
@@ -38,16 +37,21 @@ class Task:
 def write_model(folder: Path, *flags: str, words: Sequence[str] = WORDS) -> Path:
     """Write model.pt, data/ and codes into *folder*, with dictionaries of *words*."""
     cfg = parse("posenc_transformer", "--position-encoding", "rotary", *TINY, *flags)
-    source, target = dictionary(words), dictionary(words[::-1])
-    (folder / "data").mkdir(parents=True)
-    source.save(str(folder / "data" / "dict.en.txt"))
-    target.save(str(folder / "data" / "dict.de.txt"))
-    (folder / "codes").write_text(CODES)
-    cfg.task.data, cfg.task.source_lang, cfg.task.target_lang = str(folder / "data"), "en", "de"
     cfg.task.max_source_positions = cfg.model.max_source_positions = 30
-    torch.manual_seed(3)
-    write_state(folder, cfg, models.build_model(cfg.model, Task(source, target, cfg.task)))
+    (folder / "data").mkdir(parents=True)
+    (folder / "codes").write_text(CODES)
+    write_state(folder, cfg, translation_model(cfg, folder / "data", words, words[::-1]))
     return folder
+
+
+def translation_model(cfg: Any, data: Path, source: Sequence[str], target: Sequence[str]) -> Any:
+    """A model of random weights; its dictionaries, of these words, are written to *data*."""
+    sides = dictionary(source), dictionary(target)
+    for side, language in zip(sides, ("en", "de")):
+        side.save(str(data / f"dict.{language}.txt"))
+    cfg.task.data, cfg.task.source_lang, cfg.task.target_lang = str(data), "en", "de"
+    torch.manual_seed(3)
+    return models.build_model(cfg.model, Task(*sides, cfg.task))
 
 
 def write_state(folder: Path, cfg: Any, model: Any) -> None:
@@ -117,8 +121,11 @@ def write_task_model(
 
 def packed_masked_lm(folder: Path) -> Path:
     """The model folder of a small masked language model, whose words are those of WORDS."""
-    write_task_model(folder, "masked_lm")
-    flags = ("--data", folder / "data", "--trust-subwords")
-    packed = posenc("pack", folder / "model.pt", folder / "packed", *flags)
-    assert packed.status == 0, packed.err
-    return folder / "packed"
+    return pack(write_task_model(folder, "masked_lm"), folder / "packed", "--trust-subwords")
+
+
+def pack(made: Path, out: Path, *flags: Any) -> Path:
+    """The model folder *out* of the model and the data in *made*."""
+    words = ("pack", made / "model.pt", out, "--data", made / "data", *flags)
+    assert not cli.main([str(word) for word in words])
+    return out

@@ -5,10 +5,9 @@ import socket
 
 import pytest
 import torch
-from support.model_folders import write_model, write_task_model
+from support.model_folders import pack, write_model, write_task_model
 
 import fairseq_posenc
-from fairseq_posenc import cli
 
 TRUNCATE = {"shorten_method": "truncate"}
 PAIRS = {"pairs": True, "segments": 2}
@@ -33,9 +32,7 @@ def folder_of(once):
         else:
             task, settings = MODELS[name]
             write_task_model(folder / "made", task, **settings)
-        made = folder / "made"
-        flags = ["--data", made / "data", "--trust-subwords"]  # texts are symbols
-        cli.main([str(word) for word in ("pack", made / "model.pt", folder / "packed", *flags)])
+        pack(folder / "made", folder / "packed", "--trust-subwords")  # texts are symbols
 
     return lambda name: once(f"packed-{name}", lambda folder: make(folder, name)) / "packed"
 

@@ -81,8 +81,6 @@ def serve(listener: socket.socket) -> None:
             importlib.import_module(name)
     sys.modules["torch"].set_num_threads(1)
     quick_hydra.remember()
-    # the plug-in is compiled once, whatever the environment says of bytecode
-    sys.dont_write_bytecode, sys.pycache_prefix = False, f"{listener.getsockname()}-bytecode"
     gc.collect()
     gc.freeze()  # none of this is ever garbage, and forks share its pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

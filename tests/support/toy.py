@@ -1,4 +1,4 @@
-"""Toy data and a trained toy model; by ``pytest_plugins``."""
+"""Toy data and trained toy models; by ``pytest_plugins``."""
 
 import random
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import SMALL, succeed, train
+from support.commands import SMALL, shape, succeed, train
 
 TEST_SIZES = (24, 1, 7, 8, 9, 461)
 
@@ -19,22 +19,27 @@ class Toy:
         text: folder with train, valid and one test set for each of TEST_SIZES.
         separate: the same for fairseq-train, with a dictionary for each side.
         joined: the same with one dictionary for both, and with alignments.
+        empty: that without a line to train on.
+        long: that with lines of up to 60 words to validate on.
     """
 
     text: Path
     separate: Path
     joined: Path
+    empty: Path
+    long: Path
 
 
-def _write_pairs(prefix: Path, count: int, draw: random.Random) -> None:
-    words = [[draw.randrange(20) for _ in range(draw.randint(2, 9))] for _ in range(count)]
+def _write_pairs(prefix: Path, count: int, draw: random.Random, longest: int = 9) -> None:
+    words = [[draw.randrange(20) for _ in range(draw.randint(2, longest))] for _ in range(count)]
     lines = {
         "src": [" ".join(f"a{n}" for n in sentence) for sentence in words],
         "tgt": [" ".join(f"b{n}" for n in reversed(sentence)) for sentence in words],
         "align": [" ".join(f"{i}-{len(s) - 1 - i}" for i in range(len(s))) for s in words],
     }
     for suffix, text in lines.items():
-        prefix.with_suffix("." + suffix).write_text("\n".join(text) + "\n", encoding="utf-8")
+        whole = "".join(f"{line}\n" for line in text)
+        prefix.with_suffix("." + suffix).write_text(whole, encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +50,7 @@ def toy(once: Any) -> Toy:
 
 
 def _toy(folder: Path) -> Toy:
-    return Toy(folder / "text", folder / "separate", folder / "joined")
+    return Toy(*(folder / name for name in Toy.__dataclass_fields__))
 
 
 def _make(made: Toy) -> None:
@@ -54,12 +59,19 @@ def _make(made: Toy) -> None:
     names = {"train": 60, "valid": 12, **{f"test{size}": size for size in TEST_SIZES}}
     for name, count in names.items():
         _write_pairs(made.text / name, count, draw)
-    flags = ["-s", "src", "-t", "tgt", "--trainpref", made.text / "train"]
-    flags += ["--validpref", made.text / "valid"]
-    flags += ["--testpref", ",".join(str(made.text / f"test{size}") for size in TEST_SIZES)]
-    succeed("preprocess", *flags, "--destdir", made.separate)
-    joined = ("--joined-dictionary", "--align-suffix", "align")
-    succeed("preprocess", *flags, "--destdir", made.joined, *joined)
+    _write_pairs(made.text / "empty", 0, draw)
+    _write_pairs(made.text / "long", 5, draw, longest=60)
+    tests = ["--testpref", ",".join(str(made.text / f"test{size}") for size in TEST_SIZES)]
+    joined = ["--joined-dictionary", "--align-suffix", "align"]
+    known = ["--joined-dictionary", "--srcdict", made.joined / "dict.src.txt"]
+    for data, one, other, flags in (
+        (made.separate, "train", "valid", tests),
+        (made.joined, "train", "valid", [*tests, *joined]),
+        (made.empty, "empty", "valid", known),
+        (made.long, "train", "long", known),
+    ):
+        parts = ["--trainpref", made.text / one, "--validpref", made.text / other]
+        succeed("preprocess", "-s", "src", "-t", "tgt", "--destdir", data, *parts, *flags)
 
 
 @pytest.fixture(scope="session")
@@ -67,3 +79,13 @@ def trained(toy: Toy, once: Any) -> Path:
     """Folder with the checkpoints of a small RoFormer after 5 and 10 epochs of toy data."""
     flags = ["--arch", "roformer_tiny", *SMALL, "--max-epoch", "10", "--save-interval", "5"]
     return once("trained", lambda folder: train(toy.separate, folder, *flags))
+
+
+#: Of fairseq's own transformer, as small as it can be.
+STOCK = ["--arch", "transformer", *shape(1, 8, 8, 2)]
+
+
+@pytest.fixture(scope="session")
+def stock(toy: Toy, once: Any) -> Path:
+    """The checkpoint of a stock model after an epoch of the joined data."""
+    return once("stock", lambda folder: train(toy.joined, folder, *STOCK)) / "checkpoint_last.pt"

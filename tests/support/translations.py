@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
 import torch
-from fairseq import models
 from support.conversion import SYMBOLS, save_folder
 from support.helpers import TINY, parse
-from support.model_folders import Task, dictionary, write_state
+from support.model_folders import translation_model, write_state
 
 from fairseq_posenc.exchange import FORMATS
 from fairseq_posenc.exchange.huggingface.table import FC1, FC2
@@ -44,15 +43,10 @@ def write_translation(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     cfg: Any = parse(arch, *TINY, *flags)
-    sides = dictionary(words), dictionary(words if target is None else target)
-    for side, lang in zip(sides, ("en", "de")):
-        side.save(str(folder / f"dict.{lang}.txt"))
-    cfg.task.data, cfg.task.source_lang, cfg.task.target_lang = str(folder), "en", "de"
     for name in ("max_source_positions", "max_target_positions"):
         setattr(cfg.task, name, longest)
         setattr(cfg.model, name, longest)
-    torch.manual_seed(3)
-    model = models.build_model(cfg.model, Task(*sides, cfg.task))
+    model = translation_model(cfg, folder, words, words if target is None else target)
     for parameter in model.parameters():
         parameter.add_(0.2 * torch.randn_like(parameter))
     write_state(folder, cfg, model)

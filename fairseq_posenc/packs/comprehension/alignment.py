@@ -47,15 +47,9 @@ def _characters(surfaces: Sequence[str]) -> Iterable[Tuple[str, Span]]:
 
 
 def covering(offsets: Sequence[Span], start: int, end: int) -> Optional[Span]:
-    """The tokens that cover some characters of a text.
+    """The first and the last token that cover characters of a text, *end* exclusive.
 
-    Args:
-        offsets: the characters of each token.
-        start: the first character.
-        end: the character after the last.
-
-    Returns:
-        the first and the last token, or None if no token stands for any of the characters.
+    *offsets* are the characters of each token.  None if no token stands for any of them.
     """
     first = bisect.bisect_right([token_end for _, token_end in offsets], start)
     last = bisect.bisect_left([token_start for token_start, _ in offsets], end) - 1
@@ -63,8 +57,9 @@ def covering(offsets: Sequence[Span], start: int, end: int) -> Optional[Span]:
 
 
 def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
-    """The characters of *text* that each token stands for.
+    """The characters of *text*, start and end (exclusive), that each token stands for.
 
+    Starts and ends never decrease.  *surfaces* are the tokens without marks of where words begin.
     A token that has no character in common with the text, such as ``<unk>``, stands for all
     characters between its neighbours; so do the bytes of one character.
 
@@ -72,13 +67,6 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
     >>> [text[start:end] for start, end in token_offsets(text, ["zur", "##ich", "-", "1",
     ...     "&quot;", "<unk>", "&quot;"])]
     ['Zür', 'ich', '–', '1', '«', 'Stadt', '»']
-
-    Args:
-        text: what was split.
-        surfaces: the text of each token, without marks of where words begin.
-
-    Returns:
-        start and end (exclusive) of each token in *text*; starts and ends never decrease.
     """
     surfaces = [_CONTINUES.sub("", surface) for surface in surfaces]
     text_keys, places = _keys((c, (at, at + 1)) for at, c in enumerate(text))

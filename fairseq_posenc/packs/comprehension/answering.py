@@ -14,14 +14,9 @@ from fairseq_posenc.packs.comprehension.spans import no_answer_probability
 def answer_questions(
     path: str, overrides: Mapping[str, Any], split: str, batch_size: int, device: str = "cpu"
 ) -> Dict[str, Dict[str, Any]]:
-    """Answer questions.
+    """The contents of the files that ``reading answer`` writes, by name.
 
-    Args:
-        overrides: settings of the task by name; ``data`` is the folder of the questions.
-        device: cpu or cuda.
-
-    Returns:
-        the contents of the files that ``reading answer`` writes, by name.
+    *overrides* are settings of the task by name; ``data`` is the folder of the questions.
 
     Raises:
         UsageError: the checkpoint or the data are of another kind.

@@ -198,13 +198,8 @@ class CandidateRankingCriterion(SummingCriterion):
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """Compute the loss, and count the examples whose right candidate is first.
 
-        Args:
-            model: a masked language model.
-            sample: a batch of B examples with R rows in all; ``target`` (R, T) is padding except
-                at the tokens of the candidates, and ``counts`` (B,) has the rows of each example.
-
-        Returns:
-            the summed loss, B, and the logging output.
+        *sample* has B examples with R rows in all; ``target`` (R, T) is padding except at the
+        tokens of the candidates, and ``counts`` (B,) has the rows of each example.
         """
         scores = self.scores(model, sample)
         right, others = scores[:, :1], scores[:, 1:]

@@ -8,10 +8,10 @@ from typing import Any
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.cli.command import (
+    DEVICE,
     argument,
     at_least,
     command,
-    device,
     group,
     load_plug_in,
     number,
@@ -41,7 +41,7 @@ _RULES = argument(
         "--leave-out-wrong", "leave out training questions whose answer is not where the file says"
     ),
     argument("--source-lang", metavar="LANG", help="language, for Moses (en)"),
-    prepared_text,
+    *prepared_text,
 )
 def prepare(args: argparse.Namespace) -> None:
     """Split questions and passages of SQuAD 1.1, SQuAD 2.0 or CMRC 2018 into a model's symbols.
@@ -151,7 +151,7 @@ _ANSWER = {
         kind=float,
     ),
     number("--batch-size", "windows in a batch", 32),
-    device(),
+    DEVICE,
     user_dir(),
 )
 def answer(args: argparse.Namespace) -> None:
@@ -222,14 +222,13 @@ def score(args: argparse.Namespace) -> None:
     print(json_text(result), end="")
 
 
-_READING = (prepare, windows, answer, score)
 COMMANDS = (
     group(
         "reading",
-        "questions on passages (SQuAD, CMRC 2018): " + ", ".join(step.name for step in _READING),
+        "questions on passages (SQuAD, CMRC 2018)",
         "Prepare the data of --task span_prediction, answer questions with a model trained on\n"
         "them, and score answers as the scripts published with the data do.",
         "STEP",
-        _READING,
+        (prepare, windows, answer, score),
     ),
 )

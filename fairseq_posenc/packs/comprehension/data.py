@@ -75,9 +75,6 @@ def split_texts(
 ) -> Split:
     """Split questions and passages into tokens, and find the tokens of the answers.
 
-    Args:
-        where: the start of messages.
-
     Raises:
         UsageError: a question or a passage has no token, or no token stands for an answer.
     """
@@ -112,10 +109,7 @@ def split_texts(
 def write_split(
     folder: str, name: str, reading: Reading, preparation: "Preparation", dictionary: Dictionary
 ) -> int:
-    """Prepare a file of questions, as train, valid or test.
-
-    Returns:
-        the number of answers that begin or end within a token.
+    """Prepare a file of questions; says how many answers begin or end within a token.
 
     Raises:
         UsageError: as :func:`split_texts`, or the dictionary knows less than half of the tokens.

@@ -16,12 +16,7 @@ _LONGEST = 60  # characters of a value in messages
 
 
 def field(record: Any, name: str, kind: Type[Kind], where: str) -> Kind:
-    """A field of an object.
-
-    Args:
-        record: the object.
-        kind: what its field *name* has to hold: str, int, bool or list.
-        where: the file and the place in it, at the start of messages.
+    """The field *name* of an object, which has to be of this *kind*: str, int, bool or list.
 
     Raises:
         UsageError: the record is no object, has no such field, or one of another kind.

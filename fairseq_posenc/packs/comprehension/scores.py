@@ -96,12 +96,9 @@ class Scored(NamedTuple):
 
 
 def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
-    """The scores of a prediction.
+    """The scores of a prediction, empty if the question is said to have no answer.
 
-    Args:
-        prediction: empty if the question is said to have no answer.
-        answers: the right answers; none if the question has no answer.
-        rules: an entry of :data:`RULES`.
+    There are no right *answers* if it has none.
     """
     # a right answer of articles and signs alone counts as none, as in SQuAD's script
     kept = [answer for answer in answers if rules.parts(answer)] or [""]
@@ -140,12 +137,9 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str) -> Threshold:
-    """The threshold with the best score, as SQuAD 2.0's script finds it.
+    """The threshold with the best score *name*, as SQuAD 2.0's script finds it.
 
-    Args:
-        each: scores of the answers given if every question is answered.
-        no_answer: the no-answer score of each question.
-        name: exact or f1.
+    *each* has the scores if every question is answered, *no_answer* the no-answer scores.
     """
     order = sorted(range(len(each)), key=lambda number: no_answer[number])
     best = current = float(sum(not entry.answerable for entry in each))
@@ -167,15 +161,10 @@ def scores(
     no_answer: Optional[Mapping[str, float]] = None,
     threshold: float = 1.0,
 ) -> Dict[str, float]:
-    """The scores of predictions, in percent.
+    """The scores of predictions, in percent; a question without one counts as answered wrongly.
 
-    Args:
-        predictions: text by id; a question without one counts as answered wrongly.
-        answers: the right answers by id.
-        rules: an entry of :data:`RULES`.
-        no_answer: the no-answer score by id; above *threshold*, a prediction counts as empty.
-            Gives the best thresholds, too.
-        threshold: the threshold of *no_answer*.
+    Predictions whose *no_answer* score is above *threshold* count as empty; with these scores, the
+    best thresholds are found, too.  All are by id.
     """
     each = [
         scored(predictions[key], right, rules)
@@ -197,17 +186,9 @@ def scores(
 def check_values(
     path: str, values: Mapping[str, Any], known: Mapping[str, Any], questions: str, numbers: bool
 ) -> None:
-    """Refuse predictions that are not to these questions, or are no texts or numbers.
+    """Refuse *values* by id that are no texts, or with *numbers* finite numbers, or of no question.
 
-    Args:
-        path: the file of the values, for messages.
-        values: the predictions by id.
-        known: what there is by the id of each question.
-        questions: the file of the questions, for messages.
-        numbers: whether the values are finite numbers; otherwise they are texts.
-
-    Raises:
-        UsageError: naming the first id and its value.
+    *path* and *questions* are the files of the values and of the *known* ids.
     """
     kinds = (int, float) if numbers else (str,)
     for key, value in values.items():

@@ -170,10 +170,7 @@ class SpanPredictionTask(MaskedLMTask):
     # --- answers
 
     def candidates(self, logits: Tensor, sample: Dict[str, Any]) -> Tensor:
-        """The best spans in each window.
-
-        Args:
-            logits: (B, T, 2), or with a classifier (B, T, 3).
+        """The best spans in each window by *logits* (B, T, 2), or with a classifier (B, T, 3).
 
         Returns:
             (N, 5) float64: question, first and last token in the passage, score, and the window's
@@ -272,15 +269,7 @@ class SpanPredictionCriterion(SummingCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Compute the loss.
-
-        Args:
-            model: a model with the task's head.
-            sample: a batch of B windows.
-
-        Returns:
-            the summed loss, B, and the logging output.
-        """
+        """Compute the loss of a batch of windows."""
         head = self.task.cfg.span_head_name
         logits, _ = model(**sample["net_input"], classification_head_name=head)
         each = span_loss(logits, sample["passage"], sample["target"], self.task.classified)

@@ -26,19 +26,15 @@ class Window(NamedTuple):
 
 
 def windows(length: int, room: int, stride: int) -> List[Window]:
-    """Windows that cover a passage.
+    """Windows of at most *room* tokens that cover a passage of *length* tokens.
 
-    The context of a token in a window is the smaller of the numbers of tokens before and after it;
-    the earlier window counts where two see as much.  So every token is owned by one window.
+    One begins *stride* tokens, at most *room*, after the other.  The context of a token in a window
+    is the smaller of the numbers of tokens before and after it; the earlier window counts where two
+    see as much.  So every token is owned by one window.
 
     >>> windows(7, 4, 2)
     [Window(start=0, end=4, own_start=0, own_end=3), Window(start=2, end=6, own_start=3, \
 own_end=5), Window(start=4, end=7, own_start=5, own_end=7)]
-
-    Args:
-        length: tokens of the passage.
-        room: largest number of tokens in a window.
-        stride: tokens from the start of a window to that of the next, at most *room*.
     """
     starts = range(0, max(length - room, 0) + stride, stride)
     ends = [min(start + room, length) for start in starts]
@@ -57,9 +53,7 @@ own_end=5), Window(start=4, end=7, own_start=5, own_end=7)]
 class SpanWindows(SizedDataset):
     """Windows over the passages of questions: ``[CLS] question </s> part of the passage </s>``.
 
-    Args:
-        cfg: the flags of the task.
-        first: the number that the first question gets in batches.
+    In batches, questions are numbered from *first* on.
 
     Raises:
         UsageError: a question leaves no room for its passage.

@@ -44,10 +44,8 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
     [CLS] where the window has no answer.  With a classifier, a logistic regression on [CLS], its
     loss is added, and windows without an answer have no loss of the span.
 
-    Args:
-        logits: (B, T, 2), or with a classifier (B, T, 3).
-        passage: (B, 2), as for :func:`span_logits`.
-        target: (B, 2) positions of the first and the last token; 0 where there is no answer.
+    *target* (B, 2) has the positions of the first and the last token, 0 where there is no answer;
+    other arguments are those of :func:`span_logits`.
 
     Returns:
         (B,), float32.
@@ -155,11 +153,8 @@ def answered(
     A question has no answer if no window has one: its score for no answer is the lowest of its
     windows'.
 
-    Args:
-        candidates: the candidates of all windows, at least one.
-        n_best: largest number of answers.
-        classified: whether a classifier gives the score for no answer, which is then not compared
-            with the score of a span (RoBERTa, arXiv 1907.11692, section 5.2).
+    The score of a classifier is not compared with that of a span (RoBERTa, arXiv 1907.11692,
+    section 5.2).
     """
     ranked = sorted(candidates, key=lambda c: (-c.score, c.start, c.end))
     best: Dict[str, Answer] = {}

@@ -22,7 +22,7 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.position_ids import Ruled
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import ClassRegistry, register_replacement
-from fairseq_posenc.stacks.assigned import Assigned, AssignedPositions
+from fairseq_posenc.stacks.positions import Assigned, AssignedPositions
 
 COUNTED, SPREAD = EVALUATION_POSITIONS = ("counted", "spread")
 SAMPLERS = ClassRegistry("--position-sampler", "how --random-positions draws them")
@@ -48,27 +48,11 @@ class Sampler:
         raise NotImplementedError
 
     def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
-        """New positions, in ascending order, for 0, 1, …, *length* - 1.
-
-        Args:
-            length: number of positions.
-            rows: B.
-
-        Returns:
-            (1|B, *length*), int64.
-        """
+        """New positions (1|B, *length*), int64, in ascending order, for 0, 1, …, *length* - 1."""
         raise NotImplementedError
 
     def spread(self, length: int, sizes: Tensor) -> Tensor:
-        """The mean result of :meth:`draw` for texts of several sizes.
-
-        Args:
-            length: number of positions.
-            sizes: number of tokens of each text, (B, 1), at least 1.
-
-        Returns:
-            (B, *length*), int64, in ascending order, below N.
-        """
+        """The mean result (B, *length*) of :meth:`draw` for texts of *sizes* (B, 1), at least 1."""
         raise NotImplementedError
 
 

@@ -73,10 +73,6 @@ def check_compiled(completed: Completed) -> None:
 def compile_layers(model: Layer, cfg: Options) -> None:
     """Have the layers of a model that was just built compiled at their first calls.
 
-    Args:
-        model: the model.
-        cfg: its configuration, complete.
-
     Raises:
         UsageError: the layers are units of FSDP.
     """

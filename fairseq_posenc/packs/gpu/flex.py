@@ -16,16 +16,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.functional import tables
+from fairseq_posenc.attention.functional import Batch
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.configuration.features import Completed
-from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.base import DistanceBias, Encoding
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Encoding, Places, Stack
+from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import register_replacement
@@ -75,11 +73,7 @@ class FlexAttention(MultiheadAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse options that the kernel does not support, and encodings without logits for it.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse options that the kernel does not support, and encodings without logits for it."""
         super().check(options, encodings, stacks)
         if not HAS_FLEX:
             raise UsageError(f"{FLAG}: needs PyTorch 2.6, and this is {torch.__version__}")
@@ -125,7 +119,6 @@ class FlexAttention(MultiheadAttention):
             return super().prepare(batch, places)
         distances = torch.arange(1 - batch.length, batch.length, device=device)
         return {
-            **tables(self, batch, places),
             "logits": encoding.by_distance(distances),
             "blocks": visible_blocks(batch.length, batch.causal, mask, device),
             **self.terms(batch, places),
@@ -189,11 +182,7 @@ def visible_blocks(
 ) -> Any:
     """The keys that queries see, as a ``BlockMask``, without a mask of all pairs.
 
-    Args:
-        length: T, of queries and keys.
-        causal: hide later keys.
-        padding_mask: (B, T), True at padding, or None.
-        device: device of the result.
+    There are T = *length* queries and keys; *padding_mask* (B, T) is True at padding.
     """
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -17,8 +17,8 @@ from fairseq_posenc.attention import AttentionKernel, Batch, Padding
 from fairseq_posenc.attention.cache import COLUMN, STATE, Parts, counted
 from fairseq_posenc.encodings import Places
 from fairseq_posenc.flags.options import Layer
-from fairseq_posenc.stacks.assigned import Assigned
-from fairseq_posenc.stacks.steps import CacheState, Weights
+from fairseq_posenc.stacks.decoder import CacheState, Weights
+from fairseq_posenc.stacks.positions import Assigned
 
 Caches = List[Tuple[AttentionKernel, Parts]]
 
@@ -51,11 +51,8 @@ class Sizes(NamedTuple):
 class Recording:
     """One decoding step on tensors with constant addresses.
 
-    Args:
-        decoder: the decoder.
-        sizes: the sizes of the tensors.
-        caches: the caches of a batch, from which heads, channels and types are taken.
-        state: the incremental state of that batch, with keys and values of the source.
+    Heads, channels and types are those of the *caches* of a batch, and of the keys and values of
+    the source in its *state*.
     """
 
     def __init__(self, decoder: Layer, sizes: Sizes, caches: Caches, state: CacheState) -> None:
@@ -68,7 +65,7 @@ class Recording:
         self.order = self.rows.clone()
         self.state: CacheState = {COLUMN: self.column}
         #: whether the cache has a constant size, as in linear attention
-        self.of_sums = decoder.positions.kernel.static_cache == "sums"
+        self.of_sums = caches[0][0].static_cache == "sums"
         self.caches: Caches = []
         for kernel, parts in caches:
             self.caches.append((kernel, {name: self._room(x) for name, x in parts.items()}))
@@ -155,11 +152,9 @@ class Recording:
                     parts[name][tuple(slice(size) for size in x.shape)].copy_(x)
 
     def take_sources(self, state: CacheState, bias: Optional[Tensor]) -> None:
-        """Copy keys and values of the source from *state*, and its padding; there is a source.
+        """Copy keys and values of the source, and its padding; there is a source.
 
-        Args:
-            state: the incremental state of the batch.
-            bias: the padding as an additive mask, (B, 1, 1, S'), or None.
+        *bias* is the padding as an additive mask, (B, 1, 1, S'), or None.
         """
         for attention, parts in self.sources:
             for name, x in attention._get_input_buffer(state).items():

@@ -77,9 +77,6 @@ def parse_stages(value: str) -> List[int]:
 def complete_funnel(cfg: Options) -> None:
     """Fill in the number of layers of a Funnel encoder, in place.
 
-    Args:
-        cfg: flat configuration that accepts new entries.
-
     Raises:
         UsageError: the flag has another number.
     """
@@ -206,10 +203,7 @@ def upsample(x: Tensor, times: int, length: int) -> Tensor:
 class FunnelEncoder(SentenceEncoder):
     """Encoder of a masked language model whose stages pool the tokens.
 
-    Args:
-        cfg: fairseq's nested Transformer configuration, with ``funnel_stages``; its layers
-            are those of the stages and the decoder.
-        embed_tokens: token embedding (V, E).
+    Arguments are those of the base class; the layers are those of the stages and the decoder.
     """
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -217,13 +211,10 @@ class FunnelEncoder(SentenceEncoder):
         self.stages = parse_stages(cfg.funnel_stages)
 
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
-        """Apply the stages, the layers after them and the last norm.
+        """Apply the stages, the layers after them and the last norm; texts start with [CLS].
 
-        Args:
-            batch: the batch, with the input of the first layer, (B, T, C), that starts with [CLS]
-                and is padded on the right.
-            requested: with ``by_token`` the length is restored, else the output is that of the last
-                stage.  States differ in length.
+        With ``by_token`` the length is restored, else the output is that of the last stage.  States
+        differ in length.
 
         Raises:
             UsageError: a text is padded on the left.
@@ -235,16 +226,15 @@ class FunnelEncoder(SentenceEncoder):
                     "--funnel-stages: a text is padded on the left, where [CLS] must be; give a "
                     "task that pads on the right"
                 )
-        prepare = self.positions.prepare
-        unpooled = prepared = prepare(batch)
+        unpooled = prepared = self.prepare(batch)
         states, layers = [x], iter(self.layers)
         for stage, count in enumerate(self.stages):
             keys: Optional[Tensor] = None
             if stage > 0:
                 keys, before, (x, mask) = x, mask, pool(x, mask)
                 unit = 2 ** (stage - 1)
-                pooling = prepare(pooled_batch(batch, x, 2 * unit, keys, unit, before))
-                prepared = prepare(pooled_batch(batch, x, 2 * unit, x, 2 * unit, mask))
+                pooling = self.prepare(pooled_batch(batch, x, 2 * unit, keys, unit, before))
+                prepared = self.prepare(pooled_batch(batch, x, 2 * unit, x, 2 * unit, mask))
             for index in range(count):
                 layer: Any = next(layers)
                 if keys is not None and index == 0:
@@ -259,4 +249,5 @@ class FunnelEncoder(SentenceEncoder):
                 x = layer(x, **unpooled[layer.self_attn.kind])
                 states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        return Encoded(x, states if requested.states else [])
+        states = [state.transpose(0, 1) for state in states] if requested.states else []
+        return Encoded(x, states)

@@ -21,15 +21,7 @@ MOST_BUCKETS = 1024
 
 
 class Hashing(DrawnInFloat32, nn.Module):
-    """Several rounds of angular hashing into buckets.
-
-    Args:
-        head_dim: D.
-        buckets: number of buckets, even.
-        rounds: R.
-        chunk: tokens of a chunk.
-        key: seed, as text.
-    """
+    """R rounds of angular hashing into *buckets*, of chunks of *chunk* tokens, by a seed *key*."""
 
     rotations: Tensor
     drawn_buffer = "rotations"
@@ -50,10 +42,7 @@ class Hashing(DrawnInFloat32, nn.Module):
         """Buckets (B, H, R, T) of vectors (B, H, T, D); the last bucket holds the padding.
 
         h(x) = argmax [x M; -x M] for a random M, the paper's R (section 2, Andoni et al. 2015).
-
-        Args:
-            x: queries, which are also the keys.
-            padding_mask: (B, T), True at padding, or None.
+        *padding_mask* (B, T) is True at padding.
         """
         wide = AT_LEAST_FLOAT32[x.dtype]
         rotated = torch.matmul(
@@ -66,12 +55,7 @@ class Hashing(DrawnInFloat32, nn.Module):
 
     @torch.no_grad()
     def codes(self, buckets: Tensor, earlier: Optional[Tensor]) -> Tensor:
-        """Codes of tokens, int32, shaped like *buckets*.
-
-        Args:
-            buckets: (B, H, R, T).
-            earlier: buckets of the tokens before them, (B, H, R, S), or None.
-        """
+        """Codes of tokens with these *buckets* (B, H, R, T) after *earlier* ones (B, H, R, S)."""
         ranks = self._ranks(buckets)[0]
         if earlier is not None:
             ranks = ranks + (buckets.unsqueeze(-1) == earlier.unsqueeze(-2)).sum(dim=-1)
@@ -89,11 +73,7 @@ class Hashing(DrawnInFloat32, nn.Module):
     def _ranks(self, buckets: Tensor) -> Tuple[Tensor, Tensor]:
         """How many earlier tokens share the bucket of each token, and the size of each bucket.
 
-        Args:
-            buckets: (B, H, R, T).
-
-        Returns:
-            (B, H, R, T), and (B, H, R, n), where the last bucket is the bucket of padding.
+        (B, H, R, T), and (B, H, R, n), where the last bucket is the bucket of padding.
         """
         counts = buckets.new_zeros(*buckets.shape[:-1], self.buckets + 1)
         counts.scatter_add_(-1, buckets, torch.ones_like(buckets))
@@ -109,9 +89,6 @@ class Hashing(DrawnInFloat32, nn.Module):
     @torch.no_grad()
     def layout(self, buckets: Tensor) -> Tuple[Tensor, Tensor]:
         """Arrange tokens so that chunks are contiguous, and each holds tokens of one bucket.
-
-        Args:
-            buckets: (B, H, R, T).
 
         Returns:
             the place of every token in N chunks of C, (B, H, R, T), N·C for padding, with N of

@@ -109,10 +109,7 @@ def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
     >>> moved_on(first, [torch.arange(3.0, 5).view(1, 2, 1)], length=4)[0].flatten()
     tensor([1., 2., 3., 4.])
 
-    Args:
-        memory: the memory of this segment.
-        inputs: the inputs of the layers for this segment, (B, T, C) each.
-        length: N, the most tokens to keep.
+    *inputs* are those of the layers for this segment, (B, T, C) each; N = *length* tokens are kept.
     """
     if length == 0:
         return []
@@ -144,18 +141,7 @@ class MemoryDecoder(LanguageModelDecoder):
         memory: Optional[Memory] = None,
         **named: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """As in the base class.
-
-        Args:
-            memory: inputs of the layers for earlier tokens, in training and scoring by segments;
-                empty at the first segment.
-
-        Raises:
-            ValueError: there are both a memory and a cache.
-
-        Returns:
-            as in the base class; with *memory* also ``"memory"``, for the next segment.
-        """
+        """As in the base class; with *memory*, which excludes a cache, also ``"memory"``."""
         if memory is not None and incremental_state is not None:
             raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
         arguments = (prev_output_tokens, encoder_out, incremental_state, *further)

@@ -11,21 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import masked_logits
 from fairseq_posenc.attention.cache import STATE, IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import (
+    Batch,
     aligned,
     attend,
     dropout_rate,
-    new_tokens,
     no_autocast,
 )
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.hashing import CHUNKS, MOST_BUCKETS, Hashing
@@ -113,8 +110,8 @@ class ReformerAttention(MultiheadKernel):
         self.hashing.draw(f"{self.seed} {index}")
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``table``; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None."""
-        return new_tokens(self, batch, places)
+        """``causal``, and ``padding_mask`` of the new tokens, (B, T), or None."""
+        return {"causal": batch.causal, "padding_mask": batch.new_padding}
 
     def forward(
         self,
@@ -161,13 +158,7 @@ class ReformerAttention(MultiheadKernel):
     ) -> Tensor:
         """Outputs (B, H, T, D), of the last T of S tokens, from all their products.
 
-        Args:
-            q: (B, H, T, D).
-            k: (B, H, S, D).
-            v: (B, H, S, D).
-            codes: the codes of the queries, (B, H, R, T).
-            key_codes: (B, H, R, S).
-            causal: hide later keys.
+        *codes* are those of the queries, (B, H, R, T), and *key_codes* (B, H, R, S).
         """
         visible = self.hashing.visible(codes.unsqueeze(-1), key_codes.unsqueeze(-2)).any(dim=2)
         at = torch.arange(k.size(2), device=k.device)
@@ -182,13 +173,7 @@ class ReformerAttention(MultiheadKernel):
     ) -> Tensor:
         """Outputs (B, H, T, D) from products within chunks, round by round.
 
-        Args:
-            q: (B, H, T, D).
-            k: (B, H, T, D).
-            v: (B, H, T, D).
-            buckets: (B, H, R, T).
-            codes: (B, H, R, T).
-            causal: hide later keys.
+        *buckets* and *codes* are (B, H, R, T).
         """
         place, token = self.hashing.layout(buckets)
         chunks = (*buckets.shape[:3], -1, self.hashing.chunk)  # (B, H, R, N, C)
@@ -233,14 +218,9 @@ class ReformerAttention(MultiheadKernel):
 
 
 def _without_itself(visible: Tensor, itself: Tensor) -> Tuple[Tensor, Tensor]:
-    """Hide each token from itself unless it sees no other.
+    """Hide each token from *itself* in the mask *visible* (..., T, S), unless it sees no other.
 
-    Args:
-        visible: (..., T, S), True where a query may attend to a key.
-        itself: (..., T, S), True where query and key are the same token.
-
-    Returns:
-        the mask like *visible*, and (..., T, 1), True at queries that see other tokens.
+    Also returned is (..., T, 1), True at queries that see other tokens.
     """
     others = (visible & ~itself).any(dim=-1, keepdim=True)
     return visible & ~(itself & others), others

@@ -22,13 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class Corpus(SizedDataset):
-    """A text as one sequence of tokens, read on demand.
+    """The *lines* of a text as one sequence of tokens, read on demand.
 
-    Args:
-        lines: fairseq's data set of lines, each with its end of sentence.
-        start: the token before the first one, an end of sentence.
-        padding: index of the padding.
-        segment_length: T, in tokens.
+    *start* is the token before the first one, an end of sentence; segments have T tokens.
     """
 
     def __init__(self, lines: Any, start: int, padding: int, segment_length: int) -> None:
@@ -46,11 +42,7 @@ class Corpus(SizedDataset):
         return self.lines[index]
 
     def with_context(self, start: int, end: int) -> Tensor:
-        """The tokens from *start* to *end*, exclusive, and the one before them.
-
-        Returns:
-            (end - start + 1), int64.
-        """
+        """The tokens from *start* to *end*, exclusive, and the one before them."""
         parts = [torch.tensor([self.start])] if start == 0 else []
         begin = max(start - 1, 0)
         first, last = np.searchsorted(self.ends, (begin, end - 1), side="right")
@@ -62,13 +54,10 @@ class Corpus(SizedDataset):
 
 
 class Streams(SizedDataset):
-    """The segments of several streams, which differ in length by at most one token.
+    """The segments of *count* streams of all workers, which differ in length by at most one token.
 
     Item i is segment ``i // count`` of stream ``i % count``; each token of the text is predicted
     once.
-
-    Args:
-        count: number of streams, of all workers together.
 
     Raises:
         UsageError: there are fewer tokens than streams.
@@ -159,9 +148,7 @@ class Carried:
 class StreamIterator(EpochBatchIterator):
     """Batches in order; the state within an epoch includes the memory of all workers.
 
-    Args:
-        carried: the memory of training.
-        streams: B of all workers together.
+    *carried* is the memory of training, *streams* B of all workers together.
     """
 
     def __init__(self, carried: Carried, streams: int, **kwargs: Any) -> None:

@@ -17,7 +17,7 @@ from fairseq_posenc.cli.command import argument, command, load_plug_in, place, u
 def merge_lora(args: argparse.Namespace) -> None:
     """Write a checkpoint without low-rank matrices that computes the same."""
     load_plug_in(args.user_dir)
-    from fairseq_posenc.packs.low_rank.merging import merge_file
+    from fairseq_posenc.packs.low_rank.models import merge_file
 
     merge_file(args.checkpoint, args.output, args.lora_base, args.data)
 

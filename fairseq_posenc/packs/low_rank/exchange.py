@@ -179,11 +179,7 @@ def _check_base(folder: str, copy: str, base: str) -> None:
 def matrices_of(
     model: nn.Module, modules: Sequence[Place], ordered: Ordered, path: str
 ) -> Dict[str, LowRank]:
-    """The low-rank matrices of a model by the names of modules in a class of transformers.
-
-    Args:
-        modules: those of the class, and where it has ours.
-        ordered: brings the rows of parameters, by our names, into the order of the class.
+    """The low-rank matrices of a model by the names of *modules* in a class of transformers.
 
     Raises:
         UsageError: the class has no place for some of them, or something else was trained.

@@ -13,14 +13,16 @@ import hashlib
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_partial
+from fairseq_posenc.basics.files import check_writable, refuse_own_source
+from fairseq_posenc.checkpoints.loader import load
+from fairseq_posenc.checkpoints.reading import read_checkpoint, refuse_partial, write_checkpoint
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.flags.options import SIDES, Layer, Options, option
 from fairseq_posenc.flags.settings import setting
@@ -71,13 +73,7 @@ class LowRankFlags:
 
 
 class LowRankLinear(nn.Linear):
-    """W₀ x + b + (α / r) B A x (Hu et al., Eq. 3).
-
-    Args:
-        frozen: the projection W₀ and b, (C_out, C_in), whose parameters are kept.
-        rank: r.
-        alpha: α.
-    """
+    """W₀ x + b + (α / r) B A x (Hu et al., Eq. 3), with the W₀ and b of *frozen*."""
 
     def __init__(self, frozen: nn.Linear, rank: int, alpha: float) -> None:
         nn.Module.__init__(self)  # nn.Linear would draw parameters
@@ -196,3 +192,35 @@ def digest_of(state: Mapping[str, Tensor]) -> Tensor:
         hashed.update(x.view(torch.uint8).numpy().tobytes() if x.dim() else str(x.item()).encode())
     both = torch.tensor(list(hashed.digest()), dtype=torch.float32).view(16, 2)
     return both[:, 0] * 256 + both[:, 1]
+
+
+def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) -> None:
+    """Write a checkpoint without low-rank matrices that computes the same as an adapted one.
+
+    *base* and *data* are given if they are no longer where they were.
+
+    Raises:
+        UsageError: the checkpoint has no low-rank matrices, a file is missing or another one, or
+            *out* is one of the files.
+    """
+    check_writable(out)
+    state = read_checkpoint(path)
+    if DIGEST not in state["model"]:
+        raise UsageError(f"{path}: has no low-rank matrices; it needs no merging")
+    moved = {"lora_base": base, "data": data}
+    loaded = load(path, overrides={name: value for name, value in moved.items() if value})
+    model: nn.Module = loaded.model
+    refuse_own_source(out, path, loaded.settings["lora_base"])
+    whole: Dict[str, Tensor] = dict(nn.Module.state_dict(model))  # those of the base included
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, LowRankLinear):
+            whole[f"{name}.weight"] = module.merged()
+    left = (*PARTS, DIGEST)
+    settings: Any = (state.get("cfg") or {}).get("model") or state["args"]
+    settings = settings if isinstance(settings, dict) else vars(settings)
+    settings.update(lora_rank=0, lora_base=None)
+    state.update(
+        model={name: x for name, x in whole.items() if not name.endswith(left)},
+        last_optimizer_state=None,
+    )
+    write_checkpoint(state, out)

@@ -68,16 +68,9 @@ def write_adapter(
     modules: Mapping[str, Collection[str]],
     entries: Mapping[str, Any],
 ) -> None:
-    """Write an adapter that PEFT loads.
+    """Write an adapter that PEFT loads, with further *entries* of its settings.
 
-    Args:
-        folder: an existing folder.
-        matrices: those of each module, by the name in the base.
-        modules: the modules of all layers by the ends of their names.
-        entries: further entries of its settings.
-
-    Raises:
-        UsageError: safetensors is not installed.
+    *matrices* are by module of the base, and *modules* those of all layers by the ends of names.
     """
     safetensors = import_extra("safetensors.torch", _WEIGHTS[0])
     ends = [end for end, names in modules.items() if set(names) & set(matrices)]

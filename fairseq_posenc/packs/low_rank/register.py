@@ -7,7 +7,7 @@ from fairseq_posenc.checkpoints.resuming import FIXED
 from fairseq_posenc.configuration.features import register_feature
 from fairseq_posenc.extensions import register_extension
 from fairseq_posenc.models.family import CHANGES
-from fairseq_posenc.models.model_flags import FOLLOWING
+from fairseq_posenc.models.kinds import FOLLOWING
 from fairseq_posenc.packs.low_rank.models import DIGEST, LowRankFlags, add_low_rank, check_low_rank
 from fairseq_posenc.packs.low_rank.trained_parts import (
     TrainingFlags,

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from fairseq_posenc.attention import Padding
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.documents import DocumentPositions
-from fairseq_posenc.encodings.position_ids import Tokens, last
+from fairseq_posenc.encodings.position_ids import DocumentPositions, Tokens, last
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.stacks.first_batches import FirstBatches
+from fairseq_posenc.models.segments import FirstBatches
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +75,11 @@ class Packed(NamedTuple):
         flat = [part.flatten(0, 1) for part in parts]
         joined = torch.cat([*flat, flat[0].new_zeros(1, flat[0].size(1))])
         return joined.index_select(0, self.back).view(*self.tokens.shape, -1)
+
+    def join_states(self, parts: Sequence[Sequence[Tensor]]) -> List[Tensor]:
+        """Put the states between layers of the groups, (L, N, C) each, into samples, (S, B, C)."""
+        layers = [self.join([x.transpose(0, 1) for x in each]) for each in zip(*parts)]
+        return [state.transpose(0, 1) for state in layers]
 
 
 class DocumentSplitter:
@@ -135,13 +139,9 @@ class DocumentSplitter:
 
 
 def _packed(tokens: Tensor, starts: np.ndarray, lengths: np.ndarray, filling: int) -> Packed:
-    """Pack N documents into groups.
+    """Pack N documents of *tokens* (B, S), with these *lengths* (N), into groups.
 
-    Args:
-        tokens: the samples, (B, S).
-        starts: index of the first token of each document in the flattened tokens, (N).
-        lengths: number of tokens of each document, (N).
-        filling: the symbol of padding.
+    *starts* (N) are the indices of their first tokens in the flattened *tokens*.
     """
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
@@ -177,9 +177,7 @@ def group_sizes(lengths: np.ndarray, cost: int) -> List[int]:
     >>> group_sizes(np.array([90, 88, 60]), 64)
     [3]
 
-    Args:
-        lengths: lengths of the documents, in descending order, (N).
-        cost: cost of one more group, in tokens.
+    *lengths* (N) are in descending order, and *cost*, that of one more group, is in tokens.
     """
     # the least cost of the first n documents, for all n at which the length changes
     ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))

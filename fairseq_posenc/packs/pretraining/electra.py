@@ -24,8 +24,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.features import Completed, register_feature
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import check_settings, setting
+from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.layers.parameters import initialise
-from fairseq_posenc.layers.state_heads import PRETRAINING
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.masked_lm import MASKED_LM as FAMILY
 from fairseq_posenc.models.masked_lm import MaskedLMModel
@@ -92,9 +92,6 @@ ELECTRA: Family = Family(
 def generator_settings(cfg: Options) -> Options:
     """The settings of the generator: the discriminator's, in narrower layers (section 3.2).
 
-    Args:
-        cfg: flat configuration with ``generator_size``, complete.
-
     Raises:
         UsageError: the fraction leaves no whole number of channels.
     """
@@ -118,12 +115,7 @@ def generator_settings(cfg: Options) -> Options:
 
 
 class ReplacedHead(nn.Module):
-    """Logit of a token having been replaced: dense, activation, projection (Eq. 2).
-
-    Args:
-        embed_dim: C.
-        activation_fn: name of the activation.
-    """
+    """Logit of a token having been replaced: dense, activation, projection (Eq. 2)."""
 
     def __init__(self, embed_dim: int, activation_fn: str) -> None:
         super().__init__()
@@ -137,14 +129,9 @@ class ReplacedHead(nn.Module):
 
 
 def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
-    """Draw a token from each distribution softmax(logits), without gradient (section 2).
+    """Draw a token (N,) from each softmax(logits), (N, V), without gradient (section 2).
 
-    Args:
-        logits: (N, V).
-        repeatable: draw the same at every call, as validation should.
-
-    Returns:
-        (N,), int64.
+    If *repeatable*, as in validation, every call draws the same.
     """
     source = None
     if repeatable:
@@ -160,9 +147,6 @@ class ElectraModel(MaskedLMModel):
     """A discriminator, the encoder, with a generator that replaces tokens of its input.
 
     The encoder has no head that predicts tokens; the generator's is that of the model.
-
-    Args:
-        encoder: the discriminator.
     """
 
     family = ELECTRA
@@ -239,14 +223,9 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-        """Compute the loss of a batch.
+        """The loss summed over masked tokens, their number, and the logging output.
 
-        Args:
-            model: an :class:`ElectraModel`.
-            sample: a batch of B sequences; ``target`` (B, T) is padding except at masked tokens.
-
-        Returns:
-            the loss summed over masked tokens, their number, and the logging output.
+        ``target`` (B, T) in *sample* is padding except at masked tokens.
 
         Raises:
             UsageError: the model has no discriminator.

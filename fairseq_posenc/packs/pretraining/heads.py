@@ -17,8 +17,8 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_posenc.layers.heads import HEADS, PRETRAINING, StateHead, register_head
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
-from fairseq_posenc.layers.state_heads import HEADS, PRETRAINING, StateHead, register_head
 from fairseq_posenc.training.base import Sums
 from fairseq_posenc.training.masked_lm import MaskedLMAccuracyCriterion, Recorded
 
@@ -39,12 +39,7 @@ class ObjectiveHead(StateHead):
     counted: ClassVar[str]
 
     def inputs(self, sample: Dict[str, Any], masked: Tensor) -> Dict[str, Any]:
-        """What :meth:`read` takes beside the states.
-
-        Args:
-            sample: a batch of B samples.
-            masked: (B, T), True at the tokens to predict.
-        """
+        """What :meth:`read` takes beside the states; *masked* (B, T) are the tokens to predict."""
         return {}
 
     def loss(
@@ -52,10 +47,7 @@ class ObjectiveHead(StateHead):
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
         """What it adds to the loss summed over masked tokens, and sums for the log.
 
-        Args:
-            output: what :meth:`read` returned.
-            sample: a batch of B samples.
-            masked: (B, T), True at the tokens to predict.
+        *output* is what :meth:`read` returned.
         """
         raise NotImplementedError
 
@@ -147,11 +139,7 @@ class SpanBoundaryLayers(nn.Module):
 
     Two layers with GELU and layer norm read the features x_{s-1} and x_{e+1} of these two tokens,
     and an embedding of the position within the span, i - s + 1; the products of their output with
-    the token embeddings are the logits.
-
-    Args:
-        embed_dim: C.
-        size: E, the size of a token embedding.
+    the token embeddings, of size E, are the logits.
     """
 
     def __init__(self, embed_dim: int, size: int) -> None:
@@ -182,13 +170,9 @@ class SpanBoundaryLayers(nn.Module):
 
 
 def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
-    """The last token before each token, and the first after it, that is in no span.
+    """The last token before each token, and the first after it, that is in none of *spans* (B, T).
 
-    Args:
-        spans: (B, T), True for tokens of spans.
-
-    Returns:
-        two numbers of tokens (B, T); undefined where there is no such token.
+    Both (B, T) are undefined where there is no such token.
     """
     length = spans.size(1)
     numbers = torch.arange(length, device=spans.device)
@@ -214,16 +198,10 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-        """Compute the losses.
+        """The sum of the losses, the number of masked tokens, and the logging output.
 
-        Args:
-            model: a masked language model, with heads for the losses that are added.
-            sample: a batch of B samples; with ``relation`` (B,), 0 for pairs as in the text and 1
-                for others.
-
-        Returns:
-            the summed losses of the masked tokens plus the mean loss of the pairs times the number
-            of masked tokens; this number; and the logging output.
+        The losses of the masked tokens are summed, and the mean loss of the pairs is multiplied by
+        that number.  ``relation`` (B,) in *sample* is 0 for pairs as in the text and 1 for others.
         """
         masked = sample["target"].ne(self.padding_idx)
         asked = {name: head.inputs(sample, masked) for name, head in self.heads.items()}

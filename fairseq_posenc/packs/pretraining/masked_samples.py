@@ -75,11 +75,7 @@ class MaskingConfig(MaskedLMConfig):
 
 
 def check_masking(cfg: MaskingConfig) -> None:
-    """Check the flags of masking.
-
-    Raises:
-        UsageError: one is out of range, or contradicts another.
-    """
+    """Refuse flags of masking that are out of range, or contradict each other."""
     check_settings(cfg, dataclasses.fields(MaskingConfig))
     if cfg.masking != TOKENS:
         refuse_unless_off(cfg, _OF_TOKENS, f"has no effect with --masking {cfg.masking}")
@@ -110,12 +106,7 @@ def _check_shares(cfg: MaskingConfig) -> None:
 class TokenMasks:
     """Masks single tokens, by fairseq's ``MaskTokensDataset``.
 
-    Each token has the same probability to be masked, whether or not others are spared.
-
-    Args:
-        samples: one-dimensional.
-        masking: arguments of ``MaskTokensDataset``.
-        spared: tokens that are never masked.
+    Each token but those *spared* has the same probability to be masked.
     """
 
     def __init__(
@@ -142,14 +133,9 @@ class TokenMasks:
 class MaskedSamples(SizedDataset):
     """Samples of running text or pairs, with masks.
 
-    Masks depend on the seed, the epoch and the number of the sample alone.
-
-    Args:
-        samples: one-dimensional; with ``relations`` (N,) if they are pairs.
-        padding: the token that fills up batches.
-        static: number of different masks of a sample, which epochs take in turn; 0 for a new one in
-            each.
-        shards: epochs in which fairseq reads the data once.
+    Masks depend on the seed, the epoch and the number of the sample alone.  *samples* have
+    ``relations`` (N,) if they are pairs.  Epochs take *static* masks in turn, or a new one each if
+    that is 0; *shards* epochs read the data once.
     """
 
     def __init__(
@@ -237,12 +223,9 @@ def masks_of(
     bpe: Optional[Any],
     special: Sequence[int],
 ) -> Union[TokenMasks, UnitMasks]:
-    """The masks of samples.
+    """The masks of samples; *special* tokens, and in units ``<s>`` and ``</s>``, are never masked.
 
-    Args:
-        mask_idx: the token that stands for masked ones.
-        bpe: settings of ``--bpe``, or None.
-        special: tokens that are never masked; neither are ``<s>`` and ``</s>`` in units.
+    *bpe* are the settings of ``--bpe``, or None.
 
     Raises:
         UsageError: the words or phrases cannot be found.

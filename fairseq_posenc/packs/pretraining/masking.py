@@ -74,13 +74,7 @@ def marked_words(dictionary: Dictionary) -> Optional[Words]:
 
 
 class Phrases:
-    """Known sequences of whole words, found from left to right, the longest first.
-
-    ERNIE, Sun et al. 2019, arXiv 1904.09223, section 3.2.
-
-    Args:
-        phrases: each a sequence of tokens.
-    """
+    """Known sequences of whole words, found from left to right, the longest first."""
 
     def __init__(self, phrases: Iterable[Sequence[int]]) -> None:
         self.known: Dict[int, Set[Tuple[int, ...]]] = {}
@@ -92,14 +86,9 @@ class Phrases:
         }
 
     def join(self, tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """Join the words of phrases.
+        """Whether each of *tokens* (T,) is the first of a phrase, or of a word outside phrases.
 
-        Args:
-            tokens: (T,).
-            starts: (T,), whether a token is the first of a word.
-
-        Returns:
-            (T,), whether a token is the first of a phrase, or of a word outside phrases.
+        *starts* (T,) says which is the first of a word.
         """
         text, joined = tokens.tolist(), starts.copy()
         ends = np.append(starts, True)
@@ -149,12 +138,7 @@ def _rounded(expected: float, draw: np.random.Generator) -> int:
 
 
 def single_units(maskable: np.ndarray, share: float, draw: np.random.Generator) -> Groups:
-    """Choose units with equal probability.
-
-    Args:
-        maskable: (U,), False for units that are never masked.
-        share: the share of the others to mask.
-    """
+    """Choose a *share* of the *maskable* units, with equal probability."""
     candidates = np.flatnonzero(maskable)
     chosen = draw.choice(candidates, _rounded(share * len(candidates), draw), replace=False)
     return [(unit, unit + 1) for unit in chosen.tolist()]
@@ -186,10 +170,7 @@ class GeometricSpans:
     def __call__(self, maskable: np.ndarray, share: float, draw: np.random.Generator) -> Groups:
         """Choose spans; one that is longer than every free stretch is as long as the longest.
 
-        Args:
-            maskable: (U,), False for units that are never masked, as are the first and the last,
-                because a span lies between two units.
-            share: the share of the others to mask.
+        The first and the last unit are never masked, because a span lies between two units.
         """
         free, spans = maskable.copy(), []
         free[:1] = free[-1:] = False
@@ -230,15 +211,8 @@ def _stretches(free: np.ndarray, length: int) -> np.ndarray:
 class UnitMasks:
     """Masks units of samples; all tokens of a group are masked, replaced or left alone together.
 
-    Masks depend on the seed, the epoch and the number of the sample alone.
-
-    Args:
-        samples: one-dimensional.
-        words: finds the words of a sample.
-        phrases: joins words, or None.
-        mask_idx: the token that stands for masked ones.
-        cfg: the seed, the share to mask, and what becomes of it, as in fairseq's flags.
-        special: tokens that are never masked.
+    Masks depend on the seed, the epoch and the number of the sample alone.  *cfg* has the seed, the
+    share to mask, and what becomes of it, as in fairseq's flags; *special* tokens are never masked.
     """
 
     def __init__(

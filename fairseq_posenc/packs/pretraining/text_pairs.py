@@ -70,12 +70,8 @@ class Documents:
     def blocks(self, unit: str, longest: int) -> Tuple[np.ndarray, np.ndarray]:
         """What pairs are made of: lines that follow each other in a document, at least two.
 
-        Args:
-            unit: ``segment``, as many whole lines as fit; or ``sentence``, every two neighbours.
-            longest: tokens that fit.
-
-        Returns:
-            first and last line of each block, exclusive.
+        A ``segment`` is as many whole lines as fit into *longest* tokens, a ``sentence`` every two
+        neighbours.  Returns the first and the last line of each block, exclusive.
         """
         if unit == SENTENCE:
             first = np.flatnonzero(self.document[:-1] == self.document[1:])
@@ -104,12 +100,6 @@ class TextPairs(SizedDataset):
     ``sop``, half are swapped.  Divisions, choices and texts are drawn anew for every epoch and
     depend on the seed and the epoch alone.  If two lines are too long, the longer one is cut, the
     first text at its beginning and the second at its end.
-
-    Args:
-        lines: the text by number, with ``</s>`` after every line.
-        cfg: the flags of the task.
-        dictionary: with the special tokens.
-        name: the name of the text, in messages.
 
     Attributes:
         sizes: (N,) tokens of each pair.

@@ -3,25 +3,21 @@
 import json
 import math
 import random
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.packs.comprehension.alignment import covering, token_offsets
-from fairseq_posenc.packs.comprehension.answering import _files
 from fairseq_posenc.packs.comprehension.data import Passage
 from fairseq_posenc.packs.comprehension.questions import read_questions
 from fairseq_posenc.packs.comprehension.scores import (
     RULES,
     best_threshold,
-    check_values,
     scored,
     scores,
 )
 from fairseq_posenc.packs.comprehension.span_windows import windows
-from fairseq_posenc.packs.comprehension.spans import Answer, Answered, Candidate, answered
+from fairseq_posenc.packs.comprehension.spans import Candidate, answered
 
 pytestmark = pytest.mark.formulas
 TEXT = "Über «Zürich»: 3,5 % mehr — sagt Dr. O'Neil… und 東京タワーは333m! \u00a0Ende\n"
@@ -164,30 +160,6 @@ def test_thresholds_count_any_text_as_an_answer(prediction):
     each = [scored(prediction, [], RULES["squad"]), scored("x", ["x"], RULES["squad"])]
     best = best_threshold(each, [0.1, 0.2], "exact")
     assert best == ((100.0, 0.2) if not prediction else (50.0, 0.0))
-
-
-def test_the_best_score_is_not_below_the_score():
-    """An answer of articles is right by the scores and wrong by the search for thresholds."""
-    found = [("a", ["x"], "x", 0.0), ("b", [], "the", -1.0), ("c", ["an"], "a", 2.0)]
-    task = SimpleNamespace(
-        threshold=1.0,
-        settings=SimpleNamespace(rules="squad"),
-        answers=lambda rows: [
-            (SimpleNamespace(id=key, answers=right), Answered([Answer(text, 0.0, 0)], null))
-            for key, right, text, null in found
-        ],
-    )
-    result = _files(task, torch.empty(0), "valid")["scores"]
-    assert result["exact"] == 100
-    for name in ("exact", "f1"):
-        assert result[f"best_{name}"] == 100
-        assert result[f"best_{name}_thresh"] == pytest.approx(1 / (1 + math.exp(-1)))
-
-
-def test_probabilities_may_be_whole_numbers_of_any_size():
-    check_values("p", {"q": 10**400}, {"q": ()}, "questions", numbers=True)
-    with pytest.raises(UsageError, match="p: q: nan is no such value"):
-        check_values("p", {"q": math.nan}, {"q": ()}, "questions", numbers=True)
 
 
 def squad(folder, *questions, context="The cat sat here."):

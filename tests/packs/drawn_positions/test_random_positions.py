@@ -16,8 +16,7 @@ from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.resuming import check_settings_of
-from fairseq_posenc.encodings import ENCODINGS, Places
-from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS, DrawnPositions
 from tests.configuration.test_roles import checkpoint_of
@@ -27,23 +26,21 @@ pytestmark = pytest.mark.properties
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
 #: those in gated units, whose values have no positions
 IN_UNITS = [f"softmax:{name}" for name in TAKERS if name != "nezha"]
-OF_DISTANCE = [n for n, e in ENCODINGS.items() if e.shared and issubclass(e.shared, DistanceBias)]
+
+
+def sampler_of(name, number):
+    return SAMPLERS[name].thing(Namespace(random_positions=number))
 
 
 def test_a_sample_is_sorted_distinct_and_uniform():
     torch.manual_seed(0)
-    counts = torch.zeros(20)
-    sampler = sampler_of("ordered", 20)
+    counts, sampler = torch.zeros(20), sampler_of("ordered", 20)
     assert sampler.limit(5) == 20
     for _ in range(500):
         (sample,) = sampler.draw(5, 3, torch.device("cpu"))
         assert sample.diff().gt(0).all() and sample.min() >= 0 and sample.max() < 20
         counts[sample] += 1
     assert counts.min() > 85 and counts.max() < 165  # 125 each
-
-
-def sampler_of(name, number):
-    return SAMPLERS[name].thing(Namespace(random_positions=number))
 
 
 def test_every_shift_is_drawn_and_differs_between_sequences():
@@ -57,43 +54,18 @@ def test_every_shift_is_drawn_and_differs_between_sequences():
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_an_untied_cls_stays_at_position_0(name):
-    stack = encoding_of("tupe", has_cls=True).stack
-    flags = encoding_flags("tupe", random_positions=20, position_sampler=name, untie_cls=True)
-    made = DrawnPositions(flags, stack, VOCABULARY)
-    tokens, counted = sentences(2, 4), torch.arange(4).unsqueeze(0)
-    for _ in range(5):
-        found = made.of_batch(tokens, counted, True).places.keys
-        assert found[:, 0].eq(0).all() and found.diff().gt(0).all()
-    assert made.of_batch(tokens, counted, False) is None
-
-
-def seen_positions(monkeypatch, model, *inputs):
-    """The key positions that the encodings of a model are given, by stack."""
-    seen = []
-    for stack in (model.encoder, model.decoder):
-
-        def noted(places, *, plain=stack.encoding.shared_bias.forward, **more):
-            seen.append(places.keys)
-            return plain(places, **more)
-
-        monkeypatch.setattr(stack.encoding.shared_bias, "forward", noted)
-    model(*inputs)
-    return seen
-
-
-def test_training_sees_samples_and_evaluation_counts(monkeypatch):
-    model = tiny("tupe", "--random-positions", "900")
-    source, target = sentences(2, 6), sentences(2, 5, seed=1)
-    for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
-        assert given.tolist() == [list(range(length))]
-    model.train()
-    for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
-        assert given.shape == (1, length) and given.diff().gt(0).all()
-        assert given.max() >= length
-    source[0, :2] = PAD  # on the left: the rest has the first of the sample
-    padded, _ = seen_positions(monkeypatch, model, source, None, target)
-    assert padded[0, 2:].equal(padded[1, :4])
+def test_padded_texts_have_the_first_of_a_sample_and_an_untied_cls_position_0(name):
+    tokens, counted = sentences(2, 4), torch.tensor([[0, 0, 0, 1], [0, 1, 2, 3]])
+    for has_cls in (False, True):
+        stack = encoding_of("tupe", has_cls=has_cls).stack
+        flags = {"random_positions": 40, "position_sampler": name, "untie_cls": has_cls}
+        made, seen = DrawnPositions(encoding_flags("tupe", **flags), stack, VOCABULARY), set()
+        for _ in range(5):
+            found = made.of_batch(tokens, counted, True).places.keys
+            assert found[1].diff().gt(0).all() and (name == "shift" or found[0, 3] == found[-1, 1])
+            assert found[0, 0] == found[0, 2] and (found[1, 0] == 0 or not has_cls)
+            seen.add(int(found[1, 1]))
+        assert len(seen) > 1 and made.of_batch(tokens, counted, False) is None
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "learned+t5", "learned+transformer_xl"])
@@ -130,18 +102,6 @@ def test_every_encoding_with_positions_learns_them(name):
     assert not torch.allclose(first, second, atol=1e-6)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("name", OF_DISTANCE)
-def test_logits_of_sampled_positions_are_those_of_their_distances(name):
-    encoding = encoding_of(name).shared_bias[name].train()
-    positions = torch.tensor([[0, 3, 4, 11, 29]])
-    got = encoding(Places(positions[:, 2:], positions, 30))
-    assert got.shape == (1, 4, 3, 5) and got.stride(-1) == 1
-    for i in range(3):
-        distances = positions[0] - positions[0, 2 + i]
-        torch.testing.assert_close(got[0, :, i], encoding.by_distance(distances))
-
-
 def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):
     calls, ordered = [], SAMPLERS["ordered"].thing
     plain = ordered.draw
@@ -174,17 +134,6 @@ def test_a_shift_that_something_notices_is_accepted(name, monkeypatch):
     plain = model.eval()(*text)[0]
     moved = model.train()(*text)[0]
     assert (plain - moved).abs().max() > 1e-5
-
-
-def test_lengths_that_do_not_fit_are_refused():
-    model = build("roformer_tiny", "--random-positions", "4").train()
-    with pytest.raises(UsageError, match="--random-positions 4: a sequence has 6 tokens"):
-        model(sentences(2, 6), None, sentences(2, 3))
-    flags = ("--random-positions", "1020", "--position-sampler", "shift")
-    model = tiny("learned", *flags).train()
-    model(sentences(2, 4), None, sentences(2, 4))
-    with pytest.raises(UsageError, match="go up to 1024, and the encoder has 1024"):
-        model(sentences(2, 5), None, sentences(2, 3))
 
 
 SPREAD = ("--random-positions", "40", "--evaluation-positions", "spread")
@@ -223,11 +172,17 @@ def test_spread_positions_of_a_text_depend_on_its_own_length_alone(name):
     assert not torch.allclose(*drawn, atol=1e-6)
 
 
-def test_spread_positions_and_a_cache_are_refused():
-    model, target = tiny("rotary", *SPREAD), sentences(1, 4)
-    source = model.encoder(sentences(1, 5))
+def test_lengths_that_do_not_fit_and_spread_positions_with_a_cache_are_refused():
+    text, flags = sentences(2, 5), ("--random-positions", "1020", "--position-sampler", "shift")
+    with pytest.raises(UsageError, match="--random-positions 4: a sequence has 5 tokens"):
+        build("roformer_tiny", "--random-positions", "4").train()(text, None, text)
+    model = tiny("learned", *flags).train()
+    model(text[:, :4], None, text[:, :4])
+    with pytest.raises(UsageError, match="go up to 1024, and the encoder has 1024"):
+        model(text, None, text)
+    model = tiny("rotary", *SPREAD)
     with pytest.raises(UsageError, match="--evaluation-positions spread: .* with a cache; for gen"):
-        model.decoder(target, encoder_out=source, incremental_state={})
+        model.decoder(text, encoder_out=model.encoder(text), incremental_state={})
     with pytest.raises(UsageError, match="--random-positions 40: a sequence has 41 tokens"):
         model.encoder(sentences(1, 41))
 
@@ -235,7 +190,7 @@ def test_spread_positions_and_a_cache_are_refused():
 def test_a_shift_leaves_tokens_without_position_at_zero():
     flags = ("--random-positions", "30", "--position-sampler", "shift")
     model, source = model_of("digits", "learned", *flags), sentences(3, 9)
-    rows = model.encoder.positions.assigner
+    rows = model.encoder.assigner
     counted = torch.arange(9).unsqueeze(0)
     plain = rows.of_batch(source, counted, False).rows
     moved = rows.of_batch(source, counted, True).rows

@@ -8,7 +8,7 @@ that PyTorch finds from the mask itself.
 import pytest
 import torch
 from support import causal_language_models, masked_language_models
-from support.helpers import LAYERS, build, causal_only, padded_batch, sentences, tiny
+from support.helpers import LAYERS, padded_batch, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
@@ -135,28 +135,6 @@ def test_blocks_are_those_that_pytorch_finds_in_the_mask(length, padded, causal)
         places = torch.arange(order.size(-1)).expand_as(order)
         used = places < number.unsqueeze(-1)
         assert torch.equal(order[used], orders[used])
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (("fire",), "the logits of --position-encoding fire are not a function of the distance"),
-        (("tupe+t5",), "the logits of --position-encoding tupe are not a function of the distance"),
-        (("rotary",), "--position-encoding rotary has no logits by distance"),
-        (("shaw",), "--position-encoding shaw adds to logits by content, which this attention"),
-        (("alibi", "--attention-dropout", "0.1"), "--attention-dropout is 0.1; give 0"),
-        (("alibi", "--decoder-attention-heads", "64"), "needs heads of 16 channels or more, and"),
-        (("rotary", "--attention", "favor"), "--attention-backend flex: has no effect"),
-        (("alibi", "--attention", "favor"), "--attention favor: --position-encoding alibi adds"),
-        (("alibi", "--layer", "gated"), "--attention-backend flex"),
-    ],
-)
-@needs_flex
-def test_what_the_kernel_cannot_compute_is_refused_by_name(flags, words):
-    name, *more = flags
-    side = ["--encoder-position-encoding", "none"] if causal_only(name) else []
-    with pytest.raises(UsageError, match=words):
-        build("posenc_transformer", "--position-encoding", name, *side, *FLEX, *more)
 
 
 def test_an_old_pytorch_is_named(monkeypatch):

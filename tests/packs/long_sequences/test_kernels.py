@@ -1,4 +1,4 @@
-"""BigBird, cosFormer and softmax features: what the tests over all kernels do not see of them."""
+"""BigBird, cosFormer, Linformer and softmax features: what tests over all kernels do not see."""
 
 import pytest
 import torch
@@ -12,10 +12,13 @@ from support.helpers import (
     tiny,
 )
 from support.linear_layers import B, D, H, T, apply, layer_of
+from support.masked_language_models import texts
+from support.masked_language_models import tiny as masked_lm
 from support.sparse_layers import KERNELS, golden_layer, golden_output
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.averaging import average_checkpoints
+from fairseq_posenc.packs.long_sequences.linformer import SHARING
 
 pytestmark = pytest.mark.formulas
 LAYERS["random"] = KERNELS["random"]
@@ -84,6 +87,31 @@ def test_longer_sequences_are_refused():
     model.decoder(sentences(B, 20), features_only=True, encoder_out=None)
     with pytest.raises(UsageError, match="--cosformer-length 20: a sequence has 21 tokens"):
         model.encoder(sentences(B, 21))
+
+
+LINFORMER = ["--attention", "linformer", "--linformer-size", "5"]
+
+
+def test_shared_projections_and_longer_sequences():
+    counts = {}
+    for sharing in SHARING:
+        model = masked_lm("none", *LINFORMER, "--linformer-sharing", sharing)
+        counts[sharing] = sum(p.numel() for p in model.parameters())
+    one = 5 * 64  # of two layers with four heads
+    more = [(2 * 2 * 4 - 1) * one, (2 * 2 - 1) * one, (2 - 1) * one, 0]
+    assert [counts[name] - counts["layerwise"] for name in SHARING] == more
+    with pytest.raises(UsageError, match="--linformer-length 64: a sequence has 65 tokens"):
+        model(texts(1, 65))
+
+
+@pytest.mark.parametrize("value", ["all", "attention"])
+def test_parameters_that_are_tied_in_a_layer_stay_so(value):
+    model = masked_lm(
+        "none", *LINFORMER, "--linformer-sharing", "key_value", "--share-layers", value
+    )
+    first, second = (layer.self_attn for layer in model.encoder.sentence_encoder.layers)
+    for layer in (first, second):
+        assert layer.key_projection is layer.value_projection is first.key_projection
 
 
 @torch.no_grad()

@@ -13,7 +13,6 @@ from support.toy_lm import SHAPE
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
-from tests.commands.test_distributed import train_together
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
@@ -41,11 +40,15 @@ def batches(text, rows, workers=1):
     return [found[worker::workers] for worker in range(workers)]
 
 
-@pytest.mark.parametrize("rows, workers", [(1, 1), (3, 1), (2, 2), (5, 1), (23, 1)])
+@pytest.mark.parametrize("rows, workers", [(1, 1), (3, 1), (2, 4), (5, 1), (23, 1)])
 def test_every_token_is_predicted_once_after_the_one_before_it(rows, workers):
     whole = torch.cat([torch.tensor([EOS]), *TEXT])
-    seen = []
-    for own in batches(TEXT, rows, workers):
+    seen, parts = [], batches(TEXT, rows, workers)
+    for together in zip(*parts):
+        assert len({tuple(batch["target"].shape) for batch in together}) == 1
+        counts = [int(batch["target"].ne(PAD).sum()) for batch in together]
+        assert counts == [batch["ntokens"] for batch in together]
+    for own in parts:
         assert [batch["segment"] for batch in own] == list(range(len(own)))
         for row in range(rows):
             source, target = (
@@ -59,13 +62,6 @@ def test_every_token_is_predicted_once_after_the_one_before_it(rows, workers):
             assert torch.equal(source, whole[first : first + len(target)].long())
             seen += target.tolist()
     assert sorted(seen) == list(range(10, 33))
-
-
-def test_the_batches_of_all_workers_have_one_shape():
-    for together in zip(*batches(TEXT, 2, 4)):
-        assert len({tuple(batch["target"].shape) for batch in together}) == 1
-        counts = [int(batch["target"].ne(PAD).sum()) for batch in together]
-        assert counts == [batch["ntokens"] for batch in together]
 
 
 def test_what_knows_no_memory_is_refused():
@@ -171,17 +167,3 @@ def test_a_resumed_training_goes_on_with_its_memory_bit_for_bit(corpus, tmp_path
     search = ["--beam", "2", "--max-len-b", "9", "--task", "language_modeling"]
     said = succeed("interactive", corpus, *USER_DIR, *checkpoint[:3], *search, stdin="a1 a2\n")
     assert re.search(r"^H-0\t\S+\ta1 a2", said.out, re.MULTILINE)
-
-
-@pytest.mark.slow
-def test_two_processes_resume_with_the_memory_of_both(corpus, tmp_path):
-    flags = [*MEMORY, *MODEL, "--batch-size", "4", "--save-interval-updates", "4"]
-    flags += ["--max-update", "6"]
-    whole = train_together(corpus, tmp_path / "whole", *flags).losses()
-    rest = tmp_path / "rest"
-    rest.mkdir()
-    shutil.copy(tmp_path / "whole" / "checkpoint_1_4.pt", rest / "checkpoint_last.pt")
-    resumed = train_together(corpus, rest, *flags).losses()
-    assert {"update 5", "update 6"} <= resumed.keys() and "update 4" not in resumed
-    updates = {key: loss for key, loss in resumed.items() if key.startswith("update")}
-    assert updates.items() <= whole.items()

@@ -2,12 +2,9 @@
 
 import json
 import re
-from functools import partial
 
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
-from support.expressed import checkpoint_of
-from support.foreign_models import MODERN, trained
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
@@ -17,22 +14,11 @@ QV = "q_proj,v_proj"
 _LLAMA = "q_proj,k_proj,v_proj,out_proj,fc1,fc2,fc_gate"
 
 
-#: Models by name: what writes the base, its format, and what is adapted.
+#: What is adapted of a row of support.expressed.
 ADAPTED = {
-    "llama": (partial(checkpoint_of, name="llama"), "hf-llama", QV),
-    "grouped": (partial(checkpoint_of, name="grouped"), "hf-llama", _LLAMA),
-    "neox": (partial(checkpoint_of, name="share"), "hf-gpt-neox", QV),
-    "ranks": (
-        partial(checkpoint_of, name="neox"),
-        "hf-gpt-neox",
-        "k_proj,q_proj,v_proj,out_proj,fc1",
-    ),
-    "bloom": (partial(checkpoint_of, name="bloom"), "hf-bloom", "k_proj,fc2"),
-    "gpt2": (partial(checkpoint_of, name="gpt2"), "hf-gpt2", "v_proj,out_proj,fc1,fc2"),
-    "roberta": (partial(trained, position_encoding="learned"), "hf-roberta", "q_proj,fc2"),
-    "modernbert": (partial(trained, **MODERN), "hf-modernbert", "q_proj,k_proj,fc_gate"),
-    "bart": (partial(checkpoint_of, name="bart"), "hf-bart", QV),
-    "t5": (partial(checkpoint_of, name="geglu"), "hf-t5", QV),
+    **{"llama": QV, "grouped": _LLAMA, "share": QV, "neox": "k_proj,q_proj,v_proj,out_proj,fc1"},
+    **{"bloom": "k_proj,fc2", "gpt2": "v_proj,out_proj,fc1,fc2", "roberta": "q_proj,fc2"},
+    **{"modernbert": "q_proj,k_proj,fc_gate", "bart": QV, "geglu": QV},
 }
 
 

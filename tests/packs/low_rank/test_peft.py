@@ -17,12 +17,10 @@ from packs.low_rank.adapters import (
     their_model,
 )
 from support.conversion import convert, refuses
+from support.expressed import EXPRESSED, checkpoint_of
 from support.foreign_models import trained
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.exchange import FORMATS, Importer
-from fairseq_posenc.exchange.formats import Format
-from fairseq_posenc.packs.low_rank.peft_folder import merge
 
 pytest_plugins = ["support.conversion"]
 pytestmark = pytest.mark.formulas
@@ -36,9 +34,8 @@ def exported(transformers, tmp_path_factory):
     def get(name):
         if name not in made:
             folder = made[name] = tmp_path_factory.mktemp("peft")
-            write, target, layers = ADAPTED[name]
-            path = write(folder / "ours")
-            adapted = adapt(path, layers)
+            path, target = checkpoint_of(folder / "ours", name), EXPRESSED[name].target
+            adapted = adapt(path, ADAPTED[name])
             convert("export", target, path, folder / "base")
             given = ["--peft-base", folder / "base", "--verify"]
             convert("export", target, adapted, folder / "adapter", *given)
@@ -66,7 +63,7 @@ def test_the_matrices_added_by_hand_give_our_logits(name, exported, transformers
 @pytest.mark.parametrize("name", ADAPTED)
 def test_an_adapter_comes_back_merged(name, exported, tmp_path):
     """The imported model has the logits of the one that was exported."""
-    folder, (_, target, _) = exported(name), ADAPTED[name]
+    folder, target = exported(name), EXPRESSED[name].target
     convert("import", target, folder / "adapter", tmp_path / "back", "--verify")
     close(our_logits(tmp_path / "back" / "checkpoint.pt"), our_logits(folder / "ours/adapted.pt"))
 
@@ -74,7 +71,7 @@ def test_an_adapter_comes_back_merged(name, exported, tmp_path):
 @pytest.mark.parametrize("name", ADAPTED)
 def test_peft_reads_what_we_write_and_we_what_it_writes(name, exported, transformers, tmp_path):
     peft = pytest.importorskip("peft", reason="an extra: the library that reads the adapters")
-    folder, (_, target, _) = exported(name), ADAPTED[name]
+    folder, target = exported(name), EXPRESSED[name].target
     base = their_model(transformers, folder / "base")
     theirs = peft.PeftModel.from_pretrained(base, folder / "adapter")
     close(their_logits(theirs), our_logits(folder / "ours" / "adapted.pt"))
@@ -92,22 +89,6 @@ def test_peft_reads_what_we_write_and_we_what_it_writes(name, exported, transfor
     convert("import", target, tmp_path / "adapter", tmp_path / "ours", *given)
     have = our_logits(tmp_path / "ours" / "checkpoint.pt")
     close(their_logits(model), have)
-
-
-def test_weights_of_a_class_of_ones_own_can_be_transposed(exported, monkeypatch, tmp_path):
-    folder = exported("gpt2")
-    shutil.copytree(folder / "base", tmp_path / "base")
-    file = tmp_path / "base" / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "model_type": "mine"}))
-    importer = Importer()
-    importer.transposed = ["mine"]
-    monkeypatch.setitem(FORMATS, "mine", Format("", importer))
-    merged = [tmp_path / "theirs", tmp_path / "mine"]
-    for base, out in zip((folder / "base", tmp_path / "base"), merged):
-        out.mkdir()
-        merge(str(folder / "adapter"), str(base), str(out))
-    weights, mine = ((out / "model.safetensors").read_bytes() for out in merged)
-    assert weights == mine
 
 
 def test_a_base_of_another_place_or_with_more_rows(exported, tmp_path, capsys):

@@ -16,17 +16,11 @@ from fairseq_posenc.checkpoints.reading import Checkpoint, settings_in
 from fairseq_posenc.checkpoints.settings import encodings_by_side, stock_twin
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
-from fairseq_posenc.encodings import parse_pattern
+from fairseq_posenc.encodings import parse
 from fairseq_posenc.flags.options import SIDES
-from fairseq_posenc.models.kinds import KINDS, Kind, Settings, kind_of, read_trained
+from fairseq_posenc.models.kinds import FOLLOWING, KINDS, Kind, Settings, kind_of, read_trained
 
 logger = logging.getLogger(__name__)
-#: Settings that follow from the encoding or the data, or concern one training; packs add theirs.
-FOLLOWING = [
-    *("position_encoding", "rotary_original_length", "num_positions", "segments"),
-    *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
-    *(f"{side}_position_encoding" for side in SIDES),
-]
 _NOT_OF_TASK = ("_name", "data", "seed")
 
 
@@ -37,12 +31,9 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
         path: a checkpoint of this plug-in, of fairseq's ``transformer``, ``transformer_lm`` or
             ``roberta``, or of one of these under a name that is registered elsewhere.
         encoding: a value of ``--position-encoding``; that of the model by default.
-
-    Raises:
-        UsageError: the checkpoint cannot be read, is of another family, or has that encoding.
     """
     if encoding is not None:
-        parse_pattern(encoding)
+        parse(encoding)
     checkpoint, settings, name, kind = read_trained(path, lazy=True)
     twin = stock_twin(checkpoint)
     if twin is not None:
@@ -59,11 +50,10 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
     if encoding is None and len(trained) > 1:
         raise UsageError(f"{path}: its sides differ in their encoding; give --position-encoding")
     encoding = encoding or trained.pop()
-    groups = {"task": TASK_DATACLASS_REGISTRY, "criterion": CRITERION_DATACLASS_REGISTRY}
     words = ["--arch", kind.arch, "--position-encoding", encoding]
     words += _of_model(settings, kind, encoding)
-    for group, registry in groups.items():
-        words += _of_group(checkpoint, group, registry, words)
+    words += _of_group(checkpoint, "task", TASK_DATACLASS_REGISTRY, words)
+    words += _of_group(checkpoint, "criterion", CRITERION_DATACLASS_REGISTRY, words)
     return words
 
 
