@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from typing import TYPE_CHECKING, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import (
@@ -13,9 +14,12 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.serving.model_folder import Search, read_model_folder
+from fairseq_posenc.serving.model_folder import EXPORT, ModelFolder, Search, read_model_folder
 from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import RAW, SUBWORD_FILES, SUBWORDS
+
+if TYPE_CHECKING:
+    from fairseq_posenc.exchange.formats import Report
 
 #: The arguments that say how the text of a model was prepared.
 prepared_text = (
@@ -146,13 +150,36 @@ def pack(args: argparse.Namespace) -> None:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     text = text_from(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.ctranslate2.export import export_packed
     from fairseq_posenc.serving.pack import pack as write_folder
 
-    report = write_folder(args, text, export_packed)
+    report = write_folder(args, text, _export)
     if report is not None:
         print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)
+
+
+def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]:
+    """Export the model of a folder, or at least check that it fits the dictionaries.
+
+    Raises:
+        UsageError: the model cannot be loaded, or must be exported and cannot.
+    """
+    from fairseq_posenc.checkpoints.loader import load
+    from fairseq_posenc.exchange.ctranslate2.export import CTranslate2Exporter
+    from fairseq_posenc.exchange.formats import Wanted
+    from fairseq_posenc.exchange.verify import refuse_overflow
+
+    flags = {"quantization": args.quantization, "model_overrides": folder.overrides}
+    try:
+        if args.ctranslate2 != "no":
+            wanted = Wanted(args.checkpoint, folder.file(EXPORT), verify=True, options=flags)
+            return CTranslate2Exporter().export(wanted)
+    except UsageError as error:
+        if args.ctranslate2 == "yes":
+            raise
+        print(f"note: not exported: {error.message}")
+    refuse_overflow(load(args.checkpoint, overrides=folder.overrides))
+    return None
 
 
 COMMANDS = (pack,)
