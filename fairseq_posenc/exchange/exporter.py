@@ -15,7 +15,7 @@ from fairseq_posenc.exchange.formats import Exporter, Flag, ForeignModel, Report
 from fairseq_posenc.exchange.huggingface.splitters import Subwords
 from fairseq_posenc.exchange.native import SEARCH, VOCAB, NativeCheckpoint, read_native
 from fairseq_posenc.exchange.verify import compare
-from fairseq_posenc.layers.state_heads import PRETRAINING
+from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.models.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS
 from fairseq_posenc.serving.card import write_card
 from fairseq_posenc.serving.model_folder import CHECKPOINT, Search, read_model_folder

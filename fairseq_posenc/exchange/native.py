@@ -20,7 +20,7 @@ from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface.splitters import Subwords
 from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.values import read_overrides
-from fairseq_posenc.layers.state_heads import PRETRAINING
+from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.models import kinds
 from fairseq_posenc.serving.model_folder import Search
 

@@ -116,11 +116,11 @@ def agreed(
     known = len(vocabulary.order) - vocabulary.missing
     notes = _check_numbers(folder.config, vocabulary, known)
     present = [name for name in source.rows if name in tensors]
-    rows = {name: len(tensors[name]) if tensors[name].dim() else 1 for name in present}
     if not present:
         return folder._replace(parameters=tensors), notes
     first = present[0]
-    sizes = {"vocab_size": (rows[first], "rows")}
+    rows = len(tensors[first]) if tensors[first].dim() else 1
+    sizes = {"vocab_size": (rows, "rows")}
     if tensors[first].dim() == 2:
         sizes[source.width] = tensors[first].size(1), "columns"
     for entry, (size, what) in sizes.items():
@@ -130,15 +130,12 @@ def agreed(
                 f"{folder.config.path}: {entry} is {given}, but {first} in {folder.weights} has "
                 f"{size} {what}"
             )
-    for name in present:
-        if rows[name] != rows[first]:
-            raise UsageError(
-                f"{folder.weights}: {name} has {rows[name]} rows, and {first} has {rows[first]}"
-            )
-    extra = rows[first] - known  # others are refused where they are read
-    if extra > 0 and source.padded and _is_explained(folder, vocabulary, tensors[first]):
-        notes += [f"left out {extra} rows of {name} that have no symbol" for name in present]
-        tensors.update({name: tensors[name][:known] for name in present})
+    # others are refused where they are read
+    if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
+        for name in present:
+            if tensors[name].shape[:1] == (rows,):
+                notes.append(f"left out {rows - known} rows of {name} that have no symbol")
+                tensors[name] = tensors[name][:known]
     return folder._replace(parameters=tensors), notes
 
 
