@@ -185,7 +185,7 @@ def test_tables_of_relative_encodings_have_one_row_for_a_padded_batch(name):
     side, mask = tiny(name).encoder, torch.zeros(B, T, dtype=torch.bool)
     mask[0, :2] = True
     x = torch.zeros(B, T, side.layers[0].embed_dim)
-    prepared = side.positions.prepare(Batch(x, T, Padding(mask, left=True)))
+    prepared = side.prepare(Batch(x, T, Padding(mask, left=True)))
     for kernel in side.kernels():
         table = prepared[kernel.kind].get("table")
         if table is not None and kernel.encoding.relative:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import assert_causal, skip_without_cpu_kernels, through_a_cache
+from support.helpers import through_a_cache
 from support.linear_layers import (
     PADDINGS,
     B,
@@ -23,8 +23,6 @@ from support.linear_layers import (
     layer_of,
 )
 from support.parts import kernel_of
-
-from fairseq_posenc.basics.versions import TORCH_VERSION
 
 pytestmark = pytest.mark.formulas
 
@@ -218,27 +216,3 @@ class TestCache:
             sizes.add(sum(value.numel() for value in saved.values()))
         features = layer.feature_map.size(D, layer.encoding.options)
         assert sizes == {B * H * features * (D + 1)}
-
-    @every_kernel
-    @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
-    @torch.no_grad()
-    def test_half_precision(self, kernel, dtype, tolerance):
-        """The same projections, and sums in float32, so that cached is the full forward."""
-        skip_without_cpu_kernels(dtype)
-        if TORCH_VERSION < (2, 0) and dtype is torch.bfloat16:
-            pytest.skip("this PyTorch projects one token in bfloat16 otherwise than several")
-        layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(1, 200, H * D).to(dtype)
-        full = apply(layer, x, True)
-        got, state = through_a_cache(layer, x, [1] * 200)
-        assert {v.dtype for v in next(iter(state.values())).values()} == {torch.float32}
-        assert full.dtype is dtype
-        assert (got - full).abs().max() <= tolerance
-
-
-@every_rotation
-@torch.no_grad()
-def test_no_output_depends_on_a_later_token(kernel, rotary):
-    """Bit for bit, with later tokens that dwarf the earlier ones."""
-    layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 150, H * D)
-    other = 30 * torch.randn_like(x)
-    assert_causal(lambda x: apply(layer, x, True), x, other, [1, 70, 149])

@@ -86,10 +86,10 @@ def write_seq2seq(name: str, folder: Path) -> Path:
                 if "bias" in parts:
                     state[f"{prefix}{joint.theirs}.bias"] = torch.randn(shape[0])
         for joint in stack.outside:
+            table = joint.theirs.endswith("relative_attention_bias")
             for part in parts:
-                state[f"{joint.theirs}.{part}"] = 2.0 ** torch.randint(-1, 2, (channels,))
-        for table in stack.tensors.values():
-            state[table] = torch.randn(32, 1)
+                values = torch.randn(32, 1) if table else 2.0 ** torch.randint(-1, 2, (channels,))
+                state[f"{joint.theirs}.{part}"] = values
         if name in _FRONT:
             rows = (40 + _FRONT[name], channels)
             table = marian_sinusoids(*rows) if name == "hf-marian" else torch.randn(rows)
