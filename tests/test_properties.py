@@ -44,7 +44,7 @@ with registries_as_before():  # the encodings of docs/adding.md without flags
         OWN[_name] = ENCODINGS[_name]
 
 NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
-NAMES += ["alibi+tupe+shaw+rotary", "shaw_values:tupe+shaw+transformer_xl"]
+NAMES += ["alibi+tupe+shaw+rotary"]
 FEATURES, LANGUAGE_MODELS = [], rows_of("language_models.txt")
 for _name, _flags, _encodings in [*rows_of("properties.txt"), *LANGUAGE_MODELS]:
     LAYERS[_name] = shlex.split(_flags)
@@ -188,7 +188,7 @@ def test_tables_of_relative_encodings_have_one_row_for_a_padded_batch(name):
     side, mask = tiny(name).encoder, torch.zeros(B, T, dtype=torch.bool)
     mask[0, :2] = True
     x = torch.zeros(B, T, side.layers[0].embed_dim)
-    prepared = side.positions.prepare(Batch(x, T, Padding(mask, left=True)))
+    prepared = side.prepare(Batch(x, T, Padding(mask, left=True)))
     for kernel in side.kernels():
         table = prepared[kernel.kind].get("table")
         if table is not None and kernel.encoding.relative:

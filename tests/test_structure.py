@@ -88,8 +88,8 @@ def test_encodings_know_no_fairseq():
     "model, texts, calls, files",
     [
         # two layers of an encoder and two of a decoder, which has attention to the source
-        (lambda: build("roformer_tiny"), (sentences(2, 9), None, sentences(2, 9)), 83, 9),
-        (lambda: tiny("rotary"), (sentences(2, 9),), 44, 8),
+        (lambda: build("roformer_tiny"), (sentences(2, 9), None, sentences(2, 9)), 70, 8),
+        (lambda: tiny("rotary"), (sentences(2, 9),), 38, 7),
     ],
     ids=["translation", "masked_lm"],
 )

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 from fairseq_posenc.configuration.features import register_feature
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.stacks.steps import STEPS, Steps
+from fairseq_posenc.stacks.decoder import STEPS, Steps
 
 
 @dataclass

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings import Stack, register_encoding
-from fairseq_posenc.encodings.base import Content, ContentBias
+from fairseq_posenc.encodings.content import Content, ContentBias
 
 
 @register_encoding("decay", paper="", summary="a penalty on the distance, chosen by each query")

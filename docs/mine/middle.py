@@ -9,7 +9,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor, nn
 
-from fairseq_posenc.layers.state_heads import PRETRAINING, StateHead, register_head
+from fairseq_posenc.layers.heads import PRETRAINING, StateHead, register_head
 from fairseq_posenc.models.masked_lm import register_pretraining
 from fairseq_posenc.training.base import Sums
 from fairseq_posenc.training.masked_lm import MaskedLMAccuracyCriterion, Recorded

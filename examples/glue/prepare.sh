@@ -30,10 +30,7 @@ preprocess() {
 }
 for column in "$OUT"/text/input*; do
     column=${column##*/}
-    mkdir -p "$OUT/symbols/$column"
-    for split in "$OUT/text/$column"/*; do
-        python "$HERE/../common/symbols.py" "$MODEL" <"$split" >"$OUT/symbols/$column/${split##*/}"
-    done
+    python "$HERE/../common/symbols.py" "$MODEL" "$OUT/symbols/$column" "$OUT/text/$column"/*
     python "$HERE/../common/check.py" vocabulary "$MODEL/dict.txt" "$OUT/symbols/$column"/*
     preprocess "$column" "$OUT/symbols" "$MODEL/dict.txt"
 done

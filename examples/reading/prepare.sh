@@ -31,17 +31,13 @@ else
     python "$HERE/choices.py" "$TASK" "$SOURCE" "$OUT/text"
     mkdir -p "$OUT/data-bin.part/label"
     for column in "$OUT"/text/input*; do
-        column=${column##*/} splits=()
-        mkdir -p "$OUT/symbols/$column"
-        for text in "$OUT/text/$column"/*; do
-            most=()
-            [[ $column == input0 || $TASK == cail ]] || most=("$LONGEST")
-            python "$HERE/../common/symbols.py" "$MODEL" "${most[@]}" <"$text" >"$OUT/symbols/$column/${text##*/}"
-            [[ $text != */valid* ]] || splits+=("$OUT/symbols/$column/${text##*/}")
-        done
+        column=${column##*/} longest=()
+        [[ $column == input0 || $TASK == cail ]] || longest=(--longest "$LONGEST")
+        python "$HERE/../common/symbols.py" "${longest[@]}" "$MODEL" "$OUT/symbols/$column" "$OUT/text/$column"/*
+        valid=("$OUT/symbols/$column"/valid*)
         python "$HERE/../common/check.py" vocabulary "$MODEL/dict.txt" "$OUT/symbols/$column"/*
         fairseq-preprocess --only-source --srcdict "$MODEL/dict.txt" --workers "$WORKERS" \
-            --trainpref "$OUT/symbols/$column/train" --validpref "$(IFS=, && echo "${splits[*]}")" \
+            --trainpref "$OUT/symbols/$column/train" --validpref "$(IFS=, && echo "${valid[*]}")" \
             --destdir "$OUT/data-bin.part/$column"
     done
     for labels in "$OUT"/text/label/*; do cp "$labels" "$OUT/data-bin.part/label/${labels##*/}.label"; done

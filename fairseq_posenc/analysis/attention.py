@@ -38,7 +38,6 @@ from fairseq_posenc.checkpoints.loader import (
     rebuild,
 )
 from fairseq_posenc.flags.registry import replacements_in
-from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
@@ -150,10 +149,10 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
             )
         model.run(tokens)
     for layer, x in zip(layers, inputs):
-        assigned = encoder.positions.assigned(Padding(), tokens, encoder.training)
+        assigned = encoder.assigned(Padding(), tokens)
         places = None if assigned is None else assigned.places
         batch = Batch(x, length, causal=encoder.encoding.stack.causal, assigned=places)
-        prepared = encoder.positions.prepare(batch)[layer.self_attn.kind]
+        prepared = encoder.prepare(batch)[layer.self_attn.kind]
         attention = layer.self_attn
         heads = attention.extended(attention.project(x, prepared), x, None)
         # without the factor that depends on the length
@@ -224,9 +223,6 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
 
 def report(args: Namespace) -> None:
     """Print the figures of a checkpoint on a text and, if asked, draw them."""
-    for name in ("tolerance", "threshold"):
-        check_option(args, name, {"at_least": 0, "below": 1})
-    check_option(args, "sequences", {"at_least": 1})
     if args.output is not None:
         check_figure(args.output, "--output")
     model = load(args.checkpoint, args.dict)

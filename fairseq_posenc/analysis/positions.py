@@ -23,8 +23,9 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.settings import is_ours
 from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.configuration.fields import defaults_of
-from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.encodings.base import Content, Places, Rotation
+from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse
+from fairseq_posenc.encodings.base import Places, Rotation
+from fairseq_posenc.encodings.content import Content
 from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
@@ -99,7 +100,7 @@ def read_sides(path: str) -> List[Side]:
         own = {name: x.float() for name, x in under(prefix, checkpoint["model"]).items()}
         count = 1 + max([int(name.split(".")[0]) for name in under("layers.", own)], default=-1)
         pattern = side_encoding(cfg, stack.side)
-        names = parse_pattern(pattern)
+        names = parse(pattern).period
         for name, encoding in build_encodings(cfg, stack, pattern).items():
             layers = [n for n in range(count) if names[n % len(names)] == name]
             if layers:  # a pattern may be longer than the stack

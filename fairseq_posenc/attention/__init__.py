@@ -1,10 +1,12 @@
-"""Attention: fused and explicit softmax, linear attention, gated units, and their registry.
+"""Attention: softmax, linear, local, gated units; and the kernel that a configuration selects.
 
 A new self-attention in this package is one file and one line below.  A kernel of your own is a file
 in your ``--user-dir`` that uses :func:`register_attention`.
 """
 
 # ruff: noqa: F401 - the names of this folder, and imports that register
+
+from typing import List, Type
 
 from fairseq_posenc.attention import softmax  # the default first
 
@@ -19,5 +21,81 @@ from fairseq_posenc.attention.base import (
     MultiheadKernel,
     register_attention,
 )
-from fairseq_posenc.attention.batch import Batch, Padding
-from fairseq_posenc.attention.kernels import check_attention, kernel_of
+from fairseq_posenc.attention.functional import Batch, Padding
+from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.encodings import ENCODINGS, Encoding, Stack
+from fairseq_posenc.encodings.registry import FLAG
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.registry import class_for, replacements_in
+
+#: What encodings do, by hook, for messages.
+_ACTS = {
+    "transform": "transforms queries and keys",
+    "shared": "adds to logits by position",
+    "content": "adds to logits by content",
+}
+
+
+def kernel_of(options: Options) -> Type[AttentionKernel]:
+    """The self-attention kernel selected by ``--layer``, ``--attention`` and further flags."""
+    gated = options.layer == "gated"
+    base = GatedAttention if gated else ATTENTIONS.find(options.attention).thing
+    kernel: Type[AttentionKernel] = class_for(base, options)
+    return kernel
+
+
+def flag_of_kernel(options: Options) -> str:
+    """The flag, with its value, that selects the kernel."""
+    kernel = kernel_of(options)
+    for each in replacements_in(options):
+        if issubclass(kernel, each.thing):
+            return f"{flag_of(each.flag)} {option(options, each.flag)}"
+    return "--layer gated" if options.layer == "gated" else f"--attention {options.attention}"
+
+
+def check_attention(options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
+    """Refuse an attention that does not support *encodings* or *stacks*.
+
+    Arguments and errors are those of :meth:`.AttentionKernel.check`.
+    """
+    if options.layer == "gated" and options.attention != "softmax":
+        raise UsageError(
+            f"--attention {options.attention}: gated attention units replace the attention of a "
+            "layer; drop the flag, or --layer gated"
+        )
+    kernel, chosen = kernel_of(options), flag_of_kernel(options)
+    for encoding in encodings:
+        if not kernel.accepts(encoding):
+            taken = [entry.name for entry in ENCODINGS.values() if kernel.accepts(entry)]
+            raise UsageError(
+                f"{chosen}: {FLAG} {encoding.name} {_ACTS[encoding.acts.hook]}, which "
+                f"this attention does not take; give {' or '.join(taken)}"
+            )
+        for hook in (encoding.transform, encoding.content):
+            flag = hook.changes_values(options) if hook is not None else None
+            if flag is not None and "values" not in kernel.takes:
+                flag += f" {encoding.name}" if flag == FLAG else ""
+                raise UsageError(
+                    f"{flag}: the values of {chosen} cannot have positions; drop the flag"
+                )
+    for stack in stacks:
+        if stack.causal and kernel.bidirectional_only:
+            raise UsageError(
+                f"--attention {options.attention}: {kernel.bidirectional_only}, and this "
+                f"{stack.side} must not see later keys; give another attention, or a masked "
+                "language model without --causal"
+            )
+    kernel.check(options, encodings, stacks)
+
+
+def refuse_any_order(options: Options, flag: str) -> None:
+    """Refuse an attention that needs the tokens of all sequences in order."""
+    if "any_order" in kernel_of(options).takes:
+        return
+    chosen = flag_of_kernel(options)
+    taking = [name for name, e in ATTENTIONS.items() if "any_order" in e.thing.takes]
+    instead = f"give --attention {' or '.join(taking)}"
+    if options.layer == "gated":  # the usual units take positions in any order
+        instead = f"drop {chosen.split()[0]}"
+    raise UsageError(f"{flag}: {chosen} takes the tokens of all sequences in order; {instead}")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Dict, FrozenSet, Hashable, List, Optional, Tuple
 
+import torch
 import torch.nn.functional as F
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
@@ -10,12 +11,11 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import cache
-from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.functional import masks, product_dtype, tables
-from fairseq_posenc.attention.joint import JoinedParameters, launch_bound, weights_and_biases
+from fairseq_posenc.attention.functional import Batch, masks, product_dtype
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding, Places
+from fairseq_posenc.basics.versions import in_graph
+from fairseq_posenc.encodings import Encoding, PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Places
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import ClassRegistry
 from fairseq_posenc.flags.settings import setting
@@ -127,15 +127,17 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         Parameters of the *first* layer's kernel may be shared.
         """
         self.number = index
-        self.kind = (self.encoding.name, self.encoding.variant(index))
+        transform = self.encoding.transform
+        table = None if transform is None else transform.variant(index)
+        self.kind = (self.encoding.name, table)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """Keyword arguments of :meth:`forward` for all kernels of one kind, once a forward pass.
 
-        By default the results of :func:`.tables` and :func:`.masks`.  *places* are the positions of
-        the queries and keys of *batch*.
+        By default the result of :func:`.masks`.  *places* are the positions of the queries and keys
+        of *batch*.  The stack adds the ``table`` of the encoding's transform.
         """
-        return {**tables(self, batch, places), **masks(self, batch, places)}
+        return masks(self, batch, places)
 
     def forward(
         self,
@@ -156,6 +158,86 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
     def extra_repr(self) -> str:
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
+
+
+class JoinedParameters:
+    """Mixin of an attention of which one operation reads several parameters, in inference on a GPU.
+
+    A decoding step on a GPU is bound by the number of kernels.  On a CPU one product of a few rows
+    with the joint weight takes longer than three with its parts, so the parts are used.
+
+    Names and values of parameters do not change.  A joined tensor is out of date once other code
+    moves a parameter to other memory.
+    """
+
+    #: tensors of which parameters are views, by a name; None, which PyTorch 2.4 can compile
+    joined: Optional[Dict[str, Tensor]] = None
+
+    def joinable(self) -> Dict[str, List[Tensor]]:
+        """The parameters of each joined tensor."""
+        raise NotImplementedError
+
+    def current(self, parts: Dict[str, List[Tensor]]) -> Dict[str, Tensor]:
+        """The joined tensors of *parts*; empty if one is out of date."""
+        joined = self.joined or {}
+        whole = {name: joined[name] for name in parts if name in joined}
+        current = len(whole) == len(parts) and all(are_views(whole[n], parts[n]) for n in parts)
+        return whole if current else {}
+
+    def make_generation_fast_(self, **kwargs: Any) -> None:
+        """Join the parameters; fairseq calls this once for a model that will not be trained."""
+        self.joined = {name: join(parts) for name, parts in self.joinable().items()}
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "JoinedParameters":
+        """Join the parameters again after ``.half()`` and the like give them new memory."""
+        super()._apply(*args, **kwargs)  # type: ignore[misc]  # nn.Module has it
+        if self.joined:
+            self.make_generation_fast_()
+        return self
+
+
+def join(parameters: List[Tensor]) -> Tensor:
+    """One tensor that holds *parameters*, which become views of its rows."""
+    whole = torch.cat([parameter.detach() for parameter in parameters])
+    for parameter, part in zip(parameters, whole.split([len(each) for each in parameters])):
+        parameter.data = part
+    return whole
+
+
+def are_views(whole: Tensor, parts: List[Tensor]) -> bool:
+    """True if *parts* follow each other in the memory of *whole*."""
+    address = whole.data_ptr()
+    for part in parts:
+        if part.data_ptr() != address or part.dtype is not whole.dtype:
+            return False
+        address += part.numel() * part.element_size()
+    return True
+
+
+def launch_bound(x: Tensor) -> bool:
+    """True where starting kernels takes the time: on a GPU, without gradients, in eager mode."""
+    return x.is_cuda and not (torch.is_grad_enabled() or in_graph())
+
+
+def weights_and_biases(layers: List[nn.Module]) -> Dict[str, List[Tensor]]:
+    """The weights and the biases of linear layers; empty if one product cannot replace theirs.
+
+    It cannot replace layers with the hooks of quantisation noise or pruning, with sharded
+    parameters, or of another type.
+    """
+    for layer in layers:
+        if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+            return {}
+        if layer._parameters.get("weight") is None:
+            return {}
+    parts: Dict[str, List[Any]] = {
+        name: [layer._parameters[name] for layer in layers] for name in ("weight", "bias")
+    }
+    biases = {bias is None for bias in parts["bias"]}
+    # keys may share the projection of queries
+    if len(set(layers)) < len(layers) or len(biases) > 1:
+        return {}
+    return {"weight": parts["weight"]} if True in biases else parts
 
 
 class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention):
@@ -186,7 +268,7 @@ class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention
 
     def joinable(self) -> Dict[str, List[Tensor]]:
         """The weights and biases of the projections, which have one input."""
-        return weights_and_biases((self.q_proj, self.k_proj, self.v_proj))
+        return weights_and_biases([self.q_proj, self.k_proj, self.v_proj])
 
     def joint_product(self, x: Tensor) -> Optional[Tuple[Tensor, ...]]:
         """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C), or None to use them."""

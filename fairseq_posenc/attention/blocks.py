@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.batch import Batch
-from fairseq_posenc.attention.functional import aligned, product_dtype
+from fairseq_posenc.attention.functional import Batch, aligned, product_dtype
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Places
 

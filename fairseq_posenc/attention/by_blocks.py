@@ -6,7 +6,8 @@ are copied for a segment of blocks at a time, and again in the backward pass.  O
 and values are saved for it, as in fused softmax attention.
 """
 
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+import contextlib
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -14,8 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.functional import attend, no_autocast
-from fairseq_posenc.attention.recomputed import concatenated, random_state, same_random_numbers
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, concatenated
 from fairseq_posenc.basics.versions import is_compiling
 from fairseq_posenc.flags.options import Layer
 
@@ -161,6 +161,27 @@ class BlockAttention(NamedTuple):
         q, keys, values = (x.transpose(1, 2) for x in (q, keys, values))
         out = attend(q, keys, values, self.scale, bias, False, self.rate, self.empty_rows)
         return out.transpose(1, 2)
+
+
+def random_state(device: torch.device) -> Tensor:
+    """The state of the random generator of *device*."""
+    on_gpu = device.type == "cuda"
+    return torch.cuda.get_rng_state(device) if on_gpu else torch.get_rng_state()
+
+
+@contextlib.contextmanager
+def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterator[Any]:
+    """A context in which random numbers start from *state*, of :func:`random_state`, if not None.
+
+    Afterwards they go on as if there had been no context.
+    """
+    if state is None:
+        yield
+        return
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng([device] if on_gpu else []):
+        torch.cuda.set_rng_state(state, device) if on_gpu else torch.set_rng_state(state)
+        yield
 
 
 class ReadAgain(torch.autograd.Function):

@@ -1,18 +1,17 @@
-"""Scaled dot-product attention with additive terms, fused where PyTorch supports it.
+"""Scaled dot-product attention with additive terms, and the masks of a batch.
 
 Attention(q, k, v) = softmax(scale · q kᵀ + bias) v   (Vaswani et al. 2017, Eq. 1, with the bias of
-relative encodings; RoFormer Eq. 2).  Fully masked rows give zeros.
+relative encodings; RoFormer Eq. 2), fused where PyTorch supports it.  Fully masked rows give zeros.
 """
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.grouped import by_key_head, repeat_heads
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.basics.versions import (
@@ -21,13 +20,51 @@ from fairseq_posenc.basics.versions import (
     SDPA_HAS_SCALE,
     SDPA_SAFE_MASKS,
 )
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Places
 from fairseq_posenc.flags.options import Layer
 
 #: Widest heads of PyTorch's fast fused kernels on a GPU.  Wider values, as in gated attention
 #: units, get a kernel that updates its output in global memory at every block of keys.  For a
 #: single query that costs little, since its output is one row.
 WIDEST_FUSED = 256
+
+
+class Padding(NamedTuple):
+    """Says which tokens of a batch are padding."""
+
+    mask: Optional[Tensor] = None  # (B, S), True at padding; None if no real token sees any padding
+    left: bool = False  # whether a sequence begins with padding
+    empty: bool = False  # whether a sequence has nothing but padding
+    # length of the first text of each pair, (B, 1), for patterns that depend on it
+    first_text: Optional[Tensor] = None
+
+    def after(self, memory: int) -> "Padding":
+        """The same padding with *memory* tokens in front, visible to all."""
+        if self.mask is None:
+            return self
+        seen = self.mask.new_zeros(self.mask.size(0), memory)
+        return Padding(torch.cat((seen, self.mask), dim=1))
+
+
+class Batch(NamedTuple):
+    """Sizes and masks of a forward pass, from which kernels prepare their arguments."""
+
+    # input of the first layer for the new tokens, (B, T, C); they are the last T of S, unless
+    # *assigned* says otherwise
+    like: Tensor
+    length: int  # S
+    padding: Padding = Padding()  # the padding of all S tokens
+    causal: bool = False  # hide later keys
+    # number of last keys that this forward pass projects, by default T; the others are in the
+    # cache; S if layers get *keys*, as with a memory
+    projected: Optional[int] = None
+    assigned: Optional[Places] = None  # positions in place of 0, 1, 2, …
+
+    @property
+    def new_padding(self) -> Optional[Tensor]:
+        """True at padding of the new tokens, (B, T), or None."""
+        mask = self.padding.mask
+        return None if mask is None else mask[:, -self.like.size(1) :]
 
 
 def additive_mask(
@@ -97,33 +134,10 @@ def dropout_rate(dropout: FairseqDropout) -> float:
     return dropout.p if dropout.training or dropout.apply_during_inference else 0.0
 
 
-def tables(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
-    """``table`` of a kernel's position transform, and ``key_table`` if keys are more than queries.
-
-    Arguments, here and below, are those of :meth:`.AttentionKernel.prepare` and the kernel.
-    """
-    transform, queries = kernel.encoding.transform, batch.like.size(1)
-    if transform is None:
-        return {}
-    prepared = {"table": transform.table(places.queries, kernel.number)}
-    projected = batch.projected or queries
-    if projected != queries:
-        prepared["key_table"] = transform.table(places.keys[:, -projected:], kernel.number)
-    return prepared
-
-
-def new_tokens(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
-    """:func:`tables`; ``causal``; and ``padding_mask`` of the new tokens, (B, T), or None.
-
-    This is what a kernel needs that has no mask of all pairs.
-    """
-    mask = batch.padding.mask
-    mask = None if mask is None else mask[:, -batch.like.size(1) :]
-    return {**tables(kernel, batch, places), "causal": batch.causal, "padding_mask": mask}
-
-
 def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
     """Masks and content-free logits of a kernel with a logit for every query and key.
+
+    Arguments are the kernel and those of :meth:`.AttentionKernel.prepare`.
 
     Returns:
         ``bias``, their sum, (1|B, 1|H, 1|T, S), or None; ``causal``, whether the attention has to

@@ -21,15 +21,14 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.batch import Batch
+from fairseq_posenc.attention.base import JoinedParameters, launch_bound
 from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.functional import attend, drop, dropout_rate, no_autocast
-from fairseq_posenc.attention.joint import JoinedParameters, launch_bound
+from fairseq_posenc.attention.functional import Batch, attend, drop, dropout_rate, no_autocast
 from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ratio
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding, Places
+from fairseq_posenc.encodings import Encoding, PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Places
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import Needs, setting
 
@@ -192,7 +191,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
+        """Masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
         return {**super().prepare(batch, places), **self.terms(batch, places)}
 
     def forward(

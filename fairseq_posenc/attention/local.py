@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import (
     IncrementalState,
@@ -26,12 +25,12 @@ from fairseq_posenc.attention.cache import (
     reorder_cache,
     reordered,
 )
-from fairseq_posenc.attention.functional import product_dtype
+from fairseq_posenc.attention.functional import Batch, product_dtype
 from fairseq_posenc.attention.softmax import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding, Places
+from fairseq_posenc.encodings import Encoding, PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Places
 from fairseq_posenc.flags.by_layer import split_pattern
 from fairseq_posenc.flags.options import SIDES, Options, option
 from fairseq_posenc.flags.settings import setting

@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import COLUMN, TERMS, IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import aligned
+from fairseq_posenc.attention.functional import Batch, aligned
 from fairseq_posenc.attention.grouped import repeat_heads
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Content, Places
-from fairseq_posenc.encodings.content import ContentBiasSum
+from fairseq_posenc.encodings.base import Places
+from fairseq_posenc.encodings.content import Content, ContentBiasSum
 
 #: Numbers of keys that queries see, or factors computed from them: (1|B, 1, 1|T, 1), float32, or
 #: one number for all queries.

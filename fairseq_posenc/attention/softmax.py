@@ -9,14 +9,13 @@ from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import MultiheadKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import BEAM, IncrementalState
 from fairseq_posenc.attention.functional import (
+    Batch,
     attend,
     attend_with_weights,
     dropout_rate,
     masks,
-    tables,
 )
 from fairseq_posenc.attention.grouped import (
     KVHeadsFlags,
@@ -103,8 +102,8 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
         return log_ratio(counts, self.length_scale)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Tables, masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
-        prepared = {**tables(self, batch, places), **masks(self, batch, places)}
+        """Masks and logits, and what :meth:`.PairwiseKernel.terms` returns."""
+        prepared = masks(self, batch, places)
         if self.position_terms is not None or self.scales_by_length:
             prepared.update(self.terms(batch, places))
         return prepared

@@ -11,13 +11,12 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import BlockBias, Blocks, rolled
 from fairseq_posenc.attention.by_blocks import BlockAttention, Seen
 from fairseq_posenc.attention.cache import IncrementalState, Parts, append_to_cache
-from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, product_dtype, tables
+from fairseq_posenc.attention.functional import Batch, aligned, attend, dropout_rate, product_dtype
 from fairseq_posenc.attention.softmax import MultiheadAttention
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Places
 
 
 class SparseAttention(MultiheadAttention):
@@ -44,7 +43,7 @@ class SparseAttention(MultiheadAttention):
             ``bias``: for the tokens after a cache (1|B, 1|H, T, ·), else by blocks,
             (B·d, N, 1|H, L, S); ``empty_rows``: whether a query may see no key; ``starts``: the
             number of padding tokens before each sequence, (B, 1), or None; ``chosen``: the
-            keys or blocks of keys that the pattern selects, or None; ``table``; and for blocks
+            keys or blocks of keys that the pattern selects, or None; and for blocks
             ``causal``; ``global_bias`` of global tokens as queries, (1|B, 1|H, G, S), or None;
             ``is_global``, True at first tokens that are global, (1|B, 1, G, 1), or None.
         """
@@ -53,7 +52,7 @@ class SparseAttention(MultiheadAttention):
             # number of padding tokens in front; 0 for sequences of nothing but padding
             starts = (~padding.mask).long().argmax(dim=1, keepdim=True)
         make = self._after_cache if batch.like.size(1) < batch.length else self._by_block
-        return {**tables(self, batch, places), **make(batch, starts)}
+        return make(batch, starts)
 
     def _by_block(self, batch: Batch, starts: Optional[Tensor]) -> Dict[str, Any]:
         """The prepared arguments for whole sequences."""

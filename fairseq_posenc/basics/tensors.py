@@ -1,4 +1,4 @@
-"""Types and memory of tensors, without a call that PyTorch would dispatch as an operation."""
+"""Types and memory of tensors."""
 
 from typing import Dict, Optional, Sequence
 
@@ -43,3 +43,8 @@ def view_as_stack(tensors: Sequence[Tensor]) -> Optional[Tensor]:
         if not same or moved or offset != index * step or step < 0:
             return None
     return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
+
+
+def concatenated(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Concatenate the results of all segments along *dim*, without a copy of a single one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)

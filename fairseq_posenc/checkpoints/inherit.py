@@ -20,7 +20,7 @@ from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields, defaults_of
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import role_in
-from fairseq_posenc.layers.state_heads import PRETRAINING
+from fairseq_posenc.layers.heads import PRETRAINING
 
 logger = logging.getLogger(__name__)
 

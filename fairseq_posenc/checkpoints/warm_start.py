@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.layers.state_heads import PRETRAINING
+from fairseq_posenc.layers.heads import PRETRAINING
 
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from fairseq_posenc.checkpoints.reading import Checkpoint, settings_in
 from fairseq_posenc.checkpoints.settings import encodings_by_side, stock_twin
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
-from fairseq_posenc.encodings import parse_pattern
+from fairseq_posenc.encodings import parse
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import FOLLOWING, KINDS, Kind, Settings, kind_of, read_trained
 
@@ -33,7 +33,7 @@ def flags_with(path: str, encoding: Optional[str] = None) -> List[str]:
         encoding: a value of ``--position-encoding``; that of the model by default.
     """
     if encoding is not None:
-        parse_pattern(encoding)
+        parse(encoding)
     checkpoint, settings, name, kind = read_trained(path, lazy=True)
     twin = stock_twin(checkpoint)
     if twin is not None:

@@ -6,7 +6,7 @@ a model is built.  What they change in the model is for others to register.
 
 from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-from fairseq_posenc.attention.kernels import flag_of_kernel, kernel_of
+from fairseq_posenc.attention import flag_of_kernel, kernel_of
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import Pattern, Stack
 from fairseq_posenc.flags.options import SIDES, Options, option

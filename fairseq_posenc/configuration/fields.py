@@ -18,10 +18,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention import ATTENTIONS, refuse_any_order
 from fairseq_posenc.attention.base import AttentionFlags
 from fairseq_posenc.attention.gated import GatedFlags
-from fairseq_posenc.attention.kernels import refuse_any_order
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.features import (
     FEATURES,
@@ -32,13 +31,17 @@ from fairseq_posenc.configuration.features import (
 )
 from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, STOCK_ROLES
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
-from fairseq_posenc.encodings.position_ids import FLAG, POSITION_RULES, check_position_ids
-from fairseq_posenc.encodings.registry import PositionFlags
+from fairseq_posenc.encodings.position_ids import (
+    FLAG,
+    POSITION_RULES,
+    PositionFlags,
+    check_position_ids,
+)
 from fairseq_posenc.flags.options import NAMES, Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import help_text, role_in, setting
+from fairseq_posenc.layers import LAYERS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
-from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.layers.norms import NORMS, NormFlags
 from fairseq_posenc.layers.parameters import ParameterFlags
 

@@ -9,7 +9,7 @@ your ``--user-dir`` that uses :func:`register_encoding`.
 import importlib
 import pkgutil
 
-from fairseq_posenc.encodings.base import Encoding, Places, Stack
+from fairseq_posenc.encodings.base import Places, Stack
 from fairseq_posenc.encodings.composition import (
     PositionEncoding,
     build_encodings,
@@ -19,12 +19,12 @@ from fairseq_posenc.encodings.composition import (
 from fairseq_posenc.encodings.position_ids import PositionRule, register_positions
 from fairseq_posenc.encodings.registry import (
     ENCODINGS,
+    Encoding,
     Pattern,
     all_encodings,
     encoding_flags,
     parse,
     parse_encodings,
-    parse_pattern,
     register_encoding,
 )
 

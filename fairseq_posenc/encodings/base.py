@@ -1,4 +1,4 @@
-"""Interfaces of position encodings: the five hooks through which an encoding acts on a model.
+"""Interfaces of position encodings: what they know of a model, and the hooks by which they act.
 
 Letters used for shapes throughout the package: B batch, T query length, S key length, H heads,
 D size of one head, C channels.
@@ -15,25 +15,105 @@ hook                                    examples                    computed
 :class:`DistanceVectors`                Transformer-XL, DeBERTa     once per forward
 ======================================  ==========================  =======================
 
-Nothing here depends on fairseq: encodings see positions, queries and keys, but no model.
+The last two are in content.py.  Nothing here depends on fairseq: encodings see positions, queries
+and keys, but no model.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional, Tuple, Type
+from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.content import Content as Content
-from fairseq_posenc.encodings.content import ContentBias as ContentBias
-from fairseq_posenc.encodings.content import DistanceVectors as DistanceVectors
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.versions import in_graph
 from fairseq_posenc.encodings.distance import toeplitz
-from fairseq_posenc.encodings.places import Places as Places
-from fairseq_posenc.encodings.stack import Hook
-from fairseq_posenc.encodings.stack import Stack as Stack
-from fairseq_posenc.encodings.stack import init_normal as init_normal
 from fairseq_posenc.flags.options import Options
+
+
+class Places(NamedTuple):
+    """Positions of the queries and of the keys, in tokens."""
+
+    queries: Tensor  # (1|B, T), int64
+    keys: Tensor  # (1|B, S), int64
+    bound: int  # a number above every distance between two of them; the host knows it
+    # True if queries are the last T of S tokens and distances are differences of indices.
+    # Encodings of distances then need no positions
+    by_index: bool = False
+
+    @property
+    def distances(self) -> Optional[Tensor]:
+        """Key minus query position, (1|B, T, S), or None if they are differences of indices."""
+        return None if self.by_index else self.keys.unsqueeze(1) - self.queries.unsqueeze(2)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Properties of an encoder or decoder that its position encodings depend on."""
+
+    side: str  # ``"encoder"`` or ``"decoder"``, used in messages and flag names
+    num_heads: int  # H
+    head_dim: int  # D; the number of features per head where linear attention rotates features
+    causal: bool  # whether queries see no later keys
+    max_positions: int  # longest sequence the stack accepts, in tokens
+    has_cls: bool = False  # whether its input starts with a [CLS] token
+    # whether rotating q and k keeps the product a function of distance; false if a feature map is
+    # applied after the rotation
+    relative_after_rotation: bool = True
+    size_flags: str = "the number of heads"  # the flags that set *head_dim*, for error messages
+    channels: Optional[int] = None  # C, the size of the layers' input, if it is not H·D
+
+    @property
+    def width(self) -> int:
+        """C, the size of the layers' input."""
+        return self.channels or self.num_heads * self.head_dim
+
+    def refuse_odd_heads(self, name: str) -> None:
+        """Refuse an odd D, for the encoding *name*."""
+        if self.head_dim % 2:
+            raise UsageError(
+                f"--position-encoding {name}: works on pairs of channels, and the head size "
+                f"{self.head_dim} of the {self.side} is odd; make it even by {self.size_flags}"
+            )
+
+
+class Hook:
+    """Base of the classes through which an encoding acts on a model."""
+
+    #: where the class acts: input, transform, shared, content or distances
+    hook: str
+    #: True if the class accepts positions other than 0, 1, 2, …
+    takes_positions = False
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__()
+
+    @classmethod
+    def shifts_freely(cls, options: Options) -> bool:
+        """Whether a relative encoding of this class stays relative under these flags."""
+        return True
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse options for which the class cannot be constructed; nothing is constructed."""
+
+    def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
+        """Refuse a result of *method* that has another shape than *shape*, written in *letters*."""
+        if not in_graph() and result.shape != shape:
+            raise UsageError(
+                f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "
+                f"{tuple(result.shape)}; the shape of its logits is {letters}, here {shape}"
+            )
+
+
+def init_normal(*modules: Any) -> None:
+    """Draw the first weights of tables and projections as in BERT, N(0, 0.02²), and no biases."""
+    for module in modules:
+        if module is not None:
+            nn.init.normal_(module.weight, std=0.02)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
 
 
 class InputTable(Hook):
@@ -175,55 +255,3 @@ class DistanceBias(SharedBias):
             rows = (distances + last).clamp(0, 2 * last)
             logits = self.logits_by_distance(every).index_select(1, rows.flatten())
         return logits.view(-1, *distances.shape).transpose(0, 1)  # (H, B, T, S) -> (B, H, T, S)
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Registry entry of a position encoding."""
-
-    name: str  # its value of ``--position-encoding``
-    paper: str  # authors, year and arXiv number or venue, for ``fairseq-posenc list``
-    summary: str  # one clause for the same table
-    acts: Type[Hook]  # the class of the hook through which it acts
-    flags: Optional[type] = None  # dataclass of its flags, if any
-    # class of the vectors that its content-dependent terms project, if any
-    distances: Optional[Type[DistanceVectors]] = None
-    # factor on 1/sqrt(D), if added terms would raise the variance of logits
-    logit_scale: float = 1.0
-    # True if invariant to shifting all positions by the same amount, unless its flags say otherwise
-    relative: bool = True
-    bounded: bool = False  # True if it has a table of positions, which limits the length
-    causal_only: Optional[str] = None  # why it needs a causal stack, or None if it does not
-
-    @property
-    def takes_positions(self) -> bool:
-        """True if it accepts positions other than 0, 1, 2, …."""
-        return self.acts.takes_positions
-
-    def is_relative(self, options: Options) -> bool:
-        """Whether shifting all positions changes nothing, with the flags of a model."""
-        return self.relative and self.acts.shifts_freely(options)
-
-    def _at(self, hook: str) -> Any:
-        """The class through which the encoding acts, if its hook is *hook*, or None."""
-        return self.acts if self.acts.hook == hook else None
-
-    @property
-    def input(self) -> Optional[str]:
-        """Name of the fairseq table that is added to the embeddings, or None."""
-        return getattr(self._at("input"), "table", None)
-
-    @property
-    def transform(self) -> Optional[Type[QKVTransform]]:
-        """Class that transforms queries and keys, or None."""
-        return self._at("transform")
-
-    @property
-    def shared(self) -> Optional[Type[SharedBias]]:
-        """Class of content-free logits, or None."""
-        return self._at("shared")
-
-    @property
-    def content(self) -> Optional[Type[ContentBias]]:
-        """Class of content-dependent terms, or None."""
-        return self._at("content")

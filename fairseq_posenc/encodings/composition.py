@@ -1,17 +1,88 @@
 """Compositions of encodings, ``--position-encoding a+b``."""
 
-from typing import Any, Dict, Hashable, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import Encoding, Places, QKVTransform, Rotation, Stack
-from fairseq_posenc.encodings.bias_sum import SharedBiasSum
+from fairseq_posenc.encodings.base import Places, QKVTransform, Rotation, SharedBias, Stack
 from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
-from fairseq_posenc.encodings.registry import Pattern, parse
+from fairseq_posenc.encodings.registry import Encoding, Pattern, parse
 from fairseq_posenc.flags.options import Options
+
+
+class SharedBiasSum(nn.ModuleDict):
+    """Sum of the content-free terms of a stack, keyed by encoding name; [CLS] may be untied.
+
+    TUPE, Ke, He, Liu, arXiv 2006.15595.  [CLS] is not a word and its position carries no
+    information, so all logits v_ij that involve it can be reset (Eq. 9, with [CLS] at position 0):
+
+        reset_θ(v, i, j) = θ1    from [CLS], i = 0 (to itself, too)
+                           θ2    from others to [CLS], j = 0
+                           v_ij  otherwise
+    """
+
+    def __init__(self, terms: Dict[str, SharedBias], options: Options, stack: Stack) -> None:
+        super().__init__(terms)
+        self.untie_cls = bool(options.untie_cls)
+        #: whether all logits are a function of the distance alone
+        self.distance_alone = all(t.distance_alone for t in terms.values()) and not self.untie_cls
+        computed = [term.cls_logits() is not None for term in terms.values()]
+        enough = any(computed) if options.cls_reset == "sum" else all(computed)
+        free = nn.Parameter(torch.zeros(2, stack.num_heads)) if not enough else None
+        self.theta: Optional[nn.Parameter]
+        self.register_parameter("theta", free if self.untie_cls else None)
+
+    def forward(self, places: Places, cls_first: bool = True) -> Tensor:
+        """Logits (1|B, 1|H, T, S); *cls_first* is False if rows begin with padding, not [CLS]."""
+        if not self.untie_cls:
+            return self._sum(places)
+        if places.by_index and cls_first and places.keys.size(1) > 1:
+            return self._beside_cls(places)
+        total = self._sum(places)
+        from_cls, to_cls = self._theta().to(total.dtype).view(2, 1, -1, 1, 1)
+        total = torch.where((places.keys == 0)[:, None, None, :], to_cls, total)
+        return torch.where((places.queries == 0)[:, None, :, None], from_cls, total)
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N), float32, of *distances* (N); see :attr:`distance_alone`."""
+        terms: Any = self.values()
+        return torch.stack([term.logits_by_distance(distances).float() for term in terms]).sum(0)
+
+    def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
+        """Logits (1, 1|H, T, T) at *positions* (1, T) of each term and of the sum, by name."""
+        places = Places(positions, positions, positions.size(1), by_index=True)
+        logits = {name: term(places) for name, term in self.items()}
+        if len(logits) > 1 or self.untie_cls:
+            untied = ", [CLS] untied" if self.untie_cls else ""
+            logits[" + ".join(logits) + untied] = self(places)
+        return logits
+
+    def _sum(self, places: Places) -> Tensor:
+        logits = [term(places) for term in self.values()]
+        return sum(logits[1:], logits[0])
+
+    def _beside_cls(self, places: Places) -> Tensor:
+        """Logits (1, H, T, S) of tokens other than [CLS], with a row and a column for it.
+
+        This needs no mask, unlike a choice by position.
+        """
+        queries, keys = places.queries, places.keys
+        with_cls = int(queries.size(1) == keys.size(1))
+        rest = self._sum(places._replace(queries=queries[:, with_cls:], keys=keys[:, 1:]))
+        from_cls, to_cls = self._theta().to(rest.dtype).view(2, 1, -1, 1, 1)
+        rest = rest.expand(-1, from_cls.size(1), -1, -1)
+        total = torch.cat((to_cls.expand(*rest.shape[:-1], 1), rest), dim=-1)
+        row = from_cls.expand(*total.shape[:2], with_cls, total.size(-1))
+        return torch.cat((row, total), dim=-2)
+
+    def _theta(self) -> Tensor:
+        """θ1 and θ2 of every head, (2, H)."""
+        terms: Any = self.values()
+        values = [*(term.cls_logits() for term in terms), self.theta]
+        return torch.stack([value for value in values if value is not None]).sum(dim=0)
 
 
 class PositionEncoding:
@@ -26,7 +97,7 @@ class PositionEncoding:
     def __init__(
         self, encodings: List[Encoding], options: Options, stack: Stack, index: int = 0
     ) -> None:
-        self.name = _name(encodings)
+        self.name = "+".join(e.name for e in encodings)
         self.options, self.stack, self.index = options, stack, index
         self.content = {e.name: e.content for e in encodings if e.content}
         self.input = next((e.input for e in encodings if e.input), None)
@@ -96,18 +167,6 @@ class PositionEncoding:
             logits = {**logits, self.transformed_by: self.scale * products}
         return logits
 
-    def too_long(self, length: int) -> UsageError:
-        """The error for sequences of *length* tokens, longer than the table of positions."""
-        return UsageError(
-            f"--position-encoding {self.name}: a sequence of {length} tokens is longer than the "
-            f"{self.stack.side}'s table of {self.stack.max_positions} positions; shorten it, or "
-            "train with more positions or with an encoding that has no table"
-        )
-
-    def variant(self, layer: int) -> Hashable:
-        """A key that layers with the same table of the transform share."""
-        return None if self.transform is None else self.transform.variant(layer)
-
     def distance_vectors(self, places: Places, like: Tensor) -> Optional[Tensor]:
         """Vectors of all distances between *places*, cast to the dtype of *like* at the end.
 
@@ -122,10 +181,6 @@ class PositionEncoding:
         return torch.stack([module(distances).type_as(like) for module in self.vectors.values()])
 
 
-def _name(encodings: List[Encoding]) -> str:
-    return "+".join(e.name for e in encodings)
-
-
 def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bool:
     """Whether a composition is invariant to shifting all positions by the same amount."""
     transforms = [e.transform for e in encodings if e.transform]
@@ -137,8 +192,24 @@ def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bo
 
 def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
     """Refuse a *pattern* of ``--position-encoding`` that a stack cannot have; nothing is built."""
-    for encodings in pattern.compositions.values():
-        _check_composition(encodings, options, stack)
+    for name, encodings in pattern.compositions.items():
+        for hook in ("input", "transform"):
+            users = [e.name for e in encodings if getattr(e, hook) is not None]
+            if len(users) > 1:
+                raise UsageError(
+                    f"--position-encoding {name}: {' and '.join(users)} both use the {hook} hook; "
+                    "keep one"
+                )
+        for encoding in encodings:
+            if encoding.causal_only and not stack.causal:
+                raise UsageError(
+                    f"--position-encoding {name}: {encoding.name} needs a causal stack, because "
+                    f"{encoding.causal_only}, and this {stack.side} sees later keys; give it "
+                    f"another one (in translation by --{stack.side}-position-encoding)"
+                )
+            encoding.acts.check(options, stack)
+            if encoding.distances is not None:
+                encoding.distances.check(options, stack)
     if not options.untie_cls:
         return
     if not any(e.shared for e in pattern.encodings):
@@ -152,27 +223,6 @@ def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
             "the flag, or use a masked language model (with --init-token 0 where the task has that "
             "flag)"
         )
-
-
-def _check_composition(encodings: List[Encoding], options: Options, stack: Stack) -> None:
-    name = _name(encodings)
-    for hook in ("input", "transform"):
-        users = [e.name for e in encodings if getattr(e, hook) is not None]
-        if len(users) > 1:
-            raise UsageError(
-                f"--position-encoding {name}: {' and '.join(users)} both use the {hook} hook; "
-                "keep one"
-            )
-    for encoding in encodings:
-        if encoding.causal_only and not stack.causal:
-            raise UsageError(
-                f"--position-encoding {name}: {encoding.name} needs a causal stack, because "
-                f"{encoding.causal_only}, and this {stack.side} sees later keys; give it another "
-                f"one (in translation by --{stack.side}-position-encoding)"
-            )
-        encoding.acts.check(options, stack)
-        if encoding.distances is not None:
-            encoding.distances.check(options, stack)
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:

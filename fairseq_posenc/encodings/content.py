@@ -10,8 +10,7 @@ from typing import Any, Dict, List, Optional, Union
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.places import Places
-from fairseq_posenc.encodings.stack import Hook, Stack
+from fairseq_posenc.encodings.base import Hook, Places, Stack
 from fairseq_posenc.flags.options import Options
 
 

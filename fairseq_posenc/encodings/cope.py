@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings.base import Content, ContentBias, Stack, init_normal
+from fairseq_posenc.encodings.base import Stack, init_normal
+from fairseq_posenc.encodings.content import Content, ContentBias
 from fairseq_posenc.encodings.distance import distances
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options

@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.encodings.alibi import Alibi
-from fairseq_posenc.encodings.base import Content, ContentBias, SharedBias, Stack
+from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.content import Content, ContentBias
 from fairseq_posenc.encodings.fire import Fire
 from fairseq_posenc.encodings.kerple import Kerple
 from fairseq_posenc.encodings.registry import ENCODINGS, register_encoding

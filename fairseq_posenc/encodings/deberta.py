@@ -17,7 +17,8 @@ from typing import Optional, cast
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack, init_normal
+from fairseq_posenc.encodings.base import Stack, init_normal
+from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import relative_products, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options

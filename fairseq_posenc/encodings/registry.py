@@ -7,14 +7,68 @@ that repeats over the layers of a stack: here every fourth layer has no position
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, TypeVar, cast
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, TypeVar, cast
 
 from fairseq_posenc.basics.errors import UsageError, near
-from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.position_ids import POSITION_RULES
+from fairseq_posenc.encodings.base import Hook, QKVTransform, SharedBias
+from fairseq_posenc.encodings.content import ContentBias, DistanceVectors
 from fairseq_posenc.flags.by_layer import split_pattern
+from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Registry entry of a position encoding."""
+
+    name: str  # its value of ``--position-encoding``
+    paper: str  # authors, year and arXiv number or venue, for ``fairseq-posenc list``
+    summary: str  # one clause for the same table
+    acts: Type[Hook]  # the class of the hook through which it acts
+    flags: Optional[type] = None  # dataclass of its flags, if any
+    # class of the vectors that its content-dependent terms project, if any
+    distances: Optional[Type[DistanceVectors]] = None
+    # factor on 1/sqrt(D), if added terms would raise the variance of logits
+    logit_scale: float = 1.0
+    # True if invariant to shifting all positions by the same amount, unless its flags say otherwise
+    relative: bool = True
+    bounded: bool = False  # True if it has a table of positions, which limits the length
+    causal_only: Optional[str] = None  # why it needs a causal stack, or None if it does not
+
+    @property
+    def takes_positions(self) -> bool:
+        """True if it accepts positions other than 0, 1, 2, …."""
+        return self.acts.takes_positions
+
+    def is_relative(self, options: Options) -> bool:
+        """Whether shifting all positions changes nothing, with the flags of a model."""
+        return self.relative and self.acts.shifts_freely(options)
+
+    def _at(self, hook: str) -> Any:
+        """The class through which the encoding acts, if its hook is *hook*, or None."""
+        return self.acts if self.acts.hook == hook else None
+
+    @property
+    def input(self) -> Optional[str]:
+        """Name of the fairseq table that is added to the embeddings, or None."""
+        return getattr(self._at("input"), "table", None)
+
+    @property
+    def transform(self) -> Optional[Type[QKVTransform]]:
+        """Class that transforms queries and keys, or None."""
+        return self._at("transform")
+
+    @property
+    def shared(self) -> Optional[Type[SharedBias]]:
+        """Class of content-free logits, or None."""
+        return self._at("shared")
+
+    @property
+    def content(self) -> Optional[Type[ContentBias]]:
+        """Class of content-dependent terms, or None."""
+        return self._at("content")
+
 
 FLAG = "--position-encoding"
 #: fairseq's tables that are added to the embeddings.
@@ -41,24 +95,6 @@ class ClsFlags:
         "TUPE paper; each, the logits of every encoding, as in the released code",
         choices=("sum", "each"),
         needs={"untie_cls": None},
-    )
-
-
-def takers_of_positions() -> List[str]:
-    """The encodings that accept positions other than 0, 1, 2, …."""
-    return [entry.name for entry in ENCODINGS.values() if entry.takes_positions]
-
-
-@dataclass
-class PositionFlags:
-    """The flag that replaces positions 0, 1, 2, …."""
-
-    position_ids: Optional[str] = setting(
-        None,
-        "positions other than 0, 1, 2 and so on: {choices}",
-        choices=POSITION_RULES,
-        needs={"position_encoding": takers_of_positions},
-        traceable=(None,),
     )
 
 
@@ -151,11 +187,6 @@ def parse(value: str, flag: str = FLAG) -> Pattern:
                 "share, so it cannot be restricted to some of them; use it without a pattern"
             )
     return pattern
-
-
-def parse_pattern(value: str) -> List[str]:
-    """The name of the composition of each layer in one period; see :func:`parse`."""
-    return parse(value).period
 
 
 def all_encodings(value: str) -> List[Encoding]:

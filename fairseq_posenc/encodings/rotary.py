@@ -100,25 +100,29 @@ class Multiply(torch.autograd.Function):
     def forward(
         ctx: Optional[Layer], table: Tensor, pairing: str, *tensors: Tensor
     ) -> Tuple[Tensor, ...]:
-        """The products of pairs of *tensors* (B, T, H, d) with a complex *table* (1|B, T, 1, d/2).
+        """*tensors* (B, T, H, D), with the pairs of the first d channels multiplied by *table*.
 
-        They have the type of *tensors*, which all have one.  *ctx* is None without gradients.
+        The *table* is (1|B, T, 1, d/2), complex; *tensors* have one type, as the products.  *ctx*
+        is None in the backward pass.
         """
         if ctx is not None:
             ctx.pairing = pairing
             if any(ctx.needs_input_grad):
                 ctx.save_for_backward(table.conj().resolve_conj())
-        first = tensors[0]
+        heads, first, dim = tensors, tensors[0], 2 * table.size(-1)
+        whole = dim == first.size(-1)
+        if not whole:
+            heads = tuple(x[..., :dim] for x in tensors)
         wide = AT_LEAST_FLOAT32[first.dtype]
         where_they_are = wide is first.dtype and pairing == "interleaved"
         # few operations: on a GPU the host takes longer than the device for small ones, and queries
         # and keys come from one product
-        whole = view_as_stack(tensors) if first.is_cuda else None
-        apart = whole is None and (where_they_are or len({x.shape for x in tensors}) > 1)
-        if whole is None and not apart:
-            whole = torch.stack(list(tensors))
-        products = []
-        for x in tensors if whole is None else (whole,):
+        joint = view_as_stack(heads) if first.is_cuda else None
+        apart = joint is None and (where_they_are or len({x.shape for x in heads}) > 1)
+        if joint is None and not apart:
+            joint = torch.stack(list(heads))
+        products: Any = []
+        for x in heads if joint is None else (joint,):
             if where_they_are:
                 odd: Any = x.storage_offset()
                 for step in x.stride()[:-1]:
@@ -133,7 +137,8 @@ class Multiply(torch.autograd.Function):
             numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
             numbers = numbers.to(first.dtype, memory_format=torch.contiguous_format)
             products.append(numbers.flatten(-2))
-        return tuple(products) if whole is None else products[0].unbind()
+        products = products if joint is None else products[0].unbind()
+        return tuple(products) if whole else with_rest(products, tensors)
 
     @staticmethod
     def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Any, ...]:
@@ -142,20 +147,26 @@ class Multiply(torch.autograd.Function):
         return (None, None, *Multiply.forward(None, conjugates, ctx.pairing, *gradients))
 
 
-def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
-    """The pairs of *tensors* (B, T, H, d) rotated by *table*, computed in float32 or wider.
-
-    The table has cosines before sines, (1|B, T, 1, d).
-    """
+def multiply_real(table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
+    """The same with a table of cosines before sines, (1|B, T, 1, d), computed likewise."""
     cos, sin = table.chunk(2, dim=-1)
-    rotated = []
+    products, dim = [], table.size(-1)
     for x in tensors:
-        wide = x.to(AT_LEAST_FLOAT32[x.dtype])
+        heads = x if dim == x.size(-1) else x[..., :dim]
+        wide = heads.to(AT_LEAST_FLOAT32[x.dtype])
         a, b = wide.chunk(2, dim=-1) if pairing == "half" else (wide[..., 0::2], wide[..., 1::2])
         parts = (a * cos - b * sin, a * sin + b * cos)
         product = torch.cat(parts, -1) if pairing == "half" else torch.stack(parts, -1).flatten(-2)
-        rotated.append(product.to(x.dtype))
-    return tuple(rotated)
+        products.append(product.to(x.dtype))
+    return with_rest(products, tensors)
+
+
+def with_rest(products: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tuple[Tensor, ...]:
+    """The *products* (B, T, H, d), followed by the other channels of *tensors* (B, T, H, D)."""
+    dim = products[0].size(-1)
+    if dim == tensors[0].size(-1):
+        return tuple(products)
+    return tuple(torch.cat((product, x[..., dim:]), -1) for product, x in zip(products, tensors))
 
 
 def rotated(options: Options, head_dim: int) -> Tuple[int, int]:
@@ -272,25 +283,14 @@ class Rotary(QKVTransform):
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
         """Rotated queries and keys (B, T, H, D), and values, rotated under ``--rotary-value``."""
+        multiply = Multiply.apply if table.is_complex() else multiply_real
         if self.rotate_values:  # the temperature scales logits, not values
-            v = self.rotate(v, table) / self.temperature
-        q, k = self.rotate_all((q, k), table)
+            q, k, v = multiply(table, self.pairing, q, k, v)
+            return q, k, v / self.temperature
+        q, k = multiply(table, self.pairing, q, k)
         return q, k, v
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
         """*x* (B, T, H, D) with its first d channels rotated."""
-        return self.rotate_all((x,), table)[0]
-
-    def rotate_all(self, tensors: Tuple[Tensor, ...], table: Tensor) -> Tuple[Tensor, ...]:
-        """Rotate the first d channels of *tensors* (B, T, H, D) by the result of :meth:`table`."""
-        whole = self.dim == tensors[0].size(-1)
-        heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
-        if not table.is_complex():
-            rotated = multiply_real(heads, table, self.pairing)
-        elif torch.is_grad_enabled():
-            rotated = Multiply.apply(table, self.pairing, *heads)
-        else:
-            rotated = Multiply.forward(None, table, self.pairing, *heads)
-        if whole:
-            return rotated
-        return tuple(torch.cat((r, x[..., self.dim :]), -1) for r, x in zip(rotated, tensors))
+        multiply = Multiply.apply if table.is_complex() else multiply_real
+        return multiply(table, self.pairing, x)[0]

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
+from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import relative_products, sinusoids
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options

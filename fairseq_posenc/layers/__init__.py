@@ -1,1 +1,11 @@
-"""Layers: norms, feed-forward, initialisation, sharing and the Transformer layers themselves."""
+"""Layers, by ``--layer`` and by the stack that they are in."""
+
+from typing import Any, Dict
+
+from fairseq_posenc.layers.gated import GatedDecoderLayer, GatedEncoderLayer
+from fairseq_posenc.layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
+
+LAYERS: Dict[str, Dict[str, Any]] = {
+    "transformer": {"encoder": TransformerEncoderLayer, "decoder": TransformerDecoderLayer},
+    "gated": {"encoder": GatedEncoderLayer, "decoder": GatedDecoderLayer},
+}

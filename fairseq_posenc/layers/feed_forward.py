@@ -1,8 +1,8 @@
 """``--feed-forward``: the position-wise feed-forward sub-layer of a Transformer layer, by name.
 
-fairseq's layers have two projections, ``fc1`` and ``fc2``, an activation and a dropout.  A
-registered variant adds its own modules and combines all of them, which keeps fairseq's parameter
-names.
+fairseq's layers have two projections, ``fc1`` and ``fc2``, an activation and a dropout.  A form can
+fix the activation, and add ``fc_gate`` or replace modules, which keeps fairseq's parameter names.
+:func:`.transformer.feed_forward` computes the sub-layer.
 """
 
 from dataclasses import dataclass
@@ -17,19 +17,14 @@ from fairseq_posenc.flags.settings import setting
 
 
 class FeedForward:
-    """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all variants."""
+    """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the base of all forms."""
 
-    #: f, if the variant fixes it; None for ``--activation-fn``
+    #: f, if the form fixes it; None for ``--activation-fn``
     activation: Optional[Callable[[Tensor], Tensor]] = None
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
-        """Add modules other than ``fc1`` and ``fc2`` to *layer*, just built; none by default."""
-
-    @classmethod
-    def hidden(cls, layer: Layer, x: Tensor) -> Tensor:
-        """The input of ``fc2``, (B, T, hidden), for x (B, T, C)."""
-        return layer.activation_fn(layer.fc1(x))
+        """Add or replace modules of *layer*, just built, such as ``fc_gate``; none by default."""
 
 
 FEED_FORWARDS = ClassRegistry("--feed-forward", "feed-forwards")
@@ -71,12 +66,6 @@ class GatedFeedForward(FeedForward):
         """Add ``fc_gate``, with the size of ``fc1``."""
         sizes = (layer.fc1.in_features, layer.fc1.out_features)
         layer.fc_gate = layer.build_fc1(*sizes, layer.quant_noise, layer.quant_noise_block_size)
-
-    @classmethod
-    def hidden(cls, layer: Layer, x: Tensor) -> Tensor:
-        """f(fc1(x)) ⊙ fc_gate(x)."""
-        activation = cls.activation or layer.activation_fn
-        return activation(layer.fc1(x)) * layer.fc_gate(x)
 
 
 @register_feed_forward(

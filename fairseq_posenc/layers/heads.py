@@ -1,11 +1,11 @@
-"""Output layers: the prediction of tokens, and classifiers.
+"""Output layers: the prediction of tokens, classifiers, and heads that a task of pre-training adds.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; ModernBERT, Warner et
 al. 2024, arXiv 2412.13663.
 """
 
 from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import Any, ClassVar, Dict, Optional, Sequence, Tuple
 
 import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaClassificationHead, RobertaLMHead
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
+from fairseq_posenc.flags.registry import ClassRegistry
 from fairseq_posenc.flags.settings import setting
 
 
@@ -99,3 +100,36 @@ class NormedHead(RobertaClassificationHead):
         x = features if self.by_token else features[:, 0]
         x = self.norm(self.activation_fn(self.dense(self.dropout(x))))
         return self.out_proj(self.dropout(x))
+
+
+#: The pre-training flag that needs a module, by the name of the module; fine-tuning omits it.
+PRETRAINING: Dict[str, str] = {}
+
+
+class StateHead:
+    """A head of pre-training, which reads the states between the layers.
+
+    A criterion requests its output by ``model(…, heads={name: inputs})``.
+    """
+
+    #: the name of the head's module in the model
+    module: ClassVar[str]
+    #: whether the head reads the states between all layers, or the last one alone
+    reads_all: ClassVar[bool] = False
+
+    def add(self, model: nn.Module) -> None:
+        """Add the module, and draw its parameters."""
+        raise NotImplementedError
+
+    def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
+        """The output of the head, which also reads *inputs* from the criterion.
+
+        *states* are the input of the first layer and the outputs of all layers, (B, T, C) each, the
+        last one after the final norm; or the last one alone.
+        """
+        raise NotImplementedError
+
+
+HEADS = ClassRegistry("head")
+#: Decorates a subclass of :class:`StateHead`, under the name by which tasks add it.
+register_head = HEADS.register

@@ -56,8 +56,9 @@ def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[
 
 def finish_layer(layer: Layer, cfg: Options) -> None:
     """Apply ``--feed-forward``, ``--norm`` and ``--no-bias`` to a fairseq layer, in place."""
-    layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).thing
-    layer.feed_forward_form.extend(layer, cfg)
+    form = FEED_FORWARDS.find(cfg.feed_forward).thing
+    layer.activation_fn = form.activation or layer.activation_fn
+    form.extend(layer, cfg)
     apply_norms_and_biases(cast(nn.Module, layer), cfg)
 
 
@@ -94,8 +95,12 @@ def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
 
 
 def feed_forward(layer: Layer, x: Tensor, *unused: object, **prepared: Prepared) -> Tensor:
-    """Output (B, T, C) of the feed-forward sub-layer of *layer* for its input x (B, T, C)."""
-    x = layer.feed_forward_form.hidden(layer, x)
+    """fc2(f(fc1(x)) ⊙ fc_gate(x)), (B, T, C), for x (B, T, C); forms without a gate have no factor.
+
+    Vaswani et al. 2017, Eq. 2; with the gate Shazeer 2020, arXiv 2002.05202, Eq. 6.
+    """
+    hidden = layer.activation_fn(layer.fc1(x))
+    x = hidden if getattr(layer, "fc_gate", None) is None else hidden * layer.fc_gate(x)
     if layer.activation_dropout_module.p:
         x = drop(x, layer.activation_dropout_module)
     if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only

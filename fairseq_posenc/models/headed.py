@@ -11,9 +11,8 @@ from torch import nn
 
 from fairseq_posenc.checkpoints.warm_start import State, leave_out_pretraining
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.heads import NormedHead, refuse_tokens
+from fairseq_posenc.layers.heads import HEADS, NormedHead, StateHead, refuse_tokens
 from fairseq_posenc.layers.norms import apply_norms
-from fairseq_posenc.layers.state_heads import HEADS, StateHead
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,13 @@ from fairseq_posenc.flags.registry import class_for
 from fairseq_posenc.layers.heads import MaskedLMHead, TiedHead, mean_of
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
 from fairseq_posenc.models.headed import HeadedModel
-from fairseq_posenc.models.segments import first_text_lengths, segment_labels
+from fairseq_posenc.models.segments import (
+    PATIENCE,
+    FirstBatches,
+    first_text_lengths,
+    segment_labels,
+)
 from fairseq_posenc.stacks.encoder import Encoded, Requested, TransformerEncoder
-from fairseq_posenc.stacks.first_batches import PATIENCE, FirstBatches
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +76,7 @@ class SentenceEncoder(TransformerEncoder):
     def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
         """One layer; under ``--skip-first-norm`` the first has no norm before its attention."""
         layer: Any = super().new_layer(cfg, encoding)
-        if cfg.skip_first_norm and not self.began and self.positions.kept[0] == 0:
+        if cfg.skip_first_norm and not self.began and self.kept[0] == 0:
             layer.self_attn_layer_norm = nn.Identity()
         self.began = True
         return layer
@@ -183,9 +187,7 @@ class MaskedLMEncoder(RobertaEncoder):
         predicting = not features_only if predicting is None else predicting
         requested = Requested(return_all_hiddens, by_token, predicting)
         encoded = self.sentence_encoder.features(src_tokens, requested, **inputs)
-        x, states = encoded.x, None
-        if return_all_hiddens:
-            states = [state.transpose(0, 1) for state in encoded.states]  # (T, B, C), as in fairseq
+        x, states = encoded.x, encoded.states if return_all_hiddens else None
         x = x if features_only else self.output_layer(x, masked_tokens=masked_tokens)
         return x, {"inner_states": states}
 

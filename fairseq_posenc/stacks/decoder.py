@@ -4,7 +4,7 @@ Queries are always the last T of S positions.  In a full forward pass T = S; in 
 T is the number of tokens that are not in the cache, usually one.
 """
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase
@@ -15,17 +15,53 @@ from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
 from fairseq_posenc.checkpoints.warm_start import State
 from fairseq_posenc.configuration.features import stack_of
-from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.kinds import LAYERS
+from fairseq_posenc.flags.options import Layer, Options
+from fairseq_posenc.layers import LAYERS
 from fairseq_posenc.layers.transformer import wrap_layer
-from fairseq_posenc.stacks.assigned import Assigned
-from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import read_padding
-from fairseq_posenc.stacks.steps import Weights, steps_of
+from fairseq_posenc.stacks.positions import Assigned, PositionedStack, read_padding
 
+CacheState = Dict[str, Any]
+#: The layer whose attention to the source is returned, or None; the number of heads to average.
+Weights = Tuple[Optional[int], Optional[int]]
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: Key, in the incremental state, of the padding of all tokens so far.
 _PADDING = "padding"
+
+
+class Steps(nn.Module):
+    """Computes the steps of a decoder.
+
+    It is a module of the decoder, so ``train``, ``half`` and the like reach it.  It reorders its
+    cache by ``reorder_incremental_state(incremental_state, new_order)``, as fairseq's modules do.
+    """
+
+    def cached_length(self, state: CacheState) -> Optional[int]:
+        """Number of tokens in the cache, or None if the layers hold it."""
+        raise NotImplementedError
+
+    def step(
+        self,
+        decoder: Layer,
+        tokens: Tensor,
+        seen: int,
+        padding: Padding,
+        assigned: Optional[Assigned],
+        encoder_out: Any,
+        state: CacheState,
+        weights: Weights,
+    ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
+        """Compute a step, or return None to leave it to the layers.
+
+        *tokens* (B, S) are all so far, *seen* in the cache; *weights* are as for ``apply_layers``.
+
+        Returns:
+            states (B, 1, C) and weights (B, 1, S') or None.
+        """
+        raise NotImplementedError
+
+
+#: Functions of a configuration and a decoder that return :class:`Steps`, or None without the flag.
+STEPS: List[Callable[[Options, Layer], Optional[Steps]]] = []
 
 
 class TransformerDecoder(PositionedStack, TransformerDecoderBase):
@@ -42,11 +78,12 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         cfg = self.compose(cfg, stack_of(cfg, "decoder"), dictionary)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.register_positions(cfg)
-        self.steps = steps_of(cfg, self)
+        steps = (make(cfg, self) for make in STEPS)
+        self.steps = next((each for each in steps if each is not None), None)
 
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
-        encoding = next(self.positions.next_encoding)
+        encoding = next(self.next_encoding)
         layer = LAYERS[cfg.layer]["decoder"](cfg, encoding, no_encoder_attn)
         return wrap_layer(layer, cfg)
 
@@ -108,10 +145,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         causal = not full_context_alignment
         if incremental_state is not None:
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
-            self.positions.refuse_cache()
+            if self.assigner is not None:
+                self.assigner.refuse_cache()
         elif padding is None:
             padding = read_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
-        assigned = self.positions.assigned(padding, prev_output_tokens, self.training, before)
+        assigned = self.assigned(padding, prev_output_tokens, before)
         if alignment_layer is None and not self.training:
             alignment_layer = self.num_layers - 1
         weights = (alignment_layer, alignment_heads)
@@ -150,7 +188,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         Returns:
             states (B, T, C), weights (B, T, S') or None, and states between the layers (T, B, C).
         """
-        x, prepared = batch.like, self.positions.prepare(batch)
+        x, prepared = batch.like, self.prepare(batch)
         asked, heads = weights
         attn: Optional[Tensor] = None
         inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq

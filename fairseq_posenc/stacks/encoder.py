@@ -12,10 +12,9 @@ from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.configuration.features import stack_of
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.kinds import LAYERS
+from fairseq_posenc.layers import LAYERS
 from fairseq_posenc.layers.transformer import wrap_layer
-from fairseq_posenc.stacks.positioned import PositionedStack
-from fairseq_posenc.stacks.positions import read_padding
+from fairseq_posenc.stacks.positions import PositionedStack, read_padding
 
 
 class Requested(NamedTuple):
@@ -32,7 +31,8 @@ class Encoded(NamedTuple):
     """The outputs of an encoder."""
 
     x: Tensor  # output of the last layer, normalised if the model has a last norm, (B, S, C)
-    # inputs of all layers, then the last output before the final norm, (B, S, C) each, if requested
+    # if requested, inputs of all layers, then the last output before the final norm, (S, B, C)
+    # each, as in fairseq
     states: List[Tensor]
 
 
@@ -55,7 +55,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: Options) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
-        encoding = next(self.positions.next_encoding)
+        encoding = next(self.next_encoding)
         return wrap_layer(self.new_layer(cfg, encoding), cfg)
 
     def new_layer(self, cfg: Options, encoding: PositionEncoding) -> nn.Module:
@@ -88,7 +88,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             "encoder_out": [encoded.x.transpose(0, 1)],
             "encoder_padding_mask": [] if mask is None else [mask],
             "encoder_embedding": [embedding],
-            "encoder_states": [state.transpose(0, 1) for state in encoded.states],
+            "encoder_states": encoded.states,
             "fc_results": [],
             "src_tokens": [],
             "src_lengths": [lengths],
@@ -119,7 +119,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         """
         if padding is None:
             padding = read_padding((src_tokens.eq(self.padding_idx), False))[0]
-        assigned = self.positions.assigned(padding, src_tokens, self.training)
+        assigned = self.assigned(padding, src_tokens)
         if self.first_texts is not None:
             padding = padding._replace(first_text=self.first_texts(src_tokens))
         if token_embeddings is None:
@@ -137,15 +137,15 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
         places = None if assigned is None else assigned.places
-        causal = self.positions.causal
+        causal = self.encoding.stack.causal
         return Batch(x, x.size(1), padding, causal, assigned=places), embedding
 
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
         """Apply the layers and the last norm to a batch with the input of the first layer."""
-        x, prepared = batch.like, self.positions.prepare(batch)
-        states = [x] if requested.states else []
+        x, prepared = batch.like, self.prepare(batch)
+        states = [x.transpose(0, 1)] if requested.states else []
         for layer in self.layers:
             x = layer(x, **prepared[layer.self_attn.kind])
             if requested.states:
-                states.append(x)
+                states.append(x.transpose(0, 1))
         return Encoded(x if self.layer_norm is None else self.layer_norm(x), states)

@@ -1,21 +1,94 @@
-"""The encodings of the layers of a stack, and the prepared arguments of the layers."""
+"""The positions of a stack: its encodings, the positions of a batch, and what layers get of them.
 
-from typing import Any, Dict, Hashable, List, Optional, Tuple
+All are worked out once a forward pass.
+"""
+
+import copy
+from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Tuple, cast
 
 import torch
+import torch.nn.functional as F
 from fairseq.data import Dictionary
-from torch import Tensor
+from torch import Tensor, nn
 
-from fairseq_posenc.attention import AttentionKernel, Batch, Padding, kernel_of
-from fairseq_posenc.attention.functional import tables
+from fairseq_posenc.attention import AttentionKernel, Batch, Padding
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.warm_start import State, adapt_heads, adapt_positions
 from fairseq_posenc.configuration.features import side_encoding
-from fairseq_posenc.encodings import Places, PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.encodings import Places, PositionEncoding, Stack, build_encodings, parse
+from fairseq_posenc.encodings.position_ids import FLAG, PositionRule, Ruled, Tokens, class_of_rule
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import class_for
-from fairseq_posenc.stacks.assigned import Assigned, AssignedPositions
+from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
 
 #: Prepared arguments of the layers, by kind of attention.
 Prepared = Dict[Tuple[Hashable, Hashable], Dict[str, Any]]
+
+
+class Assigned(NamedTuple):
+    """Assigned positions of a batch."""
+
+    rows: Tensor  # row of the input table for each token, (1|B, S), int64
+    bound: int  # a number above all of them
+    places: Optional[Places]  # positions in attention; None for 0, 1, 2, …
+
+
+class AssignedPositions:
+    """Assigns the positions of ``--position-ids`` to the batches of a stack.
+
+    It can be replaced; see :func:`~fairseq_posenc.flags.registry.register_replacement`.
+    """
+
+    def __init__(self, options: Options, stack: Stack, dictionary: Dictionary) -> None:
+        self.rule: Optional[PositionRule] = None
+        if options.position_ids is not None:
+            rule = class_of_rule(options.position_ids)
+            self.rule = rule(options, stack, dictionary.indices)
+        self.padding = dictionary.pad()
+        self.side, self.most = stack.side, stack.max_positions
+        #: the flag that assigns positions, with which messages begin
+        self.flag = "" if self.rule is None else f"{FLAG} {options.position_ids}: "
+
+    def refuse_cache(self) -> None:
+        """Refuse a cache if further tokens would change the positions of cached keys."""
+
+    def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
+        """The assigned positions of a batch, or None.
+
+        *tokens* (B, S) are without those in a memory; *counted* are 0, 1, 2, …, (1|B, S).
+        """
+        if self.rule is None:
+            return None
+        return self.assigned(*self.ruled(tokens), by_index=False)
+
+    def ruled(self, tokens: Tensor) -> Tuple[Ruled, int]:
+        """Positions of *tokens* (B, S) by the rule, 0 at padding, and a number above them."""
+        assert self.rule is not None
+        real = tokens.ne(self.padding)
+        ruled = self.rule.places(Tokens(tokens, real))
+        ruled = ruled.each(lambda positions: positions.masked_fill(~real, 0))
+        every = torch.cat([each for each in ruled if each is not None])
+        least, most = torch.stack((every.min(), every.max())).tolist()
+        if least < 0:
+            raise UsageError(
+                f"{self.flag}a position of the {self.side} is {least}; give numbers from 0 on"
+            )
+        return ruled, int(most) + 1
+
+    def assigned(self, ruled: Ruled, bound: int, by_index: bool, remedy: str = "") -> Assigned:
+        """Check positions and make an :class:`Assigned` of them.
+
+        All positions are below *bound*; *by_index* says whether distances in the layers are
+        differences of indices; *remedy* is another remedy for too many positions, for the message.
+        """
+        if bound > self.most:
+            raise UsageError(
+                f"{self.flag}the positions of a batch go up to {bound - 1}, and the {self.side} "
+                f"has {self.most}; give shorter texts{remedy}, or a model with more positions"
+            )
+        if ruled.layers is None:
+            return Assigned(ruled.table, bound, None)
+        return Assigned(ruled.table, bound, Places(ruled.layers, ruled.layers, bound, by_index))
 
 
 def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
@@ -55,49 +128,73 @@ def count_positions(relative: bool, length: int, padding: Padding, device: torch
     return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
-class StackPositions:
-    """The encodings of the layers of a stack, and the prepared arguments of the layers.
+def kernels_in(module: nn.Module) -> List[AttentionKernel]:
+    """The self-attentions in *module*, in order."""
+    return [each for each in module.modules() if isinstance(each, AttentionKernel)]
 
-    This is no module: the stack owns the encodings' modules.
+
+class PositionedStack:
+    """Mixin that adds position encodings to fairseq's encoder and decoder.
+
+    :meth:`compose` runs before fairseq's constructor, which builds the layers, and
+    :meth:`register_positions` after it.
     """
 
-    def __init__(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> None:
+    #: True if a checkpoint's position state must match; *strict_advice* ends the error message
+    strict_positions = False
+    strict_advice = ""
+    #: the compositions of the layers, by name; the stack owns their modules
+    encodings: Dict[str, PositionEncoding]
+    #: that of the first layer, the only one unless there is a pattern
+    encoding: PositionEncoding
+    #: assigns positions, or None
+    assigner: Optional[AssignedPositions]
+
+    add_module: Callable[[str, Optional[nn.Module]], None]
+    layers: Any
+    embed_positions: Any
+    padding_idx: int
+    training: bool
+
+    def compose(self, cfg: Options, stack: Stack, dictionary: Dictionary) -> Options:
+        """Build the position encodings of the layers; returns the configuration for fairseq."""
         side, value = option(cfg, stack.side), side_encoding(cfg, stack.side)
-        period, keep = parse_pattern(value), side.layers_to_keep  # layers such as 0,2, or None
+        period, keep = parse(value).period, side.layers_to_keep  # layers such as 0,2, or None
         self.kept = sorted(map(int, keep.split(","))) if keep else list(range(side.layers))
-        self.encodings: Dict[str, PositionEncoding] = build_encodings(cfg, stack, value)
+        self.encodings = build_encodings(cfg, stack, value)
+        self.encoding = next(iter(self.encodings.values()))
         names = [period[index % len(period)] for index in self.kept]
         # fairseq's constructors build the layers in order and do not pass their index
         self.next_encoding = iter([self.encodings[name] for name in names])
-        self.kernel = kernel_of(cfg)
-        self.causal = stack.causal
-        maker = class_for(AssignedPositions, cfg)
-        #: assigns positions, or None
-        self.assigner: Optional[AssignedPositions] = None
+        maker, self.assigner = class_for(AssignedPositions, cfg), None
         if cfg.position_ids is not None or maker is not AssignedPositions:
             self.assigner = maker(cfg, stack, dictionary)
+        cfg = copy.copy(cfg)  # the other stack may have another encoding
+        cfg.no_token_positional_embeddings = self.encoding.input is None
+        return cfg
+
+    def register_positions(self, cfg: Options) -> None:
+        """Register the modules of the encodings, number the layers and apply the norms."""
+        for encoding in self.encodings.values():
+            for name, module in encoding.modules.items():
+                self.add_module(name, module)
+        # iterating over a list with LayerDrop would skip layers
+        layers = [kernels for kernels in map(kernels_in, self.layers.children()) if kernels]
         #: one kernel of each kind; they are modules of their layers
         self.kinds: Dict[Tuple[Hashable, Hashable], AttentionKernel] = {}
-
-    def number(self, layers: List[List[AttentionKernel]]) -> None:
-        """Tell the kernels the index of their layer, and select one of each kind.
-
-        Each of *layers* has its self-attentions, in order; one of gated units can have two.
-        """
         for place, kernels in enumerate(layers):
             index = self.kept[place] if len(layers) == len(self.kept) else place
-            for kernel in kernels:
+            for kernel in kernels:  # one of gated units can have two
                 kernel.set_layer(index, layers[0][0])
                 self.kinds[kernel.kind] = kernel
+        apply_norms_and_biases(cast(nn.Module, self), cfg)
+        share_layers(self.layers.children(), cfg)
 
-    def refuse_cache(self) -> None:
-        """Refuse a cache if further tokens would change the positions of cached keys."""
-        if self.assigner is not None:
-            self.assigner.refuse_cache()
+    def kernels(self) -> List[AttentionKernel]:
+        """The self-attentions of the stack, in order."""
+        return kernels_in(cast(nn.Module, self))
 
-    def assigned(
-        self, padding: Padding, tokens: Tensor, training: bool, remembered: int = 0
-    ) -> Optional[Assigned]:
+    def assigned(self, padding: Padding, tokens: Tensor, remembered: int = 0) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
         *remembered* is the number of tokens in a memory before *tokens* (B, S); they have
@@ -108,12 +205,17 @@ class StackPositions:
         """
         length = longest = remembered + tokens.size(1)
         for encoding in self.encodings.values():
-            if encoding.bounded and length > encoding.stack.max_positions:
-                raise encoding.too_long(length)
+            side, most = encoding.stack.side, encoding.stack.max_positions
+            if encoding.bounded and length > most:
+                raise UsageError(
+                    f"--position-encoding {encoding.name}: a sequence of {length} tokens is longer "
+                    f"than the {side}'s table of {most} positions; shorten it, or train with more "
+                    "positions or with an encoding that has no table"
+                )
         assigned = None
         if self.assigner is not None:
             counted = count_positions(remembered > 0, length, padding, tokens.device)
-            assigned = self.assigner.of_batch(tokens, counted, training)
+            assigned = self.assigner.of_batch(tokens, counted, self.training)
             if assigned is not None and assigned.places is not None and self.assigner.rule:
                 longest = assigned.places.bound  # by the rule, whatever the number of tokens
         for encoding in self.encodings.values():
@@ -121,23 +223,44 @@ class StackPositions:
                 encoding.transform.exceeded(longest)
         return assigned
 
+    def added_positions(self, tokens: Tensor, assigned: Optional[Assigned]) -> Tensor:
+        """The vectors (1|B, S, E) that are added to the embeddings of all *tokens* (B, S)."""
+        if assigned is None:
+            return self.embed_positions(tokens)
+        # the tables take tokens, not positions: a text without padding yields rows 0, 1, …
+        text = tokens.new_full((1, assigned.bound), self.padding_idx + 1)
+        rows = self.embed_positions(text)[0]  # (bound, E)
+        return F.embedding(assigned.rows, rows)
+
     def prepare(self, batch: Batch) -> Prepared:
-        """The prepared arguments of the self-attentions, by kind."""
+        """The prepared arguments of the self-attentions, by kind.
+
+        They are what a kernel of the kind prepares, ``table`` of the transform of the encoding, and
+        ``key_table`` if keys are more than queries.
+        """
         prepared: Prepared = {}
         shared: Dict[Hashable, Dict[str, Any]] = {}
+        new, padding, device = batch.like.size(1), batch.padding, batch.like.device
+        projected = batch.projected or new
         for kind, kernel in self.kinds.items():
-            places = places_of(batch, kernel.encoding.relative)
-            if kind[0] in shared:  # all but the table
-                prepared[kind] = {**shared[kind[0]], **tables(kernel, batch, places)}
-            else:
-                prepared[kind] = shared[kind[0]] = kernel.prepare(batch, places)
+            transform, places = kernel.encoding.transform, batch.assigned
+            if places is None:
+                keys = count_positions(kernel.encoding.relative, batch.length, padding, device)
+                places = Places(keys, keys, batch.length, by_index=True)
+            places = places._replace(queries=places.queries[:, -new:])
+            if kind[0] not in shared:
+                shared[kind[0]] = kernel.prepare(batch, places)
+            prepared[kind] = dict(shared[kind[0]])
+            if transform is not None:
+                prepared[kind]["table"] = transform.table(places.queries, kernel.number)
+                if projected != new:
+                    keys = places.keys[:, -projected:]
+                    prepared[kind]["key_table"] = transform.table(keys, kernel.number)
         return prepared
 
-
-def places_of(batch: Batch, relative: bool) -> Places:
-    """The positions of the queries and keys of a batch; see :func:`count_positions`."""
-    queries = batch.like.size(1)
-    if batch.assigned is not None:
-        return batch.assigned._replace(queries=batch.assigned.queries[:, -queries:])
-    keys = count_positions(relative, batch.length, batch.padding, batch.like.device)
-    return Places(keys[:, batch.length - queries :], keys, batch.length, by_index=True)
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
+        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
+        super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
+        adapt_positions(self, state_dict, name)
+        adapt_heads(self, state_dict, name)
+        return state_dict

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import ATTENTIONS, Batch
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.stacks.positions import places_of
 from subjects import MaskedLMSubject, Run, Subject, TranslationSubject
 
 
@@ -56,9 +55,8 @@ def plug_in_layer(flags: List[str], args: argparse.Namespace, causal: bool) -> L
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
-    batch = Batch(x, length, causal=causal)
-    given = layer.self_attn.prepare(batch, places_of(batch, encoding.relative))
     attention = layer.self_attn
+    given = stack.prepare(Batch(x, length, causal=causal))[attention.kind]
     return Layer(attention, lambda x: attention(x, **given), layer.embed_dim)
 
 

@@ -17,7 +17,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.joint import JoinedParameters
+from fairseq_posenc.attention.base import JoinedParameters
 from fairseq_posenc.models import translation
 
 Run = Callable[[], Any]

@@ -1,18 +1,13 @@
 """Attention against loops in float64, and its fused path against its explicit one."""
 
-import math
-
 import pytest
 import torch
 from support.formulas import rotation_matrix
 from support.helpers import skip_without_cpu_kernels, tiny
-from support.parts import attended_alone, kernel_of, places_of, slow_attention
+from support.parts import attended_alone, kernel_of, slow_attention
 
 from fairseq_posenc.attention import functional
-from fairseq_posenc.attention.cache import BEAM
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
-from fairseq_posenc.attention.softmax import CrossAttention
-from fairseq_posenc.encodings.base import Content
 
 pytestmark = pytest.mark.formulas
 
@@ -94,23 +89,6 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(
         assert torch.isfinite(x.grad).all()
 
 
-def test_weights_sum_to_one_and_dropout_keeps_the_mean():
-    q, k, v = qkv()
-    _, weights = attend_with_weights(q, k, v, 1.0)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T))
-    ones = torch.ones(B, H, S, D)
-    mean = torch.stack([attend(q, k, ones, 1.0, dropout=0.5) for _ in range(300)]).mean()
-    assert mean == pytest.approx(1.0, abs=0.02)
-
-
-def test_logits_beyond_the_range_of_half_precision_stay_finite():
-    skip_without_cpu_kernels(torch.float16)
-    q, k, v = (x.half() * 60 for x in qkv())
-    mask = additive_mask(T, S, True, PADDINGS["left"], q)
-    out, weights = attend_with_weights(q, k, v, D**-0.5, mask)
-    assert torch.isfinite(out).all() and torch.isfinite(weights).all()
-
-
 def test_a_product_with_a_hidden_key_may_be_infinite():
     """Products with later keys can overflow, as those of xPos, which grow with the distance."""
     skip_without_cpu_kernels(torch.float16)
@@ -148,23 +126,6 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
 
-def test_cross_attention_shares_keys_between_hypotheses():
-    """For a beam, source keys are kept once per sentence and the outputs are the same."""
-    layer = CrossAttention(16, 2, 2).eval()
-    source = torch.randn(2, 6, 16).repeat_interleave(3, dim=0)  # two sentences, beam 3
-    padding = torch.tensor([[True, False, False, False, False, False], [False] * 6])
-    mask = additive_mask(1, 6, False, padding.repeat_interleave(3, dim=0), source)
-    x = torch.randn(6, 1, 16)
-    want, want_weights = layer(x, source, mask, need_weights=True)
-    state = {BEAM: 3}
-    got, got_weights = layer(x, source, mask, state, need_weights=True)
-    again, _ = layer(x, source, mask, state)
-    assert layer._get_input_buffer(state)["prev_key"].size(0) == 2
-    torch.testing.assert_close(got, want)
-    torch.testing.assert_close(again, want)
-    torch.testing.assert_close(got_weights, want_weights)
-
-
 def test_without_the_fused_kernel_nothing_changes(monkeypatch):
     q, k, v = qkv(t=S)
     want = attend(q, k, v, 0.5, None, True)
@@ -172,32 +133,6 @@ def test_without_the_fused_kernel_nothing_changes(monkeypatch):
     torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
     monkeypatch.setattr(functional, "HAS_SDPA", False)  # as before PyTorch 2.0
     torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
-
-
-@pytest.mark.parametrize("kind", ["encoder", "decoder"])
-@torch.no_grad()
-def test_log_length_scale_by_hand(kind):
-    """Products, those with positions included, times log(keys that the query sees) / log 6."""
-    model = tiny("t5+shaw", "--log-length-scale", "6")
-    side = getattr(model, kind).double()
-    layer, causal = side.layers[0].self_attn, kind == "decoder"
-    x, padding = torch.randn(2, 5, 32).double(), torch.zeros(2, 5, dtype=torch.bool)
-    padding[0, :2] = True
-    got = attended_alone(layer, x, causal, padding)
-    q, k, v, *_ = layer.project(x, {})
-    biases = side.encoding.shared_bias(places_of(5))
-    own = layer.position_terms(Content(x, q, k, 1.0, places_of(5)), None, {})
-    logits = (q @ k.transpose(-1, -2) + own) * layer.head_dim**-0.5
-    mixed = torch.zeros_like(v)
-    for b in range(2):
-        for i in range(5):
-            seen = [j for j in range(i + 1 if causal else 5) if not padding[b, j]]
-            if seen:
-                factor = math.log(len(seen)) / math.log(6)
-                weights = (logits[b, :, i, seen] * factor + biases[0, :, i, seen]).softmax(-1)
-                mixed[b, :, i] = torch.einsum("hs,hsd->hd", weights, v[b][:, seen])
-    want = layer.out_proj(mixed.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])

@@ -6,22 +6,14 @@ import pytest
 import torch
 from support.helpers import (
     LINEAR,
-    ROTATING,
-    TINY,
-    VOCABULARY,
-    assert_causal,
-    build,
-    model_settings,
     sentences,
     tiny,
 )
-from support.linear_layers import PERFORMER, D, attend, feature_map, projections
-from support.masked_language_models import tiny as masked_lm
+from support.linear_layers import D, attend, feature_map, projections
 
 from fairseq_posenc.attention.linear.favor import Favor
 from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.configuration.features import masked_lm_stack
 from tests.checkpoints.test_warm_start import load
 
 pytestmark = pytest.mark.properties
@@ -36,50 +28,6 @@ class TestFamilies:
         inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
         out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
         assert torch.isfinite(out).all()
-
-    @every_kernel
-    @torch.no_grad()
-    def test_a_causal_masked_lm_sees_no_later_token(self, attention):
-        encoding = "rotary" if attention in ROTATING else "none"
-        model = masked_lm(encoding, "--causal", "--attention", attention)
-        assert masked_lm_stack(model.args).causal
-        tokens, other = sentences(B, T), sentences(B, T, seed=9)
-        assert_causal(lambda tokens: model(tokens)[0], tokens, other, [5])
-
-    @pytest.mark.parametrize(
-        "arch, task, side",
-        [
-            ("performer_base", "translation", "decoder"),
-            ("performer_masked_lm_base", "masked_lm", "encoder"),
-            ("performer_lm_enwik8", "language_modeling", "decoder"),
-        ],
-    )
-    def test_presets_have_rotary_unless_another_encoding_is_named(self, arch, task, side):
-        cfg = model_settings(arch, task=task)
-        assert (cfg.position_encoding, cfg.attention) == ("rotary", "favor")
-        other = model_settings(arch, "--position-encoding", "sinusoidal", task=task)
-        assert (other.position_encoding, other.attention) == ("sinusoidal", "favor")
-        if arch == "performer_lm_enwik8":  # RoFormer section 4.4
-            names = ("layers", "embed_dim", "attention_heads")
-            assert [cfg[f"{side}_{name}"] for name in names] == [12, 768, 12]
-
-    def test_no_mask_grows_with_the_square_of_the_length(self, monkeypatch):
-        model, seen = tiny("favor:rotary"), []
-        for stack in (model.encoder, model.decoder):
-
-            def noting(*given, plain=stack.positions.prepare):
-                found = plain(*given)
-                seen.extend((each["hidden"], each["causal"]) for each in found.values())
-                return found
-
-            monkeypatch.setattr(stack.positions, "prepare", noting)
-        source, target = sentences(B, 7), sentences(B, T)
-        source[0, :2] = target[0, :2] = VOCABULARY.pad()
-        model(source, None, target)
-        assert [(tuple(hidden.shape), causal) for hidden, causal in seen] == [
-            ((B, 7, 1, 1), False),
-            ((B, T, 1, 1), True),
-        ]
 
 
 class TestRandomFeatures:
@@ -100,14 +48,6 @@ class TestRandomFeatures:
             tiny("rotary", "--attention", attention)
             states.append(torch.get_rng_state())
         assert torch.equal(*states)
-
-    def test_layer_drop_does_not_change_their_order(self):
-        drop = ["--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5"]
-        for seed in range(5):
-            torch.manual_seed(seed)
-            dropped = projections(build(*PERFORMER[1:2], *TINY, *drop).state_dict())
-            kept = projections(build(*PERFORMER[1:2], *TINY).state_dict())
-            assert all(torch.equal(dropped[key], kept[key]) for key in kept)
 
     def test_fairseqs_hook_reaches_them(self):
         model = tiny("favor:rotary", "--favor-redraw", "3", "--checkpoint-activations")
@@ -140,12 +80,6 @@ class TestProjections:
         squares = many.square().sum(1)
         assert squares.mean() == pytest.approx(16, rel=0.02)
         assert squares.var() == pytest.approx(32, rel=0.15)
-
-    def test_they_are_a_function_of_the_key_and_leave_pytorchs_numbers_alone(self):
-        before = torch.get_rng_state()
-        assert torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "a"))
-        assert not torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "b"))
-        assert torch.equal(before, torch.get_rng_state())
 
     def test_products_estimate_the_softmax_kernel(self):
         q, k = torch.randn(1, 1, 5, D) * 0.5, torch.randn(1, 1, 5, D) * 0.5

@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
-from support.helpers import skip_without_cpu_kernels
+from support.helpers import through_a_cache
 from support.linear_layers import (
     PADDINGS,
     B,
@@ -18,7 +18,6 @@ from support.linear_layers import (
     either_direction,
     every_kernel,
     every_rotation,
-    in_steps,
     layer_of,
 )
 from support.parts import attended_alone, kept, kernel_of
@@ -27,7 +26,7 @@ from fairseq_posenc.attention.cache import STATE
 from fairseq_posenc.attention.linear import layer as linear
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import KeySums, narrow
-from fairseq_posenc.attention.linear.recomputed import Recomputed
+from fairseq_posenc.attention.linear.segments import Recomputed
 from fairseq_posenc.basics.versions import HAS_SDPA
 
 pytestmark = pytest.mark.properties
@@ -41,17 +40,6 @@ def turn_odd(x):
 
 
 class TestNumbers:
-    @every_kernel
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-    @either_direction
-    @torch.no_grad()
-    def test_finite_at_10000_tokens(self, kernel, dtype, causal):
-        skip_without_cpu_kernels(dtype)
-        layer = layer_of(kernel, heads=2).to(dtype)
-        x = torch.randn(1, 10000, 2 * D, dtype=dtype)
-        out = apply(layer, x, causal)
-        assert torch.isfinite(out).all() and out.float().abs().max() > 0
-
     @either_direction
     def test_features_that_cancel_when_rotated(self, causal):
         """A numerator of exactly 0 over a denominator that is not."""
@@ -62,12 +50,9 @@ class TestNumbers:
         assert (out[:, :, ::2] != 0).all()
         out.sum().backward()
         assert torch.isfinite(q.grad).all()
-
-    @either_direction
-    def test_features_that_do_not_meet_until_they_are_rotated(self, causal):
-        """Eq. 11 over a denominator of 0: large, but a number in every precision."""
-        q, k = (torch.tensor(x).expand(1, 1, 4, 2) for x in ([1.0, 0.0], [0.0, 1.0]))
-        out = attend(q, k, torch.ones(1, 1, 4, D) * EVEN, causal, turn=turn_odd)
+        # Eq. 11 over a denominator of 0: large, but a number in every precision
+        apart = torch.tensor([0.0, 1.0]).expand(1, 1, 4, 2)
+        out = attend(q.detach(), apart, torch.ones(1, 1, 4, D) * EVEN, causal, turn=turn_odd)
         assert (out[:, :, 1::2] >= 1e9).all()
         assert torch.isfinite(out).all() and torch.isfinite(narrow(out, torch.half)).all()
 
@@ -90,7 +75,7 @@ class TestNumbers:
     def test_a_cache_of_products_in_bfloat16_has_sums_in_float32(self, monkeypatch):
         monkeypatch.setattr(linear, "feature_dtype", lambda _: torch.bfloat16)
         layer, x = layer_of("favor", causal=True), torch.randn(B, 40, H * D)
-        got, state = in_steps(layer, x, [9, 1, 20, 1, 9])
+        got, state = through_a_cache(layer, x, [9, 1, 20, 1, 9])
         torch.testing.assert_close(got, apply(layer, x, True), atol=0.02, rtol=0.02)
         saved = layer.get_incremental_state(state, STATE)
         assert saved["prev_products"].dtype is saved["prev_sums"].dtype is torch.float32
@@ -186,15 +171,6 @@ def test_gradients_of_a_part_of_the_parameters(trained, causal, recomputed, monk
     compare(layer, x, causal, None, wanted, recomputed, monkeypatch)
 
 
-@either_direction
-def test_a_second_backward_pass_through_the_same_graph(causal, monkeypatch):
-    layer, x = layer_of("favor"), torch.randn(B, T, H * D, requires_grad=True)
-    cut(monkeypatch, layer, 2, 1)
-    out = apply(layer, x, causal).sum()
-    first = torch.autograd.grad(out, x, retain_graph=True)
-    assert torch.equal(*first, *torch.autograd.grad(out, x))
-
-
 def test_causal_states_are_kept_for_groups_of_segments(monkeypatch):
     """The states before all 36 segments would be as large as the queries."""
     layer, x = layer_of("elu"), torch.randn(B, 72, H * D, requires_grad=True)
@@ -210,12 +186,3 @@ def test_causal_states_are_kept_for_groups_of_segments(monkeypatch):
     monkeypatch.setattr(KeySums, "plus", note)
     out.sum().backward()
     assert len(made) >= 34 and max(most) <= 2 * 6
-
-
-@torch.no_grad()
-def test_nothing_is_kept_where_no_gradient_is_wanted(recomputed, monkeypatch):
-    layer = layer_of("favor")
-    monkeypatch.setattr(linear, "SEGMENT", 1)
-    monkeypatch.setattr(linear, "KEPT", 0)
-    apply(layer, torch.randn(B, T, H * D))
-    assert not recomputed

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from support.helpers import TINY, build, decode_in_steps, parse, sentences
-
-from fairseq_posenc.basics.errors import UsageError
+from support.helpers import TINY, build, decode_in_steps, sentences
 
 pytestmark = pytest.mark.properties
 
@@ -69,10 +67,3 @@ def test_sides_have_encodings_of_their_own(encoder, decoder):
     full, _ = model(source, None, target)
     got = decode_in_steps(model, source, target, [1] * 8)
     torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
-
-
-def test_a_side_wins_over_the_preset():
-    cfg = parse("roformer_base", "--encoder-position-encoding", "alibi").model
-    assert (cfg.position_encoding, cfg.encoder_position_encoding) == ("rotary", "alibi")
-    with pytest.raises(UsageError, match="--decoder-position-encoding rope"):
-        parse("roformer_base", "--decoder-position-encoding", "rope")

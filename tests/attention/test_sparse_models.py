@@ -5,10 +5,7 @@ import torch
 from support.helpers import PAD, TINY, build, sentences, tiny
 from support.masked_language_models import CLS, Vocabulary
 from support.masked_language_models import tiny as masked_lm
-from support.parts import encoding_of, places_of
 from support.sparse_layers import KERNELS, LOCAL
-
-from fairseq_posenc.encodings import Places
 
 pytestmark = pytest.mark.properties
 
@@ -78,14 +75,3 @@ def test_layers_have_windows_and_dilations_of_their_own():
     assert got == [(4, 1), (8, 2), (16, 1), (4, 2), (8, 1)]
     kept = tiny("rotary", *flags, "--encoder-layers-to-keep", "1,3")
     assert [layer.self_attn.kind[0][1:] for layer in kept.encoder.layers] == [(8, 2), (4, 2)]
-
-
-def test_logits_with_untied_cls_are_those_of_the_dense_table():
-    logits = encoding_of("tupe+alibi", has_cls=True, untie_cls=True).shared_bias
-    torch.nn.init.normal_(logits["tupe"].table.weight)
-    want = logits(places_of(12))
-    queries, keys = torch.tensor([[0, 3], [5, 1]]), torch.tensor([[4, 0, 1], [2, 11, 7]])
-    got = logits(Places(queries, keys, 12))
-    for row in range(2):
-        torch.testing.assert_close(got[row], want[0][:, queries[row]][:, :, keys[row]])
-    assert not logits.distance_alone

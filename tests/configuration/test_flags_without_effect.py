@@ -17,8 +17,8 @@ from fairseq_posenc.checkpoints.averaging import settings_to_match
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.stock import SIZES
 from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.layers import LAYERS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
-from fairseq_posenc.layers.kinds import LAYERS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 

@@ -6,30 +6,18 @@ import pytest
 import torch
 from support.formulas import CONTENT
 from support.helpers import PAD, causal_only, decode_in_steps, sentences, tiny
-from support.masked_language_models import count, texts
+from support.masked_language_models import texts
 from support.masked_language_models import tiny as masked_lm
 from support.parts import encoding_of, places_of, storage_of
 
 from fairseq_posenc.attention import Batch
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings.content import Content
 from fairseq_posenc.encodings.nezha import vectors
 from fairseq_posenc.encodings.rotary import Rotary
 
 pytestmark = pytest.mark.properties
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("other", ["rotary", "xpos", "learned+bert_ad", "tupe+t5+alibi"])
-def test_all_terms_with_content_work_together(other):
-    """Cached decoding of several tokens at once and left-padded sources change nothing."""
-    model = tiny("+".join([*CONTENT, other]))
-    source, target = sentences(1, 6), sentences(1, 7, seed=1)
-    full, _ = model(source, None, target)
-    padded = torch.cat((torch.full((1, 3), PAD), source), dim=1)
-    steps = decode_in_steps(model, padded, target, [3, 1, 2, 1])
-    torch.testing.assert_close(steps, full, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -74,7 +62,7 @@ def test_layers_have_bases_by_a_pattern_and_equal_ones_share_a_table(monkeypatch
     flags = ["--rotary-base", "160000*2,10000", "--encoder-layers", "4", "--decoder-layers", "4"]
     encoder = tiny("rotary", *flags).encoder
     x = torch.zeros(1, 5, encoder.layers[0].embed_dim)
-    prepared = encoder.positions.prepare(Batch(x, 5))
+    prepared = encoder.prepare(Batch(x, 5))
     assert calls == [160000.0, 10000.0]
     tables = [prepared[layer.self_attn.kind]["table"] for layer in encoder.layers]
     assert tables[0] is tables[1] is tables[3]
@@ -91,14 +79,6 @@ def test_content_free_logits_are_computed_once_and_for_no_sentence_in_particular
     tokens[1, 6:] = PAD
     model(tokens)
     assert shapes == [(1, 4, 9, 9)]
-
-
-def test_no_product_of_queries_and_keys_is_made_for_forget_gates(monkeypatch):
-    """The bias is one of a fused call."""
-    monkeypatch.delattr(Content, "products")
-    model = tiny("fox", "--encoder-position-encoding", "none")
-    with torch.no_grad():
-        model(sentences(2, 7), None, sentences(2, 9))
 
 
 def test_forget_gates_keep_their_bias_without_biases():
@@ -128,16 +108,3 @@ def test_xpos_refuses_float16_where_its_scales_overflow():
 def test_encoders_refuse_what_is_defined_for_decoders(name):
     with pytest.raises(UsageError, match=f"{re.escape(name)}: .*needs a causal stack"):
         encoding_of(name)
-
-
-@pytest.mark.parametrize(
-    "name, added",
-    [
-        ("shaw", 12 * 33 * 64),
-        ("transformer_xl", 12 * (768 * 768 + 2 * 768)),
-        ("deberta", 12 * 2 * 768 * 768 + 1024 * 768),
-    ],
-)
-def test_parameters_of_the_masked_lm_presets(name, added):
-    ours, without = (count(f"{each}_masked_lm_base", 100) for each in (name, "roformer"))
-    assert ours - without == added

@@ -112,7 +112,7 @@ class Given:
 
 def encode(model, source, ids):
     """States of the encoder of a model that reads positions, at those of *ids*."""
-    model.encoder.positions.assigner.rule = Given(ids)
+    model.encoder.assigner.rule = Given(ids)
     return model.encoder(source)["encoder_out"][0]
 
 

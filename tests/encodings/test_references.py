@@ -9,7 +9,7 @@ from support.parts import encoding_of, places_of
 
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.encodings.alibi import slopes
-from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings.content import Content
 from fairseq_posenc.encodings.t5 import relative_position_bucket
 
 pytestmark = pytest.mark.formulas

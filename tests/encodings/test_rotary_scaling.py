@@ -123,11 +123,6 @@ def test_files_of_other_factors_are_refused(content, message, tmp_path):
         tiny("rotary", *LONGROPE, str(path))
 
 
-def test_a_factor_that_is_no_number_is_refused_by_name():
-    with pytest.raises(UsageError, match="--rotary-scaling-factor twice: must be a number"):
-        encoding_of("rotary", rotary_scaling="ntk", rotary_scaling_factor="twice")
-
-
 def test_the_length_of_training_is_kept_in_the_settings():
     model = build("roformer_tiny", "--max-target-positions", "40", "--max-source-positions", "50")
     assert model.cfg.rotary_original_length == 50

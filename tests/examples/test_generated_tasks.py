@@ -1,15 +1,13 @@
 """Generated tasks: outputs by another way than they were made, and data without leaks."""
 
 import re
-import subprocess
-import sys
 from argparse import ArgumentTypeError
 from functools import reduce
 from random import Random
 
 import pytest
 from fairseq.data import Dictionary, data_utils
-from support.commands import ROOT
+from support.commands import ROOT, Command
 from support.made_up_tasks import registry, splits, writing
 from support.own_extensions import files
 
@@ -265,21 +263,15 @@ def test_every_task_can_be_written_without_naming_its_lengths(name, tmp_path, ca
     assert all(f"length{n} 1" in said for n in lengths)
 
 
-def test_a_task_of_ones_own_is_written(tmp_path):
+def test_a_task_of_ones_own_is_written(tmp_path, monkeypatch):
     """The file of docs/adding.md, as another process reads it."""
     (tmp_path / "my_tasks").mkdir()
     (tmp_path / "my_tasks" / "__init__.py").write_text(files()["my_tasks/__init__.py"])
-    program = ROOT / "examples" / "generated_tasks" / "make.py"
-
-    def rotated(out, lengths):
-        words = ["rotated", out, "--user-dir", "my_tasks", "--lengths", lengths]
-        words += ["--test-lengths", "4,12", "--samples", "40"]
-        return subprocess.run(
-            [sys.executable, program, *words], cwd=tmp_path, capture_output=True, text=True
-        )
-
-    done = rotated("data", "2-8:2")
-    assert done.returncode == 0 and "length12" in done.stdout
-    refused = rotated("odd", "3")
-    assert "--lengths 3: rotated has the lengths 2, 4, 6, …" in refused.stderr
-    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    monkeypatch.chdir(tmp_path)
+    program = str(ROOT / "examples" / "generated_tasks" / "make.py")
+    words = ["--user-dir", "my_tasks", "--test-lengths", "4,12", "--samples", "40"]
+    done = Command(program, ["rotated", "data", *words, "--lengths", "2-8:2"]).finish()
+    assert done.status == 0 and "length12" in done.out
+    refused = Command(program, ["rotated", "odd", *words, "--lengths", "3"]).finish()
+    assert "--lengths 3: rotated has the lengths 2, 4, 6, …" in refused.err
+    assert refused.status == 1 and "Traceback" not in refused.err

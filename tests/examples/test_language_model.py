@@ -108,10 +108,17 @@ ADAPTIVE = (
 ).split()
 
 
-def test_words_are_prepared_trained_on_and_trained_further(tmp_path):
-    wikitext(tmp_path / "wikitext")
-    succeed(PREPARE, "wikitext", "wikitext", "out", cwd=tmp_path)
-    words = ["rotary", "out/data-bin", "run", *SMALL, *TINY, *ADAPTIVE, "--arch", "gau_lm_small"]
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """What prepare.sh made of made-up words."""
+    folder = tmp_path_factory.mktemp("words")
+    wikitext(folder / "wikitext")
+    succeed(PREPARE, "wikitext", "wikitext", "out", cwd=folder)
+    return folder / "out" / "data-bin"
+
+
+def test_words_are_prepared_trained_on_and_trained_further(data, tmp_path):
+    words = ["rotary", data, "run", *SMALL, *TINY, *ADAPTIVE, "--arch", "gau_lm_small"]
     for updates in ("3", "6"):
         done = succeed(TRAIN, *words, cwd=tmp_path, PRECISION="", UPDATES=updates)
     assert "Loaded checkpoint run/checkpoint_last.pt" in done.stdout + done.stderr
@@ -124,15 +131,13 @@ def test_words_are_prepared_trained_on_and_trained_further(tmp_path):
 # --- long documents
 
 
-def test_a_model_goes_on_with_longer_samples(tmp_path):
-    wikitext(tmp_path / "wikitext")
-    succeed(PREPARE, "wikitext", "wikitext", "out", cwd=tmp_path)
+def test_a_model_goes_on_with_longer_samples(data, tmp_path):
     tiny = [*shape(1, 16, 16, 2, "decoder"), "--cpu", "--num-workers", "0", "--max-update", "2"]
     train = EXAMPLES / "long_documents" / "train.sh"
     given = {"SHORT": "8", "WINDOW": "4", "PRECISION": "", "cwd": tmp_path}
-    succeed(train, "language", "rotary", "8", "out/data-bin", "short", "none", *tiny, **given)
+    succeed(train, "language", "rotary", "8", data, "short", "none", *tiny, **given)
     start = "short/checkpoint_last.pt"
-    words = ["language", "local", "16", "out/data-bin", "long", start, *tiny[-5:]]
+    words = ["language", "local", "16", data, "long", start, *tiny[-5:]]
     succeed(train, *words, **given)
     (_, short), (_, long) = (
         read(tmp_path / name / "checkpoint_last.pt") for name in ("short", "long")

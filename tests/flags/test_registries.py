@@ -17,12 +17,8 @@ from fairseq_posenc.attention import Batch, register_attention
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, register_encoding
-from fairseq_posenc.encodings.base import (
-    ContentBias,
-    DistanceBias,
-    InputTable,
-    QKVTransform,
-)
+from fairseq_posenc.encodings.base import DistanceBias, InputTable, QKVTransform
+from fairseq_posenc.encodings.content import ContentBias
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.norms import NORMS, register_norm
 from fairseq_posenc.models import FAMILIES

@@ -21,7 +21,7 @@ from fairseq_posenc.basics.packages import load
 from fairseq_posenc.cli import commands, main
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS, export_flags
-from fairseq_posenc.layers.state_heads import HEADS, PRETRAINING
+from fairseq_posenc.layers.heads import HEADS, PRETRAINING
 from fairseq_posenc.models import FAMILIES
 
 

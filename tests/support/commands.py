@@ -34,23 +34,26 @@ _folder = tempfile.TemporaryDirectory(prefix="fairseq_posenc-")
 
 @functools.lru_cache(maxsize=None)
 def server() -> str:
-    """The address of the server that forks commands, which ends with this process."""
-    address = f"{_folder.name}/socket"
+    """The folder in which the servers listen that fork commands, which end with this process."""
     # what the test that comes first says of the plug-in is not meant for all others
     usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
-    with socket.socket(socket.AF_UNIX) as listener, open(f"{_folder.name}/log", "w") as log:
-        listener.bind(address)
-        listener.listen(64)
-        server.process = subprocess.Popen(  # held: it ends when its standard input is closed
-            [sys.executable, preloaded.__file__, "serve", str(listener.fileno())],
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
+        for listener, name in zip(listeners, ("plain", "loaded")):
+            listener.bind(f"{_folder.name}/{name}")
+            listener.listen(64)
+        log = stack.enter_context(open(f"{_folder.name}/log", "w"))
+        numbers = [listener.fileno() for listener in listeners]
+        server.process = subprocess.Popen(  # held: they end when its standard input is closed
+            [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
             env={**usual, "OMP_NUM_THREADS": "1"},
-            pass_fds=[listener.fileno()],
+            pass_fds=numbers,
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    return address
+    return _folder.name
 
 
 @functools.lru_cache(maxsize=None)
@@ -106,13 +109,7 @@ class Finished:
 
 
 class Command:
-    """A command under way in a process of its own.
-
-    Args:
-        program: module, or path of a script.
-        arguments: its command line.
-        stdin: its standard input.
-    """
+    """A command under way in a process; *program* is a module or the path of a script."""
 
     def __init__(self, program: str, arguments: List[Any], stdin: str = "") -> None:
         words = [program] if program.endswith(".py") else ["-m", program]
@@ -120,7 +117,8 @@ class Command:
         self.streams[0].write(stdin.encode())
         self.streams[0].seek(0)
         numbers = [stream.fileno() for stream in self.streams]
-        self.fork = preloaded.Fork(server(), [*words, *map(str, arguments)], numbers)
+        texts = [*words, *map(str, arguments)]
+        self.fork = preloaded.Fork(preloaded.address_for(server(), texts), texts, numbers)
 
     def finish(self) -> Finished:
         """Wait for the command."""
@@ -134,14 +132,7 @@ class Command:
 
 
 def in_this_process(module: str, function: str, arguments: List[Any], stdin: str) -> Finished:
-    """Call a function of a module as a command; it may fail.
-
-    Args:
-        module: the name of the module.
-        function: takes no arguments and returns the exit status, or None.
-        arguments: its command line.
-        stdin: its standard input.
-    """
+    """Call a function, which returns the exit status or None, as a command; it may fail."""
     from fairseq import checkpoint_utils
     from fairseq_cli import train as trainings
 
@@ -217,10 +208,7 @@ def shape(layers: int, channels: int, inner: int, heads: int, *sides: str) -> Li
     return [word for s in both for n, size in sizes.items() for word in (f"--{s}-{n}", str(size))]
 
 
-SMALL = [
-    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
-    *("--decoder-layers", "2", "--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
-]
+SMALL = [*shape(2, 16, 24, 2, "encoder"), "--decoder-layers", "2", "--decoder-attention-heads", "2"]
 # its masks follow the layout of the tensors: stock's have the tokens first, ours the batch
 NO_DROPOUT = ["--dropout", "0"]
 

@@ -11,7 +11,7 @@ import torch
 from support.parts import encoding_of, places_of
 
 from fairseq_posenc.encodings import ENCODINGS, Places
-from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings.content import Content
 
 B, H, D = 2, 2, 4
 #: clip distances and sizes that are smaller than the texts

@@ -14,11 +14,11 @@ from fairseq_posenc.configuration.features import FEATURES
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.flags.registry import REPLACEMENTS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+from fairseq_posenc.layers.heads import HEADS
 from fairseq_posenc.layers.norms import NORMS
-from fairseq_posenc.layers.state_heads import HEADS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.models.family import CHANGES
-from fairseq_posenc.stacks.steps import STEPS
+from fairseq_posenc.stacks.decoder import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = re.compile(r'^```\w+ title="([\w/.]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)

@@ -49,8 +49,9 @@ def places_of(length, keys=None):
 
 
 def prepared_by(layer, batch):
-    """What a self-attention prepares for a batch."""
-    return layer.prepare(batch, positions.places_of(batch, layer.encoding.relative))
+    """What a self-attention gets of a batch, as in a stack."""
+    alone = Namespace(kinds={(0, 0): layer})
+    return positions.PositionedStack.prepare(alone, batch)[0, 0]
 
 
 def attended_alone(layer, x, causal=False, padding=None, length=None, **more):

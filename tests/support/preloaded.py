@@ -1,14 +1,16 @@
 """Python processes that start within milliseconds.
 
 A server makes the slow imports once and forks for every command.  The plug-in is not among what
-it imports: a command loads it through ``--user-dir``, as a user's does.
+it imports: a command loads it through ``--user-dir``, as a user's does.  A second server, forked
+from the first, has loaded it already.
 
-    python preloaded.py PYTHON SOCKET ARGUMENT...
+    python preloaded.py PYTHON FOLDER ARGUMENT...
 
-does what ``python ARGUMENT...`` does, in a fork of the server that listens at SOCKET; for other
+does what ``python ARGUMENT...`` does, in a fork of a server that listens in FOLDER; for other
 arguments than a file or ``-m MODULE`` it starts PYTHON.
 """
 
+import argparse
 import array
 import contextlib
 import gc
@@ -31,12 +33,9 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Fork:
-    """A command under way in a fork of the server.
+    """A command under way in a fork of the server that listens at an address.
 
-    Args:
-        address: socket of the server.
-        arguments: as after ``python``: ``["-m", MODULE, ...]`` or ``[FILE, ...]``.
-        streams: file descriptors of its standard input, output and error.
+    Arguments are as after ``python``; streams are descriptors of its input, output and error.
     """
 
     def __init__(self, address: str, arguments: List[str], streams: Sequence[int]) -> None:
@@ -57,12 +56,42 @@ class Fork:
             return int(self.answers.readline())
 
 
+def address_for(folder: str, arguments: List[str], program: str = "") -> str:
+    """The socket, in *folder*, of the server that has loaded the plug-in if a command loads it.
+
+    What the environment says of the plug-in is read when it is loaded.
+
+    Args:
+        arguments: as for :class:`Fork`; ``--user-dir`` is followed by the plug-in, or by what
+            imports it.
+        program: a script that may import it, too.
+    """
+    given = zip(arguments, arguments[1:])
+    places = [program, *(after for word, after in given if word == "--user-dir")]
+    places += [word.partition("=")[2] for word in arguments if word.startswith("common.user_dir=")]
+    loads = arguments[:2] == ["-m", "fairseq_posenc"] or any(map(_imports_plug_in, places))
+    told = any("FAIRSEQ_POSENC" in name for name in os.environ)
+    return os.path.join(folder, "loaded" if loads and not told else "plain")
+
+
+def _imports_plug_in(place: str) -> bool:
+    """Whether a script, or a module of a folder, mentions the plug-in."""
+    files = [place] if os.path.isfile(place) else []
+    if os.path.isdir(place):
+        files = [os.path.join(place, name) for name in os.listdir(place) if name.endswith(".py")]
+    for file in files:
+        with open(file, "rb") as stream:
+            if b"fairseq_posenc" in stream.read():
+                return True
+    return False
+
+
 def main() -> None:
     """Stand in for ``python``: give the standard streams to a fork and end as it does."""
-    python, address, *arguments = sys.argv[1:]
+    python, folder, *arguments = sys.argv[1:]
     if not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
         os.execv(python, [python, *arguments])
-    fork = Fork(address, arguments, (0, 1, 2))
+    fork = Fork(address_for(folder, arguments, arguments[0]), arguments, (0, 1, 2))
     for number in FORWARDED:
         signal.signal(number, lambda received, _: os.kill(fork.pid, received))
     status = fork.wait()
@@ -72,8 +101,14 @@ def main() -> None:
     os._exit(status)
 
 
-def serve(listener: socket.socket) -> None:
-    """Answer requests until the standard input is closed; what still runs then is killed."""
+def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
+    """Answer requests until the standard input is closed; what still runs then is killed.
+
+    Args:
+        plain: listens for commands that load the plug-in themselves, or not at all.
+        loaded: listens for those of the second server, which has loaded it.
+        user_dir: the folder of the plug-in.
+    """
     import quick_hydra
 
     for name in IMPORTS:
@@ -81,6 +116,12 @@ def serve(listener: socket.socket) -> None:
             importlib.import_module(name)
     sys.modules["torch"].set_num_threads(1)
     quick_hydra.remember()
+    _compose("transformer")
+    listener = plain
+    if os.fork() == 0:
+        listener = loaded
+        sys.modules["fairseq"].utils.import_user_module(argparse.Namespace(user_dir=user_dir))
+        _compose("posenc_transformer")
     gc.collect()
     gc.freeze()  # none of this is ever garbage, and forks share its pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -90,6 +131,17 @@ def serve(listener: socket.socket) -> None:
             _attend(connection)
         connection.close()
     os.killpg(0, signal.SIGKILL)
+
+
+def _compose(architecture: str) -> None:
+    """Let Hydra compose the settings of a training, for which it imports its plug-ins."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    sys.argv = ["fairseq-train"]
+    words = ["data", "--arch", architecture, "--optimizer", "adam"]
+    arguments = options.parse_args_and_arch(options.get_training_parser(), words)
+    convert_namespace_to_omegaconf(arguments)
 
 
 def _attend(connection: socket.socket) -> None:
@@ -158,4 +210,7 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[2]))) if sys.argv[1] == "serve" else main()
+    if sys.argv[1] == "serve":
+        serve(*(socket.socket(fileno=int(number)) for number in sys.argv[2:4]), sys.argv[4])
+    else:
+        main()

@@ -25,7 +25,8 @@ from fairseq_posenc.attention.linear.random_features import (
 )
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
-from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings import Encoding
+from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 

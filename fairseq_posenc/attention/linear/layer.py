@@ -3,7 +3,7 @@
 Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py; the feature map
 elu(x) + 1 is here, FAVOR+ in favor.py.  Tokens are processed in segments, whose features are small
 enough to be reused in a cache of the processor.  In large batches the backward pass computes
-features again (recomputed.py).
+features again (segments.py).
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
-from fairseq_posenc.attention.functional import dropout_rate, new_tokens, no_autocast
+from fairseq_posenc.attention.functional import Batch, dropout_rate, no_autocast
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import (
@@ -31,20 +30,17 @@ from fairseq_posenc.attention.linear.prefix_sums import (
     summarize_keys,
     widen,
 )
-from fairseq_posenc.attention.linear.recomputed import (
+from fairseq_posenc.attention.linear.segments import (
     Recomputed,
     Segment,
     attend_by_segments,
+    attend_to_next,
     split,
 )
-from fairseq_posenc.attention.linear.step import attend_to_next
-from fairseq_posenc.attention.recomputed import concatenated
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, concatenated
 from fairseq_posenc.basics.versions import is_compiling
-from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import ENCODINGS, Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -144,13 +140,13 @@ class LinearAttention(MultiheadKernel):
         return number, cls.map_class.size(channels, options)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``hidden``, (B, T, 1, 1), True at padding, or None; ``causal``; ``table``.
+        """``hidden``, (B, T, 1, 1), True at padding, or None; ``causal``.
 
         And ``positions`` of the new tokens, (1|B, T), for feature maps that depend on them.
         """
-        prepared = new_tokens(self, batch, places)
-        mask = prepared.pop("padding_mask")
-        prepared["hidden"] = None if mask is None else mask[:, :, None, None]
+        mask = batch.new_padding
+        hidden = None if mask is None else mask[:, :, None, None]
+        prepared = {"hidden": hidden, "causal": batch.causal}
         if self.map_class.takes_positions:
             prepared["positions"] = places.queries
         return prepared

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding, parse_pattern
+from fairseq_posenc.encodings import PositionEncoding, parse
 from fairseq_posenc.encodings.base import Rotation
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.flags.options import Layer
@@ -174,7 +174,7 @@ def positions_of(attention: Layer, has_table: bool) -> Positions:
 def refuse_encodings(path: str, flag: str, value: str) -> None:
     """Refuse encodings, and combinations of them, that the engine cannot compute."""
     shown = f"{path}: {flag} {value}: CTranslate2"
-    compositions = [names.split("+") for names in dict.fromkeys(parse_pattern(value))]
+    compositions = [names.split("+") for names in dict.fromkeys(parse(value).period)]
     for names in compositions:
         lost = [name for name in names if name not in EXPRESSIONS]
         if lost:

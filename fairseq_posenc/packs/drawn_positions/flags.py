@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from fairseq_posenc.attention.kernels import refuse_any_order
+from fairseq_posenc.attention import refuse_any_order
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.encodings import Pattern, Stack, is_relative
-from fairseq_posenc.encodings.position_ids import class_of_rule, refuse_uncounted
-from fairseq_posenc.encodings.registry import takers_of_positions
+from fairseq_posenc.encodings.position_ids import (
+    class_of_rule,
+    refuse_uncounted,
+    takers_of_positions,
+)
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.drawn_positions.samplers import (

@@ -18,12 +18,13 @@ from typing import List, Mapping, Optional
 import torch
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.encodings.documents import SeparatorFlags
+from fairseq_posenc.encodings import Encoding
+from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.encodings.position_ids import (
     FLAG,
     PositionRule,
     Ruled,
+    SeparatorFlags,
     Tokens,
     after,
     among,

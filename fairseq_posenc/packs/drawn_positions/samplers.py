@@ -22,7 +22,7 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.position_ids import Ruled
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import ClassRegistry, register_replacement
-from fairseq_posenc.stacks.assigned import Assigned, AssignedPositions
+from fairseq_posenc.stacks.positions import Assigned, AssignedPositions
 
 COUNTED, SPREAD = EVALUATION_POSITIONS = ("counted", "spread")
 SAMPLERS = ClassRegistry("--position-sampler", "how --random-positions draws them")

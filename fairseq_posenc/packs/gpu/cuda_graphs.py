@@ -14,17 +14,16 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention import Padding
+from fairseq_posenc.attention import Padding, flag_of_kernel
+from fairseq_posenc.attention.base import launch_bound
 from fairseq_posenc.attention.cache import STATE, counted, take_cache
 from fairseq_posenc.attention.functional import product_dtype
-from fairseq_posenc.attention.joint import launch_bound
-from fairseq_posenc.attention.kernels import flag_of_kernel
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.gpu.recorded_step import Caches, Recording, Sizes, source_keys
-from fairseq_posenc.stacks.assigned import Assigned
-from fairseq_posenc.stacks.steps import CacheState, Steps, Weights
+from fairseq_posenc.stacks.decoder import CacheState, Steps, Weights
+from fairseq_posenc.stacks.positions import Assigned
 
 FLAG = "--cuda-graphs"
 #: The room of a recording is a multiple of these numbers of tokens and of sentences.
@@ -104,16 +103,15 @@ class Recorder(Steps):
 
     def __init__(self, cfg: Options, decoder: Layer) -> None:
         super().__init__()
-        positions = decoder.positions
         for name in ("position_ids", "compile_layers"):
             if option(cfg, name, None):
                 raise UsageError(f"{FLAG}: cannot be combined with {flag_of(name)}; drop one")
-        if not positions.kernel.static_cache:
+        if not decoder.kernels()[0].static_cache:
             raise UsageError(
                 f"{FLAG}: steps of {flag_of_kernel(cfg)} have other shapes for every token; drop "
                 "the flag, or give softmax attention, linear attention or gated units"
             )
-        bounds = [e.stack.max_positions for e in positions.encodings.values() if e.bounded]
+        bounds = [e.stack.max_positions for e in decoder.encodings.values() if e.bounded]
         #: the most target tokens
         self.most = min(bounds, default=math.inf)
         #: recordings, the most recent last

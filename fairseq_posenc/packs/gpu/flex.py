@@ -16,16 +16,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.functional import tables
+from fairseq_posenc.attention.functional import Batch
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.configuration.features import Completed
-from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.base import DistanceBias, Encoding
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Encoding, Places, Stack
+from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.registry import FLAG as ENCODING_FLAG
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import register_replacement
@@ -121,7 +119,6 @@ class FlexAttention(MultiheadAttention):
             return super().prepare(batch, places)
         distances = torch.arange(1 - batch.length, batch.length, device=device)
         return {
-            **tables(self, batch, places),
             "logits": encoding.by_distance(distances),
             "blocks": visible_blocks(batch.length, batch.causal, mask, device),
             **self.terms(batch, places),

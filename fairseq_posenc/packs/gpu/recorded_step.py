@@ -17,8 +17,8 @@ from fairseq_posenc.attention import AttentionKernel, Batch, Padding
 from fairseq_posenc.attention.cache import COLUMN, STATE, Parts, counted
 from fairseq_posenc.encodings import Places
 from fairseq_posenc.flags.options import Layer
-from fairseq_posenc.stacks.assigned import Assigned
-from fairseq_posenc.stacks.steps import CacheState, Weights
+from fairseq_posenc.stacks.decoder import CacheState, Weights
+from fairseq_posenc.stacks.positions import Assigned
 
 Caches = List[Tuple[AttentionKernel, Parts]]
 
@@ -65,7 +65,7 @@ class Recording:
         self.order = self.rows.clone()
         self.state: CacheState = {COLUMN: self.column}
         #: whether the cache has a constant size, as in linear attention
-        self.of_sums = decoder.positions.kernel.static_cache == "sums"
+        self.of_sums = caches[0][0].static_cache == "sums"
         self.caches: Caches = []
         for kernel, parts in caches:
             self.caches.append((kernel, {name: self._room(x) for name, x in parts.items()}))

@@ -7,7 +7,7 @@ from fairseq_posenc.models.translation import TRANSLATION
 from fairseq_posenc.packs.gpu.compiled import CompileFlags, check_compiled, compile_layers
 from fairseq_posenc.packs.gpu.cuda_graphs import GraphFlags, recorder
 from fairseq_posenc.packs.gpu.flex import BackendFlags, check_backend
-from fairseq_posenc.stacks.steps import STEPS
+from fairseq_posenc.stacks.decoder import STEPS
 
 register_feature(BackendFlags, check=check_backend)
 register_feature(GraphFlags, models=[TRANSLATION.model, LANGUAGE_MODEL.model])

@@ -21,16 +21,15 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import IncrementalState, Parts, append_to_cache
-from fairseq_posenc.attention.functional import product_dtype
+from fairseq_posenc.attention.functional import Batch, product_dtype
 from fairseq_posenc.attention.linear.random_features import generator_of
 from fairseq_posenc.attention.softmax import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding, Places
+from fairseq_posenc.encodings import Encoding, PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Places
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 

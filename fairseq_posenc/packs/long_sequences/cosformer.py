@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.base import register_attention
-from fairseq_posenc.attention.batch import Batch
+from fairseq_posenc.attention.functional import Batch
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
-from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Encoding, Places
+from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.lengths import complete_length, refuse_longer

@@ -226,16 +226,15 @@ class FunnelEncoder(SentenceEncoder):
                     "--funnel-stages: a text is padded on the left, where [CLS] must be; give a "
                     "task that pads on the right"
                 )
-        prepare = self.positions.prepare
-        unpooled = prepared = prepare(batch)
+        unpooled = prepared = self.prepare(batch)
         states, layers = [x], iter(self.layers)
         for stage, count in enumerate(self.stages):
             keys: Optional[Tensor] = None
             if stage > 0:
                 keys, before, (x, mask) = x, mask, pool(x, mask)
                 unit = 2 ** (stage - 1)
-                pooling = prepare(pooled_batch(batch, x, 2 * unit, keys, unit, before))
-                prepared = prepare(pooled_batch(batch, x, 2 * unit, x, 2 * unit, mask))
+                pooling = self.prepare(pooled_batch(batch, x, 2 * unit, keys, unit, before))
+                prepared = self.prepare(pooled_batch(batch, x, 2 * unit, x, 2 * unit, mask))
             for index in range(count):
                 layer: Any = next(layers)
                 if keys is not None and index == 0:
@@ -250,4 +249,5 @@ class FunnelEncoder(SentenceEncoder):
                 x = layer(x, **unpooled[layer.self_attn.kind])
                 states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        return Encoded(x, states if requested.states else [])
+        states = [state.transpose(0, 1) for state in states] if requested.states else []
+        return Encoded(x, states)

@@ -5,7 +5,7 @@ from typing import List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.batch import Batch
+from fairseq_posenc.attention.functional import Batch
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options, option

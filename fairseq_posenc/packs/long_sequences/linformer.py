@@ -10,12 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.functional import attend, dropout_rate
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.attention.functional import Batch, attend, dropout_rate
+from fairseq_posenc.encodings import Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.lengths import complete_length, real_first, refuse_longer

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import chunked
 from fairseq_posenc.attention.cache import (
     STATE,
@@ -20,19 +19,17 @@ from fairseq_posenc.attention.cache import (
     writable,
 )
 from fairseq_posenc.attention.functional import (
+    Batch,
     additive_mask,
     drop,
     dropout_rate,
-    new_tokens,
     no_autocast,
 )
 from fairseq_posenc.attention.gated import GatedAttention, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
 from fairseq_posenc.configuration.features import register_feature
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import register_replacement
 from fairseq_posenc.flags.settings import setting
@@ -115,11 +112,11 @@ class MixedChunkAttention(GatedAttention):
             )
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``table``; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None.
+        """``causal``, and ``padding_mask`` of the new tokens, (B, T), or None.
 
         There is no mask of all pairs, and the numbers of keys follow from chunks.
         """
-        return new_tokens(self, batch, places)
+        return {"causal": batch.causal, "padding_mask": batch.new_padding}
 
     def forward(
         self,

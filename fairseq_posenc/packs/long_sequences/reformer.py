@@ -11,21 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel, MultiheadKernel, register_attention
-from fairseq_posenc.attention.batch import Batch
 from fairseq_posenc.attention.blocks import masked_logits
 from fairseq_posenc.attention.cache import STATE, IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import (
+    Batch,
     aligned,
     attend,
     dropout_rate,
-    new_tokens,
     no_autocast,
 )
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32
-from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.encodings.places import Places
+from fairseq_posenc.encodings import Encoding, Places, PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.packs.long_sequences.hashing import CHUNKS, MOST_BUCKETS, Hashing
@@ -113,8 +110,8 @@ class ReformerAttention(MultiheadKernel):
         self.hashing.draw(f"{self.seed} {index}")
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``table``; ``causal``; ``padding_mask`` of the new tokens, (B, T), or None."""
-        return new_tokens(self, batch, places)
+        """``causal``, and ``padding_mask`` of the new tokens, (B, T), or None."""
+        return {"causal": batch.causal, "padding_mask": batch.new_padding}
 
     def forward(
         self,

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from fairseq_posenc.attention import Padding
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.documents import DocumentPositions
-from fairseq_posenc.encodings.position_ids import Tokens, last
+from fairseq_posenc.encodings.position_ids import DocumentPositions, Tokens, last
 from fairseq_posenc.flags.options import Layer, Options, option
-from fairseq_posenc.stacks.first_batches import FirstBatches
+from fairseq_posenc.models.segments import FirstBatches
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +75,11 @@ class Packed(NamedTuple):
         flat = [part.flatten(0, 1) for part in parts]
         joined = torch.cat([*flat, flat[0].new_zeros(1, flat[0].size(1))])
         return joined.index_select(0, self.back).view(*self.tokens.shape, -1)
+
+    def join_states(self, parts: Sequence[Sequence[Tensor]]) -> List[Tensor]:
+        """Put the states between layers of the groups, (L, N, C) each, into samples, (S, B, C)."""
+        layers = [self.join([x.transpose(0, 1) for x in each]) for each in zip(*parts)]
+        return [state.transpose(0, 1) for state in layers]
 
 
 class DocumentSplitter:

@@ -126,10 +126,8 @@ class DocumentDecoder(LanguageModelDecoder):
             x, extra = compute(packed.texts(group), padding=group.padding(causal))
             outputs.append(x)
             states.append([] if self.training else extra["inner_states"])
-        # (T, B, C) -> (B, T, C), and back
-        joined = [packed.join([s.transpose(0, 1) for s in each]) for each in zip(*states)]
-        inner_states = [state.transpose(0, 1) for state in joined]
-        return packed.join(outputs), {"attn": [None], "inner_states": inner_states}
+        extra = {"attn": [None], "inner_states": packed.join_states(states)}
+        return packed.join(outputs), extra
 
     def _cached(
         self, compute: Callable[..., Output], tokens: Tensor, incremental_state: Any
@@ -195,7 +193,7 @@ class DocumentEncoder(SentenceEncoder):
             inputs = (packed.texts(group), group.rows(embedded), group.padding(causal=False))
             batch, _ = self.begin(*inputs)
             parts.append(self.run_layers(batch, requested))
-        states = [packed.join(each) for each in zip(*(part.states for part in parts))]
+        states = packed.join_states([part.states for part in parts])
         return Encoded(packed.join([part.x for part in parts]), states)
 
     def forward(self, *args: Any, **kwargs: Any) -> Dict[str, List[Tensor]]:

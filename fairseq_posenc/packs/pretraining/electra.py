@@ -24,8 +24,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.features import Completed, register_feature
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import check_settings, setting
+from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.layers.parameters import initialise
-from fairseq_posenc.layers.state_heads import PRETRAINING
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.masked_lm import MASKED_LM as FAMILY
 from fairseq_posenc.models.masked_lm import MaskedLMModel

@@ -17,8 +17,8 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_posenc.layers.heads import HEADS, PRETRAINING, StateHead, register_head
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
-from fairseq_posenc.layers.state_heads import HEADS, PRETRAINING, StateHead, register_head
 from fairseq_posenc.training.base import Sums
 from fairseq_posenc.training.masked_lm import MaskedLMAccuracyCriterion, Recorded
 

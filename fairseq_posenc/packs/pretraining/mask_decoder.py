@@ -30,7 +30,7 @@ from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.masked_lm import MODEL
 from fairseq_posenc.models.roberta import SentenceEncoder
 from fairseq_posenc.stacks.encoder import Encoded, Requested
-from fairseq_posenc.stacks.positions import places_of
+from fairseq_posenc.stacks.positions import count_positions
 
 
 @dataclass
@@ -86,7 +86,7 @@ class MaskDecodingEncoder(SentenceEncoder):
         """
         if not requested.predicting:
             return super().run_layers(batch, requested)
-        x, prepared = batch.like, self.positions.prepare(batch)
+        x, prepared = batch.like, self.prepare(batch)
         *layers, last = self.layers
         states = [x]
         for layer in layers:
@@ -98,7 +98,8 @@ class MaskDecodingEncoder(SentenceEncoder):
             x = decoder(x, keys=below, **prepared[decoder.self_attn.kind])
             states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        return Encoded(x, states if requested.states else [])
+        states = [state.transpose(0, 1) for state in states] if requested.states else []
+        return Encoded(x, states)
 
     def _absolute(self, batch: Batch) -> Tensor:
         """The rows of P for every token, (1|B, T, C)."""
@@ -108,4 +109,5 @@ class MaskDecodingEncoder(SentenceEncoder):
                 f"a text has {length} tokens, but --mask-decoder-layers has a table of {rows} "
                 "positions; give shorter texts, or train with more --num-positions"
             )
-        return self.embed_mask_positions(places_of(batch, relative=False).keys)
+        positions = count_positions(False, length, batch.padding, batch.like.device)
+        return self.embed_mask_positions(positions)

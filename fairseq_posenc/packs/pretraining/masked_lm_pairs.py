@@ -30,7 +30,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.compat.data import bpe_flags
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import refuse_unless_off
-from fairseq_posenc.layers.state_heads import HEADS
+from fairseq_posenc.layers.heads import HEADS
 from fairseq_posenc.models.segments import Samples
 from fairseq_posenc.packs.pretraining.masked_samples import (
     TOKENS,

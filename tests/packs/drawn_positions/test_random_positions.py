@@ -190,7 +190,7 @@ def test_lengths_that_do_not_fit_and_spread_positions_with_a_cache_are_refused()
 def test_a_shift_leaves_tokens_without_position_at_zero():
     flags = ("--random-positions", "30", "--position-sampler", "shift")
     model, source = model_of("digits", "learned", *flags), sentences(3, 9)
-    rows = model.encoder.positions.assigner
+    rows = model.encoder.assigner
     counted = torch.arange(9).unsqueeze(0)
     plain = rows.of_batch(source, counted, False).rows
     moved = rows.of_batch(source, counted, True).rows

@@ -18,10 +18,10 @@ from fairseq_posenc.checkpoints.inherit import inherited_flags
 from fairseq_posenc.configuration.features import Completed
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.models.masked_lm import MASKED_LM, MODEL
+from fairseq_posenc.models.segments import PATIENCE
 from fairseq_posenc.packs.packed_documents import documents as taking_apart
 from fairseq_posenc.packs.packed_documents.documents import group_sizes
 from fairseq_posenc.packs.packed_documents.stacks import check_documents
-from fairseq_posenc.stacks.first_batches import PATIENCE
 
 pytestmark = pytest.mark.properties
 BOS, EOS, MARK = VOCABULARY.bos(), VOCABULARY.eos(), VOCABULARY.index("w50")

@@ -1,4 +1,4 @@
-"""Linear attention by segments, whose features are recomputed in the backward pass.
+"""Linear attention of segments of tokens, which the backward pass can compute again.
 
 Features are the largest tensors of a layer: for FAVOR+ about four times as large as its input.
 Autograd would save several of them for every token.  Here only queries, keys and values are saved,
@@ -12,12 +12,14 @@ import math
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_posenc.attention.functional import no_autocast
+from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.prefix_sums import KeySums
-from fairseq_posenc.attention.recomputed import differentiate, leaf
+from fairseq_posenc.basics.tensors import AT_LEAST_FLOAT32, view_as_stack
 from fairseq_posenc.flags.options import Layer
 
 
@@ -62,6 +64,65 @@ def attend_by_segments(
         state = total(layer.summary(s, stabiliser) for s in segments)
         for s in segments:
             yield layer.attended(s, state)
+
+
+def attend_to_next(
+    token: Segment, features: FeatureMap, rotary: Any, state: Optional[KeySums], epsilon: float
+) -> Tuple[Tensor, KeySums]:
+    """The output (B, H, 1, D) of one token, in float32 or wider, and the state after it.
+
+    RoFormer Eq. 11 for the last query m, whose key counts, too:
+
+        Σ_{n≤m} v_n (R_n ϕ(k_n))ᵀ = Σ_{n<m} v_n (R_n ϕ(k_n))ᵀ + v_m (R_m ϕ(k_m))ᵀ
+
+    On a GPU, starting an operation on one token takes the host longer than running it takes the
+    GPU, so each operation serves the query and the key at once.
+    """
+    parts, table, hidden, kept = (token.q, token.k, token.v), token.table, token.hidden, token.kept
+    whole = view_as_stack(parts)
+    whole = torch.stack(parts) if whole is None else whole
+    # (3, B, 1, H, D) -> (3, B, H, 1, D), dense
+    whole = whole.transpose(2, 3).to(AT_LEAST_FLOAT32[token.v.dtype]).contiguous()
+    q, k, v = whole.unbind()
+    q, k = features.of_token(q, k, token.positions)  # (B, H, 1, M)
+    k = k if hidden is None else k.masked_fill(hidden, 0.0)
+    v = v if kept is None else v * kept.transpose(1, 2)
+    sums = k.squeeze(2) if state is None else state.sums + k.squeeze(2)
+    if features.per_feature:
+        q = q / sums.unsqueeze(2).clamp(min=epsilon)
+    rotated_q, rotated_k = q, k
+    if table is not None:
+        heads_last = (x.transpose(1, 2) for x in (q, k, k))
+        rotated_q, rotated_k = (x.transpose(1, 2) for x in rotary(*heads_last, table)[:2])
+    v = v.transpose(-2, -1)  # (B, H, D, 1)
+    products = v * rotated_k if state is None else torch.addcmul(state.products, v, rotated_k)
+    out = torch.matmul(rotated_q, products.transpose(-2, -1))
+    if not features.per_feature:
+        out = out / F.threshold(torch.matmul(q, sums.unsqueeze(-1)), epsilon, epsilon)
+    return out, KeySums(products, sums)
+
+
+def leaf(x: Tensor, gradient: Optional[Tensor]) -> Tensor:
+    """*x* without its history; :func:`differentiate` adds to *gradient*, None for no gradient."""
+    x = x.detach()
+    if gradient is not None:
+        x.requires_grad_().grad = gradient
+    return x
+
+
+def differentiate(outputs: Sequence[Tensor], gradients: Sequence[Optional[Tensor]]) -> None:
+    """Add to the gradients of the leaves that *outputs* were computed from.
+
+    >>> x, total = torch.tensor([3.0]), torch.ones(1)
+    >>> differentiate([leaf(x, total) ** 2], [torch.ones(1)])
+    >>> total
+    tensor([7.])
+
+    *gradients* are those of the first outputs; others, and those without a gradient, are left out.
+    """
+    pairs = [pair for pair in zip(outputs, gradients) if pair[0].requires_grad]
+    if pairs:
+        torch.autograd.backward([x for x, _ in pairs], [gradient for _, gradient in pairs])
 
 
 class Recomputed(torch.autograd.Function):
