@@ -44,7 +44,7 @@ with registries_as_before():  # the encodings of docs/adding.md without flags
         OWN[_name] = ENCODINGS[_name]
 
 NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
-NAMES += ["alibi+tupe+shaw+rotary", "shaw_values:tupe+shaw+transformer_xl"]
+NAMES += ["alibi+tupe+shaw+rotary"]
 FEATURES, LANGUAGE_MODELS = [], rows_of("language_models.txt")
 for _name, _flags, _encodings in [*rows_of("properties.txt"), *LANGUAGE_MODELS]:
     LAYERS[_name] = shlex.split(_flags)

@@ -62,7 +62,7 @@ class PlainExporter(CheckpointExporter):
     flags = (*CheckpointExporter.flags, Flag("indent", "spaces in model.json (2)", "N", read=int))
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
-        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         expressible = Expressible("the format plain", SETTINGS, {})
         family = checkpoint.kind.family
         refuse_inexpressible(checkpoint.path, family, checkpoint.settings, expressible)

@@ -92,12 +92,12 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
     names = ["dict.txt", "train.idx", "valid.idx"]
     if plan["recipe"] in ("translation", "documents"):
         source, target = trainings.pair(plan, folder)
-        parts = ("train", "valid", *studies.parts(plan))
+        parts = ("train", "valid", *_parts(plan))
         names = [
             f"{part}.{source}-{target}.{lang}.idx" for part in parts for lang in (source, target)
         ]
     if plan["recipe"] == "language_model":
-        names += [f"{part}.idx" for part in studies.parts(plan)]
+        names += [f"{part}.idx" for part in _parts(plan)]
         first = next(iter(studies.parts(plan)))
         fits = first == "valid" or not plan["search"]
         need(fits, f"subset: {first}: a search chooses by the loss on valid; put valid first")
@@ -114,6 +114,10 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
         need(words[0] == words[1], f"finetune: {name}: has another dictionary than {folder}")
 
 
+def _parts(plan: Dict[str, Any]) -> List[str]:
+    return [part.partition("@")[0] for part in studies.parts(plan)]
+
+
 def _check_average(plan: Dict[str, Any], flags: Dict[str, Any], where: str) -> None:
     for kind, count in plan["average"].items():
         lora = count > 1 and flags.get("--lora-base")
@@ -121,7 +125,15 @@ def _check_average(plan: Dict[str, Any], flags: Dict[str, Any], where: str) -> N
         every = 1
         if kind == "updates" and count > 1:
             every = trainings.whole(flags, "--save-interval-updates", f"average: {kind}: {where}")
-        made = int(plan["budget"].get(kind, count * every)) // every
+        ends = [int(plan["budget"].get(kind, count * every))]
+        for part in plan["subset"]:
+            update = int(part.partition("@")[2] or ends[0])
+            fits = update % every == 0 and update <= int(plan["budget"].get(kind, update))
+            need(
+                fits or "@" not in part, f"subset: {part}: checkpoints are at every {every} updates"
+            )
+            ends.append(update)
+        made = min(ends) // every
         need(made >= count, f"average: {kind}: {count}: there will be {made} checkpoints")
 
 

@@ -18,7 +18,7 @@ from scores import answers, bleu, documents, extrapolation, lengths
 READERS: Dict[str, Callable[[Any], Part]] = {
     "stage": lambda args: {},
     "train": lambda args: train(args.files[0]),
-    "losses": lambda args: losses(args.files[0], args.subset, args.suffix),
+    "losses": lambda args: losses(args.files[0], args.subset, args.suffix, args.words),
     "bleu": lambda args: bleu(
         args.files[0], args.references, args.sources, args.target, args.suffix
     ),
@@ -49,7 +49,8 @@ def main(argv: Sequence[str]) -> None:
     for flag in ("suffix", "subset", "references", "sources", "target", "key", "positive", "task"):
         parser.add_argument(f"--{flag}", default="")
     parser.add_argument("--names", nargs="*", default=[])
-    parser.add_argument("--trained", type=int, default=0)
+    for flag in ("trained", "words"):
+        parser.add_argument(f"--{flag}", type=int, default=0)
     parser.add_argument("--about", default="{}")
     parser.add_argument("--folder", default="")
     parser.add_argument("--trainings", nargs="*", default=[], metavar="TASK=FILE")

@@ -12,6 +12,7 @@ from typing import Any, Dict, List
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
 _MEMORY = re.compile(r"total memory = ([\d.]+) GB")
 _SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
+_SCORED = re.compile(r"Evaluated ([\d,]+) tokens")
 _COMMAND = re.compile(r"\+ ((?:fairseq|python)\S* .*)")
 _SECONDS = re.compile(r"seconds (\d+)")
 _DIVERGED = re.compile(r"FloatingPointError: .*")
@@ -122,13 +123,20 @@ def _version(name: str) -> str:
         return ""
 
 
-def losses(log: str, subset: str, suffix: str) -> Part:
-    """Loss in bits and perplexity, from the log of fairseq-validate or fairseq-eval-lm."""
+def losses(log: str, subset: str, suffix: str, words: int = 0) -> Part:
+    """Loss in bits and perplexity, from the log of fairseq-validate or fairseq-eval-lm.
+
+    Args:
+        words: the number of words of the text, for its perplexity by word; 0 if not asked for.
+    """
     found: Dict[str, float] = {}
+    tokens = 0
     for line in lines_of(log):
+        counted = _SCORED.search(line)
+        tokens = int(counted.group(1).replace(",", "")) if counted else tokens
         score, fields = _SCORE.search(line), fields_of(line)
         if score:
-            found = {"loss": float(score.group(1)), "perplexity": float(score.group(2))}
+            found.update(loss=float(score.group(1)), perplexity=float(score.group(2)))
         elif f"{subset}_loss" in fields:
             found = {"loss": float(fields[f"{subset}_loss"])}
             bits = float(fields.get(f"{subset}_nll_loss", found["loss"]))
@@ -137,4 +145,6 @@ def losses(log: str, subset: str, suffix: str) -> Part:
                 found["accuracy"] = float(fields[f"{subset}_accuracy"])
     if not found:
         sys.exit(f"{log}: has no loss")
+    if words and tokens:
+        found["word_perplexity"] = round(2.0 ** (found["loss"] * tokens / words), 3)
     return {"scores": {name + suffix: value for name, value in found.items()}}

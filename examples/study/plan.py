@@ -54,6 +54,11 @@ def _name(value: Any) -> str:
     return str(value)
 
 
+def _part(value: Any) -> str:
+    name, at, update = str(value).partition("@")
+    return _name(name) + (f"@{_whole(update)}" if at else "")
+
+
 def _whole(value: Any) -> int:
     fits = isinstance(value, str) and value.isdecimal() and int(value) > 0
     need(fits, f"{value}: expected a whole number above 0")
@@ -94,6 +99,11 @@ def _several(read: Callable[[Any], Any]) -> Callable[[Any], List[Any]]:
         return found
 
     return several
+
+
+def _seeds(value: Any) -> List[int]:
+    need(isinstance(value, list), f"{value}: expected a list of seeds, such as [11, 12]")
+    return list(_several(_seed)(value))
 
 
 def _named(read: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
@@ -155,6 +165,12 @@ def _search(value: Any) -> Dict[str, List[str]]:
     return {flag: _several(_text)(values) for flag, values in value.items()}
 
 
+def _edges(value: Any) -> List[str]:
+    found = _several(_text)(value)
+    need(len(found) == 2, f"{', '.join(found)}: expected a value below the search and one above")
+    return found
+
+
 def _tasks(read: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
     """Reads a list of names, or settings by name."""
     named = _named(lambda one: read(one or {}))
@@ -186,9 +202,13 @@ _FINETUNE = _keys(
 
 #: The keys that each recipe has besides those of all recipes.
 RECIPES: Dict[str, Dict[str, Callable[[Any], Any]]] = {
-    "translation": {"decode": _flags, "subset": _several(_name)},
+    "translation": {"decode": _flags, "subset": _several(_part)},
     "masked_lm": {"finetune": _FINETUNE},
-    "language_model": {"extrapolation": _EXTRAPOLATION, "subset": _several(_name)},
+    "language_model": {
+        "extrapolation": _EXTRAPOLATION,
+        "subset": _several(_part),
+        "words": _named(_whole),
+    },
     "generated": {
         "generated": _keys(tasks=_tasks(_keys(**_OF_TASK)), family=_FAMILIES, **_COUNTS, **_OF_TASK)
     },
@@ -207,15 +227,16 @@ KEYS: Dict[str, Callable[[Any], Any]] = {
     "budget": _one_of(epochs=_whole, updates=_whole, tokens=_whole, hours=_hours),
     "average": _one_of(epochs=_whole, updates=_whole),
     "search": _search,
-    "search_seeds": _whole,
+    "search_edges": _edges,
+    "search_seeds": _seeds,
     "validate": _flags,
     "baseline": _name,
     "gpus": _whole,
     "user_dir": _text,
 }
 USUAL: Dict[str, Any] = {"title": "", "about": "", "measures": [], "average": {}, "search": {}}
-USUAL.update(search_seeds=1, validate={}, decode={}, finetune={}, generated={}, extrapolation={})
-USUAL.update(subset=[], gpus=1, user_dir="", baseline="")
+USUAL.update(search_edges=[], validate={}, decode={}, finetune={}, generated={}, extrapolation={})
+USUAL.update(subset=[], words={}, gpus=1, user_dir="", baseline="")
 
 #: Flags that the study sets, and what to write instead.
 RESERVED = {
@@ -251,20 +272,22 @@ def _checked(found: Any, base: Flags) -> Dict[str, Any]:
     plan = _keys(**{**KEYS, **RECIPES.get(str(recipe), {})})(found)
     for key in ("recipe", "data", "base", "systems", "seeds", "budget"):
         need(plan.get(key), f"{key}: missing; see the plans in examples/study")
-    plan = {**USUAL, **plan}
+    plan = {**USUAL, "search_seeds": plan["seeds"][:1], **plan}
     plan["base"].update({flag: v if isinstance(v, bool) else str(v) for flag, v in base.items()})
     given = {key: plan[key] for key in ("base", "validate", "decode", "search")}
     given.update({f"systems: {name}": flags for name, flags in plan["systems"].items()})
     for where, flags in given.items():
         for flag in flags:
             need(flag not in RESERVED, f"{where}: {flag}: give {RESERVED.get(flag)} instead")
-    number = len(plan["seeds"])
-    need(plan["search_seeds"] <= number, f"search_seeds: {plan['search_seeds']}: of {number} seeds")
+    need(plan["search"] or not plan["search_edges"], "search_edges: there is no search")
     known = ", ".join(plan["systems"])
     fits = not plan["baseline"] or plan["baseline"] in plan["systems"]
     need(fits, f"baseline: {plan['baseline']}: no such system; there are {known}")
     for key in {"documents": ("choices", "documents")}.get(plan["recipe"], ()):
         need(key in plan["data"], f"data: {key}: missing; see documents.yaml")
+    early = next((part for part in plan["subset"] if "@" in part), "")
+    fits = not early or plan["average"].get("updates", 1) > 1
+    need(fits, f"subset: {early}: give the number to average, such as average: {{updates: 5}}")
     if plan["recipe"] == "generated":
         need(plan["generated"].get("tasks"), "generated: tasks: missing; give [copy, reverse]")
         need(not plan["average"], "average: has no meaning for the recipe generated")

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import yaml
 from plan import generated
-from trainings import Training, finetuned, flags_of, tasks_of, words
+from trainings import Training, finetuned, flags_of, tasks_of, values_of, words
 
 _LABELS = {
     "f1": "F1",
@@ -45,10 +45,14 @@ Measures = Dict[str, Tuple[str, str, str]]  # what is better, a label and a unit
 
 
 def parts(plan: Dict[str, Any]) -> Dict[str, str]:
-    """The parts of the data that are scored, and what follows the names of their scores."""
+    """The parts of the data that are scored, and what follows the names of their scores.
+
+    ``test@1200`` is ``test``, scored with the averaged checkpoint of update 1,200.
+    """
     usual = "valid" if plan["recipe"] == "language_model" else "test"
-    names = plan["subset"] or [usual]
-    return {name: f"_{name}" if name != names[0] else "" for name in names}
+    first, *more = plan["subset"] or [usual]
+    ends = {name: name.replace(f"{first}@", "").replace("@", "_") for name in more}
+    return {first: "", **{name: f"_{end}" for name, end in ends.items()}}
 
 
 def measures(plan: Dict[str, Any]) -> Measures:
@@ -65,6 +69,8 @@ def measures(plan: Dict[str, Any]) -> Measures:
             ).items():
                 shown = f"{label}, {part}" if plan["subset"] else label
                 found[name + suffix] = (better, shown, unit)
+            if part.partition("@")[0] in plan["words"]:
+                found[f"word_perplexity{suffix}"] = ("lower", f"perplexity by word, {part}", "")
         return found if recipe == "language_model" else {**found, **_LOSSES}
     if recipe == "generated":
         found = {**_TOLD, "loss": _LOSSES["loss"]}
@@ -121,7 +127,7 @@ def archived(plan: Dict[str, Any], study: str) -> Dict[Tuple[str, int], Archived
         if _plain(run["base"]) == _plain(words(plan["base"])) and _plain(run["flags"]) == _plain(
             ours
         ):
-            values = {_plain(one): one for one in next(iter(plan["search"].values()), [""])}
+            values = {_plain(one): one for one in values_of(plan)}
             if _plain(value) in values:
                 found[system, seed] = Archived(name, values[_plain(value)])
     return found

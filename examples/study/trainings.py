@@ -124,7 +124,9 @@ def _budget(plan: Dict[str, Any], flags: Flags) -> List[str]:
 def _saving(plan: Dict[str, Any]) -> List[str]:
     if "epochs" in plan["average"]:
         return ["--keep-last-epochs", str(plan["average"]["epochs"])]
-    kept = plan["average"].get("updates", 1)
+    # what is averaged at earlier updates (test@1200) is kept until the run has its result
+    earlier = any("@" in part for part in plan["subset"])
+    kept = -1 if earlier else plan["average"].get("updates", 1)
     return ["--no-epoch-checkpoints", "--keep-interval-updates", str(kept)]
 
 
@@ -133,14 +135,19 @@ def tasks_of(plan: Dict[str, Any]) -> List[str]:
     return list(plan["generated"].get("tasks", [""]))
 
 
+def values_of(plan: Dict[str, Any]) -> List[str]:
+    """The values that the search may try, those at its edges first and last; or one, empty."""
+    (values,) = plan["search"].values() or [[""]]
+    return [*plan["search_edges"][:1], *values, *plan["search_edges"][1:]]
+
+
 def trainings(plan: Dict[str, Any]) -> List[Training]:
     """All trainings that a plan could need: every value of the search with every seed."""
-    values = next(iter(plan["search"].values()), [""])
     return [
         Training(system, seed, value, task)
-        for seed in plan["seeds"]
+        for seed in dict.fromkeys([*plan["seeds"], *plan["search_seeds"]])
         for system in plan["systems"]
-        for value in values
+        for value in values_of(plan)
         for task in tasks_of(plan)
     ]
 

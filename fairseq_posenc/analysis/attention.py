@@ -39,7 +39,6 @@ from fairseq_posenc.checkpoints.loader import (
     rebuild,
 )
 from fairseq_posenc.flags.registry import replacements_in
-from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
@@ -223,9 +222,6 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
 
 def report(args: Namespace) -> None:
     """Print the figures of a checkpoint on a text and, if asked, draw them."""
-    for name in ("tolerance", "threshold"):
-        check_option(args, name, {"at_least": 0, "below": 1})
-    check_option(args, "sequences", {"at_least": 1})
     if args.output is not None:
         check_figure(args.output, "--output")
     model = load(args.checkpoint, args.dict)

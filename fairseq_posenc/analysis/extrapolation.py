@@ -31,7 +31,6 @@ from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.checkpoints.settings import task_of
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.flags.values import read_overrides
 
 
@@ -273,8 +272,6 @@ def check_arguments(args: Namespace) -> None:
         raise UsageError(f"--lengths {args.lengths}: expected numbers such as 128,256,512")
     args.lengths = lengths
     args.last = max(shortest // 2, 1) if args.last is None else args.last
-    for name in ("last", "tokens", "max_tokens"):
-        check_option(args, name, {"at_least": 1})
     if args.last > shortest:
         raise UsageError(f"--last {args.last}: windows of --lengths {shortest} have fewer tokens")
     check_figure(args.output, "--output")

@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Iterator, List, Union
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -18,6 +18,8 @@ FilePath = Union[str, "os.PathLike[str]"]
 GIVE_A_FOLDER = "give a folder that can be created or written to, on a disk with free space"
 #: The errors of a disk that takes no more.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Ends of the names of weights.
+_WEIGHTS = (".pt", ".safetensors")
 
 
 @contextlib.contextmanager
@@ -68,6 +70,42 @@ def new_folder(path: FilePath) -> Iterator[str]:
             os.replace(partial, target)
     finally:
         shutil.rmtree(str(partial), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def staging(out: str) -> Iterator[str]:
+    """A temporary folder inside *out* whose files move to *out* at the end, the weights last.
+
+    *out* is created if necessary; files of the same names are replaced atomically.
+
+    Raises:
+        UsageError: *out* cannot be created or written to.
+    """
+    created = not os.path.isdir(out)
+    folder = os.path.join(out, temporary_name(".convert"))
+    try:
+        with writing(Path(folder), out, GIVE_A_FOLDER):
+            os.makedirs(out, exist_ok=True)
+            remove_leftovers(out, ".convert")
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
+            os.mkdir(folder)
+            yield folder
+            # where the weights are, everything is
+            for name in sorted(files_in(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
+                os.makedirs(os.path.dirname(os.path.join(out, name)), exist_ok=True)
+                with replace_file(os.path.join(out, name)) as partial:
+                    shutil.move(os.path.join(folder, name), str(partial))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if created:
+            with contextlib.suppress(OSError):
+                os.rmdir(out)  # only if it is still empty
+
+
+def files_in(folder: FilePath) -> List[str]:
+    """The files in a folder and those inside it, by their paths from there, sorted."""
+    found = [path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file()]
+    return sorted(map(str, found))
 
 
 @contextlib.contextmanager

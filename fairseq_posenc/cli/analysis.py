@@ -101,10 +101,10 @@ def training(args: argparse.Namespace) -> None:
     argument("--output", required=True, type=Path, metavar="PNG", help="the figure to write"),
     argument("--csv", type=Path, metavar="CSV", help="also write the perplexities"),
     argument("--lengths", required=True, metavar="L,L,...", help="context lengths"),
-    number("--last", "tokens scored per window", metavar="K"),
+    number("--last", "tokens scored per window", metavar="K", at_least=1),
     argument("--subset", default="valid", help="subset of DATA-BIN (valid)"),
-    number("--tokens", "score only N tokens, spread over the text"),
-    number("--max-tokens", "tokens per batch", 8192),
+    number("--tokens", "score only N tokens, spread over the text", at_least=1),
+    number("--max-tokens", "tokens per batch", 8192, at_least=1),
     switch("--cpu", "do not use a GPU"),
     user_dir(),
 )
@@ -144,11 +144,15 @@ def extrapolation(args: argparse.Namespace) -> None:
     argument("--output", type=Path, metavar="FILE", help="also draw the figures"),
     argument("--dict", metavar="FILE", help="dict.txt, if it is not found by itself"),
     number("--length", "tokens per sequence (512, or fewer)"),
-    number("--sequences", "most sequences to read", 8),
+    number("--sequences", "most sequences to read", 8, at_least=1),
     number(
-        "--tolerance", "smallest singular value that counts, as a share of the largest", kind=float
+        "--tolerance",
+        "smallest singular value that counts, as a share of the largest",
+        kind=float,
+        at_least=0,
+        below=1,
     ),
-    number("--threshold", "for sparsity, see above", 1e-3, float),
+    number("--threshold", "for sparsity, see above", 1e-3, float, at_least=0, below=1),
     user_dir(),
 )
 def analyse(args: argparse.Namespace) -> None:

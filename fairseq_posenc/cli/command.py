@@ -39,7 +39,10 @@ class CommandParser(OneLineParser):
         """See :class:`argparse.ArgumentParser`."""
         if self.late is not None and args not in ([], ["-h"], ["--help"]):
             self.late(args)
-        return super().parse_known_args(args, namespace)
+        args, unknown = super().parse_known_args(args, namespace)
+        for action in self._actions:
+            check_option(args, action.dest, getattr(action, "bounds", {}))
+        return args, unknown
 
 
 def command(
@@ -119,26 +122,24 @@ def switch(name: str, help: str) -> Declare:
 
 
 def number(name: str, help: str, default: Any = None, kind: type = int, **options: Any) -> Declare:
-    """A flag with a number, whose help ends with the default if there is one."""
+    """A flag with a number, whose help ends with the default if there is one.
+
+    Among the *options* can be bounds, as of :func:`~fairseq_posenc.flags.settings.setting`.
+    """
     shown = help if default is None else f"{help} ({default})".strip()
+    bounds = {key: options.pop(key) for key in ("at_least", "below") if key in options}
     options = {"metavar": "N" if kind is int else "X", **options}
-    return argument(name, type=kind, default=default, help=shown, **options)
+
+    def declare(parser: argparse.ArgumentParser) -> None:
+        action: Any = parser.add_argument(name, type=kind, default=default, help=shown, **options)
+        action.bounds = bounds
+
+    return declare
 
 
 def user_dir(what: str = "your encodings, if the model has some; as in training") -> Declare:
     """The folder of a user's own parts, with *what* as its help."""
     return argument("--user-dir", metavar="DIR", help=what)
-
-
-def at_least(args: argparse.Namespace, **least: float) -> None:
-    """Refuse numbers that are too small.
-
-    Args:
-        args: parsed arguments; those that are not given are None.
-        least: the smallest value of each argument, by name.
-    """
-    for name, smallest in least.items():
-        check_option(args, name, {"at_least": smallest})
 
 
 def quieten() -> None:

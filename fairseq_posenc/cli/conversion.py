@@ -88,10 +88,10 @@ def _options(args: argparse.Namespace) -> Dict[str, Any]:
 )
 def import_(args: argparse.Namespace) -> None:
     """Convert a model of another toolkit to checkpoint.pt and dict.txt."""
-    from fairseq_posenc.exchange import Wanted, importer_of
+    from fairseq_posenc.exchange import Wanted, format_for
     from fairseq_posenc.exchange.transfer import import_checkpoint
 
-    importer = importer_of(args.format)
+    importer = format_for("import", args.format)
     say_on_terminal(f"converting {args.source}")
     wanted = Wanted(args.source, args.out_dir, args.verify, _options(args))
     print("\n".join(import_checkpoint(importer, wanted).lines()))
@@ -109,9 +109,9 @@ def import_(args: argparse.Namespace) -> None:
 )
 def export(args: argparse.Namespace) -> None:
     """Convert a checkpoint of this plug-in to a model of another toolkit."""
-    from fairseq_posenc.exchange import Wanted, check_flags, exporter_of
+    from fairseq_posenc.exchange import Wanted, check_flags, format_for
 
-    exporter = exporter_of(args.format)
+    exporter = format_for("export", args.format)
     wanted = Wanted(args.source, args.out_dir, args.verify, _options(args))
     check_flags(args.format, wanted)
     say_on_terminal(f"converting {args.source}")

@@ -2,11 +2,11 @@
 
 import argparse
 import math
+from typing import TYPE_CHECKING, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import (
     argument,
-    at_least,
     command,
     load_plug_in,
     number,
@@ -14,9 +14,12 @@ from fairseq_posenc.cli.command import (
     switch,
     user_dir,
 )
-from fairseq_posenc.serving.model_folder import Search, read_model_folder
+from fairseq_posenc.serving.model_folder import EXPORT, ModelFolder, Search, read_model_folder
 from fairseq_posenc.serving.preparation import TOKENIZERS, Text
 from fairseq_posenc.serving.subwords import RAW, SUBWORD_FILES, SUBWORDS
+
+if TYPE_CHECKING:
+    from fairseq_posenc.exchange.formats import Report
 
 #: The arguments that say how the text of a model was prepared.
 prepared_text = (
@@ -98,7 +101,7 @@ def _packed(folder: str, given: Text) -> Text:
         metavar=("LOW", "HIGH"),
         help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
     ),
-    number("--beam", "hypotheses of the beam search", Search().beam),
+    number("--beam", "hypotheses of the beam search", Search().beam, at_least=1),
     number("--lenpen", "length penalty of the beam search", Search().lenpen, float),
     argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
     argument("--scores", nargs="+", metavar="FILE", help="texts with scores, for the card"),
@@ -142,19 +145,41 @@ def pack(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
         )
-    at_least(args, beam=1)
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     text = text_from(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.exchange.ctranslate2.export import export_packed
     from fairseq_posenc.serving.pack import pack as write_folder
 
-    report = write_folder(args, text, export_packed)
+    report = write_folder(args, text, _export)
     if report is not None:
         print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)
+
+
+def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]:
+    """Export the model of a folder, or at least check that it fits the dictionaries.
+
+    Raises:
+        UsageError: the model cannot be loaded, or must be exported and cannot.
+    """
+    from fairseq_posenc.checkpoints.loader import load
+    from fairseq_posenc.exchange.ctranslate2.export import CTranslate2Exporter
+    from fairseq_posenc.exchange.formats import Wanted
+    from fairseq_posenc.exchange.verify import refuse_overflow
+
+    flags = {"quantization": args.quantization, "model_overrides": folder.overrides}
+    try:
+        if args.ctranslate2 != "no":
+            wanted = Wanted(args.checkpoint, folder.file(EXPORT), verify=True, options=flags)
+            return CTranslate2Exporter().export(wanted)
+    except UsageError as error:
+        if args.ctranslate2 == "yes":
+            raise
+        print(f"note: not exported: {error.message}")
+    refuse_overflow(load(args.checkpoint, overrides=folder.overrides))
+    return None
 
 
 COMMANDS = (pack,)

@@ -12,7 +12,6 @@ from fairseq_posenc.basics.progress import bar
 from fairseq_posenc.cli.command import (
     DEVICE,
     argument,
-    at_least,
     command,
     load_plug_in,
     number,
@@ -23,16 +22,19 @@ from fairseq_posenc.cli.standard import standard_input, standard_output
 
 #: Lines read before the model is run, unless they are typed.
 BUFFER = 512
-_LEAST = {"max_tokens": 1, "buffer": 1, "threads": 0}
 _STREAM = (
     argument(
         "--model", required=True, metavar="FOLDER", help="a folder that `fairseq-posenc pack` wrote"
     ),
     argument("--input", metavar="FILE", help="the text to read (standard input)"),
     argument("--output", metavar="FILE", help="the file to write (standard output)"),
-    number("--max-tokens", "tokens in a batch", 4000),
-    number("--buffer", f"lines to read before the model is run ({BUFFER}; 1 from a terminal)"),
-    argument("--threads", type=int, default=0, metavar="N", help="default: the engine's own"),
+    number("--max-tokens", "tokens in a batch", 4000, at_least=1),
+    number(
+        "--buffer",
+        f"lines to read before the model is run ({BUFFER}; 1 from a terminal)",
+        at_least=1,
+    ),
+    number("--threads", "default: the engine's own", at_least=0),
     DEVICE,
     user_dir(),
 )
@@ -90,12 +92,14 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
     argument(
         "--engine", choices=("ctranslate2", "fairseq"), help="default: ctranslate2 if exported"
     ),
-    number("--beam", "number of hypotheses (default: as in the folder)"),
+    number("--beam", "number of hypotheses (default: as in the folder)", at_least=1),
     number("--lenpen", "length penalty (default: as in the folder)", kind=float),
-    number("--n-best", "translations of each line", 1),
+    number("--n-best", "translations of each line", 1, at_least=1),
     switch("--scores", "write the score and a tab before each translation"),
     switch("--prefix", "after a tab, a line has the text that its translation starts with"),
-    number("--max-length", "longest translation, in tokens (200, as for fairseq-generate)"),
+    number(
+        "--max-length", "longest translation, in tokens (200, as for fairseq-generate)", at_least=1
+    ),
     argument(
         "--compute-type",
         default="default",
@@ -114,14 +118,13 @@ def translate(args: argparse.Namespace) -> None:
     from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Hardware, translated
 
     folder = read_model_folder(args.model)
-    at_least(args, **_LEAST, beam=1, n_best=1, max_length=1)
     size = max(args.beam or folder.search.beam, args.n_best)
     if args.beam is not None and args.beam < args.n_best:
         raise UsageError(f"--n-best {args.n_best}: must be at most --beam {args.beam}")
     penalty = folder.search.lenpen if args.lenpen is None else args.lenpen
     longest = args.max_length or MAX_LENGTH
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
-    hardware = Hardware(args.device, args.threads, args.compute_type)
+    hardware = Hardware(args.device, args.threads or 0, args.compute_type)
     with _opened(args) as (read, total):
         if args.engine == "fairseq" or folder.export is None:
             load_plug_in(args.user_dir)
@@ -165,7 +168,6 @@ def predict(args: argparse.Namespace) -> None:
     from fairseq_posenc.serving.model_folder import read_model_folder
 
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
-    at_least(args, **_LEAST)
     with _opened(args) as (read, total):
         load_plug_in(args.user_dir)
         import torch

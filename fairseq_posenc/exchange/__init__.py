@@ -9,6 +9,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairseq_posenc.exchange.exporter import *  # noqa: F403
     from fairseq_posenc.exchange.formats import *  # noqa: F403
     from fairseq_posenc.exchange.native import *  # noqa: F403
     from fairseq_posenc.exchange.reader import *  # noqa: F403
@@ -20,7 +21,7 @@ _SHIPPED = (
     *(f"huggingface.{name}" for name in _CLASSES),
 )
 #: The modules with the names of this package.
-_INTERFACES = ("formats", "transfer", "native", "reader")
+_INTERFACES = ("formats", "exporter", "transfer", "native", "reader")
 
 
 def __getattr__(name: str) -> Any:  # on use: a part of the package does without all formats

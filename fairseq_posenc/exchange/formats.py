@@ -122,7 +122,7 @@ class Importer:
 
 class Exporter:
     """Writes models of a format; most inherit from
-    :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter` instead, which writes folders."""
+    :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter` instead, which writes folders."""
 
     #: The flags that it takes besides ``--verify``.
     flags: Tuple[Flag, ...] = ()
@@ -181,26 +181,14 @@ def register_format(
     FORMATS[name] = Format(summary, importer, exporter)
 
 
-def importer_of(name: str) -> Importer:
-    """The importer of a format, or a UsageError that names those that have one."""
-    found: Importer = _chosen("import", name)
-    return found
-
-
-def exporter_of(name: str) -> Exporter:
-    """The exporter of a format, or a UsageError that names those that have one."""
-    found: Exporter = _chosen("export", name)
-    return found
-
-
-def _chosen(command: str, name: str) -> Any:
+def format_for(command: str, name: str) -> Any:
+    """The importer or the exporter of a format, for the *command* ``import`` or ``export``."""
     ways = {key: getattr(each, command + "er") for key, each in FORMATS.items()}
-    found = ways.get(name)
-    if found is None:
+    if ways.get(name) is None:
         known = ", ".join(key for key, way in ways.items() if way is not None)
         problem = f"this format has no {command}" if name in ways else "unknown format"
         raise UsageError(f"{command} {name}: {problem}; expected one of {known}")
-    return found
+    return ways[name]
 
 
 def export_flags() -> Dict[Flag, List[str]]:

@@ -1,44 +1,50 @@
-"""Checkpoints of this plug-in: building them from settings and parameters, and reading them.
-
-The files are like the checkpoints that ``fairseq-train`` writes for ``posenc_masked_lm``,
-``posenc_lm`` and ``posenc_transformer``, but without optimiser state: all fairseq commands,
-averaging, ``--restore-file`` and ``--finetune-from-model`` accept the files.
-"""
+"""What an export reads: a checkpoint of this plug-in or of fairseq, with its settings and task."""
 
 import dataclasses
+import os
 from argparse import Namespace
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-import torch
-from fairseq import options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
-from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.inherit import as_ours
 from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
-from fairseq_posenc.checkpoints.reading import Checkpoint
-from fairseq_posenc.checkpoints.settings import is_ours, task_of
-from fairseq_posenc.exchange.formats import Flag
+from fairseq_posenc.checkpoints.settings import encodings_by_side, is_ours, task_of, task_settings
+from fairseq_posenc.configuration.fields import defaults_of
+from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface.splitters import Subwords
 from fairseq_posenc.flags.options import SIDES, Options, option
+from fairseq_posenc.flags.values import read_overrides
 from fairseq_posenc.layers.heads import PRETRAINING
 from fairseq_posenc.models import kinds
-from fairseq_posenc.models.segments import PAIRS
 from fairseq_posenc.serving.model_folder import Search
 
 VOCAB = Flag("vocab", "the vocabulary, if it is not beside the model", "FILE")
+DATA = Flag("data", "the binary data, if it is no longer where training had it", "DIR")
+#: The languages of a translation model.
+LANGUAGES = (
+    Flag("source_lang", "default: as in the checkpoint or the data", "LANG"),
+    Flag("target_lang", "default: as in the checkpoint or the data", "LANG"),
+)
+MODEL_OVERRIDES = Flag(
+    "model_overrides",
+    "settings to change, such as \"{'rotary_scaling': 'linear'}\"",
+    "DICT",
+    read=read_overrides,
+)
 #: fairseq-generate's search.
 SEARCH = Search(beam=5, lenpen=1.0)
+#: Ends of the names of buffers.
+_BUFFERS = (".version", "._float_tensor")
 
 
 class NativeCheckpoint(NamedTuple):
-    """A model of this plug-in, read from its file."""
+    """A model that an export can write, loaded from its file."""
 
     path: str  # the file
     settings: kinds.Settings  # flags of the model by their current names, completed by defaults
@@ -63,7 +69,7 @@ class NativeCheckpoint(NamedTuple):
     def load(self, path: str, changes: Mapping[str, Any]) -> nn.Module:
         """This model, or another with the same dictionaries and *changes* of its settings."""
         same = path == self.path
-        loaded = self.loaded if same else _load(path, self.kind, self.loaded.task, changes)
+        loaded = self.loaded if same else _load(path, self.kind, changes, self.loaded.task)
         model: nn.Module = loaded.model
         return model
 
@@ -73,106 +79,75 @@ class NativeCheckpoint(NamedTuple):
         return list(dict.fromkeys(name.split(".")[0] for name in names))
 
 
-def new_checkpoint(
-    settings: kinds.Settings, data: str, kind: kinds.Kind = kinds.MASKED
-) -> Checkpoint:
-    """A checkpoint in fairseq's format, before the first update and without parameters.
-
-    Args:
-        settings: the flags that differ from the defaults.
-        data: the folder with dict.txt, as given to ``fairseq-train``.
-    """
-    flags = ["--task", kind.task, "--criterion", kind.criterion[0], "--arch", kind.arch]
-    args = options.parse_args_and_arch(
-        options.get_training_parser(),
-        ["", *flags, *(f"{flag_of(of_task)}={settings[name]}" for of_task, name in kind.lengths)],
-        modify_parser=lambda parser: parser.set_defaults(**settings),
-    )
-    cfg = convert_namespace_to_omegaconf(args)
-    cfg.task.data = data  # set last: Hydra would parse it
-    for name, language in zip(("source_lang", "target_lang"), kind.languages):
-        cfg.task[name] = language
-    if kind is kinds.MASKED and cfg.model.num_segments > 1:
-        cfg.model.segments = PAIRS  # these models were trained so
-    return {
-        "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": {},
-        "criterion": None,
-        "optimizer_history": [
-            {
-                "criterion_name": kind.criterion[1],
-                "optimizer_name": None,
-                "lr_scheduler_state": {},
-                "num_updates": 0,
-            }
-        ],
-        "task_state": {},
-        "extra_state": {
-            "metrics": {},
-            "previous_training_time": 0.0,
-            "train_iterator": {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
-        },
-        "last_optimizer_state": None,
-    }
-
-
-def flags_of(settings: kinds.Settings, kind: kinds.Kind = kinds.MASKED) -> str:
-    """The command-line flags of a model, for training it further."""
-    words = ["--arch", kind.arch]
-    for name, value in kind.changed(settings).items():
-        if value is False:  # no flag turns off a default
-            words.append(f"(with fairseq-hydra-train: model.{name}=false)")
-        else:
-            words += [flag_of(name)] + ([] if value is True else [str(value)])
-    return " ".join(words)
-
-
-def build(checkpoint: Checkpoint, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Module:
-    """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
-
-    Its parameters are the same on every call.
-    """
-    cfg = OmegaConf.create(checkpoint["cfg"])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return _task(dictionary, kind).build_model(cfg.model, from_checkpoint=True)
-
-
 def load(path: str, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Module:
     """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode."""
-    model: nn.Module = _load(path, kind, _task(dictionary, kind), {}).model
+    model: nn.Module = _load(path, kind, {}, task_with(dictionary, kind)).model
     return model
 
 
-def _load(path: str, kind: kinds.Kind, task: Any, changes: Mapping[str, Any]) -> loader.Loaded:
-    overrides: Dict[str, Any] = {"load_checkpoint_heads": True} if kind is kinds.MASKED else {}
-    overrides.update(changes)
-    overrides.update({name: default for name, (default, _) in _not_alone(kind).items()})
-    return loader.load(path, overrides=overrides, task=task)
-
-
-def _task(dictionary: str, kind: kinds.Kind) -> loader.BareTask:
+def task_with(dictionary: str, kind: kinds.Kind) -> loader.BareTask:
+    """The task of a kind of models, with a dict.txt and without data."""
     cfg = TASK_DATACLASS_REGISTRY[kind.task](_name=kind.task)
     return loader.BareTask(cfg, read_dictionary(dictionary, kind.adds_mask))
 
 
+def _load(
+    path: str,
+    kind: kinds.Kind,
+    changes: Mapping[str, Any],
+    task: Any = None,
+    remedy: str = loader.REMEDY,
+) -> loader.Loaded:
+    """Load a model with all heads and *changes* of its settings, for texts that are alone."""
+    heads = {"load_checkpoint_heads": True} if kind is kinds.MASKED else {}
+    alone = {field.name: field.metadata["default"] for field in _not_alone(kind)}
+    return loader.load(path, {**heads, **changes, **alone}, task=task, remedy=remedy)
+
+
+def _not_alone(kind: kinds.Kind) -> List["dataclasses.Field[Any]"]:
+    """Settings that matter for several texts in a sample; foreign models have each text alone."""
+    fields = dataclasses.fields(kind.family.dataclass)
+    return [field for field in fields if field.metadata.get("alone")]
+
+
+def _native(
+    loaded: loader.Loaded, kind: kinds.Kind, saved: kinds.Settings, dictionary: str, task: Options
+) -> NativeCheckpoint:
+    """A loaded model, with its settings in training, its dict.txt, and the settings of its task."""
+    given = {name: value for name, value in loaded.settings.items() if value is not None}
+    state = loaded.model.state_dict()
+    names = [n for n in state if not n.endswith(_BUFFERS) and not kinds.COPIES.search(n)]
+    return NativeCheckpoint(
+        loaded.path,
+        {**defaults_of(kind.family.dataclass), **given},
+        {name: state[name].float() for name in names},
+        list(loaded.task.source_dictionary.symbols),
+        dictionary,
+        kind,
+        task,
+        option(task, "data"),
+        notes=[
+            f"trained with {flag_of(field.name)}: {field.metadata['alone']}"
+            for field in _not_alone(kind)
+            if saved.get(field.name) not in (None, field.metadata["default"])
+        ],
+        loaded=loaded,
+    )
+
+
 def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
-    """Read a checkpoint of this plug-in, with its dictionary.
+    """Read a masked language model or a language model of this plug-in, with its dictionary.
 
     Args:
         dictionary: its dict.txt, if that is neither beside it nor in its training data.
 
     Raises:
-        UsageError: it is neither a masked language model nor a language model of this plug-in, its
-            parameters are not those that its settings describe, or the dictionary is missing or has
-            another size.
+        UsageError: it is another model, its parameters are not those that its settings describe, or
+            the dictionary is missing or has another size.
     """
-    checkpoint, settings, name, kind = kinds.read_trained(path)
+    checkpoint, settings, name, kind = kinds.read_trained(path, lazy=True)
     saved = checkpoint["model"]
-    if kind is kinds.MASKED:
-        settings = as_ours(settings)
-    ours = kind in (kinds.MASKED, kinds.CAUSAL) and is_ours(settings)
+    ours = kind is kinds.MASKED or (kind is kinds.CAUSAL and is_ours(settings))
     if kind is None or not ours or kind.embedding not in saved:
         raise UsageError(
             f"{path}: is not a masked language model or a language model of this plug-in (its "
@@ -180,27 +155,19 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             f"{kinds.CAUSAL.arch}, or of one of their presets"
         )
     dictionary = dictionary or find_dictionary(path, checkpoint, "--vocab")
-    symbols = read_dictionary(dictionary, kind.adds_mask).symbols
-    if len(symbols) != len(saved[kind.embedding]):
+    task = task_with(dictionary, kind)
+    rows, symbols = len(saved[kind.embedding]), len(task.source_dictionary)
+    if symbols != rows:
         raise UsageError(
-            f"{path}: has {len(saved[kind.embedding])} token embeddings, but {dictionary} and "
-            f"fairseq's special symbols make {len(symbols)}; give the right dictionary with --vocab"
+            f"{path}: has {rows} token embeddings, but {dictionary} and fairseq's special symbols "
+            f"make {symbols}; give the right dictionary with --vocab"
         )
-    loaded = _load(path, kind, _task(dictionary, kind), {})  # refuses damaged parameters
-    parameters = {
-        key: value.float()
-        for key, value in saved.items()
-        if key != kind.stack + "version" and not kinds.COPIES.search(key)
-    }
-    changes, notes = taken_alone(settings, kind)
-    notes = [*notes, *_pretraining_heads(parameters)]
-    complete = kind.complete({**settings, **changes})
-    task = task_of(checkpoint)
-    return NativeCheckpoint(
-        *(path, complete, parameters, symbols, dictionary, kind, task, option(task, "data")),
-        notes=notes,
-        loaded=loaded,
-    )
+    loaded = _load(path, kind, {}, task)  # refuses damaged parameters
+    found = _native(loaded, kind, settings, dictionary, task_of(checkpoint))
+    if kind is kinds.MASKED and not is_ours(settings):
+        found = found._replace(settings=kind.complete(as_ours(settings)))
+    notes = _pretraining_heads(found.parameters)
+    return found._replace(notes=[*found.notes, *notes])
 
 
 def _pretraining_heads(parameters: kinds.Parameters) -> Sequence[str]:
@@ -220,18 +187,49 @@ def _pretraining_heads(parameters: kinds.Parameters) -> Sequence[str]:
     return notes
 
 
-def _not_alone(kind: kinds.Kind) -> Dict[str, Tuple[Any, str]]:
-    """Settings that matter for several texts in a sample: their defaults, and what these do."""
-    declared = dataclasses.fields(kind.family.dataclass)
-    told = [(field.name, field.metadata) for field in declared if field.metadata.get("alone")]
-    return {name: (metadata["default"], metadata["alone"]) for name, metadata in told}
+def read_source(
+    wanted: Wanted, target: str, accepted: Sequence[kinds.Kind] = kinds.KINDS
+) -> NativeCheckpoint:
+    """Load a model of this plug-in or of fairseq, with its heads and the task in its file.
+
+    Args:
+        wanted: the request; its checkpoint is a file.
+        target: the format, for messages.
+        accepted: the kinds of models that can be written.
+
+    Raises:
+        UsageError: it cannot be read, is of another kind, or was trained on a task with inputs of
+            another kind, or a folder of data is missing.
+    """
+    path, data = wanted.path, wanted.get("data")
+    if data is not None and not os.path.isdir(data):
+        raise UsageError(f"--data {data}: there is no such folder")
+    _, settings, name, kind = kinds.read_trained(path, lazy=True)
+    if kind is None or kind not in accepted:
+        known = " or ".join(f"{each.arch} or {each.stock}" for each in accepted)
+        raise UsageError(f"{path}: is a model {name}; {target} can be given {known}")
+    overrides = dict(wanted.get("model_overrides") or {})
+    flags = {flag.name: wanted.get(flag.name) for flag in (DATA, *LANGUAGES)}
+    overrides.update({name: value for name, value in flags.items() if value is not None})
+    remedy = "give by --data the folder that it was trained on"
+    if kind is kinds.TRANSLATION:
+        remedy += ", with --source-lang and --target-lang if it has nothing but the dictionaries"
+    loaded = _load(path, kind, overrides, remedy=remedy)
+    task = task_settings(loaded.task)
+    name = option(task, "_name") or option(task, "task")
+    if name not in kind.tasks:
+        raise UsageError(
+            f"{path}: was trained with --task {name}, whose inputs {target} cannot reproduce; "
+            f"it can those of {' or '.join(kind.tasks)}"
+        )
+    return _native(loaded, kind, settings, "", task)
 
 
-def taken_alone(settings: kinds.Settings, kind: kinds.Kind) -> Tuple[Dict[str, Any], Sequence[str]]:
-    """The changes of *settings* for a foreign model, which has each text alone, and notes."""
-    changes, notes = {}, []
-    for name, (default, what) in _not_alone(kind).items():
-        if settings.get(name) not in (None, default):
-            changes[name] = default
-            notes.append(f"trained with {flag_of(name)}: {what}")
-    return changes, notes
+def read_translation(wanted: Wanted, target: str) -> NativeCheckpoint:
+    """Load a translation model; ``position_encoding`` is that of both sides if they have one."""
+    found = read_source(wanted, target, [kinds.TRANSLATION])
+    encodings = encodings_by_side(found.settings)
+    same = encodings["encoder"] == encodings["decoder"]
+    of_sides = {f"{side}_position_encoding": None if same else encodings[side] for side in SIDES}
+    settings = {**found.settings, "position_encoding": encodings["encoder"], **of_sides}
+    return found._replace(settings=settings)

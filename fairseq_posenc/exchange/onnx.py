@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import io
 import json
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.exchange import formats, native
-from fairseq_posenc.exchange.transfer import HEAD, choose_head
+from fairseq_posenc.exchange.exporter import HEAD, choose_head
 from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
 from fairseq_posenc.models.kinds import MASKED, PAD, Settings
 
@@ -35,32 +35,26 @@ LIMIT = 2 * 10**9
 #: Largest number of tokens in the example that is traced.
 EXAMPLE = 7
 
-Run = Callable[[Tensor], Tensor]
-
-
-class Graph(NamedTuple):
-    """A model with one tensor as its input and one as its output, and what a user must know."""
-
-    # computes, from tokens (B, T), logits (B, T, V) or (B, T, N), classes (B, N) of a
-    # classification head, or features (B, T, C)
-    module: nn.Module
-    longest: int  # T is at most this
-    by_token: bool  # whether the output has a dimension T
-    encoding: str  # value of ``--position-encoding``
-    symbols: List[str]  # the symbols of the tokens, in order
-    notes: Sequence[str] = ()  # what the user should know
-
 
 class OneHead(nn.Module):
-    """A masked language model with one of its heads."""
+    """A masked language model with one of its heads, and what a program must know to feed it.
 
-    def __init__(self, model: nn.Module, head: Optional[str]) -> None:
+    Args:
+        head: its name, None for the language-model head, or :data:`FEATURES`.
+        symbols: the symbols of the tokens, in order.
+    """
+
+    def __init__(self, model: Any, head: Optional[str], symbols: List[str]) -> None:
         super().__init__()
-        self.model, self.features = model, head == FEATURES
-        self.head = None if self.features else head
+        settings = model.completed_settings
+        self.model, self.symbols = model, symbols
+        self.features, self.head = head == FEATURES, None if head == FEATURES else head
+        self.by_token = head not in model.classification_heads  # the output has a dimension T
+        self.longest, self.encoding = int(settings.max_positions), settings.position_encoding
+        self.eval()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The output of the head for tokens (B, T)."""
+        """Logits (B, T, V) or (B, T, N), classes (B, N) or features (B, T, C) of tokens (B, T)."""
         heads = {"features_only": self.features, "classification_head_name": self.head}
         return self.model(tokens, **heads)[0]
 
@@ -76,7 +70,21 @@ class ONNXExporter(formats.Exporter):
         import_extra("onnx", needed_by)
         runtime = import_extra("onnxruntime", f"{needed_by} --verify") if wanted.verify else None
         check_writable(wanted.out)
-        exported = _read(wanted.path, wanted.get("vocab"), wanted.get("head"))
+        checkpoint, head = native.read_native(wanted.path, wanted.get("vocab")), wanted.get("head")
+        if checkpoint.kind is not MASKED:
+            raise UsageError(
+                f"{wanted.path}: is a language model; export {NAME} takes masked language models "
+                "and classifiers"
+            )
+        head = FEATURES if head == FEATURES else choose_head(checkpoint, head)
+        refuse_untraceable(wanted.path, checkpoint.settings)
+        exported = OneHead(checkpoint.load(wanted.path, {}), head, checkpoint.symbols)
+        size = sum(value.numel() * value.element_size() for value in exported.parameters())
+        if size > LIMIT:
+            raise UsageError(
+                f"{wanted.path}: has {size / 1e9:.1f} GB of parameters in float32; an ONNX file "
+                f"holds {LIMIT / 1e9:g} GB"
+            )
         graph = record(exported, wanted.path)
         difference, description = None, ""
         if runtime is not None:
@@ -84,36 +92,8 @@ class ONNXExporter(formats.Exporter):
             difference = _compare(exported, runner(runtime, graph), wanted.path, description)
         with replace_file(wanted.out) as partial:
             partial.write_bytes(graph)
-        return formats.Report([wanted.out], [*exported.notes], difference, description)
-
-
-def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Graph:
-    """The model to export."""
-    checkpoint = native.read_native(path, vocab)
-    if checkpoint.kind is not MASKED:
-        raise UsageError(
-            f"{path}: is a language model; export {NAME} takes masked language models and "
-            "classifiers"
-        )
-    name = FEATURES if head == FEATURES else choose_head(checkpoint, head)
-    refuse_untraceable(path, checkpoint.settings)
-    model: Any = checkpoint.load(path, {})
-    settings = model.completed_settings
-    size = sum(value.numel() * value.element_size() for value in model.parameters())
-    if size > LIMIT:
-        raise UsageError(
-            f"{path}: has {size / 1e9:.1f} GB of parameters in float32; an ONNX file holds "
-            f"{LIMIT / 1e9:g} GB"
-        )
-    note = "the output is that of " + ("the language-model head" if name is None else name)
-    return Graph(
-        module=OneHead(model, name).eval(),
-        longest=int(settings.max_positions),
-        by_token=name not in model.classification_heads,
-        encoding=settings.position_encoding,
-        symbols=checkpoint.symbols,
-        notes=(note, *checkpoint.notes),
-    )
+        note = "the output is that of " + ("the language-model head" if head is None else head)
+        return formats.Report([wanted.out], [note, *checkpoint.notes], difference, description)
 
 
 def refuse_untraceable(path: str, settings: Settings) -> None:
@@ -126,7 +106,7 @@ def refuse_untraceable(path: str, settings: Settings) -> None:
     formats.refuse_inexpressible(path, MASKED.family, settings, expressible)
 
 
-def record(exported: Graph, path: str) -> bytes:
+def record(exported: OneHead, path: str) -> bytes:
     """The content of the file, or a UsageError if an operation has no counterpart in ONNX."""
     tokens, _ = sample(len(exported.symbols), min(EXAMPLE, exported.longest), 0)
     axes = {"tokens": {0: "batch", 1: "length"}, "logits": {0: "batch"}}
@@ -140,7 +120,7 @@ def record(exported: Graph, path: str) -> bytes:
     try:
         with torch.no_grad():
             torch.onnx.export(
-                exported.module,
+                exported,
                 (tokens,),
                 graph,
                 input_names=["tokens"],
@@ -170,13 +150,15 @@ def record(exported: Graph, path: str) -> bytes:
     return content
 
 
-def runner(runtime: Any, graph: bytes) -> Run:
+def runner(runtime: Any, graph: bytes) -> Callable[[Tensor], Tensor]:
     """Runs *graph* on a CPU."""
     session = runtime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     return lambda tokens: torch.from_numpy(session.run(None, {"tokens": tokens.numpy()})[0])
 
 
-def _compare(exported: Graph, run: Run, path: str, description: str) -> float:
+def _compare(
+    exported: OneHead, run: Callable[[Tensor], Tensor], path: str, description: str
+) -> float:
     """The largest difference of the outputs, padding excluded.
 
     The batches have other sizes and lengths than the example, and padding on the right, on the left
@@ -189,7 +171,7 @@ def _compare(exported: Graph, run: Run, path: str, description: str) -> float:
     differences = []
     for tokens in (right, left, right[:1], right[:1, :2]):
         with torch.no_grad():
-            ours = exported.module(tokens)
+            ours = exported(tokens)
         real = tokens.ne(PAD) if exported.by_token else None
         differences.append(largest(ours, run(tokens), real))
         refuse_difference(differences[-1], path, description)

@@ -10,8 +10,12 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.models.kinds import Parameters
-from fairseq_posenc.serving.huggingface.dictionary import ordinary_symbols
-from fairseq_posenc.serving.huggingface.tokenizer import ROLES, find_files, read_symbols
+from fairseq_posenc.serving.huggingface.vocabulary import (
+    ROLES,
+    find_files,
+    ordinary_symbols,
+    read_symbols,
+)
 
 SPECIAL = tuple(ours for ours, _, _ in ROLES)
 *LEADING, MASK = SPECIAL

@@ -1,45 +1,86 @@
-"""Importing and exporting: read, write to a temporary folder, check, then move into place."""
+"""Importing: a foreign model is read, written to a temporary folder, checked, and moved into place.
+
+The checkpoints are like those that ``fairseq-train`` writes for ``posenc_masked_lm``, ``posenc_lm``
+and ``posenc_transformer``, but without optimiser state: all fairseq commands, averaging,
+``--restore-file`` and ``--finetune-from-model`` accept them.
+"""
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, List
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import (
-    GIVE_A_FOLDER,
-    refuse_own_source,
-    remove_leftovers,
-    replace_file,
-    temporary_name,
-    writing,
-)
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.files import files_in, refuse_own_source, staging
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.exchange import formats, native
-from fairseq_posenc.exchange.adapters import ADAPTERS, Written, adapter_in
+from fairseq_posenc.exchange.exporter import ADAPTERS, adapter_in
 from fairseq_posenc.exchange.reader import size_of
-from fairseq_posenc.exchange.source import ABOUT, prepared
 from fairseq_posenc.exchange.verify import compare
-from fairseq_posenc.layers.heads import PRETRAINING
-from fairseq_posenc.models.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, Parameters
-from fairseq_posenc.serving.card import write_card
-
-HEAD = formats.Flag(
-    "head",
-    "the head to export; lm for the language-model head, and with onnx features for none",
-    "NAME",
-)
-#: Ends of the names of weights.
-_WEIGHTS = (".pt", ".safetensors")
+from fairseq_posenc.models import kinds
+from fairseq_posenc.models.segments import PAIRS
 
 
-class Exported(NamedTuple):
-    """A model written in a foreign format."""
+def new_checkpoint(
+    settings: kinds.Settings, data: str, kind: kinds.Kind = kinds.MASKED
+) -> Checkpoint:
+    """A checkpoint in fairseq's format, before the first update and without parameters.
 
-    # what ``--verify`` compares with, or None if nothing can run the foreign model
-    foreign: Optional[formats.ForeignModel] = None
-    notes: Tuple[str, ...] = ()  # what the user should know
+    Args:
+        settings: the flags that differ from the defaults.
+        data: the folder with dict.txt, as given to ``fairseq-train``.
+    """
+    flags = ["--task", kind.task, "--criterion", kind.criterion[0], "--arch", kind.arch]
+    args = options.parse_args_and_arch(
+        options.get_training_parser(),
+        ["", *flags, *(f"{flag_of(of_task)}={settings[name]}" for of_task, name in kind.lengths)],
+        modify_parser=lambda parser: parser.set_defaults(**settings),
+    )
+    cfg = convert_namespace_to_omegaconf(args)
+    cfg.task.data = data  # set last: Hydra would parse it
+    for name, language in zip(("source_lang", "target_lang"), kind.languages):
+        cfg.task[name] = language
+    if kind is kinds.MASKED and cfg.model.num_segments > 1:
+        cfg.model.segments = PAIRS  # these models were trained so
+    done = {"criterion_name": kind.criterion[1], "optimizer_name": None}
+    epoch = {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True}
+    return {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        **{"model": {}, "criterion": None},
+        "optimizer_history": [{**done, "lr_scheduler_state": {}, "num_updates": 0}],
+        "task_state": {},
+        "extra_state": {"metrics": {}, "previous_training_time": 0.0, "train_iterator": epoch},
+        "last_optimizer_state": None,
+    }
+
+
+def flags_of(settings: kinds.Settings, kind: kinds.Kind = kinds.MASKED) -> str:
+    """The command-line flags of a model, for training it further."""
+    words = ["--arch", kind.arch]
+    for name, value in kind.changed(settings).items():
+        if value is False:  # no flag turns off a default
+            words.append(f"(with fairseq-hydra-train: model.{name}=false)")
+        else:
+            words += [flag_of(name)] + ([] if value is True else [str(value)])
+    return " ".join(words)
+
+
+def build(checkpoint: Checkpoint, dictionary: str, kind: kinds.Kind = kinds.MASKED) -> nn.Module:
+    """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
+
+    Its parameters are the same on every call.
+    """
+    cfg = OmegaConf.create(checkpoint["cfg"])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return native.task_with(dictionary, kind).build_model(cfg.model, from_checkpoint=True)
 
 
 def import_flags() -> Dict[formats.Flag, List[str]]:
@@ -81,115 +122,27 @@ def _import(importer: formats.Importer, wanted: formats.Wanted) -> formats.Repor
             labels = Path(side, "label", "dict.txt")
             labels.parent.mkdir()
             labels.write_text("".join(f"{label} 1\n" for label in imported.labels), "utf-8")
-        checkpoint = native.new_checkpoint(imported.settings, out_dir, kind)
+        checkpoint = new_checkpoint(imported.settings, out_dir, kind)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it
         difference = None
         if wanted.verify:
             difference = compare(model, kind, imported.head, foreign, source)
-        files = [os.path.join(out_dir, name) for name in _files(side)]
-        flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
+        files = [os.path.join(out_dir, name) for name in files_in(side)]
+        flags = f"flags to pre-train it further: {flags_of(imported.settings, kind)}"
     description = foreign.description if foreign and wanted.verify else ""
     return formats.Report(files, [*imported.notes, flags], difference, description)
 
 
-class CheckpointExporter(formats.Exporter):
-    """Writes folders, given a masked language model or a language model of this plug-in."""
-
-    flags: Tuple[formats.Flag, ...] = (native.VOCAB, HEAD)
-    #: the class of transformers that loads the folders, if one does; adapters need it
-    target: Any = None
-
-    def write(
-        self, checkpoint: native.NativeCheckpoint, head: Optional[str], folder: str
-    ) -> Exported:
-        """Write a model.
-
-        Args:
-            head: the name of the head to export, None for the language-model head.
-
-        Raises:
-            UsageError: the format cannot express the model.
-        """
-        raise NotImplementedError
-
-    def read(self, wanted: formats.Wanted) -> native.NativeCheckpoint:
-        """Read the model that *wanted* names."""
-        return native.read_native(wanted.path, wanted.get("vocab"))
-
-    def takes(self) -> Tuple[formats.Flag, ...]:
-        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
-        return (*self.flags, *(flag for each in ADAPTERS for flag in each.flags))
-
-    def export(self, wanted: formats.Wanted) -> formats.Report:
-        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
-        refuse_own_source(wanted.out, wanted.path)
-        adapter = adapter_in(wanted, lambda each: each.is_checkpoint(wanted.path))
-        difference = None
-        with staging(wanted.out) as side:
-            if adapter is not None:
-                written, difference = adapter.export(wanted, self.whole, self.target, side)
-            else:
-                written = self.whole(wanted, side)
-                checkpoint = written.checkpoint
-                if wanted.verify:
-                    difference = written.compare(checkpoint.load(checkpoint.path, {}))
-                if ABOUT in self.flags:
-                    name = os.path.basename(os.path.abspath(wanted.out))
-                    told = (checkpoint.path, checkpoint.options, written.notes)
-                    write_card(side, name, *told, difference)
-            files = [os.path.join(wanted.out, name) for name in _files(side)]
-        compared = written.foreign.description if written.foreign and wanted.verify else ""
-        return formats.Report(files, list(written.notes), difference, compared)
-
-    def whole(self, wanted: formats.Wanted, folder: str) -> Written:
-        """Write a whole model."""
-        wanted, subwords, search = prepared(wanted)
-        checkpoint = self.read(wanted)
-        checkpoint = checkpoint._replace(
-            data=wanted.get("data") or checkpoint.data,
-            subwords=subwords,
-            options=wanted.options,
-            search=search,
-        )
-        head = choose_head(checkpoint, wanted.get("head"))
-        exported = self.write(checkpoint, head, folder)
-        notes = [*exported.notes, *checkpoint.notes]
-        return Written(checkpoint, head, exported.foreign, notes)
-
-
-def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
-    """The head to export, by the name given with ``--head``; None is the language-model head.
-
-    Without a name it is the only head but those of pre-training, if there is one.
-
-    Raises:
-        UsageError: there is no head of this name, or several without a name given.
-    """
-    known = [*checkpoint.heads(CLASSIFICATION_HEADS), *checkpoint.heads(TOKEN_HEADS)]
-    usual = [name for name in known if f"{CLASSIFICATION_HEADS}{name}" not in PRETRAINING]
-    if head is None and len(usual) > 1:
-        raise UsageError(
-            f"{checkpoint.path}: has several heads, {', '.join(known)}; choose one with --head, or "
-            "--head lm for the language-model head"
-        )
-    if head is None or head == "lm":
-        return usual[0] if usual and head is None else None
-    if head not in known:
-        raise UsageError(
-            f"--head {head}: {checkpoint.path} has {', '.join(known) or 'no classification head'}; "
-            "lm is the language-model head"
-        )
-    return head
-
-
-def _complete(imported: formats.Imported, checkpoint: Checkpoint, dictionary: str) -> Parameters:
+def _complete(
+    imported: formats.Imported, checkpoint: Checkpoint, dictionary: str
+) -> kinds.Parameters:
     """All parameters of the model that *checkpoint* describes, in its order."""
     kind = imported.kind
-    model = native.build(checkpoint, dictionary, kind)
+    model = build(checkpoint, dictionary, kind)
     trained = {name for name, _ in model.named_parameters() if not name.startswith(kind.head)}
-    parameters: Parameters = {}
+    parameters: kinds.Parameters = {}
     for name, value in model.state_dict().items():
         given = imported.parameters.get(name)
         if given is None and name in trained:
@@ -205,43 +158,3 @@ def _complete(imported: formats.Imported, checkpoint: Checkpoint, dictionary: st
     if output not in imported.parameters:
         parameters[output] = parameters[kind.embedding]
     return parameters
-
-
-def _files(folder: str) -> List[str]:
-    """The files in a folder and those inside it, by their paths from there."""
-    found = [path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file()]
-    return sorted(map(str, found))
-
-
-@contextlib.contextmanager
-def staging(out_dir: str) -> Iterator[str]:
-    """A temporary folder whose files move to *out_dir* if the block succeeds.
-
-    Args:
-        out_dir: created if necessary; existing files of the same names are replaced atomically.
-
-    Yields:
-        an empty folder inside *out_dir*.
-
-    Raises:
-        UsageError: *out_dir* cannot be created or written to.
-    """
-    created = not os.path.isdir(out_dir)
-    folder = os.path.join(out_dir, temporary_name(".convert"))
-    try:
-        with writing(Path(folder), out_dir, GIVE_A_FOLDER):
-            os.makedirs(out_dir, exist_ok=True)
-            remove_leftovers(out_dir, ".convert")
-            shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
-            os.mkdir(folder)
-            yield folder
-            # the weights last: where they are, everything is
-            for name in sorted(_files(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
-                os.makedirs(os.path.dirname(os.path.join(out_dir, name)), exist_ok=True)
-                with replace_file(os.path.join(out_dir, name)) as partial:
-                    shutil.move(os.path.join(folder, name), str(partial))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if created:
-            with contextlib.suppress(OSError):
-                os.rmdir(out_dir)  # only if it is still empty

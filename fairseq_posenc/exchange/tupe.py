@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional
 from fairseq import utils
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Imported, Importer, register_format
@@ -77,19 +77,13 @@ class _Texts(Texts):
     def read(self, path: str, file: Optional[str], config: Config) -> Vocabulary:
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
         path = file or os.path.join(os.path.dirname(path), "dict.txt")
-        subject = f"{path}: the dictionary, which --vocab gives if it is elsewhere,"
-        symbols, counts = list(_LEADING), [1] * len(_LEADING)
-        for number, line in enumerate(read_lines(path, subject), 1):
-            symbol, _, count = line.rpartition(" ")
-            if not symbol or not count.isdecimal():
-                raise UsageError(
-                    f"{path}: line {number} is {line!r}, but every line of a dictionary is a "
-                    "symbol, a space and a count"
-                )
-            symbols.append(symbol)
-            counts.append(int(count))
+        if not os.path.isfile(path):
+            raise UsageError(f"{path}: there is no such dictionary; give it with --vocab")
+        found = read_dictionary(path, adds_mask=False)
+        symbols = [*_LEADING, *found.symbols[found.nspecial :], "<mask>"]
+        counts = [1] * len(_LEADING) + [*found.count[found.nspecial :], 1]
         source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
-        return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
+        return renumber(symbols, {name: name for name in SPECIAL}, source, counts)
 
 
 def _class_of(parameters: ForeignParameters) -> t.TransformersClass:

@@ -29,10 +29,10 @@ class CTranslate2Engine:
         settings = read_json_object(told, f"{shown}: its {EXPORT_SETTINGS}")
         if hardware.compute_type != "default":
             _check_compute_type(module, hardware)
-        damaged = EXPORT_SETTINGS
+        part = EXPORT_SETTINGS
         try:
             self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
-            damaged = EXPORT
+            part = EXPORT
             self._translator = module.Translator(
                 path,
                 device=hardware.device,
@@ -41,7 +41,7 @@ class CTranslate2Engine:
             )
         except (KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{shown}: its {damaged} is damaged ({error}); export the checkpoint again"
+                f"{shown}: its {part} cannot be loaded ({error}); export the checkpoint again"
             ) from error
 
     def translate(

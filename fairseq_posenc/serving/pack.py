@@ -24,8 +24,7 @@ from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.card import card
 from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.hub import folder_task, load_folder
-from fairseq_posenc.serving.huggingface import tokenizer
-from fairseq_posenc.serving.huggingface.dictionary import dictionary
+from fairseq_posenc.serving.huggingface import vocabulary
 from fairseq_posenc.serving.model_folder import (
     CARD,
     CHECKPOINT,
@@ -154,7 +153,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
     if folder.text.subwords != "transformers":
         _copy(source, target, "--subword-file")
         return
-    theirs = dictionary(source)  # refuses a folder without a tokenizer
+    theirs = vocabulary.dictionary(source)  # refuses a folder without a tokenizer
     ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
     if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
         raise UsageError(
@@ -162,7 +161,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
             "the tokenizer of that model"
         )
     os.mkdir(target)
-    for name in tokenizer.FILES:
+    for name in vocabulary.FILES:
         if os.path.isfile(os.path.join(source, name)):
             _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
 

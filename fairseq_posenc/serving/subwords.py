@@ -117,7 +117,7 @@ def _marked_pieces(path: Optional[str]) -> Subwords:
 
 def _marked_words(path: Optional[str]) -> Subwords:
     """The words of a list, and the characters of others."""
-    from fairseq_posenc.serving.huggingface.tokenizer import RESERVED
+    from fairseq_posenc.serving.huggingface.vocabulary import RESERVED
 
     known = set()
     for number, word in enumerate(read_lines(str(path)), 1):

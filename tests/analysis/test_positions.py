@@ -65,14 +65,11 @@ def test_the_positional_part_of_bert_ad(tmp_path):
 
 
 def test_a_decoder_shows_no_later_key(tmp_path):
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
     sides = plotted.read_sides(translation_file(tmp_path, "alibi")[1])
     encoder, decoder = (plotted.heat_maps(side, 6)[0].maps for side in sides)
-    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
     assert torch.isfinite(encoder).all()
     assert decoder.isnan().equal(later.expand_as(decoder))
-
-
-def test_a_language_model_is_a_decoder(tmp_path):
     model = language_model("t5+rotary")
     flags = ["--position-encoding", "t5+rotary", *LM_SMALL, "--tokens-per-sample", "64"]
     cfg = model_settings("posenc_lm", *flags, task="language_modeling")

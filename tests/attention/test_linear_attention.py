@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from support.formulas import rotation_matrix
+from support.helpers import through_a_cache
 from support.linear_layers import (
     PADDINGS,
     B,
@@ -19,7 +20,6 @@ from support.linear_layers import (
     every_kernel,
     every_rotation,
     feature_map,
-    in_steps,
     layer_of,
 )
 from support.parts import kernel_of
@@ -89,9 +89,10 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
     size = len(projection)
     turn = [rotation_matrix(m, size if rotary == "features" else D) for m in range(x.size(1))]
     if rotary == "inputs":
-        q, k = (
-            torch.stack([t[:, :, m] @ turn[m].t() for m in range(x.size(1))], 2) for t in (q, k)
-        )
+        # positions count from the first real token
+        first = torch.zeros(len(x)).long() if padding is None else padding.int().argmin(dim=1)
+        at = (torch.arange(x.size(1)) - first.unsqueeze(1)).clamp(min=0)
+        q, k = (torch.einsum("btij,bhtj->bhti", torch.stack(turn)[at], t) for t in (q, k))
 
     def turned(n, features):
         return turn[n] @ features if rotary == "features" else features
@@ -201,7 +202,7 @@ class TestCache:
         padding = torch.zeros(B, 9, dtype=torch.bool)
         padding[0, :2] = True
         full = apply(layer, x, True, padding)
-        got, _ = in_steps(layer, x, steps, padding)
+        got, _ = through_a_cache(layer, x, steps, padding)
         torch.testing.assert_close(got, full, atol=1e-6, rtol=1e-5)
 
     @every_kernel
@@ -209,7 +210,7 @@ class TestCache:
     def test_its_size_does_not_grow(self, kernel):
         layer, x, sizes = layer_of(kernel, causal=True), torch.randn(B, 50, H * D), set()
         for length in (1, 2, 50):
-            _, state = in_steps(layer, x, [1] * length)
+            _, state = through_a_cache(layer, x, [1] * length)
             (saved,) = state.values()
             assert all(value.size(0) == B for value in saved.values())  # beam search reorders rows
             sizes.add(sum(value.numel() for value in saved.values()))

@@ -5,6 +5,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
+from support.helpers import through_a_cache
 from support.linear_layers import (
     PADDINGS,
     B,
@@ -17,7 +18,6 @@ from support.linear_layers import (
     either_direction,
     every_kernel,
     every_rotation,
-    in_steps,
     layer_of,
 )
 from support.parts import attended_alone, kept, kernel_of
@@ -75,7 +75,7 @@ class TestNumbers:
     def test_a_cache_of_products_in_bfloat16_has_sums_in_float32(self, monkeypatch):
         monkeypatch.setattr(linear, "feature_dtype", lambda _: torch.bfloat16)
         layer, x = layer_of("favor", causal=True), torch.randn(B, 40, H * D)
-        got, state = in_steps(layer, x, [9, 1, 20, 1, 9])
+        got, state = through_a_cache(layer, x, [9, 1, 20, 1, 9])
         torch.testing.assert_close(got, apply(layer, x, True), atol=0.02, rtol=0.02)
         saved = layer.get_incremental_state(state, STATE)
         assert saved["prev_products"].dtype is saved["prev_sums"].dtype is torch.float32

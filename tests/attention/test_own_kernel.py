@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.helpers import PAD, causal_only, decode_in_steps, sentences, table_of
+from support.helpers import PAD, causal_only, decode_in_steps, sentences
 from support.own_extensions import files, own_model, registries_as_before
 from support.parts import attended_alone, kernel_of, places_of, slow_attention
 
@@ -75,7 +75,9 @@ def test_every_encoding_is_right_with_the_kernel_of_the_page_or_refused(name, mi
 def test_the_kernel_of_the_page_is_its_formula(mine):
     layer, x = kernel_of("cosine", "rotary+t5", 2, 4).double(), torch.randn(B, T, 8).double()
     layer.gain.copy_(torch.tensor([2.0, 5.0]).view(2, 1, 1))
-    encoding, table = layer.encoding, table_of(layer, 0, T)
+    encoding = layer.encoding
+    transform = encoding.transform
+    table = None if transform is None else transform.table(torch.arange(T)[None])
     bias = encoding.shared_bias(places_of(T)).double()
     q, k, v = (p(x).view(B, T, 2, 4) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     q, k = (x / x.square().sum(-1, keepdim=True).sqrt() for x in (q, k))

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 from support.helpers import PAD, sentences, tiny
-from support.parts import kept, places_of, prepared_by, storage_of
-from support.sparse_layers import KERNELS, golden_layer, golden_output, registered
+from support.parts import attended_alone, kept, places_of, prepared_by, storage_of
+from support.sparse_layers import KERNELS, golden_layer, registered
 
 from fairseq_posenc.attention import Batch, Padding, by_blocks
 from fairseq_posenc.basics.versions import HAS_SDPA
@@ -286,5 +286,5 @@ def test_longformer_of_transformers(golden):
     ref = golden("longformer")
     x, layer = ref["inputs"]["x"], golden_layer(ref, "local")
     mask = torch.arange(x.size(1)) >= ref["inputs"]["lengths"].unsqueeze(1)
-    out = golden_output(layer, x, mask).masked_fill(mask.unsqueeze(-1), 0.0)
+    out = attended_alone(layer, x, padding=mask).masked_fill(mask.unsqueeze(-1), 0.0)
     torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)

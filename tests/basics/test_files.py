@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import check_writable, new_folder, replace_file
-from fairseq_posenc.exchange.transfer import staging
+from fairseq_posenc.basics.files import check_writable, new_folder, replace_file, staging
 
 pytestmark = pytest.mark.properties
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support import masked_lm_runs as masked_lm
-from support.commands import average, generate, posenc, read, refusal, train
+from support.commands import generate, read, refusal, train
 from support.helpers import TINY, build, skip_without_cpu_kernels
 from support.linear_layers import PERFORMER, projections
 from support.warm_starts import FRESH
@@ -40,17 +40,6 @@ def test_two_processes_draw_the_same(toy, tmp_path):
     assert projections(one) and all(
         torch.equal(value, two[key]) for key, value in projections(one).items()
     )
-
-
-def test_checkpoints_of_different_draws_are_not_averaged(toy, tmp_path):
-    flags = [*PERFORMER, "--max-epoch", "3", "--favor-redraw", "5"]
-    train(toy.separate, tmp_path, *flags, "--favor-redraw-until", "6")  # four updates an epoch
-    arguments = ["--inputs", tmp_path, "--output", tmp_path / "mean.pt"]
-    refused = posenc("average", *arguments, "--num-epoch-checkpoints", "3")
-    assert "random features were redrawn" in refused.message()
-    assert "--favor-redraw 0" in refused.message()
-    mean = average(tmp_path, "--num-epoch-checkpoints", "2")
-    assert len(generate(toy.separate, mean).hypotheses()) == 24
 
 
 def test_half_precision(toy, tmp_path):

@@ -1,12 +1,47 @@
-"""Fixtures of the conversions."""
+"""Fixtures of the conversions: one model of each kind of class serves all tests."""
+
+import contextlib
+import io
+import json
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
-from support.conversion import transformers
+from support.conversion import convert, transformers
+from support.expressed import EXPRESSED, checkpoint_of
+from support.foreign_models import table_of
 
-__all__ = ["out", "transformers"]
+__all__ = ["made", "out", "transformers"]
 
 
 @pytest.fixture
 def out(tmp_path):
     """The folder that a conversion writes, which does not exist yet."""
     return tmp_path / "out"
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Each row's checkpoint and the folder of its export, compared where transformers is there."""
+    pytest.importorskip("safetensors", reason="the weights are written with it")
+    found = {}
+
+    def get(name):
+        if name not in found:
+            folder, row = tmp_path_factory.mktemp("classes"), EXPRESSED[name]
+            path, theirs = checkpoint_of(folder / "ours", name), folder / "theirs"
+            architectures = [*table_of(row.target).architectures]
+            known = find_spec("transformers") and hasattr(
+                import_module("transformers"), architectures[0]
+            )
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                convert("export", row.target, path, theirs, *["--verify"] * bool(known))
+            (architecture,) = json.loads((theirs / "config.json").read_text())["architectures"]
+            if known:
+                line = f"largest difference from {architecture} of transformers: "
+                assert float(printed.getvalue().split(line)[1].split()[0]) < 3e-5
+            found[name] = SimpleNamespace(row=row, path=path, theirs=theirs, known=known)
+        return found[name]
+
+    return get

@@ -1,17 +1,21 @@
 """Models of random weights in CTranslate2: the same log-probabilities, or a refusal by name."""
 
+import importlib.util
 import os
+import re
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
 from fairseq import models as fairseq_models
 from fairseq.data import Dictionary
 from support.commands import shape
+from support.conversion import convert
 from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
-from support.model_folders import Task, write_model
+from support.model_folders import Task, write_model, write_task_model
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 from fairseq_posenc.cli import main
@@ -27,6 +31,7 @@ from fairseq_posenc.models.kinds import KINDS
 pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
 
 TRANSLATION, LANGUAGE_MODEL, ENCODER = KINDS
+OURS = "posenc_transformer"
 LM = [*shape(2, 32, 48, 4, "decoder"), "--tokens-per-sample", "200", "--dropout", "0"]
 MLM = [*shape(2, 32, 48, 4, "encoder"), "--max-positions", "200", "--dropout", "0"]
 MASKED = Dictionary()
@@ -101,13 +106,14 @@ EXPRESSED = {
     },
     "yarn": f"rotary --rotary-scaling yarn {_SCALED} --rotary-fraction 0.5",
 }
-EXPRESSED = {name: ["--position-encoding", *row.split()] for name, row in EXPRESSED.items()}
+POSITIONS = "--position-encoding"
+EXPRESSED = {name: [POSITIONS, *row.split()] for name, row in EXPRESSED.items()}
 
 
 @pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
 def test_long_sentences(name, tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "LENGTHS", (1000,))
-    report = difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED[name])
+    report = difference(TRANSLATION, tmp_path, OURS, *EXPRESSED[name])
     assert report.difference < 1e-5
 
 
@@ -116,12 +122,10 @@ def test_long_sentences(name, tmp_path, monkeypatch):
 def test_t5_reaches_its_maximal_distance_in_short_models(longest):
     """The table does not depend on what the model accepts, so it is exact for every length."""
     limits = ["--max-source-positions", str(longest), "--t5-max-distance", "64"]
-    model = loaded(TRANSLATION, "posenc_transformer", "--position-encoding", "t5", *limits)
-    encoding = model.model.encoder.encoding
-    positions = bias_by_distance(encoding, 0)
+    encoding = loaded(TRANSLATION, OURS, POSITIONS, "t5", *limits).model.encoder.encoding
+    positions, near = bias_by_distance(encoding, 0), torch.arange(64)
     assert positions.exact_below is None
     table = torch.tensor(positions.tensors["relative_attention_bias"])
-    near = torch.arange(64)
     expected = encoding.by_distance(torch.cat((-near, near))).t()
     assert torch.equal(torch.cat((table[:64], table[128:192])), expected)
     far = encoding.by_distance(torch.tensor([-1000])).t()
@@ -129,8 +133,7 @@ def test_t5_reaches_its_maximal_distance_in_short_models(longest):
 
 
 OF_DECODERS = ["grouped", "norms of heads", "yarn", "shaw values", "t5", "alibi", "learned"]
-
-
+OF_ENCODERS = ["yarn", "shaw", "t5", "alibi", "learned", "rms", "grouped"]
 SHAPES = {
     "sides": "--encoder-position-encoding t5 --decoder-position-encoding rotary",
     "pre-norm": "--encoder-normalize-before --decoder-normalize-before",
@@ -140,11 +143,7 @@ SHAPES = {
     "input": "--decoder-input-dim 24",
     "shared": "--share-all-embeddings --no-scale-embedding",
 }
-
-
-OF_ENCODERS = ["yarn", "shaw", "t5", "alibi", "learned", "rms", "grouped"]
-OURS, ROTARY = "posenc_transformer", ["--position-encoding", "rotary"]
-NORMS_FIRST = ["--decoder-normalize-before"]
+ROTARY, NORMS_FIRST = [POSITIONS, "rotary"], ["--decoder-normalize-before"]
 #: Models by name: their kind, their architecture and its flags.
 MODELS = {
     **{name: (TRANSLATION, OURS, flags) for name, flags in EXPRESSED.items()},
@@ -169,33 +168,31 @@ def test_log_probabilities_are_the_same(name, tmp_path):
     assert difference(kind, tmp_path, arch, *flags).difference < 1e-4
 
 
-#: What is refused, and the flags of a model with it, where these are more.
+#: What is refused, and the flags of a model with it.
 REFUSED = {
-    "--position-encoding learned+rotary": "--position-encoding learned+rotary",
-    "--position-encoding rotary+shaw": "--position-encoding rotary+shaw",
-    "--position-encoding t5,alibi": "--position-encoding t5,alibi",
-    "--decoder-position-encoding tupe": "--decoder-position-encoding tupe",
-    "--rotary-value True": "--position-encoding rotary --rotary-value",
-    "--attention elu": "--position-encoding rotary --attention elu",
-    "--layer gated": "--position-encoding rotary --layer gated",
-    "--activation-fn linear": "--position-encoding rotary --activation-fn linear",
-    "--adaptive-softmax-cutoff 20": "--position-encoding none",
+    **{f"--position-encoding {x}": x for x in ("learned+rotary", "rotary+shaw", "t5,alibi")},
+    "--decoder-position-encoding tupe": "t5 --decoder-position-encoding tupe",
+    "--rotary-value True": "rotary --rotary-value",
+    "--attention elu": "rotary --attention elu",
+    "--layer gated": "rotary --layer gated",
+    "--activation-fn linear": "rotary --activation-fn linear",
+    **{
+        f"position-encoding {name}: CTranslate2 cannot": name
+        for name in sorted(set(ENCODINGS) - set(EXPRESSIONS))
+    },
 }
+#: Settings that no flag of a model of ours gives; the last one is added later, and to nothing here.
+SET = {"adaptive_softmax_cutoff": "20", "base_layers": 2}
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refuses_by_name(name):
-    settings = dict(loaded(TRANSLATION, "posenc_transformer", *REFUSED[name].split()).settings)
-    if "adaptive" in name:
-        settings["adaptive_softmax_cutoff"] = "20"
-    with pytest.raises(SystemExit, match=name.replace("+", r"\+")):
-        refuse_settings("model.pt", TRANSLATION, settings)
-
-
-@pytest.mark.parametrize("encoding", sorted(set(ENCODINGS) - set(EXPRESSIONS)))
-def test_every_other_registered_encoding_is_refused(encoding):
-    settings = loaded(TRANSLATION, "posenc_transformer", *encoding_of_sides(encoding)).settings
-    with pytest.raises(SystemExit, match=f"position-encoding {encoding}: CTranslate2 cannot"):
+@pytest.mark.parametrize("words", [*REFUSED, *SET])
+def test_refuses_by_name(words):
+    encoding, *flags = REFUSED.get(words, "none").split()
+    encodings = encoding_of_sides(encoding) if "cannot" in words else [POSITIONS, encoding]
+    settings = dict(loaded(TRANSLATION, OURS, *encodings, *flags).settings)
+    if words in SET:
+        settings[words], words = SET[words], f"{flag_of(words)} {SET[words]}"
+    with pytest.raises(SystemExit, match=re.escape(words)):
         refuse_settings("model.pt", TRANSLATION, settings)
 
 
@@ -210,7 +207,7 @@ def test_a_wrong_expression_is_noticed(encoding, tmp_path, monkeypatch):
     monkeypatch.setitem(EXPRESSIONS, encoding, wrong)
     monkeypatch.setattr(ctranslate2_stacks, "native_alibi", lambda names: False)
     with pytest.raises(SystemExit, match="above 0.0001; nothing was written"):
-        difference(TRANSLATION, tmp_path, "posenc_transformer", "--position-encoding", encoding)
+        difference(TRANSLATION, tmp_path, OURS, "--position-encoding", encoding)
     assert os.listdir(tmp_path) == []
 
 
@@ -234,7 +231,7 @@ def test_quantised_weights_are_close(tmp_path, monkeypatch):
         ctranslate2, "Translator", lambda folder, **_: engine(folder, compute_type="float32")
     )
     flags = ["--position-encoding", "rotary", "--share-all-embeddings"]
-    report = difference(TRANSLATION, tmp_path, "posenc_transformer", *flags, quantization="int8")
+    report = difference(TRANSLATION, tmp_path, OURS, *flags, quantization="int8")
     assert 1e-4 < report.difference < 1
     assert report.quantization == "int8"
 
@@ -250,16 +247,68 @@ def test_an_older_engine_is_given_what_it_knows():
         specification(Older, {**arguments, "num_heads_kv": 2})
 
 
-def test_an_unknown_setting_is_refused():
-    """A flag that is added to this plug-in later, and to nothing here."""
-    settings = {**loaded(TRANSLATION, "posenc_transformer").settings, "base_layers": 2}
-    with pytest.raises(SystemExit, match="--base-layers 2"):
-        refuse_settings("model.pt", TRANSLATION, settings)
-
-
 def test_a_parameter_without_counterpart_is_refused(tmp_path):
-    model = loaded(TRANSLATION, "posenc_transformer", "--position-encoding", "rotary")
+    model = loaded(TRANSLATION, OURS, "--position-encoding", "rotary")
     model.model.decoder.layers[0].gate = torch.nn.Linear(2, 2)
     with pytest.raises(SystemExit, match="decoder.layers.0.gate.weight"):
         write(model, TRANSLATION, Wanted("model.pt", str(tmp_path / "m")))
     assert os.listdir(tmp_path) == []
+
+
+# --- the converter in examples/, in the style of CTranslate2's own
+
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "ctranslate2" / "converter.py"
+#: Functions that write a model, and further flags of the export.
+FOLDERS = {
+    "translation": (write_model, []),
+    "int8": (write_model, ["--quantization", "int8"]),
+    "language_modeling": (lambda folder: write_task_model(folder, "language_modeling"), []),
+}
+
+
+@pytest.fixture(scope="module")
+def converter():
+    """The file as a module."""
+    spec = importlib.util.spec_from_file_location("converter", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments(folder, out, *more):
+    """Those of the converter for a model in *folder*, with the names of ct2-fairseq-converter."""
+    given = {"model_path": folder / "model.pt", "data_dir": folder / "data", "output_dir": out}
+    return [*(str(word) for name, path in given.items() for word in (f"--{name}", path)), *more]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_its_files_are_those_of_the_export(name, converter, tmp_path):
+    write, flags = FOLDERS[name]
+    folder = write(tmp_path / "made")
+    convert("export", "ctranslate2", folder / "model.pt", tmp_path / "exported", *flags)
+    converter.main(arguments(folder, tmp_path / "converted", *flags))
+    files = {path.name: path.read_bytes() for path in (tmp_path / "converted").iterdir()}
+    assert {"model.bin", "config.json"} < set(files)
+    for file, content in files.items():
+        assert (tmp_path / "exported" / file).read_bytes() == content, file
+
+
+def test_what_is_wrong_is_one_line_and_nothing_is_written(converter, tmp_path):
+    made = write_model(tmp_path / "made")
+    tupe = write_model(tmp_path / "tupe", "--position-encoding", "tupe")
+    out, there, absent = tmp_path / "out", tmp_path / "there", str(tmp_path / "absent")
+    there.mkdir()
+    for words, given in {
+        "--position-encoding tupe": arguments(tupe, out),
+        "--data .*absent: there is no such folder": arguments(made, out, "--data_dir", absent),
+        "--output_dir .*there: exists already": arguments(made, there),
+        "--vocab_mapping no: no such file": arguments(made, out, "--vocab_mapping", "no"),
+    }.items():
+        with pytest.raises(SystemExit, match=words) as error:
+            converter.main(given)
+        assert "\n" not in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "there", "tupe"]
+    converter.main(arguments(made, there, "--force"))
+    assert (there / "model.bin").is_file()
+    assert torch.is_grad_enabled()

@@ -42,8 +42,6 @@ BIASES = dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_b
 FULL, WINDOW = "full_attention", "sliding_attention"
 LABELS = {"id2label": {0: "no", 1: "yes", 2: "perhaps"}}
 UNTIED = {"tie_word_embeddings": False}
-ROBERTA = {**SIZES, **OF_BERT, "pad_token_id": 0}
-ROFORMER = {**SIZES, **OF_BERT, "pad_token_id": 0, "embedding_size": 16}
 BART = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 64}
 BART.update(dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4))
 BART.update(encoder_ffn_dim=24, decoder_ffn_dim=40, pad_token_id=1, eos_token_id=2)
@@ -52,134 +50,125 @@ MARIAN = {**BART, "decoder_start_token_id": 42, "pad_token_id": 42, "eos_token_i
 T5 = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "n_positions": 64}
 T5.update(dropout_rate=0.23)
 T5.update(decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
-_MLM, _TEXTS, _TOKENS = "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"
-_TRANSLATES = "ForConditionalGeneration"
-#: Format, architecture, config.json, symbols, and settings that the checkpoint must have.
-THEIRS = {
-    "llama": ("hf-llama", "LlamaForCausalLM", LLAMA, OF_CAUSAL, {"kv_heads": 2}),
-    "llama tied": (
-        *("hf-llama", "LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True}, OF_CAUSAL),
-        {},  # the gain of the last norm sets its output apart
-    ),
-    "llama biases": (
-        *("hf-llama", "LlamaForCausalLM"),
-        {**LLAMA, "attention_bias": True, "hidden_act": "relu"},
-        *(OF_CAUSAL, {"feed_forward": "glu", "no_bias": False}),
-    ),
-    "llama scaled": (
-        *("hf-llama", "LlamaForCausalLM", {**LLAMA, "rope_scaling": LLAMA3}, OF_CAUSAL),
-        {"rotary_scaling": "llama3"},
-    ),
-    "neox": (
-        *("hf-gpt-neox", "GPTNeoXForCausalLM"),
+#: By class: the format, the usual end of its name, config.json, and its symbols.
+CLASSES = {
+    "Llama": ("hf-llama", "ForCausalLM", LLAMA, OF_CAUSAL),
+    "GPTNeoX": (
+        *("hf-gpt-neox", "ForCausalLM"),
         {**SIZES, **RATED, "use_parallel_residual": False, "rotary_pct": 0.5},
-        *(OF_CAUSAL, {"rotary_fraction": 0.5}),
+        OF_CAUSAL,
     ),
-    "bloom": (
-        *("hf-bloom", "BloomForCausalLM", {**RATED, "hidden_size": 16, "n_layer": 2, "n_head": 4}),
-        *(OF_CAUSAL, {"position_encoding": "alibi"}),
+    "Bloom": (
+        *("hf-bloom", "ForCausalLM"),
+        {**RATED, "hidden_size": 16, "n_layer": 2, "n_head": 4},
+        OF_CAUSAL,
     ),
-    "gpt2": ("hf-gpt2", "GPT2LMHeadModel", GPT2, OF_CAUSAL, {"position_encoding": "learned"}),
-    "roberta": (
-        *("hf-roberta", f"Roberta{_MLM}", ROBERTA, OF_MASKED),
-        {"position_encoding": "learned"},
+    "GPT2": ("hf-gpt2", "LMHeadModel", GPT2, OF_CAUSAL),
+    "Roberta": ("hf-roberta", "ForMaskedLM", {**SIZES, **OF_BERT, "pad_token_id": 0}, OF_MASKED),
+    "ModernBert": ("hf-modernbert", "ForMaskedLM", MODERN, OF_MASKED),
+    "RoFormer": (
+        *("hf-roformer", "ForMaskedLM"),
+        {**SIZES, **OF_BERT, "pad_token_id": 0, "embedding_size": 16},
+        OF_MASKED,
     ),
+    "Marian": ("hf-marian", "MTModel", MARIAN, OF_MARIAN),
+    "Bart": ("hf-bart", "ForConditionalGeneration", {**BART, "scale_embedding": True}, OF_BART),
+    "MBart": (
+        *("hf-mbart", "ForConditionalGeneration", {**BART, "decoder_start_token_id": 5}, OF_BART),
+    ),
+    "M2M100": ("hf-m2m100", "ForConditionalGeneration", BART, OF_BART),
+    "T5": ("hf-t5", "ForConditionalGeneration", T5, OF_T5),
+}
+_TEXTS, _TOKENS, _LM = "ForSequenceClassification", "ForTokenClassification", "ForCausalLM"
+RELU, _POSENC_LM = {"activation_fn": "relu"}, {"_name": "posenc_lm"}
+#: A class, or an architecture of it; entries of config.json; settings of the checkpoint.
+THEIRS = {
+    "llama": ("Llama", {}, {"kv_heads": 2}),
+    # the gain of the last norm sets its output apart
+    "llama tied": ("Llama", {"tie_word_embeddings": True}, {}),
+    "llama biases": (
+        *("Llama", {"attention_bias": True, "hidden_act": "relu"}),
+        {"feed_forward": "glu", "no_bias": False},
+    ),
+    "llama scaled": ("Llama", {"rope_scaling": LLAMA3}, {"rotary_scaling": "llama3"}),
+    "neox": ("GPTNeoX", {}, {"rotary_fraction": 0.5}),
+    "bloom": ("Bloom", {}, {"position_encoding": "alibi"}),
+    "gpt2": ("GPT2", {}, {"position_encoding": "learned"}),
+    "roberta": ("Roberta", {}, {"position_encoding": "learned"}),
     "roberta one segment": (
-        *("hf-roberta", f"Roberta{_MLM}", {**ROBERTA, **UNTIED, "type_vocab_size": 1}, OF_MASKED),
+        *("Roberta", {**UNTIED, "type_vocab_size": 1}),
         {"num_segments": 0, "untie_weights_roberta": True},
     ),
-    "roberta texts": (
-        *("hf-roberta", f"Roberta{_TEXTS}", {**ROBERTA, **LABELS, "hidden_act": "relu"}),
-        *(OF_MASKED, {"activation_fn": "relu"}),
-    ),
-    "roberta tokens": (
-        *("hf-roberta", f"Roberta{_TOKENS}", {**ROBERTA, "num_labels": 5}, OF_MASKED, {}),
-    ),
+    "roberta texts": (f"Roberta{_TEXTS}", {**LABELS, "hidden_act": "relu"}, RELU),
+    "roberta tokens": (f"Roberta{_TOKENS}", {"num_labels": 5}, {}),
     "modernbert": (
-        *("hf-modernbert", f"ModernBert{_MLM}", MODERN, OF_MASKED),
+        *("ModernBert", {}),
         {"local_window": "128,8*2", "rotary_base": "160000.0,10000.0*2"},
     ),
     "modernbert biases": (
-        *("hf-modernbert", f"ModernBert{_MLM}"),
-        {**MODERN, **BIASES, "classifier_activation": "relu"},
-        *(OF_MASKED, {"no_bias": False, "activation_fn": "relu"}),
+        *("ModernBert", {**BIASES, "classifier_activation": "relu"}, {**RELU, "no_bias": False}),
     ),
     "modernbert untied": (
-        *("hf-modernbert", f"ModernBert{_MLM}"),
-        {**MODERN, **UNTIED, "decoder_bias": False, "local_attention": 5},
-        *(OF_MASKED, {"untie_weights_roberta": True, "local_window": "128,4*2"}),
+        *("ModernBert", {**UNTIED, "decoder_bias": False, "local_attention": 5}),
+        {"untie_weights_roberta": True, "local_window": "128,4*2"},
     ),
     "modernbert other layers": (
-        *("hf-modernbert", f"ModernBert{_MLM}"),
-        {**MODERN, "layer_types": [WINDOW, FULL, FULL, WINDOW], "hidden_activation": "silu"},
-        *(OF_MASKED, {"local_window": "8,128*2", "feed_forward": "swiglu"}),
+        "ModernBert",
+        {"layer_types": [WINDOW, FULL, FULL, WINDOW], "hidden_activation": "silu"},
+        {"local_window": "8,128*2", "feed_forward": "swiglu"},
     ),
     "modernbert no windows": (
-        *("hf-modernbert", f"ModernBert{_MLM}", {**MODERN, "layer_types": [FULL] * 4}, OF_MASKED),
+        *("ModernBert", {"layer_types": [FULL] * 4}),
         {"attention": "softmax", "rotary_base": 160000.0},
     ),
     "modernbert mean": (
-        *("hf-modernbert", f"ModernBert{_TEXTS}"),
-        {**MODERN, **LABELS, "classifier_pooling": "mean"},
-        *(OF_MASKED, {"pooler": "mean"}),
+        *(f"ModernBert{_TEXTS}", {**LABELS, "classifier_pooling": "mean"}, {"pooler": "mean"}),
     ),
     "modernbert first": (
-        *("hf-modernbert", f"ModernBert{_TEXTS}"),
-        {**MODERN, "num_labels": 4, "classifier_bias": True, "classifier_activation": "relu"},
-        *(OF_MASKED, {"pooler_activation_fn": "relu", "activation_fn": "relu"}),
+        f"ModernBert{_TEXTS}",
+        {"num_labels": 4, "classifier_bias": True, "classifier_activation": "relu"},
+        {**RELU, "pooler_activation_fn": "relu"},
     ),
-    "modernbert tokens": (
-        *("hf-modernbert", f"ModernBert{_TOKENS}", {**MODERN, "num_labels": 5}, OF_MASKED, {}),
-    ),
-    "roformer": ("hf-roformer", f"RoFormer{_MLM}", ROFORMER, OF_MASKED, {"num_segments": 2}),
-    "roformer values": (
-        *("hf-roformer", f"RoFormer{_MLM}", {**ROFORMER, "rotary_value": True}, OF_MASKED),
-        {"rotary_value": True},
-    ),
+    "modernbert tokens": (f"ModernBert{_TOKENS}", {"num_labels": 5}, {}),
+    "roformer": ("RoFormer", {}, {"num_segments": 2}),
+    "roformer values": ("RoFormer", {"rotary_value": True}, {"rotary_value": True}),
     "roformer projected": (
-        *("hf-roformer", f"RoFormer{_MLM}"),
-        {**ROFORMER, **UNTIED, "embedding_size": 8, "hidden_act": "gelu_new"},
-        *(OF_MASKED, {"encoder_input_dim": 8, "activation_fn": "gelu_accurate"}),
+        *("RoFormer", {**UNTIED, "embedding_size": 8, "hidden_act": "gelu_new"}),
+        {"encoder_input_dim": 8, "activation_fn": "gelu_accurate"},
     ),
     "roformer lm": (
-        *("hf-roformer", "RoFormerForCausalLM"),
-        {**ROFORMER, **UNTIED, "is_decoder": True, "rotary_value": True},
-        *(OF_MASKED, {"_name": "posenc_lm", "share_decoder_input_output_embed": False}),
+        *(f"RoFormer{_LM}", {**UNTIED, "is_decoder": True, "rotary_value": True}),
+        {**_POSENC_LM, "share_decoder_input_output_embed": False},
     ),
     "roformer tied lm": (
-        *("hf-roformer", "RoFormerForCausalLM", {**ROFORMER, "is_decoder": True}, OF_MASKED),
-        {"_name": "posenc_lm", "share_decoder_input_output_embed": True},
+        *(f"RoFormer{_LM}", {"is_decoder": True}),
+        {**_POSENC_LM, "share_decoder_input_output_embed": True},
     ),
     "roformer projected lm": (  # language models have no projection
-        *("hf-roformer", "RoFormerForCausalLM"),
-        {**ROFORMER, "is_decoder": True, "embedding_size": 24},
-        *(OF_MASKED, {"_name": "posenc_masked_lm", "causal": True}),
+        *(f"RoFormer{_LM}", {"is_decoder": True, "embedding_size": 24}),
+        {"_name": "posenc_masked_lm", "causal": True},
     ),
-    "roformer sees all": (
-        *("hf-roformer", "RoFormerForCausalLM", ROFORMER, OF_MASKED),
-        {"_name": "posenc_masked_lm", "causal": False},
-    ),
+    "roformer sees all": (f"RoFormer{_LM}", {}, {"_name": "posenc_masked_lm", "causal": False}),
     "roformer texts": (
-        *("hf-roformer", f"RoFormer{_TEXTS}", {**ROFORMER, **LABELS, "type_vocab_size": 4}),
-        *(OF_MASKED, {"num_segments": 4, "pooler_activation_fn": "gelu"}),
+        *(f"RoFormer{_TEXTS}", {**LABELS, "type_vocab_size": 4}),
+        {"num_segments": 4, "pooler_activation_fn": "gelu"},
     ),
-    "roformer tokens": (
-        *("hf-roformer", f"RoFormer{_TOKENS}", {**ROFORMER, "num_labels": 5}, OF_MASKED, {}),
-    ),
-    "marian": ("hf-marian", "MarianMTModel", MARIAN, OF_MARIAN, {}),
-    "bart": (
-        *("hf-bart", f"Bart{_TRANSLATES}", {**BART, "scale_embedding": True}, OF_BART),
-        {"no_scale_embedding": False},
-    ),
-    "mbart": (
-        *("hf-mbart", f"MBart{_TRANSLATES}", {**BART, "decoder_start_token_id": 5}, OF_BART, {}),
-    ),
-    "m2m100": ("hf-m2m100", f"M2M100{_TRANSLATES}", BART, OF_BART, {"activation_fn": "relu"}),
+    "roformer tokens": (f"RoFormer{_TOKENS}", {"num_labels": 5}, {}),
+    "marian": ("Marian", {}, {}),
+    "bart": ("Bart", {}, {"no_scale_embedding": False}),
+    "mbart": ("MBart", {}, {}),
+    "m2m100": ("M2M100", {}, RELU),
     "t5": (
-        *("hf-t5", f"T5{_TRANSLATES}", {**T5, "feed_forward_proj": "gated-gelu"}, OF_T5),
+        *("T5", {"feed_forward_proj": "gated-gelu"}),
         {"feed_forward": "glu", "activation_fn": "gelu_accurate"},
     ),
-    "t5 untied": ("hf-t5", f"T5{_TRANSLATES}", {**T5, **UNTIED}, OF_T5, {}),
+    "t5 untied": ("T5", UNTIED, {}),
+}
+THEIRS = {
+    name: (target, part + end * (part == known), {**usual, **config}, symbols, settings)
+    for name, (part, config, settings) in THEIRS.items()
+    for known, (target, end, usual, symbols) in CLASSES.items()
+    if part == known or part.startswith(f"{known}For")
 }
 
 

@@ -1,27 +1,23 @@
-"""Damaged and contradictory inputs of import and export: each is refused in one line."""
+"""Damaged folders of every class: each entry, tensor and file is read, or refused in one line."""
 
 import json
-import shutil
+import math
 
 import pytest
 import torch
-from support.conversion import (
-    CONFIG,
-    SYMBOLS,
-    convert,
-    linear,
-    refuses,
-    roformer_weights,
-    write_folder,
-)
-from support.foreign_models import trained
+from support.conversion import CONFIG, SYMBOLS, convert, linear, refuses, roformer_weights
+from support.conversion import write_folder as write
+from support.expressed import EXPRESSED
+from support.foreign_models import SOURCES, table_of
 
-from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange import FORMATS
+from fairseq_posenc.exchange.formats import format_for
 
 EMBEDDING = "roformer.embeddings.word_embeddings.weight"
 QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
-
-# what replaces the content of pytorch_model.bin, by a function of the right one; what is said
+#: What replaces the content of pytorch_model.bin, by a function of the right one; what is said.
 WEIGHTS = {
     "nested": (lambda w: {"state_dict": w}, ["state_dict is a dict"]),
     "beside others": (lambda w: {**w, "epoch": 3}, ["epoch is a int"]),
@@ -34,30 +30,38 @@ WEIGHTS = {
     "complex": (lambda w: {**w, QUERY: w[QUERY] + 0j}, [QUERY, "real"]),
     "sparse": (lambda w: {**w, QUERY: w[QUERY].to_sparse()}, [QUERY, "ordinary"]),
 }
-# content of a file of the folder
+#: The content of a file of the folder; what is said.
 FILES = [
-    ("config.json", b"\xff\xfe{}", ["JSON"]),
-    ("config.json", b"[" * 100_000, ["JSON"]),
-    ("config.json", b"", ["JSON"]),
-    ("config.json", b"[1]", ["JSON"]),
-    ("config.json", b"{", ["JSON"]),
-    ("pytorch_model.bin", b"", ["is empty"]),
-    ("pytorch_model.bin", b"weights", ["not a PyTorch checkpoint"]),
-    ("model.safetensors", b"", ["safetensors"]),
-    ("model.safetensors", b"\x10\0\0\0\0\0\0\0{}", ["safetensors"]),
-    ("vocab.txt", b"", ["has no '[CLS]'"]),
-    ("vocab.txt", b"\xff\n", ["line 1: not UTF-8"]),
-    ("vocab.txt", b"[PAD]\n[PAD]\n", ["'[PAD]' occurs twice"]),
-    ("tokenizer_config.json", b"[]", ["JSON object"]),
-    ("tokenizer_config.json", b'{"cls_token": 5}', ["cls_token is 5"]),
-    ("tokenizer_config.json", b'{"sep_token": {"text": "x"}}', ["sep_token is"]),
+    ("config.json", b"\xff\xfe{}", "JSON"),
+    ("config.json", b"[" * 100_000, "JSON"),
+    ("config.json", b"", "JSON"),
+    ("config.json", b"[1]", "JSON"),
+    ("pytorch_model.bin", b"", "is empty"),
+    ("pytorch_model.bin", b"weights", "not a PyTorch checkpoint"),
+    ("model.safetensors", b"", "safetensors"),
+    ("model.safetensors", b"\x10\0\0\0\0\0\0\0{}", "safetensors"),
+    ("vocab.txt", b"", "has no '[CLS]'"),
+    ("vocab.txt", b"\xff\n", "line 1: not UTF-8"),
+    ("vocab.txt", b"[PAD]\n[PAD]\n", "'[PAD]' occurs twice"),
+    ("tokenizer_config.json", b"[]", "JSON object"),
+    ("tokenizer_config.json", b'{"cls_token": 5}', "cls_token is 5"),
+    ("tokenizer_config.json", b'{"sep_token": {"text": "x"}}', "sep_token is"),
+    *(
+        ("tokenizer.json", content, "has no vocabulary")  # in place of vocab.txt
+        for content in (b'{"model": []}', b'{"model": 1}', b"{}")
+    ),
+    (
+        "tokenizer.json",
+        b'{"model": {"vocab": [["a", 0]]}, "added_tokens": [5]}',
+        "has no vocabulary",
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", WEIGHTS)
 def test_weights(tmp_path, out, case):
     changed, words = WEIGHTS[case]
-    source = write_folder(tmp_path / "source", changed(roformer_weights()))
+    source = write(tmp_path / "source", changed(roformer_weights()))
     refuses([str(source), *words], "import", "hf-roformer", source, out)
 
 
@@ -66,79 +70,163 @@ def test_names_of_classes(tmp_path, out, labels, said):
     body = {name: x for name, x in roformer_weights().items() if not name.startswith("cls.")}
     head = {**linear("classifier.dense", 16, 16), **linear("classifier.out_proj", 2, 16)}
     config = {"architectures": ["RoFormerForSequenceClassification"], "id2label": labels}
-    source = write_folder(tmp_path / "source", {**body, **head}, **config)
+    source = write(tmp_path / "source", {**body, **head}, **config)
     refuses(["config.json", "id2label", said], "import", "hf-roformer", source, out)
 
 
-@pytest.mark.parametrize("name, content, words", FILES, ids=lambda value: str(value)[:30])
-def test_files(tmp_path, out, name, content, words):
+@pytest.mark.parametrize("name, content, word", FILES, ids=lambda value: str(value)[:30])
+def test_files(tmp_path, out, name, content, word):
     if "safetensors" in name:
         pytest.importorskip("safetensors", reason="reading safetensors needs the package")
-    source = write_folder(tmp_path / "source")
+    source = write(tmp_path / "source")
+    if name == "tokenizer.json":
+        (source / "vocab.txt").unlink()
     (source / name).write_bytes(content)
-    refuses([name, *words], "import", "hf-roformer", source, out)
+    refuses([name, word], "import", "hf-roformer", source, out)
 
 
-@pytest.mark.parametrize(
-    "content", [{"model": []}, {"model": {"vocab": [["a", 0]]}, "added_tokens": [5]}, {"model": 1}]
-)
-def test_tokenizer_json(tmp_path, out, content):
-    source = write_folder(tmp_path / "source")
-    (source / "vocab.txt").unlink()
-    (source / "tokenizer.json").write_text(json.dumps(content))
-    refuses(["tokenizer.json", "has no vocabulary"], "import", "hf-roformer", source, out)
-
-
-FC1 = "encoder.sentence_encoder.layers.1.fc1.weight"
-EXPORTS = {
-    "no parameter": (lambda model, cfg: model.pop(FC1), [FC1, "Missing key"]),
-    "other size": (
-        lambda model, cfg: model.update({FC1: model[FC1][:4]}),
-        [FC1, "[4, 16]", "[24, 16]"],
-    ),
-    "nan": (lambda model, cfg: model.update({FC1: model[FC1] * float("nan")}), [FC1, "NaN"]),
-    "no tensor": (lambda model, cfg: model.update({FC1: "x"}), [FC1, "is a str"]),
-    "heads": (
-        lambda model, cfg: cfg.update(encoder_attention_heads=3),
-        ["--encoder-attention-heads 3"],
-    ),
-    "layers": (lambda model, cfg: cfg.update(encoder_layers=3), ["layers.2", "Missing key"]),
-    "half a head": (
-        lambda model, cfg: model.update({"classification_heads.x.out_proj.bias": torch.ones(2)}),
-        ["there is no 'classification_heads.x.out_proj.weight'"],
-    ),
-    "another model": (
-        lambda model, cfg: cfg.update(_name="transformer"),
-        ["not a masked language model"],
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory):
-    """A checkpoint of ours that can be exported."""
-    return trained(tmp_path_factory.mktemp("hostile") / "ours", pooler_activation_fn="gelu")
-
-
-@pytest.mark.parametrize("case", EXPORTS)
-def test_export(tmp_path, out, ours, case):
-    change, words = EXPORTS[case]
-    path = tmp_path / "checkpoint.pt"
-    shutil.copy(ours.parent / "dict.txt", tmp_path)
-    content = load_file(ours)
-    change(content["model"], content["cfg"]["model"])
-    write_checkpoint(content, path)
-    refuses(words if case == "heads" else [str(path), *words], "export", "hf-roformer", path, out)
-
-
-def test_mixed_precision_is_no_contradiction(tmp_path):
+def test_mixed_precision_is_no_contradiction(tmp_path, out):
     """A tied output weight may be stored in another format than the embedding."""
     weights = roformer_weights()
     table = torch.randint(-8, 8, (len(SYMBOLS), 16)).float() / 4  # exact in every format
     weights[EMBEDDING] = table.half()
     weights["cls.predictions.decoder.weight"] = table.bfloat16()
     weights[QUERY] = weights[QUERY].bfloat16()
-    convert("import", "hf-roformer", write_folder(tmp_path / "source", weights), tmp_path / "out")
-    model = load_file(tmp_path / "out" / "checkpoint.pt")["model"]
+    convert("import", "hf-roformer", write(tmp_path / "source", weights), out)
+    model = load_file(out / "checkpoint.pt")["model"]
     assert {value.dtype for value in model.values()} == {torch.float32}
     assert CONFIG["vocab_size"] == len(model["encoder.lm_head.weight"])
+
+
+CLASSES = [name for name, entry in FORMATS.items() if hasattr(entry.importer, "source")]
+#: The first row of each class that can be written, whose config.json has all entries it can have.
+FIRST = {row.target: name for name, row in reversed([*EXPRESSED.items()])}
+#: Values of a wrong type, by the type of an entry.
+WRONG = {
+    bool: ["no", 3, []],
+    int: ["3", 2.5, True, 0, [3]],
+    float: ["0.5", -1.0, True, [], math.nan],
+    str: [3, [], {}, "other"],
+    list: [3, "other", [7], {}],
+    dict: [3, [], "other"],
+}
+#: What is written for transformers alone; the last is read where layer_types is not there.
+NOT_READ = ["torch_dtype", "initializer_range", "embd_pdrop", "global_attn_every_n_layers"]
+
+
+def outcome(target, folder, sizes=None):
+    """What an import reads, or the message of its refusal, given the sizes of its parameters."""
+    try:
+        found = format_for("import", target).read(str(folder), None)
+    except UsageError as error:
+        assert "\n" not in str(error)
+        return str(error)
+    for name, x in found.parameters.items() if sizes else ():
+        if x.shape != sizes[name]:
+            return found.origin[name]  # is refused in front of the check that fairseq can load it
+    return found.kind.name, found.head, found.settings, found.parameters
+
+
+def same(one, other):
+    """Whether two outcomes are the same model."""
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    tensors, others = one[3], other[3]
+    equal = all(name in others and torch.equal(x, others[name]) for name, x in tensors.items())
+    return one[:3] == other[:3] and len(tensors) == len(others) and equal
+
+
+def others_of(value):
+    """Further values of the same type."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 2]
+    return [value / 2 or 0.5] if isinstance(value, float) else []
+
+
+@pytest.mark.parametrize("target", FIRST)
+def test_every_entry_is_read_or_refused_by_name(made, target):
+    folder = made(FIRST[target]).theirs
+    file = folder / "config.json"
+    content = file.read_text()
+    entries, usual, missed = json.loads(content), outcome(target, folder), []
+
+    def changed(entry, *value):
+        left = {name: value for name, value in entries.items() if name != entry}
+        file.write_text(json.dumps({**left, **dict.fromkeys([entry] if value else [], *value)}))
+        return outcome(target, folder)
+
+    try:
+        for entry, value in entries.items():
+            number = entry.endswith("token_id")  # another number can be right, as can a list
+            for wrong in WRONG[type(value)] if entry not in NOT_READ else ():
+                found = changed(entry, wrong)
+                named = isinstance(found, str) and entry.rstrip("s") in found
+                if not named and not (number and wrong in (0, [3]) and wrong is not True):
+                    missed.append((entry, wrong, found))
+            for other in others_of(value) if entry not in NOT_READ and not number else ():
+                if same(changed(entry, other), usual):
+                    missed.append((entry, other, "no difference"))
+            if not same(changed(entry, None), changed(entry)):
+                missed.append((entry, None, "not as if absent"))
+    finally:
+        file.write_text(content)
+    assert missed == []
+
+
+@pytest.mark.parametrize("target", FIRST)
+def test_an_entry_that_is_left_out_means_what_it_means_to_transformers(made, transformers, target):
+    """The same as in the full config.json that transformers writes for the one without it."""
+    found, missed = made(FIRST[target]), []
+    if not found.known:
+        pytest.skip("this version of transformers has no such class")
+    file = found.theirs / "config.json"
+    content = file.read_text()
+    entries = json.loads(content)
+    kind = getattr(transformers, entries["architectures"][0]).config_class
+
+    def read(entries):
+        file.write_text(json.dumps(entries))
+        return outcome(target, found.theirs)
+
+    try:
+        for entry in [name for name in entries if not name.endswith("_token_id")]:
+            left = {name: value for name, value in entries.items() if name != entry}
+            try:
+                whole = kind.from_dict(left).to_dict()
+            except Exception:  # transformers has no model of such sizes
+                continue
+            ours = read(left)
+            theirs = read({**whole, "architectures": left.get("architectures")})
+            refused = isinstance(ours, str) or isinstance(theirs, str)  # of other sizes, too
+            if not refused and not same(ours, theirs):
+                missed.append((entry, dict(ours[2].items() - theirs[2].items())))
+    finally:
+        file.write_text(content)
+    assert missed == []
+
+
+@pytest.mark.parametrize("target", CLASSES)
+def test_every_tensor_is_read_or_refused_by_name(tmp_path, target):
+    folder = SOURCES[target](tmp_path / "source")
+    file = folder / "pytorch_model.bin"
+    tensors, missed = load_file(file), []
+    usual = outcome(target, folder)
+    sizes = {name: x.shape for name, x in usual[3].items()}
+    for number, (name, x) in enumerate(tensors.items()):
+        if any(part in name for part in ("layers.1.", "layer.1.", "h.1.", "block.1.")):
+            continue
+        damaged = (torch.full_like(x, math.nan), x.flatten()[:3], torch.cat((x, x)))
+        damages = {("nan", "flat", "long")[number % 3]: damaged[number % 3]}
+        if name not in table_of(target).computed:
+            damages["missing"] = None
+        for what, damaged in damages.items():
+            rest = {key: value for key, value in tensors.items() if key != name}
+            torch.save({**rest, **({} if damaged is None else {name: damaged})}, file)
+            found = outcome(target, folder, sizes)
+            if not isinstance(found, str) or name not in found:
+                missed.append((name, what, found if isinstance(found, str) else "read"))
+    torch.save({**tensors, "other.weight": torch.ones(2)}, file)
+    assert "unexpected tensor other.weight" in outcome(target, folder)
+    assert missed == []

@@ -67,8 +67,7 @@ def test_equals_onnxruntime_at_other_sizes_than_the_example(runtime, name):
     layer, _, encoding = name.rpartition(":")
     frequencies.cache_clear()  # as in a process that only exports
     model = tiny(encoding, *LAYERS[layer], *ONE_LAYER, length=LONGEST)
-    whole = onnx_export.OneHead(model, None).eval()
-    exported = onnx_export.Graph(whole, LONGEST, True, encoding, VOCABULARY.symbols)
+    exported = onnx_export.OneHead(model, None, VOCABULARY.symbols)
     run = onnx_export.runner(runtime, onnx_export.record(exported, name))
     for tokens in batches():
         with torch.no_grad():
@@ -143,12 +142,12 @@ def test_flags_say_what_one_graph_cannot_serve():
 
 
 def test_an_operation_without_counterpart_is_refused_with_the_encoding(runtime):
-    class Complex(torch.nn.Module):
+    class Complex(onnx_export.OneHead):
         def forward(self, tokens):
             return torch.polar(tokens.float(), tokens.float()).real
 
-    exported = onnx_export.Graph(Complex(), LONGEST, True, "mine", VOCABULARY.symbols)
-    with pytest.raises(UsageError, match="model.pt: --position-encoding mine .*polar"):
+    exported = Complex(tiny("none", *ONE_LAYER), None, VOCABULARY.symbols)
+    with pytest.raises(UsageError, match="model.pt: --position-encoding none .*polar"):
         onnx_export.record(exported, "model.pt")
 
 

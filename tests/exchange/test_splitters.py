@@ -3,29 +3,29 @@
 import contextlib
 import io
 import random
+import shutil
+from pathlib import Path
 
 import pytest
+import torch
 from fairseq.data import Dictionary
 from support.conversion import convert, refuses
-from support.expressed import EXPRESSED, checkpoint_of
+from support.expressed import EXPRESSED, LONGEST, checkpoint_of, load, logits_of, started
 from support.vocabularies import learn_pieces, save_tokenizer
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.huggingface.sentencepiece_file import read_pieces
+from fairseq_posenc.checkpoints.loader import read_dictionary
+from fairseq_posenc.exchange.huggingface import sentencepiece_file as spm
 from fairseq_posenc.exchange.huggingface.splitters import Subwords, splitter_of
-from fairseq_posenc.exchange.huggingface.symbols import TRANSLATION_MARKS, write_symbols
+from fairseq_posenc.exchange.huggingface.texts import TRANSLATION_MARKS, write_symbols
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION
+from fairseq_posenc.serving.huggingface.vocabulary import dictionary
 from fairseq_posenc.serving.preparation import Preparation, Text
 
 SYLLABLES = "ba be bi do du fa gäh kü lo mi ña os pu ri so tu vé wa xe zo".split()
 ODD = ["", "   ", "x", "a  double   space", "tab\there", "ﬁ ① Ｆｕｌｌ width", "naïve Ünïcode"]
-ODD += [
-    "日本語",
-    "a\u00a0no-break b\u3000wide",
-    "e\u0301 combined",
-    "\u200bzero",
-    "“quotes”…",
-    "@@ @",
-]
+ODD += ["日本語", "a\u00a0no-break b\u3000wide", "e\u0301 combined", "\u200bzero", "“quotes”…"]
+ODD += ["@@ @", "ba  ba ", "12 3x4", "ba<x>du"]
 ODD += ["▁under", "badu☃ ☃ba ☃☃", "low@@ er", "👩‍👩‍👧"]
 
 SPACES = 3 * " "  # runs of spaces, which some tokenizers of transformers have as symbols
@@ -46,17 +46,46 @@ def lines_of(seed, count):
 TRAIN, TEST = lines_of(1, 400), [*lines_of(1, 450)[400:], *lines_of(2, 150), *ODD, *NAMED]
 
 
+#: Settings of SentencePiece, and the reason where a tokenizer.json cannot split as they say.
+_BYTES = {"byte_fallback": True, "vocab_size": 330}
+_SPACED = "is neither unigram nor BPE with spaces first"
+PIECES = {
+    "unigram": ({}, ""),
+    "bpe": ({"model_type": "bpe"}, ""),
+    "bytes": ({"model_type": "bpe", **_BYTES}, ""),
+    "unigram bytes": (_BYTES, ""),
+    "as it is": ({"normalization_rule_name": "identity"}, ""),
+    "lower case": ({"normalization_rule_name": "nmt_nfkc_cf"}, ""),
+    "no signs": ({"normalization_rule_name": "nfkc"}, ""),
+    "no space": ({"add_dummy_prefix": False}, ""),
+    "all spaces": ({"remove_extra_whitespaces": False}, ""),
+    "across words": ({"split_by_whitespace": False}, ""),
+    "merged across words": ({"split_by_whitespace": False, "model_type": "bpe"}, ""),
+    "digits": ({"split_digits": True}, ""),
+    "control": ({"control_symbols": "<x>"}, ""),
+    "other names": ({"unk_piece": "[UNK]", "pad_id": 3, "pad_piece": "[PAD]"}, ""),
+    "spaces behind": ({"treat_whitespace_as_suffix": True}, _SPACED),
+    "spaces as they are": ({"escape_whitespaces": False}, _SPACED),
+    "words": ({"model_type": "word"}, _SPACED),
+    "characters": ({"model_type": "char", "vocab_size": 40}, _SPACED),
+    "users": ({"user_defined_symbols": "ba"}, "has symbols of users"),
+}
+
+
 @pytest.fixture(scope="module")
 def subwords(tmp_path_factory):
-    """The file of the subwords of a kind, learned from TRAIN once."""
-    folder = tmp_path_factory.mktemp("subwords")
+    """The kind and the file of subwords, learned from TRAIN once."""
+    folder, found = tmp_path_factory.mktemp("subwords"), {}
 
-    def sentencepiece(kind, **more):
-        prefix = folder / "-".join([kind, *more])
-        if not prefix.with_suffix(".model").exists():
-            flags = {"vocab_size": 90, "character_coverage": 1.0, "model_type": kind, **more}
-            learn_pieces(prefix, TRAIN, **flags)
-        return prefix.with_suffix(".model")
+    def pieces(name):
+        usual = {"vocab_size": 90, "character_coverage": 1.0, "model_type": "unigram"}
+        flags = {**usual, **PIECES[name][0]}
+        as_it_is = flags.pop("escape_whitespaces", None)  # the trainer cannot do without it
+        file = learn_pieces(folder / name, TRAIN, **flags)
+        if as_it_is is not None:
+            escape, fields = b"\x28\0", spm._fields(file.read_bytes())  # field 5 is false
+            file.write_bytes(spm._message((n, x + escape * (n == 3)) for n, x in fields))
+        return file
 
     def merges():
         learn = pytest.importorskip("subword_nmt.learn_bpe", reason="learns the merges")
@@ -64,44 +93,44 @@ def subwords(tmp_path_factory):
             learn.learn_bpe(TRAIN, out, 60)
         return folder / "codes"
 
-    def of_transformers(name, made, spaces=(), **more):
+    def of_transformers(name, learner, spaces=(), **more):
+        made = getattr(pytest.importorskip("tokenizers", reason="learns them"), learner)()
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
         made.train_from_iterator(TRAIN, 330, show_progress=False, special_tokens=special, **more)
         made.add_tokens(list(spaces))
         save_tokenizer(folder / name, made)
         return folder / name
 
-    def bytes_of_gpt2():
-        tokenizers = pytest.importorskip("tokenizers", reason="learns the merges")
-        made = tokenizers.ByteLevelBPETokenizer()
-        return of_transformers("gpt2", made, [SPACES[:2], SPACES])
+    def word_pieces():
+        pytest.importorskip("tokenizers", reason="splits the text")
+        (folder / "bert").mkdir()
+        symbols = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *SYLLABLES, "☃"]
+        symbols += [f"##{syllable}" for syllable in SYLLABLES]
+        (folder / "bert" / "vocab.txt").write_text("\n".join(symbols) + "\n", encoding="utf-8")
+        (folder / "bert" / "tokenizer_config.json").write_text('{"strip_accents": false}')
+        return folder / "bert"
 
-    def pieces_of_t5():
-        tokenizers = pytest.importorskip("tokenizers", reason="learns the pieces")
-        made = tokenizers.SentencePieceUnigramTokenizer()
-        return of_transformers("t5", made, unk_token="<unk>")
-
-    return {
-        "unigram": ("sentencepiece", lambda: sentencepiece("unigram")),
-        "bpe": ("sentencepiece", lambda: sentencepiece("bpe")),
-        "bytes": (
-            "sentencepiece",
-            lambda: sentencepiece("bpe", byte_fallback=True, vocab_size=330),
-        ),
-        "as it is": (
-            "sentencepiece",
-            lambda: sentencepiece("unigram", normalization_rule_name="identity"),
-        ),
-        "no space": ("sentencepiece", lambda: sentencepiece("unigram", add_dummy_prefix=False)),
+    make = {
         "merges": ("subword-nmt", merges),
-        "byte pairs": ("transformers", bytes_of_gpt2),
-        "pieces": ("transformers", pieces_of_t5),
-        "unigram bytes": (
-            "sentencepiece",
-            lambda: sentencepiece("unigram", byte_fallback=True, vocab_size=330),
+        "byte pairs": (
+            "transformers",
+            lambda: of_transformers("gpt2", "ByteLevelBPETokenizer", [SPACES[:2], SPACES]),
         ),
+        "pieces": (
+            "transformers",
+            lambda: of_transformers("t5", "SentencePieceUnigramTokenizer", unk_token="<unk>"),
+        ),
+        "word pieces": ("transformers", word_pieces),
         "symbols": ("none", lambda: None),
     }
+
+    def get(name):
+        kind, learn = make.get(name, ("sentencepiece", lambda: pieces(name)))
+        if name not in found:
+            found[name] = learn()
+        return kind, found[name] and str(found[name])
+
+    return get
 
 
 def dictionary_of(preparation, lines):
@@ -115,35 +144,47 @@ def dictionary_of(preparation, lines):
     return found
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("unigram", "bpe", "bytes", "unigram bytes", "as it is", "no space"),
-        *("merges", "byte pairs", "pieces", "symbols"),
-    ],
-)
+def carried(name, lowercase, subwords, hides=True):
+    """The preparation of text, a dictionary that lacks some of its symbols, and the splitter."""
+    kind, path = subwords(name)
+    text = Text(subwords=kind, subword_file=path, lowercase=lowercase)
+    preparation = Preparation(text)
+    found = dictionary_of(preparation, [*TRAIN[:25], f"ba{SPACES}ba"])
+    symbols = list(found.symbols)
+    return preparation, found, splitter_of(Subwords(text, path, path), "encoder", symbols, hides)
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_every_setting_of_sentencepiece_is_written_or_said(name, subwords, tmp_path):
+    said = PIECES[name][1]
+    if not said:
+        return _numbers_are_the_same(name, False, subwords, tmp_path)
+    notes = carried(name, False, subwords)[2].notes
+    assert f"the subwords are not carried: the model of SentencePiece {said}" in " ".join(notes)
+
+
+OTHERS = [(name, False) for name in ("merges", "byte pairs", "pieces", "symbols")]
+OTHERS += [(name, True) for name in ("unigram", "bpe", "merges", "symbols")]
+
+
+@pytest.mark.parametrize("name, lowercase", OTHERS)
 def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
+    _numbers_are_the_same(name, lowercase, subwords, tmp_path)
+
+
+def _numbers_are_the_same(name, lowercase, subwords, tmp_path):
     """Also where the dictionary lacks symbols of the subwords: they are ``<unk>`` to fairseq."""
     tokenizers = pytest.importorskip("tokenizers", reason="the library that reads the file")
-    kind, make = subwords[name]
-    if kind == "transformers" and lowercase:
-        pytest.skip("such a tokenizer takes a line as it is")
-    file = make()
-    text = Text(subwords=kind, subword_file=file and str(file), lowercase=lowercase)
-    preparation = Preparation(text)
-    dictionary = dictionary_of(preparation, [*TRAIN[:25], f"ba{SPACES}ba"])
+    preparation, dictionary, splitter = carried(name, lowercase, subwords)
     symbols = list(dictionary.symbols)
-    path = text.subword_file
-    splitter = splitter_of(Subwords(text, path, path), "encoder", symbols, hides=True)
     assert bool(splitter.hidden) == (name != "symbols")
     write_symbols(str(tmp_path), dictionary, 100, TRANSLATION_MARKS, splitter)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.encode_special_tokens = True  # transformers' split_special_tokens
     known, same = 0, _in_sentencepiece(splitter.sentencepiece, tokenizer)
-    assert same == (name in ("bpe", "bytes") and not lowercase)
+    assert same == (PIECES.get(name, ({},))[0].get("model_type") == "bpe" and not lowercase)
     for line in TEST:
-        if kind == "transformers" and not line.strip():
+        if subwords(name)[0] == "transformers" and not line.strip():
             continue  # white space is a symbol there, which fairseq's dictionary cannot hold
         want = [dictionary.index(symbol) for symbol in preparation.source(line)]
         got = tokenizer.encode(line).ids
@@ -168,17 +209,19 @@ def _in_sentencepiece(content, tokenizer):
     return content is not None
 
 
-def test_what_cannot_be_carried_is_said(subwords, tmp_path):
+def split(hides=True, **text):
+    path = text.get("subword_file")
     symbols = ["<s>", "<pad>", "</s>", "<unk>", "ba"]
+    return splitter_of(Subwords(Text(**text), path, path), "encoder", symbols, hides)
 
-    def notes(hides=True, **text):
-        found = Text(**text)
-        path = found.subword_file
-        return " ".join(splitter_of(Subwords(found, path, path), "encoder", symbols, hides).notes)
+
+def test_what_cannot_be_carried_is_said(subwords, tmp_path):
+    def notes(**text):
+        return " ".join(split(**text).notes)
 
     assert "split text by --tokenizer moses before" in notes(tokenizer="moses")
     assert "--subwords marked-words has no counterpart" in notes(subwords="marked-words")
-    merges = str(subwords["merges"][1]())
+    merges = subwords("merges")[1]
     given = {"subwords": "subword-nmt", "subword_file": merges}
     assert notes(**given) == ""
     assert "which the class cannot hide" in notes(hides=False, **given)
@@ -190,38 +233,94 @@ def test_what_cannot_be_carried_is_said(subwords, tmp_path):
 def test_symbols_behind_the_dictionary_are_in_the_order_of_the_merges(tmp_path):
     """Two exports of a model are the same, byte for byte."""
     (tmp_path / "codes").write_text("#version: 0.2\nb a</w>\nb u\nbu d</w>\n")
-    text, path = Text(subwords="subword-nmt"), str(tmp_path / "codes")
-    symbols = ["<s>", "<pad>", "</s>", "<unk>", "ba"]
-    splitter = splitter_of(Subwords(text, path, path), "encoder", symbols, hides=True)
+    splitter = split(subwords="subword-nmt", subword_file=str(tmp_path / "codes"))
     assert splitter.hidden == ("b@@", "a</w>", "u@@", "bu@@", "d</w>", "bud</w>")
 
 
 def test_damaged_models_are_refused(tmp_path, subwords):
-    whole = subwords["unigram"][1]().read_bytes()
+    whole = Path(subwords("unigram")[1]).read_bytes()
     for content in (b"", whole[:100], b"not a model", whole[:-3]):
         (tmp_path / "model").write_bytes(content)
         with pytest.raises(UsageError, match="cannot be read as a model of SentencePiece"):
-            read_pieces(str(tmp_path / "model"))
+            spm.read_pieces(str(tmp_path / "model"))
 
 
-@pytest.mark.parametrize("name", ["bart", "mbart"])
-def test_an_exported_folder_translates_raw_text(name, subwords, transformers, tmp_path):
-    """Its rows behind the dictionary are never produced, and it can be imported again."""
-    merges = subwords["merges"][1]()
-    preparation = Preparation(Text(subwords="subword-nmt", subword_file=str(merges)))
+#: Rows of support.expressed, with subwords that the class can carry.
+RAW = [("llama", "bpe"), ("grouped", "byte pairs"), ("bart", "merges"), ("mbart", "unigram")]
+RAW += [("roberta", "unigram"), ("roberta", "word pieces"), ("modernbert", "byte pairs")]
+RAW += [(name, "symbols") for name in ("neox", "bloom", "gpt2", "marian", "m2m100", "t5")]
+ROLES = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+#: By the kind of model: the automatic class, and what is before and behind a text.
+KINDS = {
+    CAUSAL.name: ("CausalLM", [2], []),
+    MASKED.name: ("MaskedLM", [0], [2]),
+    TRANSLATION.name: ("Seq2SeqLM", [], [2]),
+}
+
+
+@pytest.mark.parametrize("name, kind", RAW)
+@torch.no_grad()
+def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
+    name, kind, subwords, transformers, tmp_path
+):
+    """Symbols of the subwords that dict.txt lacks are <unk>, and never written."""
+    row, (subword, file) = EXPRESSED[name], subwords(kind)
+    preparation, out = Preparation(Text(subwords=subword, subword_file=file)), tmp_path / "out"
+    masked, copied = row.kind is MASKED, row.kind is MASKED and subword == "transformers"
     words = dictionary_of(preparation, TRAIN[:25]).symbols[4:]
-    target, path = EXPRESSED[name].target, checkpoint_of(tmp_path / "ours", name, words)
-    given = ("--subwords", "subword-nmt", "--subword-file", merges, "--verify")
-    convert("export", target, path, tmp_path / "theirs", *given)
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    unknown = len(words) + 4
-    assert model.config.vocab_size > unknown
-    batch = tokenizer(TEST[:3], return_tensors="pt", padding=True)
-    rows = model.generate(**batch)
-    assert rows.max() < unknown and all(map(str.strip, tokenizer.batch_decode(rows)))
-    convert("import", target, tmp_path / "theirs", tmp_path / "back", "--verify")
-    assert (tmp_path / "back" / "dict.txt").read_text() == "".join(f"{w} 1\n" for w in words)
+    if copied:  # all symbols of the tokenizer
+        words = [line.rpartition(" ")[0] for line in dictionary(file).splitlines()]
+    path = checkpoint_of(tmp_path / "ours", name, words)
+    given = ("--subwords", subword, "--subword-file", file) if file else ()
+    convert("export", row.target, path, out, *given)
+    auto, first, last = KINDS[row.kind.name]
+    model = getattr(transformers, f"AutoModelFor{auto}").from_pretrained(out).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out, padding_side="right")
+
+    symbols = read_dictionary(str(path.parent / "dict.txt"), masked).symbols
+    number = {symbol: index for index, symbol in enumerate(symbols)}
+    split = {text: preparation.source(text) for text in [*TEST[:20], *TEST[200:]] if text.strip()}
+    texts = [t for t, line in split.items() if 0 < len(line) < LONGEST - 2 and "<pad>" not in line]
+    lines = [[*first, *(number.get(s, 3) for s in split[t]), *last] for t in texts]
+    longest = max(map(len, lines))
+    tokens = torch.tensor([[*line, *[PAD] * (longest - len(line))] for line in lines])
+    real = tokens.ne(PAD)
+    batch = tokenizer(texts, return_tensors="pt", padding=True, return_token_type_ids=masked)
+    assert torch.equal(batch["attention_mask"].bool(), real)
+    order = torch.arange(len(symbols))
+    if copied:
+        names = {ours: getattr(tokenizer, f"{role}_token") for role, ours in ROLES.items()}
+        names.update({n * "␣": n * " " for n in (2, 3)})
+        order = torch.tensor(tokenizer.convert_tokens_to_ids([names.get(s, s) for s in symbols]))
+    hidden = batch["input_ids"].ge(len(symbols)) & (not copied)
+    assert torch.equal(batch["input_ids"].masked_fill(hidden, int(order[3])), order[tokens])
+    if row.kind is TRANSLATION:
+        batch["decoder_input_ids"] = started(tokens)
+    want, have = logits_of(load(path), row, tokens), model(**batch).logits
+    torch.testing.assert_close(have[..., order][real], want[real], atol=1e-5, rtol=1e-5)
+    if row.kind is not CAUSAL:  # generation_config.json hides them there
+        assert torch.equal(have[real].argmax(-1), order[want[real].argmax(-1)])
+    if not masked:
+        short = tokenizer(TEST[:3], return_tensors="pt", padding=True, return_token_type_ids=False)
+        rows = model.generate(**short, max_new_tokens=20, do_sample=False)
+        assert rows.max() < len(symbols)
+    else:
+        found = tokenizer(f"ba {tokenizer.mask_token}", split_special_tokens=False)["input_ids"]
+        assert found.count(tokenizer.mask_token_id) == 1
+    for each in (model, tokenizer):
+        each.save_pretrained(tmp_path / "again")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again.model_max_length == LONGEST
+    assert again(texts)["input_ids"] == tokenizer(texts)["input_ids"]
+    assert len(tokenizer(["ba " * 300], truncation=True)["input_ids"][0]) == LONGEST
+    if not copied:  # without the symbols behind it
+        shutil.copy(out / "dict.txt", tmp_path / "again")
+    convert("import", row.target, tmp_path / "again", tmp_path / "back")
+    back = read_dictionary(str(tmp_path / "back" / "dict.txt"), masked).symbols
+    assert sorted(back) == sorted(symbols) and (copied or back == symbols)
+    order = torch.tensor([back.index(symbol) for symbol in symbols])
+    have = logits_of(load(tmp_path / "back" / "checkpoint.pt"), row, order[tokens])[..., order]
+    torch.testing.assert_close(have[real], want[real], atol=1e-5, rtol=1e-5)
 
 
 def test_contradictory_flags_are_refused(tmp_path):

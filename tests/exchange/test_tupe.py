@@ -2,51 +2,64 @@
 
 import sys
 import types
-from argparse import Namespace
 
 import pytest
 import torch
 from conftest import SHARED
 from support.conversion import convert, load, refuses
 from support.parts import places_of
-from support.tupe_checkpoints import ARGS, FLAGS, SPECIAL, WORDS, released, write
+from support.tupe_checkpoints import FLAGS, SPECIAL, WORDS, released, write
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
 
+STACK = "decoder.sentence_encoder."
+POSITIONS, RELATIVE = STACK + "pos.weight", STACK + "relative_attention_bias.weight"
+#: What a checkpoint holds, its args, and settings that it must get.
 VARIANTS = {
-    "tupe-a": ({"relative": False}, {}),
-    "tupe-r": ({}, {}),
-    "early": ({"early": True}, {}),
-    "pre-norm": ({"before": True, "embedding_norm": False}, {"encoder_normalize_before": True}),
-    "relu": ({}, {"activation_fn": "relu"}),
+    "tupe-a": ({"relative": False}, {}, {"position_encoding": "tupe"}),
+    "tupe-r": ({}, {}, {"position_encoding": "tupe+t5", "untie_cls": True, "dropout": 0.2}),
+    "early": ({"early": True}, {}, {}),
+    "pre-norm": (
+        {"before": True, "embedding_norm": False},
+        {"encoder_normalize_before": True},
+        {"layernorm_embedding": False},
+    ),
+    "relu": ({}, {"activation_fn": "relu"}, {}),
+    "distance": ({}, {"max_rel_pos": 24}, {"t5_max_distance": 24}),
+    "buckets": ({}, {"rel_pos_bins": 16}, {"t5_num_buckets": 16}),
+    "scale": ({}, {"attn_scale_factor": 1}, {}),
+    "scale and usual": (
+        {},
+        {"attn_scale_factor": 3.0, "rel_pos_bins": 32, "max_rel_pos": 128},
+        {"t5_num_buckets": 32},
+    ),
 }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
 def test_matches_the_formulas(tmp_path, out, capsys, variant):
-    parts, args = VARIANTS[variant]
-    state = released(**parts)
+    parts, args, settings = VARIANTS[variant]
+    state = {**released(**parts), POSITIONS: torch.randn(61, 16)}
+    if RELATIVE in state:
+        state[RELATIVE] = torch.randn(args.get("rel_pos_bins", 32) + 1, 2)
     convert("import", "tupe", write(tmp_path / "source", state, args), out, "--verify")
     printed = capsys.readouterr().out
-    assert (
-        "float64" in printed
-        and f"--position-encoding {'tupe' if variant == 'tupe-a' else 'tupe+t5'} " in printed
-    )
+    assert "float64" in printed and " --position-encoding tupe" in printed
     assert ("model.layernorm_embedding=false" in printed) == (variant == "pre-norm")
     model, dictionary = load(out)
     assert dictionary.symbols == [*SPECIAL, *WORDS, "<mask>"]
     assert dictionary.get_count(dictionary.index("w2")) == 7
-    assert (model.args.untie_cls, model.args.dropout) == (True, 0.2)
-    tokens = torch.randint(3, len(dictionary), (2, 20))
-    tokens[:, 0], tokens[1, 11:] = 0, 1
+    assert {name: getattr(model.args, name) for name in settings} == settings
+    tokens = torch.randint(3, len(dictionary), (2, 60))
+    tokens[:, 0], tokens[1, 31:] = 0, 1
     want = ReleasedTUPE(state, {**FLAGS, **args}).logits(tokens)
-    with torch.no_grad():
-        logits, _ = model(tokens)
     real = tokens.ne(1)
-    torch.testing.assert_close(logits[real].double(), want[real], atol=5e-5, rtol=1e-5)
+    have = model(tokens)[0][real].double()
+    torch.testing.assert_close(have, want[real], atol=5e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["tupe_a_mlm", "tupe_r_mlm"])
@@ -62,9 +75,9 @@ def test_a_released_checkpoint(released, out):
     compare(expected, SHARED / "golden" / "tupe_ckpt" / "tupe_r_mlm" / "checkpoint_last.pt", out)
 
 
-def write_reference(folder, reference, **more):
+def write_reference(folder, reference):
     """The checkpoint of a stored reference."""
-    source = write(folder, {**reference["state_dict"], **more}, reference["config"])
+    source = write(folder, reference["state_dict"], reference["config"])
     words = reference["meta"]["symbols"][len(SPECIAL) : -1]
     (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
     return source
@@ -86,21 +99,19 @@ def compare(expected, source, out):
 
 
 @pytest.mark.parametrize("dense", [True, False])
+@torch.no_grad()
 def test_heads(tmp_path, out, capsys, dense):
     """Position 0, through a dense layer and tanh, or in an early version straight to classes."""
-    state = released(heads=[("topic", dense)])
+    state, head = released(heads=[("topic", dense)]), "classification_heads.topic."
     convert("import", "tupe", write(tmp_path / "source", state), out, "--verify")
     assert "classification head topic" in capsys.readouterr().out
     model, _ = load(out)
     tokens = torch.randint(3, 18, (2, 9))
-    with torch.no_grad():
-        features, _ = model(tokens, features_only=True)
-        logits, _ = model(tokens, classification_head_name="topic")
-    x, head = features[:, 0], "classification_heads.topic."
+    x = model(tokens, features_only=True)[0][:, 0]
     if dense:
         x = torch.tanh(x @ state[head + "dense.weight"].t() + state[head + "dense.bias"])
     want = x @ state[head + "out_proj.weight"].t() + state[head + "out_proj.bias"]
-    torch.testing.assert_close(logits, want)
+    torch.testing.assert_close(model(tokens, classification_head_name="topic")[0], want)
 
 
 @pytest.mark.parametrize("part", ["dense", "out_proj"])
@@ -117,61 +128,25 @@ def test_a_wrong_head_is_found(tmp_path, out, monkeypatch, part):
     refuses(["in head tone", "0.0001"], "import", "tupe", path, out, "--verify")
 
 
-@pytest.mark.parametrize(
-    "args, flags",
-    [
-        ({"max_rel_pos": 24}, {"t5_max_distance": 24}),
-        ({"rel_pos_bins": 16}, {"t5_num_buckets": 16}),
-        ({"attn_scale_factor": 1}, {}),
-        ({"attn_scale_factor": 3.0, "rel_pos_bins": 32, "max_rel_pos": 128}, {}),
-    ],
-    ids=str,
-)
-def test_constants_that_became_flags(tmp_path, out, args, flags):
-    state = released()
-    if "rel_pos_bins" in args:
-        rows = args["rel_pos_bins"] + 1
-        state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(rows, 2)
-    state["decoder.sentence_encoder.pos.weight"] = torch.randn(61, 16)
-    path = write(tmp_path / "source", state, args)
-    convert("import", "tupe", path, out, "--verify")
-    model, _ = load(out)
-    assert {name: getattr(model.args, name) for name in flags} == flags
-    tokens = torch.randint(3, 18, (2, 60))
-    with torch.no_grad():
-        logits, _ = model(tokens)
-    want, usual = (
-        ReleasedTUPE(state, given).logits(tokens) for given in ({**FLAGS, **args}, FLAGS)
-    )
-    torch.testing.assert_close(logits.double(), want, atol=5e-5, rtol=1e-5)
-    assert (want - usual).abs().max() > 1e-3 or set(args) == {"rel_pos_bins"}
-
-
-class Meter:
-    """What fairseq 0.9 keeps of its training statistics."""
-
-    def __init__(self):
-        self.sum, self.count = 3.0, 2
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_statistics_of_classes_that_are_gone(tmp_path, out, monkeypatch, zipped):
+    """Only the importer knows what fairseq 0.9 keeps of its training."""
     meters = types.ModuleType("fairseq.meters")
     monkeypatch.setitem(sys.modules, "fairseq.meters", meters)
     kinds = ("AverageMeter", "TimeMeter", "StopwatchMeter")
     for name in kinds:
-        setattr(meters, name, type(name, (Meter,), {"__module__": "fairseq.meters"}))
+        setattr(meters, name, type(name, (), {"__module__": "fairseq.meters", "sum": 3.0}))
     extra = {"train_meters": {name: getattr(meters, name)() for name in kinds}}
-    path = write(tmp_path / "source", released(), extra_state=extra)
-    content = {"args": Namespace(**ARGS), "model": released(), "extra_state": extra}
+    path = write(tmp_path / "source", released())
+    content = {**load_file(path), "extra_state": extra}
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
     monkeypatch.delitem(sys.modules, "fairseq.meters")
     with pytest.raises(UsageError, match="fairseq.meters"):
-        load_file(path)  # only the importer knows them
+        load_file(path)
     convert("import", "tupe", path, out)
     assert set(load_file(out / "checkpoint.pt")) >= {"cfg", "model", "optimizer_history"}
     with pytest.raises(UsageError, match="fairseq.meters"):
-        load_file(path)  # and afterwards, still
+        load_file(path)
 
 
 class Harmful:
@@ -200,7 +175,8 @@ def test_refused_dictionaries(tmp_path, out):
     words = ["18 rows", "dict.txt", "17 symbols"]
     refuses(words, "import", "tupe", path, out)
     dictionary.write_text("".join([*lines[:-1], "nothing\n"]))
-    refuses(["dict.txt: line 10", "'nothing'"], "import", "tupe", path, out)
+    words = ["dict.txt: cannot be read as a fairseq dictionary"]
+    refuses(words, "import", "tupe", path, out)
     dictionary.write_text("".join([*lines[:-1], "<url> 3\n"]))
     refuses(["'<url>' occurs twice"], "import", "tupe", path, out)
     other = dictionary.rename(tmp_path / "other.txt")

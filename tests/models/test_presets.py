@@ -12,7 +12,7 @@ from support.own_extensions import registries_as_before
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.cli.model_flags import flags_with
-from fairseq_posenc.exchange.native import new_checkpoint
+from fairseq_posenc.exchange.transfer import new_checkpoint
 from fairseq_posenc.models import FAMILIES, family_of, kinds, register_preset
 from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM, TRANSLATION
 

@@ -7,7 +7,6 @@ from support.model_folders import LABELS
 from support.packed_models import numbers
 
 from fairseq_posenc import cli
-from fairseq_posenc.serving.model_folder import read_model_folder
 
 pytest_plugins = ["support.packed_models"]
 pytestmark = pytest.mark.formulas
@@ -59,6 +58,7 @@ def test_predictions_are_those_of_fairseqs_validation(name, loaded, folder_of, t
         assert found == pytest.approx(wanted.tolist(), abs=1e-5)
         if name == "value":
             assert line == [f"{found[0]:.6f}"]
+            assert hub.folder.head._replace(bounds=(-1.0, 5.0)).value(0.5) == 2.0
             continue
         label, score, *scores = line
         assert list(map(float, scores)) == pytest.approx(values, abs=1e-6)
@@ -100,11 +100,6 @@ def test_a_text_that_a_further_model_does_not_accept_is_named(folder_of, tmp_pat
     further = ["--ensemble", folder_of("roberta")]
     assert predicted(folder_of("pairs"), tmp_path, rows, *further) == [[""]]
     assert "line 1: it has 17 tokens, and the model accepts 16" in capsys.readouterr().err
-
-
-def test_values_of_a_regression_have_its_range(folder_of):
-    head = read_model_folder(str(folder_of("value"))).head._replace(bounds=(-1.0, 5.0))
-    assert head.value(0.5) == 2.0
 
 
 WRONG_TABLES = {

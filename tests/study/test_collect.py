@@ -72,6 +72,9 @@ def test_an_interrupted_training_counts_once(collect):
 def test_losses_are_read_from_either_command(collect):
     log = write("log", "x | INFO | Loss (base 2): 3.0000, Perplexity: 8.00")
     assert collect.losses(log, "valid", "") == {"scores": {"loss": 3.0, "perplexity": 8.0}}
+    log = write("log", "Evaluated 1,000 tokens in 1.0s", "Loss (base 2): 3.0000, Perplexity: 8.00")
+    found = collect.losses(log, "valid", "_x", 500)["scores"]
+    assert found.pop("word_perplexity_x") == 2.0**6 and len(found) == 2
     log = write("log", 'x {"valid_loss": "4", "valid_nll_loss": "3", "valid_accuracy": "12.5"}')
     found = {"loss_x": 4.0, "perplexity_x": 8.0, "accuracy_x": 12.5}
     assert collect.losses(log, "valid", "_x") == {"scores": found}

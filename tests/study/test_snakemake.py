@@ -244,3 +244,39 @@ def test_jobs_share_the_gpus_of_a_machine(tmp_path):
     for job in jobs:
         job.communicate()
     assert [job.devices for job in jobs] == ["3", "5", "3,5"]
+
+
+def test_a_search_goes_on_at_its_edge_and_an_archive_is_done(workflow):
+    """With seeds of its own; and one training is scored at two budgets."""
+    del workflow.plan["systems"]["stock"]
+    workflow.plan["base"]["--save-interval-updates"] = "10"
+    workflow.plan.update(
+        seeds=[1], search_seeds=[11, 12], search={"--lr": ["3e-3", "6e-3"]},
+        search_edges=["1e-3", "9e-3"], budget={"updates": 30}, average={"updates": 2},
+        subset=["test", "test@20"],
+    )  # fmt: skip
+    status, said = workflow.run()
+    assert status == 0, said
+    study = workflow.folder / "runs" / "plan"
+    plan = yaml.safe_load((study / "plan.yaml").read_text())
+    tried = {name.partition(" ")[2]: losses for name, losses in plan["tried"]["rotary"].items()}
+    inner = {value: tried.pop(value) for value in ("3e-3", "6e-3")}
+    beyond = {"3e-3": "1e-3", "6e-3": "9e-3"}[min(inner, key=inner.get)]
+    assert list(tried) == [beyond]
+    trained = [
+        re.search(r"--lr (\S+) .*--seed (\d+)", c).groups()
+        for c in workflow.called("fairseq-train")
+    ]
+    chosen = plan["chosen"]["rotary"]["--lr"]
+    assert sorted(trained) == sorted(
+        [*((value, seed) for value in (*inner, beyond) for seed in ("11", "12")), (chosen, "1")]
+    )
+    (run,) = workflow.results().values()
+    assert {"bleu", "bleu_20"} <= set(run["scores"]) and "bleu_20" in plan["measures"]
+    averages = [command for command in run["commands"] if " average " in command]
+    assert [" --checkpoint-upper-bound 20 " in command for command in averages] == [False, True]
+    shutil.rmtree(str(study / "trained"))
+    assert asked(workflow.run("-n")[1]) == {}
+    workflow.plan["seeds"] = [1, 2]  # of which one is archived
+    told = asked(workflow.run("-n")[1])
+    assert (told["train"], told["result"], told.get("choose")) == (1, 1, None)

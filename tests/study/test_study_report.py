@@ -142,6 +142,17 @@ def test_differences_without_noise_or_without_a_common_seed(modules):
     assert found.letters == {} and found.differences["a", "b"].p is None
 
 
+def test_where_errors_are_not_normal_only_pairs_are_tested(modules):
+    from scipy import stats
+
+    scores = {"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5, 60], "c": [3, 4.1, 5, 6.1, 7]}
+    found = modules["seeds"].compare(frame(scores), "higher")
+    assert min(found.assumed.values()) < 0.05 and found.letters == {}
+    one = found.differences["b", "a"]
+    assert (one.interval, one.p, one.adjusted) == (None, None, None)
+    assert one.alone == pytest.approx(stats.ttest_rel(scores["b"], scores["a"]).pvalue)
+
+
 def test_seeds_needed(modules):
     from scipy import stats
 
@@ -163,6 +174,26 @@ def test_sentences(modules, monkeypatch):
     assert all(one["same"] == 1 and one["worse"] < 0.05 for one in found.values())
     labels, wrong = ["1", "0"] * 10, ["0", "1"] * 5 + ["1", "0"] * 5
     assert sentences.compare_accuracies(labels, wrong, labels) == 2 * 0.5**10
+
+
+def test_budgets_are_differences_from_the_baseline(modules, monkeypatch, tmp_path):
+    runs = [
+        {"system": name, "seed": seed, "status": "done", "updates": 30, "scores": scores}
+        for name, seed, scores in (
+            ("stock", 1, {"bleu": 9.0, "bleu_20": 5.0}),
+            ("rotary", 1, {"bleu": 10.5, "bleu_20": 8.0}),
+            ("rotary", 2, {"bleu": 99.0, "bleu_20": 99.0}),  # the baseline has no second seed
+        )
+    ]
+    measures = [modules["runs"].Measure(name, "higher", name) for name in ("bleu", "bleu_20")]
+    plan = {"systems": {"stock": {}, "rotary": {}}, "seeds": [1, 2]}
+    study = modules["runs"].Study(tmp_path, plan, runs, measures)
+    drawn = []
+    monkeypatch.setattr("figures.panels", lambda data, *rest, **more: drawn.append(data))
+    (shown,) = sys.modules["sections"].budgets(study, tmp_path)
+    assert "difference from stock" in shown
+    points = drawn[0][drawn[0].system == "rotary"]
+    assert list(zip(points.x, points.y)) == [(20, 3.0), (30, 1.5)]
 
 
 def test_a_folder_without_a_study(tmp_path, monkeypatch):

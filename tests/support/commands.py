@@ -109,13 +109,7 @@ class Finished:
 
 
 class Command:
-    """A command under way in a process of its own.
-
-    Args:
-        program: module, or path of a script.
-        arguments: its command line.
-        stdin: its standard input.
-    """
+    """A command under way in a process; *program* is a module or the path of a script."""
 
     def __init__(self, program: str, arguments: List[Any], stdin: str = "") -> None:
         words = [program] if program.endswith(".py") else ["-m", program]
@@ -138,14 +132,7 @@ class Command:
 
 
 def in_this_process(module: str, function: str, arguments: List[Any], stdin: str) -> Finished:
-    """Call a function of a module as a command; it may fail.
-
-    Args:
-        module: the name of the module.
-        function: takes no arguments and returns the exit status, or None.
-        arguments: its command line.
-        stdin: its standard input.
-    """
+    """Call a function, which returns the exit status or None, as a command; it may fail."""
     from fairseq import checkpoint_utils
     from fairseq_cli import train as trainings
 
@@ -221,10 +208,7 @@ def shape(layers: int, channels: int, inner: int, heads: int, *sides: str) -> Li
     return [word for s in both for n, size in sizes.items() for word in (f"--{s}-{n}", str(size))]
 
 
-SMALL = [
-    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
-    *("--decoder-layers", "2", "--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
-]
+SMALL = [*shape(2, 16, 24, 2, "encoder"), "--decoder-layers", "2", "--decoder-attention-heads", "2"]
 # its masks follow the layout of the tensors: stock's have the tokens first, ours the batch
 NO_DROPOUT = ["--dropout", "0"]
 

@@ -76,13 +76,9 @@ def save_folder(folder: Path, config: Any, state: Any, symbols: List[str]) -> Pa
 
 
 def reference_folder(folder: Path, reference: Dict[str, Any], safe: bool, **more: Tensor) -> Path:
-    """The model of a stored reference as transformers saves it.
+    """The model of a reference of tests/golden as transformers saves it, with *more* tensors.
 
-    Args:
-        folder: where to.
-        reference: from ``tests/golden``.
-        safe: a model.safetensors, which leaves tied parameters out, instead of a pytorch_model.bin.
-        more: tensors that are not random.
+    A *safe* one is a model.safetensors, which leaves tied parameters out.
     """
     state = {**reference["state_dict"], **more}
     save_folder(folder, reference["config"], state, reference["meta"]["symbols"])

@@ -3,13 +3,25 @@
 Sizes are powers of four: no product with their roots is rounded.
 """
 
+from pathlib import Path
 from typing import Any, Dict, NamedTuple, Tuple
 
 import torch
 from support.foreign_models import MODERN, ROFORMER_LM, table_of, trained
+from torch import Tensor
 
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.huggingface.translation import marian_sinusoids
-from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, SENTENCE_HEAD, TRANSLATION, Kind
+from fairseq_posenc.models.kinds import (
+    CAUSAL,
+    MASKED,
+    PAD,
+    SENTENCE_HEAD,
+    TRANSLATION,
+    Kind,
+    kind_of,
+)
 
 WORDS = [f"w{number}" for number in range(40)]
 #: The longest text, in tokens.
@@ -191,3 +203,22 @@ def checkpoint_of(folder, name, words=WORDS, heads=(), **changes):
             table[PAD + 1 :] = marian_sinusoids(LONGEST, 16)
         torch.save(state, path)
     return path
+
+
+def load(path: Path) -> Any:
+    """The model of a checkpoint of ours, with its heads."""
+    kind: Any = kind_of(read_checkpoint(str(path))["cfg"]["model"]["_name"])
+    return native.load(str(path), str(path.parent / "dict.txt"), kind)
+
+
+def started(tokens: Tensor) -> Tensor:
+    """Translations (B, T) behind ``</s>``, without their last tokens."""
+    return torch.cat((torch.full_like(tokens[:, :1], 2), tokens[:, :-1]), dim=1)
+
+
+def logits_of(model: Any, row: Expressed, tokens: Tensor) -> Tensor:
+    """Our logits, of the source as its own translation."""
+    if row.kind is TRANSLATION:
+        logits: Tensor = model(tokens, tokens.ne(PAD).sum(1), started(tokens))[0]
+        return logits
+    return model(tokens, **({"classification_head_name": row.heads[0]} if row.heads else {}))[0]

@@ -17,9 +17,9 @@ from support.conversion import (
 )
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
-from fairseq_posenc.exchange import FORMATS, native
+from fairseq_posenc.exchange import FORMATS, transfer
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import importer_of
+from fairseq_posenc.exchange.formats import format_for
 from fairseq_posenc.exchange.huggingface import table as names
 from fairseq_posenc.models.kinds import MASKED
 
@@ -87,7 +87,7 @@ def assert_stored_logits(name, expected, source, symbols, out):
     its vocabulary; out, the folder that is written.
     """
     convert("import", name, source, out, "--verify")
-    read = importer_of(name).read(str(source), None)
+    read = format_for("import", name).read(str(source), None)
     order = read.vocabulary.order
     ours = torch.empty_like(order)
     ours[order] = torch.arange(len(order))
@@ -251,8 +251,8 @@ def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
     folder.mkdir()
     for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
         (folder / name).write_text("".join(f"{word} 1\n" for word in words), "utf-8")
-    checkpoint = native.new_checkpoint(settings, str(folder), kind)
-    model = native.build(checkpoint, str(folder / "dict.txt"), kind)
+    checkpoint = transfer.new_checkpoint(settings, str(folder), kind)
+    model = transfer.build(checkpoint, str(folder / "dict.txt"), kind)
     for name in heads:
         model.register_classification_head(name, 3)
     for parameter in model.parameters():

@@ -124,59 +124,25 @@ def build(arch, *flags):
     return models.build_model(model_settings(arch, *flags), TranslationTask())
 
 
-_GATED = ["--layer", "gated", "--gau-key-size", "8", "--gau-normaliser"]
-# other layers than the usual ones, as LAYER:ENCODING
+#: the registered attentions with feature maps, and those that can rotate them
+LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
+_POSITIVE = Namespace(favor_kernel="softmax", favor_epsilon=None)
+ROTATING = [name for name in LINEAR if ATTENTIONS[name].thing.map_class.is_positive(_POSITIVE)]
+# flags of other layers than the usual ones: of every registered attention, norm and feed-forward,
+# and of the rows of every layers.txt
 LAYERS = {
     "": [],
-    "simple": ["--norm", "rms", "--no-bias", "--init-weights", "truncated_normal"],
-    "gated": [*_GATED, "softmax_plus"],
-    "softmax": [*_GATED, "softmax"],
-    "squared_relu": [*_GATED, "squared_relu"],
-    "scaled_squared_relu": [*_GATED, "scaled_squared_relu", "--gau-offsets"],
-    "shaw_values": ["--shaw-values"],
-    "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
-    "scaled": ["--log-length-scale", "6", "--qk-norm"],
-    "grouped": ["--kv-heads", "1"],
-    "kept": ["--rotary-kept", "0.5"],
-    "bases": ["--rotary-base", "160000,100"],
-    "power": ["--kerple-kernel", "power"],
-    "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
-    # every registered attention, norm and feed-forward
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
-    # smaller than the texts of the tests
-    "local": ["--attention", "local", "--local-window", "4", "--local-global-tokens", "2"],
     **{f"norm_{name}": ["--norm", name] for name in NORMS},
     **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
-#: the registered attentions with feature maps
-LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
-#: the attentions that can rotate their features
-ROTATING = [
-    name
-    for name in LINEAR
-    if ATTENTIONS[name].thing.map_class.is_positive(
-        Namespace(favor_kernel="softmax", favor_epsilon=None)
-    )
-]
-OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
-OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
-OTHER_LAYERS += [
-    "shaw_per_head:rotary+shaw",
-    "gated:rotary+transformer_xl",
-    "gated:learned+deberta",
-]
-OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope", "kept:rotary"]
-OTHER_LAYERS += ["bases:rotary+t5", "grouped:rotary+deberta"]
-OTHER_LAYERS += ["local:rotary", "local:alibi", "local:sinusoidal"]
-OTHER_LAYERS += [
-    f"{name}:{e}"
-    for name in LINEAR
-    for e in ("rotary" if name in ROTATING else "none", "sinusoidal")
-]
+#: encodings to test them with, as LAYER:ENCODING
+OTHER_LAYERS = [f"{name}:{'rotary' if name in ROTATING else 'none'}" for name in LINEAR]
+OTHER_LAYERS += [f"{name}:sinusoidal" for name in LINEAR]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
 OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
 _MODEL_BLOCKS = {}
-for _name, _flags, _encodings, *_blocks in rows_of("layers.txt"):  # those of packs
+for _name, _flags, _encodings, *_blocks in rows_of("layers.txt"):
     LAYERS[_name], _MODEL_BLOCKS[_name] = _flags.split(), " ".join(_blocks).split()
     OTHER_LAYERS += [f"{_name}:{encoding}" for encoding in _encodings.split()]
 
@@ -238,37 +204,19 @@ def decode_in_steps(model, source, target, steps):
     return torch.cat(outputs, dim=1)
 
 
-def table_of(layer, start, end):
-    """The rotation of the positions from *start* to *end*, or None if the layer has no rotary."""
-    transform, double = layer.encoding.transform, next(layer.parameters()).dtype is torch.double
-    if transform is None:
-        return None
-    table = transform.table(torch.arange(start, end)[None])
-    return table.to(torch.complex128) if double else table
-
-
-def _after(layer, x, mask, state):
-    """The output (B, T, C) for new tokens; the mask (B, S) is of all so far, or None."""
-    length = layer.cached_length(state) + x.size(1)
-    return attended_alone(layer, x, True, mask, length, incremental_state=state)
-
-
-def through_a_cache(layer, x, steps, padding=None, run=None):
+def through_a_cache(layer, x, steps, padding=None):
     """Outputs (B, T, C) of causal attention to x with a cache that sees *steps* tokens at a time.
 
-    Args: padding (B, T) is True at padding; run takes new tokens, the mask and the table so far
-        and the cache, and calls the layer.
+    Args: padding (B, T) is True at padding.
 
     Returns: the outputs, and the cache.
     """
-    run = run or (lambda x, mask, _, state: _after(layer, x, mask, state))
     state, outputs, seen = {}, [], 0
     for step in steps:
-        end = seen + step
-        mask = None if padding is None else padding[:, :end]
         assert layer.cached_length(state) == seen
-        outputs.append(run(x[:, seen:end], mask, table_of(layer, seen, end), state))
-        seen = end
+        new, seen = x[:, seen : seen + step], seen + step
+        mask = None if padding is None else padding[:, :seen]
+        outputs.append(attended_alone(layer, new, True, mask, seen, incremental_state=state))
     return torch.cat(outputs, 1), state
 
 

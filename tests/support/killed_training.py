@@ -26,11 +26,16 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from fairseq_cli import train
 
-#: Functions around whose calls a process dies, and those that it dies within, half of it written.
+#: Functions before and after whose calls a process dies.
 AROUND = [(os, "replace"), (os, "fsync"), (os, "remove")]
 AROUND += [(Trainer, "train_step"), (Trainer, "valid_step")]
-WITHIN = ["save", "copyfile"]
-MOMENTS = [*WITHIN, *(f"{when} {name}" for _, name in AROUND for when in ("before", "after"))]
+#: Functions that it dies within: what leaves half of the file that they have written.
+WITHIN = {
+    (torch, "save"): lambda content, file: (file.flush(), file.truncate(file.tell() // 2)),
+    (shutil, "copyfile"): lambda source, copy: os.truncate(copy, os.path.getsize(copy) // 2),
+}
+MOMENTS = [f"within {name}" for _, name in WITHIN]
+MOMENTS += [f"{when} {name}" for _, name in AROUND for when in ("before", "after")]
 LATER = "later"
 
 
@@ -107,47 +112,30 @@ def be_trained(cfg, moment=None, occurrence=0, first_update=None):
 
 
 def die_at(moment, occurrence, first_update):
-    awaited, left = (moment, [occurrence]) if moment != LATER else ("before train_step", [3])
+    awaited, left = (moment, occurrence) if moment != LATER else ("before train_step", 3)
 
-    def is_it(what):
-        left[0] -= what == awaited
-        return what == awaited and left[0] == 0
+    def reached(what, halve=None, *args):
+        nonlocal left
+        left -= what == awaited
+        if what == awaited and left == 0:
+            if halve:
+                halve(*args[:2])
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def die():
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def around(owner, name):
-        original = getattr(owner, name)
-
+    def wrapped(original, name, halve):
         def wrapper(*args, **kwargs):
-            if is_it(f"before {name}"):
-                die()
+            reached(f"before {name}")
             result = original(*args, **kwargs)
             if name == "train_step" and first_update is not None:
                 os.write(first_update, b"*")
-            if is_it(f"after {name}"):
-                die()
+            reached(f"within {name}", halve, *args)
+            reached(f"after {name}")
             return result
 
-        setattr(owner, name, wrapper)
+        return wrapper
 
-    def save(obj, file, *args, original=torch.save, **kwargs):
-        original(obj, file, *args, **kwargs)
-        if is_it("save"):
-            file.flush()
-            file.truncate(file.tell() // 2)
-            die()
-
-    def copyfile(source, target, *args, original=shutil.copyfile, **kwargs):
-        copied = original(source, target, *args, **kwargs)
-        if is_it("copyfile"):
-            os.truncate(target, os.path.getsize(target) // 2)
-            die()
-        return copied
-
-    torch.save, shutil.copyfile = save, copyfile
-    for owner, name in AROUND:
-        around(owner, name)
+    for owner, name in [*AROUND, *WITHIN]:
+        setattr(owner, name, wrapped(getattr(owner, name), name, WITHIN.get((owner, name))))
 
 
 if __name__ == "__main__":

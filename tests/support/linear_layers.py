@@ -4,8 +4,8 @@ import pytest
 import torch
 from support.commands import SMALL
 from support.helpers import LINEAR as LINEAR_ATTENTIONS
-from support.helpers import ROTATING, table_of, through_a_cache
-from support.parts import encoding_flags
+from support.helpers import ROTATING
+from support.parts import attended_alone, encoding_flags
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.linear import layer as linear
@@ -95,21 +95,7 @@ def cut(monkeypatch, layer, chunk, chunks):
 
 def apply(layer, x, causal=False, padding=None, start=0, **more):
     """The output for tokens *x* at the positions from *start*; padding (B, S) is True there."""
-    end = start + x.size(1)
-    hidden = None if padding is None else padding[:, -x.size(1) :, None, None]
-    positions, table = torch.arange(start, end)[None], table_of(layer, start, end)
-    prepared = {"causal": causal, "hidden": hidden, "table": table, "positions": positions}
-    return layer(x, **prepared, **more)
-
-
-def in_steps(layer, x, steps, padding=None):
-    """The output for tokens *x*, of which a cache sees *steps* at a time, and the cache."""
-
-    def run(x, mask, table, state):
-        seen = layer.cached_length(state)
-        return apply(layer, x, True, mask, seen, incremental_state=state)
-
-    return through_a_cache(layer, x, steps, padding, run)
+    return attended_alone(layer, x, causal, padding, start + x.size(1), **more)
 
 
 PADDINGS = {

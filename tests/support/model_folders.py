@@ -87,15 +87,7 @@ FILES: Dict[str, Dict[str, str]] = {}
 def write_task_model(
     folder: Path, task: str, pairs: bool = False, segments: int = 0, **settings: Any
 ) -> Path:
-    """Write model.pt and data/ of a model of random weights, of one of TASKS.
-
-    Args:
-        folder: where.
-        task: its name.
-        pairs: whether the examples are pairs.
-        segments: number of segments.
-        settings: changes of the task.
-    """
+    """Write model.pt and data/ of a random model, of one of TASKS with other settings."""
     arch, *flags = TASKS[task]
     cfg = parse(arch, "--position-encoding", "rotary", *flags, task=task)
     cfg.task.data = str(folder / "data")

@@ -33,12 +33,9 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Fork:
-    """A command under way in a fork of the server.
+    """A command under way in a fork of the server that listens at an address.
 
-    Args:
-        address: socket of the server.
-        arguments: as after ``python``: ``["-m", MODULE, ...]`` or ``[FILE, ...]``.
-        streams: file descriptors of its standard input, output and error.
+    Arguments are as after ``python``; streams are descriptors of its input, output and error.
     """
 
     def __init__(self, address: str, arguments: List[str], streams: Sequence[int]) -> None:

@@ -87,11 +87,7 @@ def stand_ins(folder, bodies):
 
 
 def stub_arguments(script, *arguments, cwd, posenc=f"echo {USER_DIR[1]}", **variables):
-    """The arguments of each fairseq-train that a script runs, by a stand-in for it.
-
-    Args:
-        posenc: what the stand-in for fairseq-posenc does.
-    """
+    """The arguments of each fairseq-train that a script runs; *posenc* stands in for its tools."""
     calls = cwd / "calls"
     calls.write_text("")
     train = 'printf "%s\\n" "$@" . >>"$CALLS"'

@@ -3,9 +3,7 @@
 import pytest
 import torch
 from support.lists import rows_of
-from support.parts import kernel_of, prepared_by
-
-from fairseq_posenc.attention import Batch, Padding
+from support.parts import kernel_of
 
 LOCAL = ["--attention", "local", "--local-window"]
 KERNELS = {
@@ -33,8 +31,3 @@ def golden_layer(ref, attention):
     torch.nn.init.eye_(layer.out_proj.weight)
     torch.nn.init.zeros_(layer.out_proj.bias)
     return layer
-
-
-def golden_output(layer, x, mask):
-    """Its output for (B, T, C); the mask (B, T) is True at padding, or None."""
-    return layer(x, **prepared_by(layer, Batch(x, x.size(1), Padding(mask))))

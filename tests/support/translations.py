@@ -30,15 +30,8 @@ def write_translation(
 ) -> Path:
     """Write a model of random weights, none of which is a zero or a one, with its dictionaries.
 
-    Args:
-        folder: where; it is emptied.
-        flags: of the model.
-        words: the dictionary.
-        target: the dictionary of the target, if it is another.
-        longest: the longest source and target, in tokens.
-        arch: the architecture.
-
-    Returns: its file.
+    The folder is emptied.  The target has other words only where they are given; *longest* is the
+    longest source and target, in tokens.  Returns the file of the model.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -93,10 +86,10 @@ def write_seq2seq(name: str, folder: Path) -> Path:
                 if "bias" in parts:
                     state[f"{prefix}{joint.theirs}.bias"] = torch.randn(shape[0])
         for joint in stack.outside:
+            table = joint.theirs.endswith("relative_attention_bias")
             for part in parts:
-                state[f"{joint.theirs}.{part}"] = 2.0 ** torch.randint(-1, 2, (channels,))
-        for table in stack.tensors.values():
-            state[table] = torch.randn(32, 1)
+                values = torch.randn(32, 1) if table else 2.0 ** torch.randint(-1, 2, (channels,))
+                state[f"{joint.theirs}.{part}"] = values
         if name in _FRONT:
             rows = (40 + _FRONT[name], channels)
             table = marian_sinusoids(*rows) if name == "hf-marian" else torch.randn(rows)

@@ -56,6 +56,7 @@ def panels(
     label: str,
     scales: Tuple[str, str] = ("linear", "linear"),
     mark: Optional[float] = None,
+    spread: Any = ("pi", 100),
 ) -> None:
     """A panel for each system: its mean and range over the seeds before the means of all others.
 
@@ -63,10 +64,11 @@ def panels(
         data: columns ``system``, ``seed``, ``x`` and ``y``.
         label: the label of the x axis.
         mark: a place of the x axis with a dotted line.
+        spread: what is drawn around the mean instead of the range, as seaborn's ``errorbar``.
     """
     grid = sns.relplot(
         data=data, x="x", y="y", col="system", col_wrap=4, kind="line", height=1.7, aspect=1.2,
-        errorbar=("pi", 100), color=FRONT, facet_kws={"sharey": True},
+        errorbar=spread, color=FRONT, facet_kws={"sharey": True},
     )  # fmt: skip
     means = data.groupby(["system", "x"], sort=False).y.mean()
     ticks = sorted(data.x.unique())

@@ -83,7 +83,7 @@ def _of_search(study: Study) -> List[str]:
     best = {name: lowest(one) for name, one in tried(study).items() if one}
     told = []
     try:
-        known = sorted(map(float, values))
+        known = sorted(map(float, [*values, *study.plan.get("search_edges", [])]))
         at_edge = [name for name in best if float(best[name]) in (known[0], known[-1])]
     except (ValueError, IndexError):  # words have no order
         known, at_edge = [], []
@@ -119,10 +119,13 @@ def search(study: Study) -> str:
     if not any(tried(study).values()):
         return ""
     flag, values = next(iter(study.plan["search"].items()))
+    seeds, edges = study.plan.get("search_seeds", 1), study.plan.get("search_edges")
+    # studies of version 0.2 have the number of the seeds
+    told = plural(seeds, "seed") if isinstance(seeds, int) else f"seeds {names(seeds)}"
+    more = f", and {' or '.join(edges)} where the best was next to it" if edges else ""
     return markdown(
-        f"Search: each system tried {flag} {names(values)} with "
-        f"{plural(study.plan.get('search_seeds', 1), 'seed')}; its flags have the value with the "
-        "lowest validation loss."
+        f"Search: each system tried {flag} {names(values)} with {told}{more}; its flags have the "
+        "value with the lowest validation loss."
     )
 
 

@@ -101,7 +101,7 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
         f"{capitalised(measure.label)} ({measure.better} is better): {who} the best mean, "
         f"{number(comparison.summary['mean'][best])}."
     ]
-    if len(comparison.summary) > 1 and not comparison.letters:
+    if len(comparison.summary) > 1 and not comparison.letters and not comparison.assumed:
         told.append(
             "With one seed it cannot be told whether the systems differ or the seeds: repeat with "
             "two or more."
@@ -128,7 +128,8 @@ def doubts(study: Study, found: Comparisons) -> List[str]:
     ]
     return [
         "The test assumes that systems vary alike, with normal errors; Levene's or Shapiro's test "
-        f"(p < {LEVEL}) speaks against it for {names(doubted)}: read “pair alone” first."
+        f"(p < {LEVEL}) speaks against it for {names(doubted)}: these have no letters, and no "
+        "tests but those of each pair alone, not corrected."
     ][: len(doubted)]
 
 
@@ -189,6 +190,7 @@ def write(study: Study) -> Path:
         ("Results", results),
         ("Generated tasks", sections.generated(study, drawn)),
         ("From a trained model", sections.from_trained(study)),
+        ("Budgets", sections.budgets(study, drawn)),
         ("Learning curves", sections.learning(study, drawn)),
         ("Extrapolation", sections.extrapolation(study, drawn)),
         ("Speed and memory", sections.cost(study)),

@@ -12,6 +12,7 @@ import figures
 import pandas as pd
 from limits import curve, search
 from runs import Run, Study, flag_texts, losses
+from seeds import interval
 from writing import Table, listing, markdown, names, number, spread
 
 #: Generated tasks that models are expected to fail; means over tasks leave them out.
@@ -197,6 +198,31 @@ def learning(study: Study, folder: Path) -> Drawn:
             figures.panels(long_form(series), study.baseline, folder / "learning.svg", "update")
             return [picture("learning", f"{what} by update (bits per token)")]
     return []
+
+
+def budgets(study: Study, folder: Path) -> Drawn:
+    """How far each system is from the baseline when its training is scored at several updates."""
+    measures = [measure.name for measure in study.measures]
+    ends = {
+        name: name[len(measures[0]) + 1 :]
+        for name in measures
+        if name.startswith(f"{measures[0]}_")
+    }
+    updates = {name: int(end) for name, end in ends.items() if end.isdecimal()}
+    if not updates or study.baseline not in study.systems:
+        return []
+    updates[measures[0]] = max(run["updates"] for run in study.done)
+    tables = []
+    for name, update in updates.items():
+        scores = study.scores(name).pivot(index="seed", columns="system", values="score")
+        gaps = scores.sub(scores[study.baseline], axis="index")
+        tables.append(gaps.melt(value_name="y", ignore_index=False).reset_index().assign(x=update))
+    data = pd.concat(tables).dropna().sort_values("x")
+    place = folder / "budgets.svg"
+    figures.panels(data, study.baseline, place, "update", spread=interval)
+    label = study.measures[0].label
+    caption = f"{label}: difference from {study.baseline} by update, with 95 % intervals"
+    return [picture("budgets", caption)]
 
 
 def extrapolation(study: Study, folder: Path) -> Drawn:

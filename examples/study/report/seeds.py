@@ -50,7 +50,8 @@ class Comparison(NamedTuple):
     letters: Dict[str, str]  # two systems share one if and only if they are not separable
     better: str  # ``higher`` or ``lower``
     # p-values of Levene's test that systems vary alike, and of Shapiro and Wilk's that the
-    # residuals are normal, as the pooled model assumes; empty without a test
+    # residuals are normal, as the pooled model assumes; empty without a test.  Where one of them
+    # is below the level there are no letters, and no tests but those of each pair alone
     assumed: Dict[str, float]
 
     def relation(self, first: str, second: str) -> int:
@@ -128,6 +129,8 @@ def compare(scores: pd.DataFrame, better: str) -> Comparison:
     means, names = summary["mean"], list(dict.fromkeys(scores.system))
     found = {(a, b): Difference(float(means[a] - means[b])) for a, b in combinations(names, 2)}
     tested, assumed = _pooled(connected(scores))
+    if min(assumed.values(), default=1) < LEVEL:  # the paired tests alone hold
+        tested = {pair: Difference(one.mean, alone=one.alone) for pair, one in tested.items()}
     found.update(tested)
     letters = {}
     if any(one.p is not None for one in found.values()):

@@ -18,7 +18,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.checkpoints.loader import Loaded, load
+from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.exchange import formats
@@ -32,12 +32,16 @@ from fairseq_posenc.exchange.ctranslate2.stacks import (
 )
 from fairseq_posenc.exchange.ctranslate2.verify import compare_engine, same_translations
 from fairseq_posenc.exchange.formats import Report, Wanted
-from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.source import DATA, LANGUAGES, MODEL_OVERRIDES, read_source
-from fairseq_posenc.exchange.verify import refuse_overflow
+from fairseq_posenc.exchange.native import (
+    DATA,
+    LANGUAGES,
+    MODEL_OVERRIDES,
+    NativeCheckpoint,
+    read_source,
+)
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
-from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder
+from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__
 
 NAME, ENGINE = "ctranslate2", "CTranslate2"
@@ -111,7 +115,9 @@ class CTranslate2Exporter(formats.Exporter):
 
 def read_expressible(wanted: Wanted) -> NativeCheckpoint:
     """Load the checkpoint that *wanted* names, or refuse one that CTranslate2 cannot compute."""
-    return read_source(wanted, ENGINE, check=refuse_settings)
+    found = read_source(wanted, ENGINE)
+    refuse_settings(found.path, found.kind, found.settings)
+    return found
 
 
 @torch.no_grad()
@@ -177,7 +183,7 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
 
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
-    """Refuse what CTranslate2 cannot compute, before anything is loaded or written."""
+    """Refuse what CTranslate2 cannot compute."""
     known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
     formats.refuse_inexpressible(
@@ -214,27 +220,3 @@ formats.register_format(
     summary="folder for the engine CTranslate2, translation and language models, encoders",
     exporter=CTranslate2Exporter(),
 )
-
-
-def export_packed(args: Namespace, folder: ModelFolder) -> Optional[Report]:
-    """Export the model of a folder, or at least check that it fits the dictionaries.
-
-    Raises:
-        UsageError: the model cannot be loaded, or must be exported and cannot.
-    """
-    overrides = folder.overrides
-    request = Wanted(
-        args.checkpoint,
-        folder.file(EXPORT),
-        verify=True,
-        options={"quantization": args.quantization, "model_overrides": overrides},
-    )
-    try:
-        if args.ctranslate2 != "no":
-            return CTranslate2Exporter().export(request)
-    except UsageError as error:
-        if args.ctranslate2 == "yes":
-            raise
-        print(f"note: not exported: {error.message}")
-    refuse_overflow(load(args.checkpoint, overrides=overrides))
-    return None

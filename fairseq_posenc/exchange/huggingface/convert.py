@@ -10,6 +10,13 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.exchange import formats
+from fairseq_posenc.exchange.exporter import (
+    CARD_FLAGS,
+    HEAD,
+    SUBWORD_FLAGS,
+    CheckpointExporter,
+    Exported,
+)
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.embeddings import agreed, has_own_output, start_of
 from fairseq_posenc.exchange.huggingface.entries import (
@@ -20,22 +27,23 @@ from fairseq_posenc.exchange.huggingface.entries import (
     settings_of,
 )
 from fairseq_posenc.exchange.huggingface.folder import reference
-from fairseq_posenc.exchange.huggingface.symbols import MASK_NOTE
 from fairseq_posenc.exchange.huggingface.table import TRANSPOSED, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import read_tensors, write_tensors
-from fairseq_posenc.exchange.native import VOCAB, NativeCheckpoint
-from fairseq_posenc.exchange.reader import LEADING, Reader
-from fairseq_posenc.exchange.source import (
-    CARD_FLAGS,
+from fairseq_posenc.exchange.native import (
     DATA,
     LANGUAGES,
-    SUBWORD_FLAGS,
+    VOCAB,
+    NativeCheckpoint,
     read_translation,
 )
-from fairseq_posenc.exchange.transfer import HEAD, CheckpointExporter, Exported
+from fairseq_posenc.exchange.reader import LEADING, Reader
 from fairseq_posenc.models import kinds
 
 _END = LEADING.index("</s>")
+_MASK_NOTE = (
+    "its tokenizer reads the name of a special symbol in a text as text; for a text with a mask, "
+    "give it split_special_tokens=False"
+)
 
 
 class ClassImporter(formats.Importer):
@@ -124,13 +132,13 @@ class ClassExporter(CheckpointExporter):
         self.flags = (*_FLAGS[target.kind.name], *subwords, *CARD_FLAGS)
 
     def read(self, wanted: formats.Wanted) -> NativeCheckpoint:
-        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         if self.target.kind is kinds.TRANSLATION:
             return read_translation(wanted, self.target.name)
         return super().read(wanted)
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
-        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         target, settings, path = self.target, checkpoint.settings, checkpoint.path
         if checkpoint.kind is not target.kind:
             raise UsageError(
@@ -164,7 +172,7 @@ class ClassExporter(CheckpointExporter):
             side: order[: texts.known[side]].argsort() for side, order in texts.orders.items()
         }
         start = int(numbers[target.stacks[-1].side][_END]) if target.start else None
-        masked = (MASK_NOTE,) if name.endswith("MaskedLM") else ()
+        masked = (_MASK_NOTE,) if name.endswith("MaskedLM") else ()
         foreign = _reference(target, folder, name, numbers, 0, start)
         return Exported(foreign, (*notes, *texts.notes, *masked))
 

@@ -19,16 +19,17 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.symbols import HIDDEN
 from fairseq_posenc.exchange.huggingface.table import LAST_NORM, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader, Vocabulary
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Parameters, Settings
-from fairseq_posenc.serving.huggingface.tokenizer import numbers_in
+from fairseq_posenc.serving.huggingface.vocabulary import numbers_in
 
 #: fairseq's number of ``</s>``.
 _END = LEADING.index("</s>")
+#: The logit of a symbol that must not be produced; half precision has it, too.
+_HIDDEN = -65504.0
 _OTHER_START = (
     "its translations do not begin with </s>: here they do, and </s> has the vector of their first "
     "token in the decoder, which has embeddings of its own for that"
@@ -91,7 +92,7 @@ def write_embeddings(
         usual, *untied = target.output_biases
         bias = ours.pop(target.kind.head + "bias", None)
         rows = (torch.zeros(len(output)) if bias is None else bias)[texts.orders[side]]
-        rows[texts.known[side] :] = HIDDEN  # symbols that our dictionary lacks are never produced
+        rows[texts.known[side] :] = _HIDDEN  # symbols that our dictionary lacks are never produced
         state[usual] = rows[None] if bias is None else rows
         if target.output in state:
             state.update({name: rows.clone() for name in untied})
@@ -115,11 +116,11 @@ def agreed(
     known = len(vocabulary.order) - vocabulary.missing
     notes = _check_numbers(folder.config, vocabulary, known)
     present = [name for name in source.rows if name in tensors]
-    rows = {name: len(tensors[name]) if tensors[name].dim() else 1 for name in present}
     if not present:
         return folder._replace(parameters=tensors), notes
     first = present[0]
-    sizes = {"vocab_size": (rows[first], "rows")}
+    rows = len(tensors[first]) if tensors[first].dim() else 1
+    sizes = {"vocab_size": (rows, "rows")}
     if tensors[first].dim() == 2:
         sizes[source.width] = tensors[first].size(1), "columns"
     for entry, (size, what) in sizes.items():
@@ -129,15 +130,12 @@ def agreed(
                 f"{folder.config.path}: {entry} is {given}, but {first} in {folder.weights} has "
                 f"{size} {what}"
             )
-    for name in present:
-        if rows[name] != rows[first]:
-            raise UsageError(
-                f"{folder.weights}: {name} has {rows[name]} rows, and {first} has {rows[first]}"
-            )
-    extra = rows[first] - known  # others are refused where they are read
-    if extra > 0 and source.padded and _is_explained(folder, vocabulary, tensors[first]):
-        notes += [f"left out {extra} rows of {name} that have no symbol" for name in present]
-        tensors.update({name: tensors[name][:known] for name in present})
+    # others are refused where they are read
+    if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
+        for name in present:
+            if tensors[name].shape[:1] == (rows,):
+                notes.append(f"left out {rows - known} rows of {name} that have no symbol")
+                tensors[name] = tensors[name][:known]
     return folder._replace(parameters=tensors), notes
 
 

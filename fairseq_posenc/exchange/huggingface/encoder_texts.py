@@ -16,21 +16,26 @@ from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.splitters import splitter_of
-from fairseq_posenc.exchange.huggingface.symbols import (
+from fairseq_posenc.exchange.huggingface.texts import (
     AS_TEXT,
-    ENCODER_ROLES,
     Marks,
+    Texts,
+    WrittenTexts,
     post_processor,
     write_symbols,
 )
-from fairseq_posenc.exchange.huggingface.texts import Texts, WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, Vocabulary, read_vocabulary
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.huggingface import tokenizer
-from fairseq_posenc.serving.huggingface.control_symbols import as_text
+from fairseq_posenc.serving.huggingface.vocabulary import ROLES, Files, find_files
 
+#: The symbols of a model whose texts are between ``<s>`` and ``</s>``, by their roles.
+_ROLES = {
+    **{"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"},
+    **{"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": MASK},
+}
 #: The roles of symbols whose numbers config.json has.
 _NUMBERED = ("bos_token", "cls_token", "pad_token", "eos_token", "sep_token")
 #: The first symbols of vocab.txt, in order.
@@ -74,7 +79,7 @@ class MaskedTexts(Texts):
         inputs = [name for name in inputs if several or name != _SEGMENTS]
         content = None
         if subwords is not None and subwords.text.subwords == "transformers":
-            files = tokenizer.find_files(str(subwords.source))
+            files = find_files(str(subwords.source))
             content = tokenizer.description(files)
         if content is not None:
             order = _copied(checkpoint, files, content, inputs, folder)
@@ -87,7 +92,7 @@ class MaskedTexts(Texts):
             order = write_symbols(folder, dictionary, longest, marks, splitter)
             notes = splitter.notes
         numbers = {name: int(order.eq(n).nonzero()[0, 0]) for n, name in enumerate(LEADING)}
-        entries = {f"{role}_id": numbers[ENCODER_ROLES[role]] for role in _NUMBERED}
+        entries = {f"{role}_id": numbers[_ROLES[role]] for role in _NUMBERED}
         known = {"encoder": len(checkpoint.symbols)}
         return WrittenTexts({"encoder": order}, known, entries, notes)
 
@@ -107,12 +112,12 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
     begin, end, second = names["<s>"], names["</s>"], ":1" if _SEGMENTS in inputs else ""
     between = f"{end} {end}" if separator else end
     pair = f"{begin} $A {between} $B{second} {end}{second}"
-    return Marks(ENCODER_ROLES, f"{begin} $A {end}", pair, inputs)
+    return Marks(_ROLES, f"{begin} $A {end}", pair, inputs)
 
 
 def _copied(
     checkpoint: NativeCheckpoint,
-    files: tokenizer.Files,
+    files: Files,
     content: Dict[str, Any],
     inputs: List[str],
     folder: str,
@@ -132,8 +137,8 @@ def _copied(
         marks = _marks(checkpoint, inputs, names)
         content = {**content, "post_processor": post_processor(marks, number)}
     of_texts = ("bos_token", "eos_token")  # a tokenizer of an encoder has no need of them
-    roles = {role: names[ours] for role, ours in ENCODER_ROLES.items() if role not in of_texts}
-    content = as_text(content, tokenizer.special_names(files, content))
+    roles = {role: names[ours] for role, ours in _ROLES.items() if role not in of_texts}
+    content = tokenizer.as_text(content, tokenizer.special_names(files, content))
     settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
     settings["model_max_length"] = checkpoint.settings["max_positions"]
     Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")
@@ -156,7 +161,7 @@ class WordPieceTexts(Texts):
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
         symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
         settings = {
-            **{role: usual for _, role, usual in tokenizer.ROLES},
+            **{role: usual for _, role, usual in ROLES},
             "tokenizer_class": "RoFormerTokenizer",
             "split_special_tokens": True,  # the name of a special symbol in a text is text
             "model_max_length": checkpoint.settings["max_positions"],
@@ -179,7 +184,7 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
     Raises:
         UsageError: an ordinary symbol has the name of a special one.
     """
-    ours = {usual: name for name, _, usual in tokenizer.ROLES}
+    ours = {usual: name for name, _, usual in ROLES}
     for symbol in symbols:
         if symbol in ours:
             raise UsageError(

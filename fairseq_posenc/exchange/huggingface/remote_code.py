@@ -21,15 +21,14 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, all_encodings
 from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.exchange import formats
+from fairseq_posenc.exchange.exporter import CARD_FLAGS, SUBWORD_FLAGS, CheckpointExporter, Exported
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.entries import GATED
 from fairseq_posenc.exchange.huggingface.folder import reference
 from fairseq_posenc.exchange.huggingface.rope import reordered
 from fairseq_posenc.exchange.huggingface.texts import TranslationTexts, WrittenTexts
-from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.native import DATA, LANGUAGES, NativeCheckpoint, read_translation
 from fairseq_posenc.exchange.reader import LEADING
-from fairseq_posenc.exchange.source import TRANSLATION_FLAGS, read_translation
-from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
@@ -66,7 +65,7 @@ class RemoteExporter(CheckpointExporter):
     """Writes a folder with the code of its model."""
 
     name = "the code of the folder"
-    flags = TRANSLATION_FLAGS
+    flags = (DATA, *LANGUAGES, *SUBWORD_FLAGS, *CARD_FLAGS)
 
     def load(self, folder: str) -> nn.Module:
         """Load a folder with its own code, which stays out of the library's cache."""
@@ -83,11 +82,11 @@ class RemoteExporter(CheckpointExporter):
             del sys.modules[found.name]
 
     def read(self, wanted: formats.Wanted) -> NativeCheckpoint:
-        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         return read_translation(wanted, self.name)
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
-        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         settings, ours = checkpoint.settings, dict(checkpoint.parameters)
         self.refuse(checkpoint.path, settings)
         texts = _TEXTS.write(checkpoint, (), True, folder)

@@ -18,6 +18,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.config import Config
+from fairseq_posenc.exchange.exporter import Exported
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import masked
 from fairseq_posenc.exchange.huggingface import table as t
@@ -26,7 +27,6 @@ from fairseq_posenc.exchange.huggingface.encoder_texts import WordPieceTexts
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate, written
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
-from fairseq_posenc.exchange.transfer import Exported
 from fairseq_posenc.flags.options import Layer
 from fairseq_posenc.models import kinds
 from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Parameters, Settings
@@ -191,7 +191,7 @@ class RoFormerExporter(ClassExporter):
     """Writes a folder that transformers' RoFormer classes load."""
 
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
-        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         if checkpoint.kind is CAUSAL:
             settings = kinds.masked_settings(checkpoint.settings)
             same = kinds.language_model_settings({**settings, **_ALWAYS})

@@ -1,13 +1,14 @@
-"""A model of SentencePiece, read and written: its pieces, and how it normalises text.
+"""A model of SentencePiece, read and written, and as the model of a tokenizer.json.
 
 The file is a message of Protocol Buffers; this module reads the needed parts itself, so that no
 further package is needed.
 """
 
 import struct
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.reader import LEADING
 
 #: Types of models and of pieces, by their numbers in the file.
 UNIGRAM, BPE = 1, 2
@@ -16,6 +17,8 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _TYPE, _SUFFIX, _BYTES = 3, 24, 35
 _NAME, _CHARSMAP, _PREFIX, _EXTRA, _ESCAPE = range(1, 6)
+#: How much less probable than the least probable piece an unknown character is.
+_RARER = 10.0
 
 
 class Piece(NamedTuple):
@@ -71,14 +74,52 @@ def read_pieces(path: str) -> Pieces:
     )
 
 
-def with_pieces(path: str, pieces: Iterable[Piece]) -> bytes:
-    """The content of a model with other *pieces*, whose other settings stay the same."""
+def unigram(model: Pieces, numbers: Mapping[str, int]) -> Dict[str, Any]:
+    """The entry ``model`` of a tokenizer.json, given the numbers of symbols, in their order."""
+    scores = {piece.symbol: piece.score for piece in model.pieces if piece.kind in (NORMAL, BYTE)}
+    least = min(scores.values(), default=0.0)
+    scores.update(dict.fromkeys(LEADING, least))
+    # a symbol that is no piece was an unknown character in the training data
+    entries = [[symbol, scores.get(symbol, least - _RARER)] for symbol in numbers]
+    unknown = numbers["<unk>"]
+    return {"type": "Unigram", "unk_id": unknown, "vocab": entries, "byte_fallback": model.bytes}
+
+
+def merged(model: Pieces, numbers: Mapping[str, int]) -> Dict[str, Any]:
+    """The same of a BPE model, whose merges are those of all pairs of pieces that make a piece."""
+    scores = {piece.symbol: piece.score for piece in model.pieces if piece.kind == NORMAL}
+    merges: List[Tuple[float, int, int, str]] = []
+    for symbol, score in scores.items():
+        for at in range(1, len(symbol)):
+            left, right = symbol[:at], symbol[at:]
+            if left in scores and right in scores:
+                merges.append((-score, numbers[left], numbers[right], f"{left} {right}"))
+    return {
+        "type": "BPE",
+        "vocab": numbers,
+        "merges": [pair for *_, pair in sorted(merges)],
+        "unk_token": "<unk>",
+        "fuse_unk": True,
+        "byte_fallback": model.bytes,
+        **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix")),
+    }
+
+
+def renumbered(path: str, model: Pieces, numbers: Mapping[str, int]) -> bytes:
+    """The content of a file of SentencePiece with other *numbers* of symbols, in their order.
+
+    Programs such as llama.cpp read one, and merge its pieces as in a BPE model, whatever it is.
+    """
     with open(path, "rb") as file:
         rest = [field for field in _fields(file.read()) if field[0] != _PIECES]
+    own = {piece.symbol: piece for piece in model.pieces if piece.kind in (NORMAL, BYTE)}
+    own.update({name: Piece(name, 0.0, CONTROL) for name in LEADING})
+    own["<unk>"] = Piece("<unk>", 0.0, UNKNOWN)
     entries = []
-    for symbol, score, kind in pieces:
-        piece = _message([(1, symbol.encode("utf-8")), (2, score), (3, kind)])
-        entries.append((_PIECES, piece))
+    for symbol in numbers:  # others were unknown in training, alone or in runs
+        piece = own.get(symbol) or Piece(symbol, 0.0, NORMAL if len(symbol) == 1 else UNUSED)
+        content = [(1, symbol.encode("utf-8")), (2, piece.score), (3, piece.kind)]
+        entries.append((_PIECES, _message(content)))
     return _message([*entries, *rest])
 
 

@@ -6,24 +6,24 @@ a number for every symbol, so such symbols get numbers behind the dictionary, an
 
 import base64
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.exchange.huggingface import sentencepiece_file as spm
-from fairseq_posenc.exchange.huggingface.symbols import (
-    SEPARATORS,
-    Splitter,
-    replace,
-    split_at_spaces,
-)
 from fairseq_posenc.exchange.reader import LEADING, MASK
-from fairseq_posenc.serving.huggingface.control_symbols import as_text
-from fairseq_posenc.serving.huggingface.tokenizer import find_files, special_names, spelled
+from fairseq_posenc.serving.huggingface.tokenizer import as_text, special_names
+from fairseq_posenc.serving.huggingface.vocabulary import find_files, spelled
 from fairseq_posenc.serving.preparation import Text
 
-#: How much less probable than the least probable piece an unknown character is.
-_UNKNOWN = 10.0
+
+def replace(pattern: str, content: str) -> Dict[str, Any]:
+    """A step of tokenizer.json that replaces what matches a pattern."""
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+#: Python, and so fairseq, takes these for spaces, and the steps of tokenizer.json do not.
+SEPARATORS = replace(r"[\x1c-\x1f]", " ")
 _END_OF_WORD, _MARK, _SPACE = "</w>", "@@", "\u2581"
 _VERSION = "#version: 0.2"
 #: The step of tokenizer.json that lower-cases does not see where words end.
@@ -34,23 +34,36 @@ _STRANGE = (
 )
 
 
+class Splitter(NamedTuple):
+    """The parts of a tokenizer.json that split text into symbols and join them."""
+
+    model: Dict[str, Any]  # the entry ``model``, with the number of each symbol
+    normalizer: Any = None  # the entry of this name
+    pre_tokenizer: Any = None  # the entry of this name
+    decoder: Any = None  # the entry of this name
+    # symbols behind those of the dictionary, which stand for ``<unk>``
+    hidden: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()  # what the user should know
+    added: Tuple[Dict[str, Any], ...] = ()  # further entries of ``added_tokens``
+    # the same as a file of SentencePiece, which some programs read instead, or None
+    sentencepiece: Optional[bytes] = None
+
+
+def split_at_spaces(symbols: List[str]) -> Splitter:
+    """The splitter of text that is split into symbols already."""
+    number = {symbol: index for index, symbol in enumerate(symbols)}
+    note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
+    model = {"type": "WordLevel", "vocab": number, "unk_token": "<unk>"}
+    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, None, (), (note,))
+
+
 class Inexact(Exception):
     """A tokenizer.json cannot split text as the subwords do; the message says why."""
 
 
-class _Numbers:
-    """Numbers of symbols: those of fairseq's dictionary, then further ones."""
-
-    def __init__(self, symbols: List[str]) -> None:
-        self.of = {symbol: index for index, symbol in enumerate(symbols)}
-        self.hidden: List[str] = []
-
-    def __call__(self, symbol: str) -> int:
-        """The number of a symbol, a new one if it is unknown."""
-        if symbol not in self.of:
-            self.of[symbol] = len(self.of)
-            self.hidden.append(symbol)
-        return self.of[symbol]
+def _numbered(symbols: List[str], others: Iterable[str]) -> Dict[str, int]:
+    """The numbers of symbols: those of fairseq's dictionary, then further ones."""
+    return {symbol: number for number, symbol in enumerate(dict.fromkeys([*symbols, *others]))}
 
 
 def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
@@ -61,17 +74,16 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
     merges = [tuple(line.split()) for line in lines[1:] if line.strip()]
     if any(len(pair) != 2 for pair in merges):
         raise UsageError(f"{path}: cannot be read as merges of subword-nmt (a line has no pair)")
-    numbers, vocab = _Numbers(symbols), {symbol: symbols.index(symbol) for symbol in LEADING}
+    pieces = dict(zip(LEADING, LEADING))
     for symbol in symbols[len(LEADING) :]:
         inner = symbol.endswith(_MARK) and symbol != _MARK
-        piece = symbol[: -len(_MARK)] if inner else symbol + _END_OF_WORD
-        vocab.setdefault(piece, numbers(symbol))
+        pieces.setdefault(symbol[: -len(_MARK)] if inner else symbol + _END_OF_WORD, symbol)
     for piece in (piece for a, b in merges for piece in (a, b, a + b)):
-        if piece not in vocab:
-            vocab[piece] = numbers(piece if piece.endswith(_END_OF_WORD) else piece + _MARK)
+        pieces.setdefault(piece, piece if piece.endswith(_END_OF_WORD) else piece + _MARK)
+    numbers = _numbered(symbols, pieces.values())
     model = {
         "type": "BPE",
-        "vocab": vocab,
+        "vocab": {piece: numbers[symbol] for piece, symbol in pieces.items()},
         "merges": [f"{a} {b}" for a, b in dict.fromkeys(merges)],
         "unk_token": "<unk>",
         "end_of_word_suffix": _END_OF_WORD,
@@ -79,7 +91,8 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
         **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
     }
     decoder = {"type": "BPEDecoder", "suffix": _END_OF_WORD}
-    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, decoder, tuple(numbers.hidden))
+    hidden = tuple(numbers)[len(symbols) :]
+    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, decoder, hidden)
 
 
 def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
@@ -90,13 +103,13 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     if any(piece.kind == spm.USER_DEFINED for piece in model.pieces):
         raise Inexact("the model of SentencePiece has symbols of users")
     known = [piece for piece in model.pieces if piece.kind in (spm.NORMAL, spm.BYTE)]
-    numbers = _Numbers(symbols)
-    for piece in known:
-        numbers(piece.symbol)
+    numbers = _numbered(symbols, (piece.symbol for piece in known))
     strange = len(set(symbols[len(LEADING) :]) - {p.symbol for p in known} - _fillers(symbols))
     notes = () if not strange else (_STRANGE.format(strange),)
-    make = _unigram if model.kind == spm.UNIGRAM else _merged
+    make = spm.unigram if model.kind == spm.UNIGRAM else spm.merged
     steps = [SEPARATORS, replace(r"\s+", " ")]
+    if not model.squeezed:  # the ends of a line are stripped before
+        steps.append(replace("^ | $", ""))
     if model.charsmap:
         rules = base64.b64encode(model.charsmap).decode("ascii")
         # this step reads a letter and its accents together if they are short, and then leaves out
@@ -115,66 +128,21 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     if model.prefix:
         parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     unread = {*LEADING, MASK, *_fillers(symbols), *(p.symbol for p in known if p.kind == spm.BYTE)}
-    split = as_text({"model": make(known, numbers, model.bytes)}, unread)
+    split = as_text({"model": make(model, numbers)}, unread)
     return Splitter(
         split["model"],
         {"type": "Sequence", "normalizers": steps},
         split.get("pre_tokenizer"),
         {"type": "Sequence", "decoders": parts},
-        tuple(numbers.hidden),
+        tuple(numbers)[len(symbols) :],
         notes,
-        sentencepiece=_numbered(path, known, numbers) if model.kind == spm.BPE else None,
+        sentencepiece=spm.renumbered(path, model, numbers) if model.kind == spm.BPE else None,
     )
-
-
-def _numbered(path: str, pieces: List[spm.Piece], numbers: _Numbers) -> bytes:
-    """A model of SentencePiece with the numbers of a dictionary.
-
-    Programs such as llama.cpp read one, and merge its pieces as in a BPE model, whatever it is.
-    """
-    own = {piece.symbol: piece for piece in pieces}
-    own.update({name: spm.Piece(name, 0.0, spm.CONTROL) for name in LEADING})
-    own["<unk>"] = spm.Piece("<unk>", 0.0, spm.UNKNOWN)
-    for symbol in numbers.of:  # others were unknown in training, alone or in runs
-        kind = spm.NORMAL if len(symbol) == 1 else spm.UNUSED
-        own.setdefault(symbol, spm.Piece(symbol, 0.0, kind))
-    return spm.with_pieces(path, map(own.__getitem__, numbers.of))
 
 
 def _fillers(symbols: List[str]) -> Set[str]:
     """The symbols that fairseq adds to fill a dictionary up."""
     return {symbol for symbol in symbols if symbol.startswith("madeupword")}
-
-
-def _unigram(pieces: List[spm.Piece], numbers: _Numbers, has_bytes: bool) -> Dict[str, Any]:
-    scores = {piece.symbol: piece.score for piece in pieces}
-    least = min(scores.values(), default=0.0)
-    # a symbol that is no piece was an unknown character in the training data
-    entries = [[symbol, scores.get(symbol, least - _UNKNOWN)] for symbol in numbers.of]
-    for number, symbol in enumerate(LEADING):
-        entries[number] = [symbol, least]
-    unknown = numbers.of["<unk>"]
-    return {"type": "Unigram", "unk_id": unknown, "vocab": entries, "byte_fallback": has_bytes}
-
-
-def _merged(pieces: List[spm.Piece], numbers: _Numbers, has_bytes: bool) -> Dict[str, Any]:
-    scores = {piece.symbol: piece.score for piece in pieces if piece.kind == spm.NORMAL}
-    merges: List[Tuple[float, int, int, str]] = []
-    for symbol, score in scores.items():
-        for at in range(1, len(symbol)):
-            left, right = symbol[:at], symbol[at:]
-            if left in scores and right in scores:
-                places = (numbers.of[left], numbers.of[right])
-                merges.append((-score, *places, f"{left} {right}"))
-    return {
-        "type": "BPE",
-        "vocab": numbers.of,
-        "merges": [pair for *_, pair in sorted(merges)],
-        "unk_token": "<unk>",
-        "fuse_unk": True,
-        "byte_fallback": has_bytes,
-        **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix")),
-    }
 
 
 def _of_transformers(path: str, symbols: List[str]) -> Splitter:
@@ -185,22 +153,21 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
     files, content = find_files(path), read_json_object(file, f"{file}:")
     ours = {theirs: name for name, theirs in files.special().items()}
     content = as_text(content, [*special_names(files, content), *_fillers(symbols)])
-    model, numbers = dict(content["model"]), _Numbers(symbols)
+    model = dict(content["model"])
     scored = isinstance(model["vocab"], list)
     listed = [name for name, _ in model["vocab"]] if scored else list(model["vocab"])
     tokens = {token["content"]: token for token in content.get("added_tokens", ())}
     kept = {name: token for name, token in tokens.items() if name not in ours}
     theirs = {spelled(name): name for name in (*listed, *kept)}  # runs of spaces have other names
-    for name in (*listed, *kept):
-        numbers(ours.get(name, spelled(name)))
+    numbers = _numbered(symbols, (ours.get(name, spelled(name)) for name in (*listed, *kept)))
     if scored:
         scores = {ours.get(name, name): score for name, score in model["vocab"]}
         least = min(scores.values(), default=0.0)
-        names = (theirs.get(name, name) for name in numbers.of)
+        names = (theirs.get(name, name) for name in numbers)
         model["vocab"] = [[name, scores.get(name, least)] for name in names]
-        model["unk_id"] = numbers.of["<unk>"]
+        model["unk_id"] = numbers["<unk>"]
     else:
-        model["vocab"] = {theirs.get(name, name): number for name, number in numbers.of.items()}
+        model["vocab"] = {theirs.get(name, name): number for name, number in numbers.items()}
         if model.get("unk_token") in ours:
             model["unk_token"] = ours[model["unk_token"]]
     decoder = content.get("decoder") or {"type": "WordPiece", "prefix": "##", "cleanup": False}
@@ -209,8 +176,8 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
         content.get("normalizer"),
         content.get("pre_tokenizer"),
         decoder,
-        tuple(numbers.hidden),
-        added=tuple({**t, "id": numbers.of[spelled(name)]} for name, t in kept.items()),
+        tuple(numbers)[len(symbols) :],
+        added=tuple({**t, "id": numbers[spelled(name)]} for name, t in kept.items()),
     )
 
 

@@ -8,7 +8,8 @@ from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, gated_activ
 from fairseq_posenc.exchange.huggingface.translation import NORMS_FIRST, WIDTH, longest
 from fairseq_posenc.models.kinds import TRANSLATION, Settings
 
-_BIAS = "relative_attention_bias.weight"
+#: The table of both, by our name.
+_TABLE = "position_bias.t5.table"
 _FORM, _SCALES = "feed_forward_proj", "scale_decoder_outputs"
 _GATED = {"swiglu": "silu", "geglu": "gelu_python"}
 _GATED_OR_NOT = gated_activation(_FORM, "relu", "gated-", _GATED)
@@ -34,7 +35,7 @@ def _tied(config: Config) -> bool:
 def _stack(side: str) -> t.Stack:
     attention, cross = "layer.0.SelfAttention.", "layer.1.EncDecAttention."
     last = "layer.2." if side == "decoder" else "layer.1."
-    dense = last + "DenseReluDense."
+    dense, biases = last + "DenseReluDense.", f"{side}.block.0.{attention}relative_attention_bias"
     of_source = (
         t.Joint(cross + "q", (t.CROSS_Q,), t.UNSCALED),
         *t.joints(cross, k=t.CROSS_K, v=t.CROSS_V, o=t.CROSS_OUT),
@@ -53,8 +54,7 @@ def _stack(side: str) -> t.Stack:
     )
     return t.Stack(
         *(f"{side}.", f"{side}.block.{{}}.", joints, f"{side}.embed_tokens.weight"),
-        t.joints(f"{side}.", final_layer_norm=t.LAST_NORM),
-        tensors={"position_bias.t5.table.weight": f"{side}.block.0.{attention}{_BIAS}"},
+        (t.Joint(f"{side}.final_layer_norm", (t.LAST_NORM,)), t.Joint(biases, (_TABLE,))),
     )
 
 

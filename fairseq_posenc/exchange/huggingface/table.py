@@ -174,8 +174,6 @@ class Stack(NamedTuple):
     outside: Tuple[Joint, ...] = ()  # modules outside of layers
     table: Optional[Table] = None  # the table of positions, if it has one
     segments: str = ""  # the embedding of segments, if it has one
-    # other tensors by our names, which are the same in the class
-    tensors: Mapping[str, str] = _NOTHING
 
     @property
     def side(self) -> str:

@@ -109,8 +109,6 @@ def write_tensors(
                     f"{target.name}"
                 )
     for stack in target.stacks:
-        for mine, theirs in stack.tensors.items():
-            state[theirs] = ours.pop(stack.ours + mine)
         if stack.segments:
             channels = ours[stack.our_embedding].size(1)
             zeros = torch.zeros(entries["type_vocab_size"], channels)
@@ -200,8 +198,6 @@ def _read_tables(
     source: TransformersClass, stack: Stack, reader: Reader, settings: Settings, config: Config
 ) -> None:
     """Move the tables of a stack; the vector of the only segment is added to the positions."""
-    for mine, theirs in stack.tensors.items():
-        reader.move(theirs, stack.ours + mine)
     added = stack.segments if not settings.get("num_segments") else ""
     if stack.segments and not added:
         reader.move(stack.segments, stack.ours + _SEGMENTS)

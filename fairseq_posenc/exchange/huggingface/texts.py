@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
@@ -14,17 +16,96 @@ from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import reader
 from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.splitters import splitter_of
-from fairseq_posenc.exchange.huggingface.symbols import (
-    CAUSAL_MARKS,
-    TRANSLATION_MARKS,
-    write_symbols,
-)
+from fairseq_posenc.exchange.huggingface.splitters import Splitter, splitter_of
 from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import LEADING, MASK
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD
-from fairseq_posenc.serving.huggingface.tokenizer import find_files, in_order, read_symbols
+from fairseq_posenc.serving.huggingface.vocabulary import find_files, in_order, read_symbols
 from fairseq_posenc.serving.translate import MAX_LENGTH
+
+#: Entries of tokenizer_config.json by which tokenizer.json is read as it is, and names of special
+#: symbols in a text are text.
+AS_TEXT = {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True}
+
+
+class Marks(NamedTuple):
+    """What a tokenizer puts around texts."""
+
+    roles: Dict[str, str]  # the special symbols by their names in tokenizer_config.json
+    single: str  # a text between its symbols; ``$A`` is the text
+    # two texts, ``$A`` and ``$B``, between their symbols; ``:1`` behind a part says that it is of
+    # the second segment
+    pair: str
+    inputs: List[str]  # what the model reads
+
+
+#: Every text of a language model begins with ``</s>``.
+CAUSAL_MARKS = Marks(
+    {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},
+    "</s> $A",
+    "</s> $A $B",
+    ["input_ids", "attention_mask"],
+)
+#: Sources and targets of translation models end with ``</s>``.
+TRANSLATION_MARKS = CAUSAL_MARKS._replace(single="$A </s>", pair="$A $B </s>")
+
+
+def write_symbols(
+    path: str, dictionary: Dictionary, longest: int, marks: Marks, splitter: Splitter
+) -> Tensor:
+    """Write a tokenizer with the numbers of dict.txt, and that file.
+
+    Returns:
+        our number of each symbol of the tokenizer, (V,); hidden ones stand for ``<unk>``.
+    """
+    number = dictionary.indices
+    used = [*LEADING, MASK] if MASK in marks.roles.values() else LEADING
+    usual = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [{"id": number[s], "content": s, "special": True, **usual} for s in used]
+    content = {
+        **{"version": "1.0", "truncation": None, "padding": None},
+        "added_tokens": [*added, *splitter.added],
+        "normalizer": splitter.normalizer,
+        "pre_tokenizer": splitter.pre_tokenizer,
+        "post_processor": post_processor(marks, number),
+        "decoder": splitter.decoder,
+        "model": splitter.model,
+    }
+    Path(path, "tokenizer.json").write_text(json_text(content), "utf-8")
+    others = [name for name in ("<s>", MASK) if name not in marks.roles.values()]
+    settings = {
+        **marks.roles,
+        "additional_special_tokens": [name for name in others if name in number],
+        **AS_TEXT,
+        "model_input_names": marks.inputs,
+        "model_max_length": longest,
+        "clean_up_tokenization_spaces": False,
+    }
+    Path(path, "tokenizer_config.json").write_text(json_text(settings), "utf-8")
+    dictionary.save(os.path.join(path, reader.DICTIONARY))
+    hidden = torch.full((len(splitter.hidden),), dictionary.unk())
+    return torch.cat((torch.arange(len(dictionary)), hidden))
+
+
+def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:
+    """The entry of tokenizer.json that puts special symbols around texts."""
+    parts = {"single": _template(marks.single), "pair": _template(marks.pair)}
+    around = {p["SpecialToken"]["id"] for p in sum(parts.values(), []) if "SpecialToken" in p}
+    special = {
+        name: {"id": name, "ids": [number[name]], "tokens": [name]} for name in sorted(around)
+    }
+    return {"type": "TemplateProcessing", **parts, "special_tokens": special}
+
+
+def _template(text: str) -> List[Dict[str, Any]]:
+    """A template of tokenizer.json, given one such as ``<s> $A </s>``."""
+    parts = []
+    for part in text.split():
+        name, _, segment = part.partition(":")
+        kind, name = ("Sequence", name[1:]) if name[0] == "$" else ("SpecialToken", name)
+        parts.append({kind: {"id": name, "type_id": int(segment or 0)}})
+    return parts
 
 
 class WrittenTexts(NamedTuple):
@@ -120,8 +201,6 @@ class CausalTexts(Texts):
 
 #: The folder of the target's tokenizer, where there are two dictionaries.
 TARGET = "target"
-#: Signs of a second vocabulary.
-_OF_TARGET = (TARGET, "target_vocab.json")
 #: The symbols that a class has to name in config.json, with their entries.
 _NEEDED = (("</s>", "eos_token_id"), ("<pad>", "pad_token_id"))
 
@@ -132,11 +211,9 @@ class TranslationTexts(Texts):
     def read(self, path: str, file: Optional[str], config: Config) -> reader.Vocabulary:
         """See :class:`Texts`."""
         size = config.size("vocab_size", 1)
-        second = [name for name in _OF_TARGET if os.path.exists(os.path.join(path, name))]
-        if second or config.size("decoder_vocab_size", size) != size:
-            reason = (
-                f"has {second[0]}" if second else "its decoder_vocab_size is not its vocab_size"
-            )
+        found = sorted({TARGET, "target_vocab.json"}.intersection(os.listdir(path)))
+        if found or config.size("decoder_vocab_size", size) != size:
+            reason = f"has {found[0]}" if found else "its decoder_vocab_size is not its vocab_size"
             raise UsageError(f"{path}: {reason}; a model with two vocabularies cannot be imported")
         vocabulary = reader.dictionary_vocabulary(path, file)
         if vocabulary is None:
@@ -159,8 +236,9 @@ class TranslationTexts(Texts):
         self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
     ) -> WrittenTexts:
         """See :class:`Texts`."""
-        settings, (source, target) = checkpoint.settings, checkpoint.dictionaries.values()
-        longest, marks = settings["max_source_positions"], TRANSLATION_MARKS
+        settings, marks = checkpoint.settings, TRANSLATION_MARKS
+        source, target = checkpoint.dictionaries.values()
+        longest = settings["max_source_positions"]
         first, last = (
             splitter_of(checkpoint.subwords, side, each.symbols, hides)
             for side, each in checkpoint.dictionaries.items()
@@ -179,13 +257,9 @@ class TranslationTexts(Texts):
             os.mkdir(where)
             orders["decoder"] = write_symbols(where, target, longest, marks, last)
             notes.append(f"the tokenizer of the target is in the subfolder {TARGET}")
-        special = {
-            "pad_token_id": PAD,
-            "bos_token_id": target.bos(),
-            "eos_token_id": target.eos(),
-            "decoder_start_token_id": target.eos(),
-            "forced_eos_token_id": target.eos(),
-        }
+        ends = ("eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
+        special = {"pad_token_id": PAD, "bos_token_id": target.bos()}
+        special.update(dict.fromkeys(ends, target.eos()))
         search = {  # as fairseq does it
             "max_length": min(MAX_LENGTH, settings["max_target_positions"] - 1) + 2,  # with 2 </s>
             "min_new_tokens": 1,
@@ -215,7 +289,7 @@ def _special_names(symbols: List[str], config: Config) -> Dict[str, str]:
         if isinstance(number, int) and 0 <= number < len(symbols):
             if symbols[number] not in found.values():
                 found[ours] = symbols[number]
-    for ours in ("<s>", "<unk>", reader.MASK):
+    for ours in ("<s>", "<unk>", MASK):
         if ours in symbols and ours not in found.values():
             found.setdefault(ours, ours)
     for ours, entry in _NEEDED:

@@ -8,7 +8,8 @@ sinusoidal positions, norms first                                 M2M100ForCondi
 T5's is in :mod:`~fairseq_posenc.exchange.huggingface.t5`.
 """
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from types import MappingProxyType
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq.modules import SinusoidalPositionalEmbedding
@@ -55,6 +56,13 @@ def _sinusoids(rows: int, channels: int) -> Tensor:
     """fairseq's sinusoids of the first positions, (rows, C)."""
     table: Tensor = SinusoidalPositionalEmbedding.get_embedding(PAD + 1 + rows, channels, PAD)
     return table[PAD + 1 :]
+
+
+#: The rates of dropout, by the names that both sides of a conversion have.
+RATES = (
+    *("dropout", "attention_dropout", "activation_dropout"),
+    *(f"{side}_layerdrop" for side in SIDES),
+)
 
 
 class _Positions:
@@ -138,12 +146,18 @@ def _stack(side: str, *norms: str) -> t.Stack:
     return t.Stack(f"{side}.", layers, (*_SELF, *cross, *_LAST), embedding, outside)
 
 
-def _entries(*more: t.Group, act: str = "gelu", scaled: bool = False) -> Tuple[t.Group, ...]:
+def _entries(
+    *more: t.Group,
+    act: str = "gelu",
+    scaled: bool = False,
+    rates: Mapping[str, float] = MappingProxyType({"dropout": 0.1}),
+) -> Tuple[t.Group, ...]:
     """The entries of BART's classes.
 
     Args:
         act: the activation where config.json does not say it.
         scaled: whether embeddings are multiplied by √C where it does not say that.
+        rates: the rates of dropout that are not 0 where it does not say them.
     """
     sizes = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
     return (
@@ -160,8 +174,7 @@ def _entries(*more: t.Group, act: str = "gelu", scaled: bool = False) -> Tuple[t
             lambda setting: not setting,
         ),
         longest("max_position_embeddings"),
-        *(rate(name, name) for name in ("dropout", "attention_dropout", "activation_dropout")),
-        *(rate(f"{side}_layerdrop", f"{side}_layerdrop") for side in SIDES),
+        *(rate(name, name, usual=rates.get(name, 0.0)) for name in RATES),
         *more,
     )
 
@@ -233,6 +246,7 @@ M2M100 = MBART._replace(
         t.Group("decoder_start_token_id", (), _refuse_padding, lambda settings, path: {}),
         act="relu",
         scaled=True,
+        rates={**dict.fromkeys(RATES[:2], 0.1), **dict.fromkeys(RATES[3:], 0.05)},
     ),
     always={**NORMS_FIRST, "position_encoding": "sinusoidal"},
     values={"activation_fn": ACTIVATIONS},

@@ -10,7 +10,6 @@ from fairseq_posenc.basics.lines import json_text
 from fairseq_posenc.cli.command import (
     DEVICE,
     argument,
-    at_least,
     command,
     group,
     load_plug_in,
@@ -150,7 +149,7 @@ _ANSWER = {
         "no answer if the score for none exceeds the best answer's by more",
         kind=float,
     ),
-    number("--batch-size", "windows in a batch", 32),
+    number("--batch-size", "windows in a batch", 32, at_least=1),
     DEVICE,
     user_dir(),
 )
@@ -171,7 +170,6 @@ def answer(args: argparse.Namespace) -> None:
     from fairseq_posenc.basics.files import new_folder, refuse_existing
 
     refuse_existing(args.output)
-    at_least(args, batch_size=1)
     load_plug_in(args.user_dir)
     from fairseq_posenc.packs.comprehension.answering import answer_questions
 

@@ -24,13 +24,19 @@ from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.settings import architecture, is_ours, saved_settings
 from fairseq_posenc.configuration.fields import computing_fields
-from fairseq_posenc.exchange.adapters import ADAPTERS, Adapter, WritesWhole, Written
+from fairseq_posenc.exchange.exporter import (
+    ADAPTERS,
+    CARD_FLAGS,
+    SUBWORD_FLAGS,
+    Adapter,
+    WritesWhole,
+    Written,
+)
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.rope import paired
 from fairseq_posenc.exchange.huggingface.table import TRANSPOSED, Architecture, TransformersClass
 from fairseq_posenc.exchange.huggingface.tensors import Place, places
-from fairseq_posenc.exchange.source import CARD_FLAGS, SUBWORD_FLAGS
 from fairseq_posenc.models.kinds import CAUSAL, TRANSLATION, Parameters, Settings, kind_of
 from fairseq_posenc.packs.low_rank.models import DIGEST, PARTS, LowRankFlags, LowRankLinear
 from fairseq_posenc.packs.low_rank.peft_folder import (

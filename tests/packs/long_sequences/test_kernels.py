@@ -14,7 +14,8 @@ from support.helpers import (
 from support.linear_layers import B, D, H, T, apply, layer_of
 from support.masked_language_models import texts
 from support.masked_language_models import tiny as masked_lm
-from support.sparse_layers import KERNELS, golden_layer, golden_output
+from support.parts import attended_alone
+from support.sparse_layers import KERNELS, golden_layer
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.averaging import average_checkpoints
@@ -66,7 +67,7 @@ def test_bigbird_of_transformers(golden):
     random = ref["inputs"]["random"]
     drawn = torch.cat((torch.full_like(random[:1], -1), random)).unsqueeze(0)
     layer._drawn = lambda *blocks: drawn
-    out = golden_output(layer, x, None)
+    out = attended_alone(layer, x)
     torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
 
 

@@ -125,12 +125,10 @@ def task_of(data, **flags):
 
 
 def samples_of(task):
-    samples = task.dataset("train")
-    samples.set_epoch(1)
-    for number in range(len(samples)):
-        source, target = samples.masks[number]
-        original = samples.samples[number].numpy()
-        yield original, source.numpy(), target.numpy()
+    """Texts, inputs and targets."""
+    samples = text_pairs.samples_of(task)
+    for original, (source, target, _) in zip(text_pairs.originals(samples), samples):
+        yield map(np.array, (original, source, target))
 
 
 def runs(asked):

@@ -1,0 +1,206 @@
+"""The symbols of a tokenizer of the ``transformers`` library, and as lines of fairseq's dict.txt.
+
+A folder of that library has them in a ``vocab.txt`` or a ``tokenizer.json``, and their roles in a
+``tokenizer_config.json``.
+"""
+
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_json_object, read_lines
+
+#: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
+ROLES = (
+    ("<s>", "cls_token", "[CLS]"),
+    ("<pad>", "pad_token", "[PAD]"),
+    ("</s>", "sep_token", "[SEP]"),
+    ("<unk>", "unk_token", "[UNK]"),
+    ("<mask>", "mask_token", "[MASK]"),
+)
+#: The roles in a tokenizer of a language model, which may lack all but the end of a text.
+CAUSAL_ROLES = (
+    ("</s>", "eos_token"),
+    ("<pad>", "pad_token"),
+    ("<s>", "bos_token"),
+    ("<unk>", "unk_token"),
+    ("<mask>", "mask_token"),
+)
+#: Symbols that fairseq keeps for itself.
+RESERVED = frozenset(ours for ours, _, _ in ROLES)
+JIEBA, BERT, _ROBERTA = "RoFormerTokenizer", "BertTokenizer", "RobertaTokenizer"
+#: The library's own rule: the tokenizer by ``model_type`` in config.json.
+_BY_MODEL = {"roformer": JIEBA, "roberta": _ROBERTA}
+_SPACE = "\u2423"
+#: Names of the files that describe a tokenizer.
+FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
+
+
+class Files(NamedTuple):
+    """The files of a tokenizer."""
+
+    folder: str  # where they are
+    settings: Dict[str, Any]  # the settings of tokenizer_config.json
+    kind: str  # name of its class, without ``Fast``; empty if no file says it
+
+    def path(self, name: str) -> str:
+        """The path of a file in the folder."""
+        return os.path.join(self.folder, name)
+
+    def special(self) -> Dict[str, str]:
+        """The tokenizer's names of fairseq's special symbols.
+
+        A language model's tokenizer has an end of texts in place of [CLS] and [SEP].  What it has
+        under one name, such as the end and the beginning, is one symbol.
+        """
+        get = self.settings.get
+        if not get("eos_token") or get("cls_token") or get("sep_token"):
+            as_here = self.kind == _ROBERTA  # fairseq's names
+            return {
+                ours: self._content(role, ours if as_here else usual) for ours, role, usual in ROLES
+            }
+        others = self._others()
+        found: Dict[str, str] = {}
+        for ours, role in CAUSAL_ROLES:
+            name = self._content(role, "") if get(role) else ""
+            if name and name not in found.values():
+                found[ours] = name
+            elif ours in others:
+                found[ours] = ours
+        return found
+
+    def _others(self) -> List[str]:
+        """Special symbols without a role; transformers 5 writes them under another name."""
+        found: List[Any] = []
+        for entry in ("additional_special_tokens", "extra_special_tokens"):
+            tokens = self.settings.get(entry) or ()
+            if not isinstance(tokens, (dict, list, tuple)):
+                where = self.path("tokenizer_config.json")
+                raise UsageError(f"{where}: {entry} is {tokens!r}; it must be a list of symbols")
+            found += tokens.values() if isinstance(tokens, dict) else tokens
+        return [str(each.get("content") if isinstance(each, dict) else each) for each in found]
+
+    def _content(self, role: str, usual: str) -> str:
+        token: Union[None, str, Mapping[str, str]] = self.settings.get(role) or usual
+        content = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(content, str):
+            raise UsageError(
+                f"{self.path('tokenizer_config.json')}: {role} is {token!r}; it must be a symbol "
+                "or an object with its content"
+            )
+        return content
+
+
+def find_files(folder: str) -> Files:
+    """The files of the tokenizer in *folder*, or a UsageError if there is no such folder."""
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder}: there is no such folder; give one with a tokenizer's files")
+    settings = read_json(os.path.join(folder, "tokenizer_config.json"))
+    config = read_json(os.path.join(folder, "config.json"))
+    kind = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    kind = str(kind or _BY_MODEL.get(str(config.get("model_type")), ""))
+    return Files(folder, settings, kind[: -len("Fast")] if kind.endswith("Fast") else kind)
+
+
+def read_json(path: str) -> Dict[str, Any]:
+    """The object in a file, empty if there is no file."""
+    return read_json_object(path, f"{path}:") if os.path.isfile(path) else {}
+
+
+def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[str], str]:
+    """The symbols of a tokenizer by number, and the file they come from.
+
+    Args:
+        elsewhere: a vocab.txt that is not in the folder.
+
+    Raises:
+        UsageError: there is no such file, or its numbers have gaps.
+    """
+    source = elsewhere or files.path("vocab.txt")
+    if elsewhere or os.path.isfile(source):
+        return list(read_lines(source)), source
+    source = files.path("tokenizer.json")
+    if not os.path.isfile(source):
+        raise UsageError(
+            f"{files.folder}: has neither vocab.txt nor tokenizer.json; save_pretrained of a "
+            "tokenizer of transformers writes one (to import with a vocab.txt elsewhere: --vocab)"
+        )
+    return [spelled(symbol) for symbol in in_order(numbers_in(source), source)], source
+
+
+def numbers_in(path: str) -> Dict[str, Any]:
+    """The number of each symbol in a tokenizer.json, or a UsageError if it has no vocabulary."""
+    content = read_json(path)
+    try:
+        numbers = content["model"]["vocab"]
+        if isinstance(numbers, list):  # SentencePiece: pieces with their scores
+            numbers = {piece: number for number, (piece, _) in enumerate(numbers)}
+        added = content.get("added_tokens", ())
+        return {**numbers, **{str(token["content"]): token["id"] for token in added}}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: has no vocabulary; give a folder with a vocab.txt") from error
+
+
+def in_order(numbers: Mapping[str, Any], source: str) -> List[str]:
+    """The symbols of a vocabulary by number, or a UsageError if the numbers have gaps."""
+    symbols = {number: symbol for symbol, number in numbers.items() if isinstance(number, int)}
+    if sorted(symbols) != list(range(len(numbers))):
+        raise UsageError(
+            f"{source}: its {len(numbers)} symbols are not numbered from 0 to {len(numbers) - 1}; "
+            "give a folder with a vocab.txt"
+        )
+    return [symbols[number] for number in range(len(numbers))]
+
+
+def spelled(symbol: str) -> str:
+    """The name in dict.txt, which cannot hold spaces, of a symbol that is a run of them.
+
+    >>> spelled("  "), spelled("a")
+    ('␣␣', 'a')
+    """
+    return _SPACE * len(symbol) if symbol and not symbol.strip(" ") else symbol
+
+
+def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source: str) -> List[int]:
+    """The numbers of all symbols but the special ones, which make the lines of dict.txt.
+
+    Args:
+        special: the tokenizer's name of each of fairseq's special symbols.
+
+    Raises:
+        UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read a
+            symbol back.
+    """
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    if len(numbers) < len(symbols):
+        twice = next(s for number, s in enumerate(symbols) if numbers[s] != number)
+        raise UsageError(
+            f"{source}: {twice!r} occurs twice (numbers {symbols.index(twice)} and "
+            f"{numbers[twice]}), and fairseq refuses such a dictionary; rename one of them"
+        )
+    for ours, theirs in special.items():
+        if theirs not in numbers:
+            raise UsageError(f"{source}: has no {theirs!r}, which corresponds to fairseq's {ours}")
+    used = set(special.values())
+    ordinary = [number for number, symbol in enumerate(symbols) if symbol not in used]
+    for number in ordinary:
+        symbol = symbols[number]
+        if symbol in RESERVED:
+            raise UsageError(
+                f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
+                "reserves; rename it"
+            )
+        if symbol.split() != [symbol]:
+            raise UsageError(
+                f"{source}: the symbol {symbol!r} (number {number}) is empty or contains white "
+                "space, at which fairseq splits text; rename it"
+            )
+    return ordinary
+
+
+def dictionary(folder: str) -> str:
+    """The dict.txt of a folder's tokenizer, the same as that of its imported model."""
+    files = find_files(folder)
+    symbols, source = read_symbols(files)
+    ordinary = ordinary_symbols(symbols, files.special(), source)
+    return "".join(f"{symbols[number]} 1\n" for number in ordinary)
