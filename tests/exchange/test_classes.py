@@ -33,6 +33,8 @@ from fairseq_posenc.exchange.formats import Wanted, refuse_inexpressible
 from fairseq_posenc.exchange.huggingface.convert import ClassExporter
 from fairseq_posenc.exchange.huggingface.entries import entries_of, expressible, settings_of
 
+pytestmark = pytest.mark.properties
+
 #: The first row of each class.
 FIRST = {row.target: name for name, row in reversed([*EXPRESSED.items()])}
 

@@ -16,6 +16,8 @@ from support.lists import rows_of
 
 from fairseq_posenc.checkpoints.reading import load_file
 
+pytestmark = pytest.mark.refusals
+
 ROWS = rows_of("refused_imports.txt")
 
 

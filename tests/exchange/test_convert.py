@@ -15,6 +15,8 @@ from fairseq_posenc.exchange import FORMATS, Exporter, Flag, Importer, register_
 from fairseq_posenc.exchange.formats import ForeignModel, Format
 from fairseq_posenc.models.kinds import KINDS
 
+pytestmark = pytest.mark.properties
+
 
 @pytest.fixture
 def folder(tmp_path):

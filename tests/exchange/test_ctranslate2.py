@@ -28,6 +28,8 @@ from fairseq_posenc.exchange.ctranslate2.stacks import specification
 from fairseq_posenc.exchange.formats import Wanted
 from fairseq_posenc.models.kinds import KINDS
 
+pytestmark = pytest.mark.formulas
+
 pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
 
 TRANSLATION, LANGUAGE_MODEL, ENCODER = KINDS

@@ -14,6 +14,8 @@ from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.models.kinds import PAD, SENTENCE_HEAD
 from fairseq_posenc.serving.preparation import Preparation, Text
 
+pytestmark = pytest.mark.journeys
+
 LEARNED = {"position_encoding": "learned"}
 
 

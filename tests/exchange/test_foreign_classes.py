@@ -12,6 +12,8 @@ from support.foreign_models import OURS
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.models.language_model import LanguageModel
 
+pytestmark = pytest.mark.journeys
+
 LEADING = ["<s>", "<pad>", "</s>", "<unk>"]
 #: The symbols of each kind, and the names of the special ones, where those are not fairseq's.
 ENDS = dict.fromkeys(("bos_token", "eos_token"), "<|end|>")

@@ -23,6 +23,8 @@ from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
 
+pytestmark = pytest.mark.journeys
+
 
 @torch.no_grad()
 def continued(model, tokens, number):

@@ -15,6 +15,8 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import FORMATS
 from fairseq_posenc.exchange.formats import format_for
 
+pytestmark = pytest.mark.refusals
+
 EMBEDDING = "roformer.embeddings.word_embeddings.weight"
 QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
 #: What replaces the content of pytorch_model.bin, by a function of the right one; what is said.

@@ -17,6 +17,8 @@ from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import onnx as onnx_export
 from fairseq_posenc.models.kinds import MASKED
 
+pytestmark = pytest.mark.formulas
+
 ONE_LAYER = ["--encoder-layers", "1"]
 OTHERS = ["gated:tupe+t5", "squared_relu:rotary", "shaw_values:rotary+shaw", "ffn_glu:rotary*1,t5"]
 LONGEST = 40

@@ -20,6 +20,8 @@ from fairseq_posenc.exchange.transfer import flags_of
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
 from fairseq_posenc.models.masked_lm import MASKED_LM
 
+pytestmark = pytest.mark.refusals
+
 REMOTE, SIZE = "hf-remote-code holds", "--decoder-output-dim 8"
 
 

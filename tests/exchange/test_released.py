@@ -28,6 +28,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.huggingface.roformer import ROFORMER, sine_table
 
+pytestmark = pytest.mark.formulas
+
 DECODER = "cls.predictions.decoder.weight"
 #: Changes of config.json of each format; one of tie_word_embeddings adds the output.
 CHANGED = {

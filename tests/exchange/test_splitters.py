@@ -22,6 +22,8 @@ from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION
 from fairseq_posenc.serving.huggingface.vocabulary import dictionary
 from fairseq_posenc.serving.preparation import Preparation, Text
 
+pytestmark = pytest.mark.properties
+
 SYLLABLES = "ba be bi do du fa gäh kü lo mi ña os pu ri so tu vé wa xe zo".split()
 ODD = ["", "   ", "x", "a  double   space", "tab\there", "ﬁ ① Ｆｕｌｌ width", "naïve Ünïcode"]
 ODD += ["日本語", "a\u00a0no-break b\u3000wide", "e\u0301 combined", "\u200bzero", "“quotes”…"]

@@ -15,6 +15,8 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
 
+pytestmark = pytest.mark.formulas
+
 STACK = "decoder.sentence_encoder."
 POSITIONS, RELATIVE = STACK + "pos.weight", STACK + "relative_attention_bias.weight"
 #: What a checkpoint holds, its args, and settings that it must get.

@@ -159,7 +159,17 @@ class WordPieceTexts(Texts):
         self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
     ) -> WrittenTexts:
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
-        symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
+        ours = {usual: name for name, _, usual in ROLES}
+        number = {symbol: index for index, symbol in enumerate(checkpoint.symbols)}
+        reserved = next((symbol for symbol in number if symbol in ours), None)
+        if reserved is not None:
+            raise UsageError(
+                f"{checkpoint.dictionary}: the ordinary symbol {reserved!r} is one that "
+                "transformers reserves; rename it"
+            )
+        first = [name for name in _FIRST if ours[name] in number]  # there may be no [MASK]
+        symbols = [*first, *(symbol for symbol in number if symbol not in ours.values())]
+        order = torch.tensor([number[ours.get(symbol, symbol)] for symbol in symbols])
         settings = {
             **{role: usual for _, role, usual in ROLES},
             "tokenizer_class": "RoFormerTokenizer",
@@ -173,26 +183,3 @@ class WordPieceTexts(Texts):
         note = "vocab.txt lists the dictionary; text must be tokenised as it was for training"
         entries = {"pad_token_id": symbols.index("[PAD]")}
         return WrittenTexts({"encoder": order}, {"encoder": len(symbols)}, entries, (note,))
-
-
-def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
-    """The usual order of a vocab.txt: five special symbols, then the rest in its order.
-
-    Returns:
-        the symbols in the new order, and the number of each in fairseq's dictionary.
-
-    Raises:
-        UsageError: an ordinary symbol has the name of a special one.
-    """
-    ours = {usual: name for name, _, usual in ROLES}
-    for symbol in symbols:
-        if symbol in ours:
-            raise UsageError(
-                f"{source}: the ordinary symbol {symbol!r} is one that transformers reserves; "
-                "rename it"
-            )
-    number = {symbol: index for index, symbol in enumerate(symbols)}
-    first = [name for name in _FIRST if ours[name] in number]  # a language model may lack [MASK]
-    rest = [symbol for symbol in symbols if symbol not in ours.values()]
-    order = [number[symbol] for symbol in (*map(ours.__getitem__, first), *rest)]
-    return [*first, *rest], torch.tensor(order)
