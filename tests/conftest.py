@@ -36,7 +36,7 @@ def pytest_collection_finish():
 
 
 # with the longest tests, or with servers to start: last, one process would wait for the other
-FIRST = ("examples/test_wmt14", "checkpoints/test_killed")
+FIRST = ("scripts/test_scripts.py::test_all", "examples/test_wmt14", "checkpoints/test_killed")
 
 
 def pytest_collection_modifyitems(items):

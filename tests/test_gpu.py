@@ -18,8 +18,6 @@ from support.helpers import (
     tiny,
     tiny_in_blocks,
 )
-from support.masked_language_models import texts
-from support.masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
 from fairseq_posenc.attention.cache import BEAM
@@ -137,17 +135,6 @@ def test_one_wait_a_step_and_none_a_token(name):
     with waits() as token:
         decode()
     assert len(step) == 1 and not token
-
-
-@pytest.mark.parametrize("name", ["learned", "rotary", "tupe+t5", "shaw", "deberta"])
-@half_precision
-def test_masked_language_models(name, dtype, bound):
-    rounded = tiny_masked_lm(name).cuda().to(dtype)
-    tokens = texts().cuda()
-    tokens[1, -3:] = PAD
-    with torch.no_grad():
-        want = copy.deepcopy(rounded).float()(tokens)[0][real(tokens)]
-        assert error(rounded(tokens)[0][real(tokens)], want) < bound
 
 
 #: PyTorch's numbers of the kernels of fused attention

@@ -42,24 +42,26 @@ def write(choices: str, folder: str, source: str, target: str) -> None:
     """Write the documents of all choices; the endings of the two files are the languages."""
     files = {path.name: path for path in sorted(Path(folder).rglob("*"))}
     texts: Dict[str, List[Tuple[str, str]]] = {}
-    with open(source, "w", encoding="utf-8") as left, open(target, "w", encoding="utf-8") as right:
-        for name, place, _, _, wrong in read(choices):
-            if name not in texts:
-                sides = [Path(name).stem + Path(source).suffix, name]
-                if not files.keys() >= set(sides):
-                    sys.exit(f"{folder}: has no file {' or '.join(sides)}")
-                lines = [files[side].read_text(encoding="utf-8").split("\n") for side in sides]
-                if len(lines[0]) != len(lines[1]):
-                    sys.exit(f"{files[name]}: has not as many lines as {sides[0]}")
-                texts[name] = [(one.strip(), two.strip()) for one, two in zip(*lines)]
-            if not 0 <= place < len(texts[name]) or not all(texts[name][place]):
-                sys.exit(f"{choices}: {name} has no sentence in line {place + 1}")
-            before: List[Tuple[str, str]] = []
-            for pair in texts[name][:place]:  # back to the last blank line
-                before = [*before, pair] if all(pair) else []
-            for two in (texts[name][place][1], *wrong):
-                for stream, side in zip((left, right), zip(*before, (texts[name][place][0], two))):
-                    stream.writelines(line + "\n" for line in (*side, ""))
+    documents: List[List[Tuple[str, str]]] = []
+    for name, place, _, _, wrong in read(choices):
+        if name not in texts:
+            sides = [Path(name).stem + Path(source).suffix, name]
+            if not files.keys() >= set(sides):
+                sys.exit(f"{folder}: has no file {' or '.join(sides)}")
+            lines = [files[side].read_text(encoding="utf-8").split("\n") for side in sides]
+            if len(lines[0]) != len(lines[1]):
+                sys.exit(f"{files[name]}: has not as many lines as {sides[0]}")
+            texts[name] = [(one.strip(), two.strip()) for one, two in zip(*lines)]
+        if not 0 <= place < len(texts[name]) or not all(texts[name][place]):
+            sys.exit(f"{choices}: {name} has no sentence in line {place + 1}")
+        before: List[Tuple[str, str]] = []
+        for pair in texts[name][:place]:  # back to the last blank line
+            before = [*before, pair] if all(pair) else []
+        for two in (texts[name][place][1], *wrong):
+            documents.append([*before, (texts[name][place][0], two), ("", "")])
+    for path, side in ((source, 0), (target, 1)):
+        text = "".join(pair[side] + "\n" for document in documents for pair in document)
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def score(choices: str, generated: str, output: str = "") -> None:

@@ -33,7 +33,6 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.loader import (
     BareTask,
-    Sized,
     find_dictionary,
     read_dictionary,
     rebuild,
@@ -88,9 +87,11 @@ def load(path: str, dict_path: Optional[str]) -> Model:
             f"{dict_path}: has {size} symbols, including those of fairseq, but {path} has {rows} "
             "token embeddings; give its dictionary with --dict"
         )
-    target = None
+    target: Optional[Dictionary] = None
     if name == "encoder" and not settings.get("share_all_embeddings"):
-        target = Sized(len(state["decoder.embed_tokens.weight"]))
+        target = Dictionary()  # of any symbols, since only their number is known
+        for number in range(len(target), len(state["decoder.embed_tokens.weight"])):
+            target.add_symbol(f"symbol {number}")
     task = BareTask(Namespace(_name=TASKS[name]), dictionary, target)
     model = rebuild(path, checkpoint, task)
     if name == "encoder":

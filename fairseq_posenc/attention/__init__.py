@@ -11,7 +11,10 @@ from typing import List, Type
 from fairseq_posenc.attention import softmax  # the default first
 
 # isort: split
-from fairseq_posenc.attention import linear
+from fairseq_posenc.attention.linear import layer  # elu
+
+# isort: split
+from fairseq_posenc.attention.linear import favor
 
 # isort: split
 from fairseq_posenc.attention import local

@@ -17,14 +17,19 @@ from fairseq_posenc.flags.settings import setting
 
 
 @dataclass
-class KVHeadsFlags:
-    """The flag of grouped queries."""
+class HeadFlags:
+    """Flags of the heads of softmax attention, over all keys or some of them."""
 
     kv_heads: Optional[int] = setting(
         None,
         "number of heads of keys and values, each shared by as many query heads; attention to the "
         "source has as many as the decoder (default: the number of attention heads)",
         at_least=1,
+    )
+    qk_norm: Optional[bool] = setting(
+        False,
+        "normalise the queries and the keys of each head, before positions, with the norm of "
+        "--norm",
     )
 
 

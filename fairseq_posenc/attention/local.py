@@ -26,7 +26,7 @@ from fairseq_posenc.attention.cache import (
     reordered,
 )
 from fairseq_posenc.attention.functional import Batch, product_dtype
-from fairseq_posenc.attention.softmax import HeadFlags
+from fairseq_posenc.attention.grouped import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Encoding, PositionEncoding, Stack

@@ -18,7 +18,7 @@ from fairseq_posenc.attention.functional import (
     masks,
 )
 from fairseq_posenc.attention.grouped import (
-    KVHeadsFlags,
+    HeadFlags,
     check_groups,
     keep_heads,
     kv_heads_of,
@@ -28,17 +28,6 @@ from fairseq_posenc.attention.pairs import Counts, Heads, PairwiseKernel, log_ra
 from fairseq_posenc.encodings import Places, PositionEncoding
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
-
-
-@dataclass
-class HeadFlags(KVHeadsFlags):
-    """Flags of the heads of softmax attention, over all keys or some of them."""
-
-    qk_norm: Optional[bool] = setting(
-        False,
-        "normalise the queries and the keys of each head, before positions, with the norm of "
-        "--norm",
-    )
 
 
 @dataclass

@@ -1,9 +1,10 @@
-"""Reading lines of text, and JSON objects; imports neither PyTorch nor fairseq."""
+"""Lines of text, JSON objects and a bar that counts; imports neither PyTorch nor fairseq."""
 
 import codecs
 import itertools
 import json
 import re
+import sys
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, TypeVar
 
 from fairseq_posenc.basics.errors import UsageError
@@ -72,3 +73,24 @@ def read_json_object(
     if not isinstance(content, dict):
         raise UsageError(f"{subject} holds no JSON object")
     return content
+
+
+def bar(
+    name: str,
+    items: Optional[Iterable[Any]] = None,
+    total: Optional[int] = None,
+    unit: str = " lines",
+    **settings: Any,
+) -> Any:
+    """A bar of tqdm, to iterate over *items* or to update; only on a terminal."""
+    from tqdm import tqdm  # here, since most commands draw none
+
+    # without a thread of its own, which processes that map texts would be forked with
+    alone: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
+    return alone(items, name, total, unit=unit, **{"miniters": 1, "disable": None, **settings})
+
+
+def say_on_terminal(text: str) -> None:
+    """Say what is being done where its progress cannot be counted."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.progress import bar
+from fairseq_posenc.basics.lines import bar
 from fairseq_posenc.checkpoints.reading import (
     checkpoints_near,
     read_checkpoint,

@@ -74,18 +74,6 @@ class Loaded(NamedTuple):
         return utils.apply_to_sample(lambda tensor: tensor.to(self.device), sample)
 
 
-class Sized(Dictionary):
-    """A dictionary of which only the number of symbols is known, those of fairseq included."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.symbols: List[str] = []
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-
 class BareTask:
     """The little of a task that building a model needs: dictionaries, without data."""
 

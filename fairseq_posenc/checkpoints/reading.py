@@ -29,12 +29,9 @@ def load_file(
 ) -> Any:
     """Load a file of ``torch.save`` on the CPU, with an allow-list whatever the PyTorch version.
 
-    The archive's checksums are verified, which PyTorch does not do.
-
-    Args:
-        lazy: map the tensors into memory instead of reading them, where PyTorch can, and do not
-            verify checksums.
-        stand_ins: further objects that the file may refer to, by the names it uses.
+    The archive's checksums are verified, which PyTorch does not do, unless it is *lazy*: then
+    tensors are mapped into memory, where PyTorch can.  *stand_ins* are further objects that the
+    file may refer to, by the names it uses.
 
     Raises:
         UsageError: the file is missing, no file of ``torch.save``, damaged, or contains an object

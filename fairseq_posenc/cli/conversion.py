@@ -4,8 +4,8 @@ import argparse
 from typing import Any, Dict, Sequence
 
 from fairseq_posenc.basics.errors import OneLineParser, UsageError, flag_of
+from fairseq_posenc.basics.lines import say_on_terminal
 from fairseq_posenc.basics.packages import load
-from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.cli.command import (
     Declare,
     argument,

@@ -7,8 +7,7 @@ from typing import IO, Iterable, Iterator, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.basics.lines import decoded
-from fairseq_posenc.basics.progress import bar
+from fairseq_posenc.basics.lines import bar, decoded
 from fairseq_posenc.cli.command import (
     DEVICE,
     argument,

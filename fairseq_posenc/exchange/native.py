@@ -171,15 +171,15 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     found = _native(loaded, kind, settings, dictionary, task_of(checkpoint))
     if kind is kinds.MASKED and not is_ours(settings):
         found = found._replace(settings=kind.complete(as_ours(settings)))
-    notes = _pretraining_heads(found.parameters)
+    notes = _pretraining_heads(saved, found.parameters)
     return found._replace(notes=[*found.notes, *notes])
 
 
-def _pretraining_heads(parameters: kinds.Parameters) -> Sequence[str]:
-    """Notes on heads of pre-training; those that no class has are removed in place."""
+def _pretraining_heads(saved: kinds.Parameters, parameters: kinds.Parameters) -> Sequence[str]:
+    """Notes on heads of pre-training in a file; *parameters* lose those that no class has."""
     notes = []
     for module, flag in PRETRAINING.items():
-        names = [name for name in parameters if name.startswith(f"{module}.")]
+        names = [name for name in saved if name.startswith(f"{module}.")]
         name = module.partition(kinds.CLASSIFICATION_HEADS)[2]
         if names and name:
             notes.append(
@@ -188,7 +188,7 @@ def _pretraining_heads(parameters: kinds.Parameters) -> Sequence[str]:
         elif names:
             notes.append(f"{module}, which only {flag} needs, is left out")
         for parameter in () if name else names:
-            del parameters[parameter]
+            parameters.pop(parameter, None)
     return notes
 
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.basics.lines import say_on_terminal
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.exchange import formats, native
 from fairseq_posenc.exchange.exporter import HEAD, choose_head

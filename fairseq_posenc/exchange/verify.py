@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.progress import say_on_terminal
+from fairseq_posenc.basics.lines import say_on_terminal
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import architecture
 from fairseq_posenc.exchange.formats import ForeignModel, Logits

@@ -1,14 +1,9 @@
-"""The kinds of models that can be converted, and the names of their settings and parameters.
-
-A causal RoFormer has the layers, the embeddings and the output layer of a masked one, so both are
-converted under the names of ``posenc_masked_lm``; :func:`renamed` and the functions before it
-translate between these names and those of ``posenc_lm``.
-"""
+"""The kinds of models that can be converted, and the names of their settings and parameters."""
 
 import dataclasses
 import re
 from argparse import Namespace
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Dict, NamedTuple, Optional, Tuple, TypeVar
 
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
@@ -159,56 +154,3 @@ def read_trained(path: str, lazy: bool = False) -> Trained:
     settings = saved_settings(checkpoint)
     arch = architecture(settings)
     return Trained(checkpoint, settings, arch, kind_of(arch))
-
-
-#: The settings with other names: masked, causal.
-_RENAMED = {
-    MASKED.length: CAUSAL.length,
-    **{
-        f"encoder_{name}": f"decoder_{name}"
-        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
-    },
-}
-_BACK = {ours: masked for masked, ours in _RENAMED.items()}
-#: Settings that only masked language models have.
-_MASKED_ONLY = (
-    *("causal", "encoder_input_dim", "load_checkpoint_heads", "untie_weights_roberta"),
-    *("pooler_activation_fn", "pooler_dropout"),
-)
-#: Settings that give a language model BERT's shape.
-_SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
-
-
-def language_model_settings(masked: Settings) -> Settings:
-    """The settings of a language model, given those of a causal masked one."""
-    kept = {name: value for name, value in masked.items() if name not in _MASKED_ONLY}
-    return {
-        **{_RENAMED.get(name, name): value for name, value in kept.items()},
-        **_SHAPE,
-        "decoder_input_dim": masked["encoder_embed_dim"],
-        "decoder_output_dim": masked["encoder_embed_dim"],
-        "tokens_per_sample": masked[MASKED.length],
-        "share_decoder_input_output_embed": not masked["untie_weights_roberta"],
-    }
-
-
-def masked_settings(causal: Settings) -> Settings:
-    """The settings of a causal masked language model, given those of a language model."""
-    return {
-        **{_BACK.get(name, name): value for name, value in causal.items()},
-        "causal": True,
-        "encoder_input_dim": causal["decoder_embed_dim"],
-        "untie_weights_roberta": not causal["share_decoder_input_output_embed"],
-    }
-
-
-def renamed(entries: Mapping[str, Entry], source: Kind, target: Kind) -> Dict[str, Entry]:
-    """Entries by parameter name, renamed from the *source* kind of model to the *target* kind."""
-
-    def rename(name: str) -> str:
-        for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
-            if name.startswith(theirs):
-                return ours + name[len(theirs) :]
-        return name
-
-    return {rename(name): value for name, value in entries.items()}

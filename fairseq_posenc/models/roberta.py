@@ -88,7 +88,7 @@ class SentenceEncoder(TransformerEncoder):
             return x
         if segment_labels is None and self.reads_pairs:
             segment_labels = self.segment_labels(src_tokens)
-        if self.training and self.first_batches.waiting:
+        if self.training and self.first_batches.left:
             self.first_batches.saw(segment_labels is not None and bool(segment_labels.any()))
         if segment_labels is None:
             return x + self.embed_segments.weight[0]

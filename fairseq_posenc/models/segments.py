@@ -126,19 +126,15 @@ class FirstBatches:
     def __init__(
         self, log: Callable[[str, int], None], message: str, batches: int = PATIENCE
     ) -> None:
-        self.log, self.message, self.batches = log, message, batches
+        self.log, self.message = log, message
+        #: the number of batches that are still to be looked at
         self.left = batches
-
-    @property
-    def waiting(self) -> bool:
-        """Whether to look at the next batch."""
-        return self.left > 0
 
     def saw(self, present: bool) -> None:
         """Count a batch; *present* tells whether the flag has something to act on."""
         self.left = 0 if present else self.left - 1
         if not present and self.left == 0:
-            self.log(self.message, self.batches)
+            self.log(self.message, PATIENCE)
 
 
 def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,15 +32,12 @@ from fairseq_posenc.stacks.positions import read_padding
 MODEL, MANY = "posenc_transformer", "multilingual_posenc_transformer"
 
 
-_CONTEXT = "let the alignment see the whole target sentence"
-
-
 def _own_fields() -> List[Field]:
     return [
         *flat_fields(TransformerConfig),
         stock_field("alignment_layer", int, "decoder layer trained on word alignments", None),
         stock_field("alignment_heads", int, "heads of that layer trained on alignments", None),
-        stock_field("full_context_alignment", bool, _CONTEXT, False),
+        stock_field("full_context_alignment", bool, "the alignment sees the whole target", False),
     ]
 
 

@@ -58,8 +58,8 @@ def progress(state):
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path, processes):
     whole = train(toy.separate, tmp_path / "whole", 0, processes)
-    parts = train(toy.separate, tmp_path / "parts", 20, processes)
-    assert parts.err.count("attempt ") == 21
+    parts = train(toy.separate, tmp_path / "parts", 16, processes)  # each moment once
+    assert parts.err.count("attempt ") == 17
     names = sorted(os.listdir(tmp_path / "whole"))
     assert sorted(n for n in os.listdir(tmp_path / "parts") if n.endswith(".pt")) == names
     runs = set()

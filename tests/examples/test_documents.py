@@ -91,9 +91,6 @@ def test_published_documents_become_texts(corpus, tmp_path):
         assert not (tmp_path / "new").exists()
 
 
-# --- samples
-
-
 # --- a model
 
 
@@ -180,24 +177,6 @@ def test_each_translation_becomes_a_document_and_is_scored(choices, tmp_path, ca
         contrastive.score(path, write(tmp_path / "other", other))
     with pytest.raises(SystemExit, match="has other sentences than"):
         contrastive.score(path, write(tmp_path / "few", written[:3]))
-
-
-@pytest.mark.refusals
-@pytest.mark.parametrize(
-    "entries, message",
-    [
-        ([entry(9, "cat")], "x.de has no sentence in line 9"),
-        ([entry(3, "cat")], "x.de has no sentence in line 3"),
-        ([entry(1)], "there is nothing to score"),
-        ([{"errors": []}], "entry 1: is no choice like ContraPro's"),
-        ([entry(1, "cat", distance=math.inf)], "entry 1: is no choice"),
-        ([entry(1, "cat", **{"document id": "y.de"})], "has no file y.en or y.de"),
-        ([5], "entry 1: is no choice"),
-    ],
-)
-def test_sets_that_cannot_be_scored(choices, entries, message, tmp_path):
-    with pytest.raises(SystemExit, match=message):
-        contrastive.write(choices(*entries), str(tmp_path), f"{tmp_path}/o.en", f"{tmp_path}/o.de")
 
 
 # --- the recipe

@@ -172,8 +172,7 @@ def test_a_study_searches_scores_and_repeats_what_a_change_concerns(workflow):
     assert (folder / run["checkpoint"]).is_file()
 
     data = workflow.folder / "data" / "train.a-b.a.idx"
-    os.utime(str(data))
-    assert asked(workflow.run("-n")[1]) == {}
+    os.utime(str(data))  # no other data
     workflow.plan["decode"] = {"--beam": "9"}
     assert asked(workflow.run("-n")[1]) == {"translate": 4, "result": 4}
     workflow.plan["systems"]["rotary"]["--dropout"] = "0.3"
@@ -276,7 +275,6 @@ def test_a_search_goes_on_at_its_edge_and_an_archive_is_done(workflow):
     averages = [command for command in run["commands"] if " average " in command]
     assert [" --checkpoint-upper-bound 20 " in command for command in averages] == [False, True]
     shutil.rmtree(str(study / "trained"))
-    assert asked(workflow.run("-n")[1]) == {}
     workflow.plan["seeds"] = [1, 2]  # of which one is archived
     told = asked(workflow.run("-n")[1])
     assert (told["train"], told["result"], told.get("choose")) == (1, 1, None)

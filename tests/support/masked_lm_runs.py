@@ -1,11 +1,13 @@
 """Corpora for masked language models, and their trainings by command; by ``pytest_plugins``."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from support.commands import USER_DIR, shape, succeed, train
+
+pytest_plugins = ["support.toy_lm"]
 
 SHAPE = shape(2, 16, 24, 2, "encoder")
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32"]
@@ -14,8 +16,7 @@ CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction
 CLASSIFY += ["--init-token", "0", "--separator-token", "2"]
 
 
-@dataclass(frozen=True)
-class Corpora:
+class Corpora(NamedTuple):
     """Folders for fairseq-train: plain text, labelled pairs, and pairs with a number each."""
 
     text: Path
@@ -24,32 +25,31 @@ class Corpora:
 
 
 @pytest.fixture(scope="session")
-def corpora(toy, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpora")
-    made = Corpora(folder / "text", folder / "pairs", folder / "numbers")
+def corpora(toy, corpus, once):
     lines = {n: (toy.text / f"{n}.src").read_text().splitlines() for n in ("train", "valid")}
 
-    def binarise(destination, *flags):
-        parts = [f for n in lines for f in (f"--{n}pref", folder / n)]
-        succeed("preprocess", "--only-source", *parts, "--destdir", destination, *flags)
+    def make(folder):
+        def write(make):
+            for name, sentences in lines.items():
+                (folder / name).write_text("".join(f"{make(each)}\n" for each in sentences))
 
-    def write(make):
+        def binarise(destination, *flags):
+            parts = [f for n in lines for f in (f"--{n}pref", folder / n)]
+            succeed("preprocess", "--only-source", *parts, "--destdir", destination, *flags)
+
+        for data in ("pairs", "numbers"):
+            for number, change in enumerate((str, lambda s: " ".join(reversed(s.split())))):
+                write(change)
+                binarise(folder / data / f"input{number}", "--srcdict", corpus / "dict.txt")
+        write(lambda s: "long" if len(s.split()) > 5 else "short")
+        binarise(folder / "pairs" / "label")
+        (folder / "numbers" / "label").mkdir()
         for name, sentences in lines.items():
-            (folder / name).write_text("\n".join(map(make, sentences)) + "\n")
+            numbers = "".join(f"{len(s.split())}\n" for s in sentences)
+            (folder / "numbers" / "label" / f"{name}.label").write_text(numbers)
 
-    write(str)
-    binarise(made.text)
-    for data in (made.pairs, made.numbers):
-        for number, make in enumerate((str, lambda s: " ".join(reversed(s.split())))):
-            write(make)
-            binarise(data / f"input{number}", "--srcdict", made.text / "dict.txt")
-    write(lambda s: "long" if len(s.split()) > 5 else "short")
-    binarise(made.pairs / "label")
-    (made.numbers / "label").mkdir()
-    for name, sentences in lines.items():
-        numbers = "".join(f"{len(s.split())}\n" for s in sentences)
-        (made.numbers / "label" / f"{name}.label").write_text(numbers)
-    return made
+    folder = once("corpora", make)
+    return Corpora(corpus, folder / "pairs", folder / "numbers")
 
 
 def pretrain(data, folder, arch, *flags):

@@ -8,9 +8,8 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.basics.lines import read_lines, say_on_terminal
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.basics.progress import say_on_terminal
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange.verify import largest, refuse_difference
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind

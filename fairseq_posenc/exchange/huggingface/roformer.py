@@ -9,7 +9,7 @@ out, since rotary computes it.  Token types become segments.  A sequence classif
 ``hidden_act``, for which fairseq has a separate flag, ``--pooler-activation-fn``.
 """
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 from torch import Tensor
@@ -28,8 +28,7 @@ from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation,
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
 from fairseq_posenc.flags.options import Layer
-from fairseq_posenc.models import kinds
-from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Parameters, Settings
+from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Kind, Parameters, Settings
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
@@ -135,6 +134,59 @@ def _table_note(folder: hf.Folder) -> str:
     return "" if usual else ", its sine table computed in float32, not read from the file"
 
 
+#: The settings with other names: masked, causal.
+_RENAMED = {
+    MASKED.length: CAUSAL.length,
+    **{
+        f"encoder_{name}": f"decoder_{name}"
+        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
+    },
+}
+_BACK = {causal: name for name, causal in _RENAMED.items()}
+#: Settings that only masked language models have.
+_MASKED_ONLY = (
+    *("causal", "encoder_input_dim", "load_checkpoint_heads", "untie_weights_roberta"),
+    *("pooler_activation_fn", "pooler_dropout"),
+)
+#: Settings that give a language model BERT's shape.
+_SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
+
+
+def _causal_settings(settings: Settings) -> Settings:
+    """The settings of a language model, given those of a causal masked one."""
+    kept = {name: value for name, value in settings.items() if name not in _MASKED_ONLY}
+    return {
+        **{_RENAMED.get(name, name): value for name, value in kept.items()},
+        **_SHAPE,
+        "decoder_input_dim": settings["encoder_embed_dim"],
+        "decoder_output_dim": settings["encoder_embed_dim"],
+        "tokens_per_sample": settings[MASKED.length],
+        "share_decoder_input_output_embed": not settings["untie_weights_roberta"],
+    }
+
+
+def _masked_settings(settings: Settings) -> Settings:
+    """The settings of a causal masked language model, given those of a language model."""
+    return {
+        **{_BACK.get(name, name): value for name, value in settings.items()},
+        "causal": True,
+        "encoder_input_dim": settings["decoder_embed_dim"],
+        "untie_weights_roberta": not settings["share_decoder_input_output_embed"],
+    }
+
+
+def _renamed(entries: Mapping[str, Any], source: Kind, target: Kind) -> Dict[str, Any]:
+    """Entries by parameter name, renamed from the *source* kind of model to the *target* kind."""
+
+    def rename(name: str) -> str:
+        for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
+            if name.startswith(theirs):
+                return ours + name[len(theirs) :]
+        return name
+
+    return {rename(name): value for name, value in entries.items()}
+
+
 def _adapted(imported: formats.Imported, name: str, folder: hf.Folder) -> formats.Imported:
     """A language model, if it is one."""
     settings, foreign = imported.settings, imported.foreign
@@ -145,9 +197,9 @@ def _adapted(imported: formats.Imported, name: str, folder: hf.Folder) -> format
         return imported
     if settings["causal"] and not _projected(settings, 0):
         return imported._replace(
-            settings=kinds.language_model_settings(settings),
-            parameters=kinds.renamed(imported.parameters, MASKED, CAUSAL),
-            origin=kinds.renamed(imported.origin, MASKED, CAUSAL),
+            settings=_causal_settings(settings),
+            parameters=_renamed(imported.parameters, MASKED, CAUSAL),
+            origin=_renamed(imported.origin, MASKED, CAUSAL),
             kind=CAUSAL,
         )
     reason = "embedding_size is not hidden_size" if settings["causal"] else "is_decoder is false"
@@ -193,14 +245,14 @@ class RoFormerExporter(ClassExporter):
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         if checkpoint.kind is CAUSAL:
-            settings = kinds.masked_settings(checkpoint.settings)
-            same = kinds.language_model_settings({**settings, **_ALWAYS})
+            settings = _masked_settings(checkpoint.settings)
+            same = _causal_settings({**settings, **_ALWAYS})
             values = {name: (value,) for name, value in same.items()}
             shape = formats.Expressible(f"{_CAUSAL} of transformers", (), values)
             formats.refuse_inexpressible(checkpoint.path, CAUSAL.family, checkpoint.settings, shape)
             checkpoint = checkpoint._replace(
                 settings=settings,
-                parameters=kinds.renamed(checkpoint.parameters, CAUSAL, MASKED),
+                parameters=_renamed(checkpoint.parameters, CAUSAL, MASKED),
                 kind=MASKED,
             )
         return super().write(checkpoint, head, folder)

@@ -24,8 +24,8 @@ from fairseq_posenc.attention.base import AttentionKernel, register_attention
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import IncrementalState, Parts, append_to_cache
 from fairseq_posenc.attention.functional import Batch, product_dtype
+from fairseq_posenc.attention.grouped import HeadFlags
 from fairseq_posenc.attention.linear.random_features import generator_of
-from fairseq_posenc.attention.softmax import HeadFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import Encoding, PositionEncoding, Stack

@@ -129,7 +129,7 @@ class DocumentSplitter:
         begins = self.begins(tokens if original is None else original)
         marks, real = torch.stack((begins, tokens.ne(self.filling))).cpu().numpy()
         several = bool((marks.sum(axis=1) > 1).any())
-        if training and self.first_batches.waiting:
+        if training and self.first_batches.left:
             self.first_batches.saw(several)
         if not several:
             return None

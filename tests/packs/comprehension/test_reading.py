@@ -8,10 +8,10 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
-from fairseq.data import Dictionary
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
-from support.commands import TRAINING, USER_DIR, posenc, shape, succeed
+from support.commands import posenc, shape, train
 from support.helpers import VOCABULARY
+from support.model_folders import dictionary
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.packs.comprehension.data import Passage, Record, Split, write_split
@@ -155,11 +155,9 @@ def test_other_choices_than_the_questions_have_are_refused(tmp_path, choices, la
 
 
 def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
-    dictionary = Dictionary()
-    dictionary.add_symbol("cat")
     reading = Reading(["cat cat sat there here"], [Question("q", "cat", 0)], [])
     with pytest.raises(UsageError, match="train: 60% of the tokens are not in the dictionary .sat"):
-        write_split(str(tmp_path), "train", reading, Preparation(Text()), dictionary)
+        write_split(str(tmp_path), "train", reading, Preparation(Text()), dictionary(["cat"]))
     assert not list(tmp_path.iterdir())
 
 
@@ -167,10 +165,7 @@ def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
 def prepared(tmp_path_factory):
     """Questions on made-up passages, some of them longer than a window, through the command."""
     folder, draw = tmp_path_factory.mktemp("reading"), random.Random(3)
-    dictionary = Dictionary()
-    for word in "abcdefghijkl?":
-        dictionary.add_symbol(word)
-    dictionary.save(str(folder / "dict.txt"))
+    dictionary("abcdefghijkl?").save(str(folder / "dict.txt"))
     for split, count in (("train", 30), ("valid", 9)):
         paragraphs = []
         for number in range(count):
@@ -193,10 +188,9 @@ SPANS = ["--task", "span_prediction", "--criterion", "span_prediction", "--strid
 
 
 def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
-    usual = [*USER_DIR, *TRAINING, *SHAPE, *SPANS, "--batch-size", "16", "--max-epoch", "1"]
-    best = ["--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric"]
-    arguments = [prepared / "data", *usual, "--save-dir", tmp_path, *best]
-    trained = succeed("train", *arguments, "--answerability", "classifier")
+    usual = [*SHAPE, *SPANS, "--batch-size", "16", "--best-checkpoint-metric", "f1"]
+    usual += ["--maximize-best-checkpoint-metric"]
+    trained = train(prepared / "data", tmp_path, *usual, "--answerability", "classifier")
     (valid,) = trained.entries("valid")
     best = tmp_path / "checkpoint_best.pt"
     answered = posenc("reading", "answer", best, prepared / "data", "--output", tmp_path / "out")
@@ -225,8 +219,7 @@ def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
     said = posenc(*prepare, "--train", tmp_path / "wrong.json", "--leave-out-wrong").out
     assert "wrong.json: 17 questions" in said and "1 not where the file says (left out)" in said
     # a model whose head has another size starts anew from the rest
-    tuned = [prepared / "data", *usual, "--save-dir", tmp_path / "tuned"]
-    tuned = [word for word in tuned if word not in ("--position-encoding", "rotary")]
-    result = succeed("train", *tuned, "--finetune-from-model", best)
+    usual = [word for word in usual if word not in ("--position-encoding", "rotary")]
+    result = train(prepared / "data", tmp_path / "tuned", *usual, "--finetune-from-model", best)
     assert "left out token_heads.span_head.weight, which is of another size" in result.out
     assert "position encoding rotary" in result.out + result.err

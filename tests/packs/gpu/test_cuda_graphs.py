@@ -69,16 +69,22 @@ def same(got, want):
             torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
+GPU = [pytest.param("cuda", room, marks=pytest.mark.gpu) for room in (4, 64)]
+
+
+@pytest.mark.parametrize("device, room", [("cpu", 4), *GPU])
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_search_finds_the_same(name):
+def test_a_search_finds_the_same(name, device, room, monkeypatch):
     """Hypotheses change places, sentences end one after the other, sources are padded."""
-    plain, recorded = prepared(tiny_in_blocks(name))
-    source = padded_batch()[0]
-    want = search([plain], source)
+    monkeypatch.setattr(cuda_graphs, "BLOCK", room)
+    plain, recorded = prepared(tiny_in_blocks(name).to(device))
+    source = padded_batch()[0].to(device)
     with torch.inference_mode():  # which must not bind the next
-        same(search([recorded], source), want)
-    same(search([recorded], source), want)  # with recordings that are there already
-    assert recorded.decoder.steps.recordings
+        same(search([recorded], source), search([plain], source))
+    for other in (source, source.flip(0)):  # with recordings that are there already
+        same(search([recorded], other), search([plain], other))
+    found = recorded.decoder.steps.recordings
+    assert found and (device == "cpu" or all(each.graph is not None for each in found))
 
 
 class Called(TorchDispatchMode):
@@ -215,19 +221,6 @@ def test_language_models_and_prompts():
             real = tokens[:, length - 1].ne(PAD)
             torch.testing.assert_close(got[real, -1], want[real, length - 1], atol=1e-5, rtol=0)
         assert ("recorded_batch" in state) == (not padded)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", RECORDED)
-@pytest.mark.parametrize("room", [4, 64])
-def test_recorded_steps_of_a_gpu_find_the_same(name, room, monkeypatch):
-    """The recording of a search serves the next one, also where caches grow."""
-    monkeypatch.setattr(cuda_graphs, "BLOCK", room)
-    plain, recorded = prepared(tiny_in_blocks(name).cuda())
-    for seed in (1, 2):
-        source = sentences(3, 7, seed=seed).cuda()
-        same(search([recorded], source), search([plain], source))
-    assert all(each.graph is not None for each in recorded.decoder.steps.recordings)
 
 
 def test_the_flag_has_no_effect_on_a_cpu(monkeypatch):

@@ -75,15 +75,12 @@ COSFORMER = ["--attention", "cosformer", "--max-source-positions", "20"]
 COSFORMER += ["--max-target-positions", "12"]
 
 
-def test_the_length_of_cosformer_is_the_longest_input_and_is_kept():
+def test_the_length_of_cosformer_is_the_longest_input_which_is_kept():
     settings = model_settings("posenc_transformer", "--position-encoding", "none", *COSFORMER)
     assert settings.cosformer_length == 20
     settings.max_source_positions = 10  # as in an evaluation with other limits
     models.build_model(settings, TranslationTask())
     assert settings.cosformer_length == 20
-
-
-def test_longer_sequences_are_refused():
     model = tiny("none", *COSFORMER)
     model.decoder(sentences(B, 20), features_only=True, encoder_out=None)
     with pytest.raises(UsageError, match="--cosformer-length 20: a sequence has 21 tokens"):

@@ -176,7 +176,7 @@ def test_matrices_train_resume_average_merge_and_translate(toy, trained, tmp_pat
     refuses(words, "pack", checkpoint, tmp_path / "out", "--data", toy.separate)
 
 
-# --- Training a part of a model: the other parameters stay as they are, bit for bit; the commands
+# --- a part of a model; the other parameters stay as they are, bit for bit
 
 #: Encodings without parameters: sinusoids, rotations and biases that are fixed.
 FIXED = {"none", "nezha", "sinusoidal", "rotary", "xpos", "alibi", "sandwich", "sinusoidal+rotary"}

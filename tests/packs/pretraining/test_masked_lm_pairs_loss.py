@@ -11,10 +11,11 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
-from support.commands import TRAINING, USER_DIR, read, run, succeed
+from support.commands import USER_DIR, read, refusal, succeed, train
 from support.conversion import convert, reload, write_ids
 from support.foreign_models import trained
 from support.masked_language_models import SMALL, masked_batch, tiny
+from support.masked_lm_runs import CLASSIFY
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.packs.pretraining import heads
@@ -48,38 +49,31 @@ def batch_of(count, length):
 @pytest.mark.parametrize("relation", ["nsp", "sop"])
 def test_the_loss_is_the_mean_of_tokens_plus_that_of_pairs(relation):
     model, ours = with_head(relation, *READS_PAIRS), criterion(relation)
-    outputs, tokens, pairs, tokens_right, pairs_right = [], [], [], 0, 0
+    outputs, tokens, pairs = [], [], []  # nats, and whether the prediction is right
     for sample in (batch_of(5, 9), batch_of(3, 12)):
         loss, size, output = ours(model, sample)
         outputs.append(output)
         features = model(**sample["net_input"], features_only=True)[0]
-        logits = model.encoder.lm_head(features).detach().double().numpy()
-        classes = model.classification_heads["sentence_relation"](features)
-        classes, target = classes.detach().double().numpy(), sample["target"].numpy()
-        asked = target != PAD
-
-        def nats(scores, right):
-            chosen = np.take_along_axis(scores, right[:, None], 1)[:, 0]
-            return np.log(np.exp(scores).sum(1)) - chosen
-
-        here = nats(logits[asked], target[asked])
-        kinds = nats(classes, sample["relation"].numpy())
+        asked, means = sample["target"].ne(PAD), []
+        for seen, scores, right in (
+            (tokens, model.encoder.lm_head(features)[asked], sample["target"][asked]),
+            (pairs, model.classification_heads["sentence_relation"](features), sample["relation"]),
+        ):
+            nats = -scores.double().log_softmax(-1)[range(len(right)), right]
+            means.append(nats.mean().item())
+            seen += zip(nats.tolist(), scores.argmax(1).eq(right).tolist())
         assert size == asked.sum()
-        assert loss.item() / int(size) == pytest.approx(here.mean() + kinds.mean(), rel=1e-5)
-        tokens += here.tolist()
-        pairs += kinds.tolist()
-        tokens_right += (logits[asked].argmax(1) == target[asked]).sum()
-        pairs_right += (classes.argmax(1) == sample["relation"].numpy()).sum()
+        assert loss.item() / int(size) == pytest.approx(sum(means), rel=1e-5)
     with metrics.aggregate() as log:
         ours.reduce_metrics(outputs)
     found, bits = log.get_smoothed_values(), np.log(2)
     whole = sum(output["loss"].item() for output in outputs) / len(tokens)
     assert found["loss"] == pytest.approx(whole / bits, abs=1e-3)
-    assert found["mlm_loss"] == pytest.approx(np.mean(tokens) / bits, abs=1e-3)
-    assert found["ppl"] == pytest.approx(np.exp(np.mean(tokens)), rel=1e-2)
-    assert found[f"{relation}_loss"] == pytest.approx(np.mean(pairs) / bits, abs=1e-3)
-    assert found["accuracy"] == pytest.approx(100 * tokens_right / len(tokens), abs=0.01)
-    assert found[f"{relation}_accuracy"] == pytest.approx(100 * pairs_right / len(pairs), abs=0.01)
+    assert found["ppl"] == pytest.approx(np.exp(np.mean(tokens, axis=0)[0]), rel=1e-2)
+    for seen, name, of in ((tokens, "mlm", ""), (pairs, relation, f"{relation}_")):
+        nats, right = np.mean(seen, axis=0)
+        assert found[f"{name}_loss"] == pytest.approx(nats / bits, abs=1e-3)
+        assert found[f"{of}accuracy"] == pytest.approx(100 * right, abs=0.01)
 
 
 @pytest.mark.parametrize("head", ["nsp", "sbo"])
@@ -100,17 +94,13 @@ PRETRAIN = [
 ]
 
 
-def pretrain(data, folder, *flags):
-    return run("train", data, *USER_DIR, "--save-dir", folder, *TRAINING, *PRETRAIN, *flags)
-
-
-def test_training_resumes_in_mid_epoch_and_fine_tunes(data, tmp_path, monkeypatch):
-    straight = pretrain(data, tmp_path / "straight", "--max-update", "9", "--save-interval", "9")
-    assert straight.status == 0, straight.err
-    part = ["--max-update", "5", "--no-epoch-checkpoints"]
-    assert pretrain(data, tmp_path / "parts", *part).status == 0
-    resumed = pretrain(data, tmp_path / "parts", "--max-update", "9", "--no-epoch-checkpoints")
-    assert resumed.status == 0 and resumed.entries("train_inner")[0]["num_updates"] == "6"
+def test_training_resumes_in_mid_epoch_and_fine_tunes(data, tmp_path):
+    whole = ["--save-interval", "9", "--max-update"]
+    part = ["--no-epoch-checkpoints", "--max-update"]
+    straight = train(data, tmp_path / "straight", *PRETRAIN, *whole, "9")
+    train(data, tmp_path / "parts", *PRETRAIN, *part, "5")
+    resumed = train(data, tmp_path / "parts", *PRETRAIN, *part, "9")
+    assert resumed.entries("train_inner")[0]["num_updates"] == "6"
     updates = [f"update {n}" for n in range(6, 10)]
     assert [resumed.losses()[n] for n in updates] == [straight.losses()[n] for n in updates]
     last, other = (tmp_path / name / "checkpoint_last.pt" for name in ("straight", "parts"))
@@ -119,7 +109,7 @@ def test_training_resumes_in_mid_epoch_and_fine_tunes(data, tmp_path, monkeypatc
     entry = resumed.entries("valid")[-1]
     assert {"valid_mlm_loss", "valid_sbo_loss", "valid_nsp_loss", "valid_nsp_accuracy"} < set(entry)
 
-    message = pretrain(data, tmp_path / "parts", "--static-masks", "3").message()
+    message = refusal(data, tmp_path / "parts", *PRETRAIN, "--static-masks", "3")
     assert "--static-masks 3: the run in" in message and "was trained with 2" in message
 
     usual = ["--path", last, "--cpu", "--num-workers", "0", "--log-format", "json"]
@@ -132,12 +122,9 @@ def test_training_resumes_in_mid_epoch_and_fine_tunes(data, tmp_path, monkeypatc
         shutil.copy(data / "dict.txt", tmp_path / name)
         for split in ("train", "valid"):
             write_ids(tmp_path / name / split, [[4 + n % 2, END] for n in range(8)])
-    task = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
-    task += ["--arch", "posenc_masked_lm", "--init-token", "0", "--separator-token", "2"]
+    task = [*CLASSIFY, "--arch", "posenc_masked_lm"]
     task += ["--num-classes", "2", "--max-positions", str(LONGEST), "--finetune-from-model", last]
-    task += ["--max-epoch", "1", "--save-dir", tmp_path / "tuned"]
-    tuned = run("train", tmp_path, *USER_DIR, *TRAINING, *task)
-    assert tuned.status == 0, tuned.err
+    tuned = train(tmp_path, tmp_path / "tuned", *task)
     for head in ("classification_heads.sentence_relation", "span_boundary_head"):
         assert f"left out {head}, which only --" in tuned.out + tuned.err
     assert "deleting classification head" not in tuned.out + tuned.err

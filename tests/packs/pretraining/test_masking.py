@@ -5,9 +5,9 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from support.conversion import write_ids
+from support.model_folders import dictionary as dictionary_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.data import bpe_flags
@@ -33,13 +33,6 @@ MARKED = {
     "subword-nmt": "the ho@@ use@@ s is blue to@@ day",
 }
 STARTS = [True, True, False, False, True, True, True, False]
-
-
-def dictionary_of(symbols):
-    dictionary = Dictionary()
-    for symbol in symbols:
-        dictionary.add_symbol(symbol)
-    return dictionary
 
 
 @pytest.mark.parametrize("tool", MARKED)
