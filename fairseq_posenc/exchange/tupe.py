@@ -16,8 +16,7 @@ from fairseq import utils
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
-from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import Imported, Importer, register_format
+from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import read_class
@@ -25,6 +24,7 @@ from fairseq_posenc.exchange.huggingface.entries import rate
 from fairseq_posenc.exchange.huggingface.texts import Texts
 from fairseq_posenc.exchange.reader import (
     SPECIAL,
+    Config,
     ForeignParameters,
     Reader,
     Vocabulary,
@@ -152,7 +152,6 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
         texts=_Texts(),
         padded=False,
         after_reading=_read_positions,
-        adapt=_by_formulas,
     )
 
 
@@ -197,8 +196,8 @@ def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) ->
     ]
 
 
-def _by_formulas(imported: Imported, name: str, folder: hf.Folder) -> Imported:
-    """The same, compared with the formulas of the paper."""
+def _formulas(imported: Imported, folder: hf.Folder) -> ForeignModel:
+    """The formulas of the paper with the parameters of a checkpoint."""
     config = folder.config
     flags = {
         **imported.settings,
@@ -207,8 +206,7 @@ def _by_formulas(imported: Imported, name: str, folder: hf.Folder) -> Imported:
         _SCALE: config.get(_SCALE, 2),
     }
     heads = [head.partition(".")[2] for head in _heads(folder.parameters)]
-    foreign = tupe_model(folder.parameters, flags, imported.vocabulary.order, heads)
-    return imported._replace(foreign=foreign)
+    return tupe_model(folder.parameters, flags, imported.vocabulary.order, heads)
 
 
 class TUPEImporter(Importer):
@@ -229,7 +227,8 @@ class TUPEImporter(Importer):
                 f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
             )
         folder = hf.Folder(path, Config(f"{path}: args", vars(args)), path, parameters)
-        return read_class(_class_of(parameters), folder, vocab)
+        imported = read_class(_class_of(parameters), folder, vocab)
+        return imported._replace(foreign=_formulas(imported, folder))
 
 
 register_format(

@@ -18,9 +18,9 @@ from support.conversion import (
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import FORMATS, transfer
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import format_for
 from fairseq_posenc.exchange.huggingface import table as names
+from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.models.kinds import MASKED
 
 GAU_CONFIG = {

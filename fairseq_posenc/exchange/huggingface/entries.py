@@ -9,11 +9,10 @@ from typing import Any, Callable, Dict, List, Mapping, Set, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.loader import named_labels
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Expressible
 from fairseq_posenc.exchange.huggingface.table import Architecture, Group, TransformersClass, entry
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.reader import Config, ForeignParameters
 from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.models.kinds import TRANSLATION, Settings
 from fairseq_posenc.serving.huggingface.vocabulary import RESERVED

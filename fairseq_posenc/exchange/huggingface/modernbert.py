@@ -9,7 +9,6 @@ from typing import Any, Dict, List
 
 from fairseq_posenc.attention.local import numbers
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import masked
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
@@ -23,7 +22,7 @@ from fairseq_posenc.exchange.huggingface.entries import (
     rate,
     written,
 )
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.reader import Config, ForeignParameters
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
 from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
 
@@ -180,7 +179,7 @@ register_class(
         ),
         entries=(
             masked.HIDDEN_SIZE,
-            *masked.SIZES,
+            *masked.sizes(),
             *masked.ENCODERS,
             t.entry("max_position_embeddings", ("max_positions",), Config.length),
             t.entry("norm_eps", ("layer_norm_eps",), Config.factor, 1e-5),

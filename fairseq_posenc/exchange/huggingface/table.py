@@ -11,12 +11,9 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, O
 import torch
 from torch import Tensor
 
-from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import Imported
 from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts
-from fairseq_posenc.exchange.huggingface.folder import Folder
 from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts, TranslationTexts
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Parameters, Settings
 
 #: Modules of a layer, ours.
@@ -157,11 +154,13 @@ def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why:
 
 
 class Table(NamedTuple):
-    """A table of learned positions."""
+    """A table of positions, learned or fairseq's sinusoids."""
 
     theirs: str  # its name
     # the row of the first position, given config.json
     first: Callable[[Config], int] = lambda config: 0
+    # makes the table (rows, C) of a class that computes it anew in place of saving it
+    computed: Optional[Callable[[int, int], Tensor]] = None
 
 
 class Stack(NamedTuple):
@@ -239,8 +238,6 @@ class TransformersClass(NamedTuple):
     # by the start of a module's name, the entry of config.json that says whether it has a bias,
     # with its usual value, or None if it never has one; other modules always have
     biases: Mapping[str, Optional[Tuple[str, bool]]] = _NOTHING
-    # norms that have gains in the class and none here, by our names
-    gains: Mapping[str, Tuple[str, ...]] = _NOTHING
     # the names of the bias of the output: the usual one, then that of an output that is not the
     # embedding
     output_biases: Tuple[str, ...] = ()
@@ -250,8 +247,6 @@ class TransformersClass(NamedTuple):
     shared: str = ""  # the embedding of two stacks
     two_embeddings: bool = False  # whether the embeddings of two stacks can differ
     start: str = ""  # the symbol that begins a translation where config.json does not say it
-    pairing: str = "half"  # the pairs of channels that it rotates
-    inputs: Tuple[str, ...] = ("input_ids", "attention_mask")  # what it reads
     computed: Tuple[str, ...] = ()  # tensors that it computes where a file lacks them
     # what is to do to a loaded model before it is the reference of a conversion
     prepare: Callable[[Any], None] = lambda model: None
@@ -265,9 +260,6 @@ class TransformersClass(NamedTuple):
     before_writing: Callable[
         [ForeignParameters, Parameters, Settings, Dict[str, Any]], List[str]
     ] = no_hook
-    # makes the imported model, given it, its architecture and the folder, where a class has more
-    # than one kind of model or another reference
-    adapt: Callable[[Imported, str, Folder], Imported] = lambda imported, name, folder: imported
 
     @property
     def name(self) -> str:
@@ -280,6 +272,22 @@ class TransformersClass(NamedTuple):
         side = self.stacks[0].side
         theirs = {ours: entry.theirs for entry in self.entries for ours in entry.ours}
         return theirs.get(f"{side}_input_dim") or theirs[f"{side}_embed_dim"]
+
+    @property
+    def gains(self) -> Mapping[str, Tuple[str, ...]]:
+        """The norms that have gains in the class and none here, with what reads their output."""
+        return {**BEHIND, LAST_NORM: ()} if self.always.get("norm") == "rms" else {}
+
+    @property
+    def pairing(self) -> str:
+        """The pairs of channels that it rotates."""
+        return str(self.always.get("rotary_pairing", "interleaved"))
+
+    @property
+    def inputs(self) -> List[str]:
+        """What it reads."""
+        segments = ["token_type_ids"] if self.stacks[0].segments else []
+        return ["input_ids", *segments, "attention_mask"]
 
     @property
     def numbering(self) -> Texts:
