@@ -18,7 +18,7 @@ from fairseq_posenc.exchange.exporter import (
     Exported,
 )
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.embeddings import has_own_output, start_of
+from fairseq_posenc.exchange.huggingface.embeddings import start_of
 from fairseq_posenc.exchange.huggingface.entries import (
     entries_of,
     expressible,
@@ -72,7 +72,7 @@ def read_class(
     settings = settings_of(source, built, config._replace(largest=max(sizes) or config.largest))
     vocab = source.numbering.read(folder.path, file, config)
     folder, notes = hf.agreed(source, folder, vocab)
-    tied = head is not None or not has_own_output(source, folder)
+    tied = head is not None or not hf.has_own_output(source, folder)
     reader = Reader(folder.weights, folder.parameters, vocab)
     notes += read_tensors(source, reader, built, settings, config, tied)
     reader.finish(f"{config.path} ({name})")
@@ -150,7 +150,9 @@ class ClassExporter(CheckpointExporter):
             path, family, settings, expressible(target, name, built, settings)
         )
         hides = target.output_biases != () or target.kind is not kinds.TRANSLATION
-        texts = target.numbering.write(checkpoint, target.inputs, hides, folder)
+        segments = ["token_type_ids"] if target.stacks[0].segments else []
+        inputs = ["input_ids", *segments, "attention_mask"]
+        texts = target.numbering.write(checkpoint, inputs, hides, folder)
         entries: Dict[str, Any] = {
             "model_type": target.model_type,
             "architectures": [name],

@@ -3,10 +3,6 @@
 fairseq multiplies embeddings by √C.  Where a class does not, the factor becomes part of the written
 embedding, which is then apart from the output.  T5 multiplies the states by 1/√C in front of an
 output that is the embedding, which is the same for an embedding of √C times the size.
-
-Versions of the library read a folder that contradicts itself in different ways.  Where the output
-is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
-and version 5 the matrix.  Such folders are refused.
 """
 
 import dataclasses
@@ -18,7 +14,6 @@ from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface.table import (
     LAST_NORM,
     Architecture,
@@ -142,31 +137,6 @@ def _close(one: Tensor, other: Tensor, bound: float) -> bool:
 
 
 # --- reading
-
-
-def has_own_output(source: TransformersClass, folder: hf.Folder) -> bool:
-    """Whether the output is apart from the embedding, in config.json as in the weights."""
-    tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
-    tied = source.tied(folder.config)
-    last = names[-1] if names[-1] in tensors or not source.shared else source.shared
-    usual, *others = source.output_biases or ("",)
-    pairs = [(source.output, last), *((other, usual) for other in others)]
-    if source.shares(folder.config):
-        pairs += [(name, source.shared) for name in names]
-    for own, shared in pairs if tied else ():
-        both = own in tensors and shared in tensors
-        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
-            raise UsageError(
-                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
-                "in config.json, or in the class where it is absent; set it to false, or correct "
-                "the weights"
-            )
-    if not tied and source.output not in tensors:
-        raise UsageError(
-            f"{folder.weights}: has no tensor {source.output}, though tie_word_embeddings is false "
-            "in config.json, or in the class where it is absent"
-        )
-    return not tied
 
 
 def start_of(source: TransformersClass, reader: Reader, config: Config) -> int:

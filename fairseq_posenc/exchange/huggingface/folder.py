@@ -2,6 +2,10 @@
 
 Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
+
+Versions of the library read a folder that contradicts itself in different ways.  Where the output
+is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
+and version 5 the matrix.  Such folders are refused.
 """
 
 import os
@@ -151,16 +155,12 @@ def agreed(
         return folder._replace(parameters=tensors), notes
     first = present[0]
     rows = len(tensors[first]) if tensors[first].dim() else 1
-    sizes = {"vocab_size": (rows, "rows")}
-    if tensors[first].dim() == 2:
-        sizes[source.width] = tensors[first].size(1), "columns"
-    for entry, (size, what) in sizes.items():
-        given = folder.config.length(entry, size)
-        if given != size:
-            raise UsageError(
-                f"{folder.config.path}: {entry} is {given}, but {first} in {folder.weights} has "
-                f"{size} {what}"
-            )
+    given = folder.config.length("vocab_size", rows)
+    if given != rows:
+        raise UsageError(
+            f"{folder.config.path}: vocab_size is {given}, but {first} in {folder.weights} has "
+            f"{rows} rows"
+        )
     # others are refused where they are read
     if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
         for name in present:
@@ -210,6 +210,31 @@ def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool
         return False
     largest = max(_MULTIPLES[0], len(table) // 16)
     return any(-(-known // m) * m == len(table) for m in _MULTIPLES if m <= largest)
+
+
+def has_own_output(source: TransformersClass, folder: Folder) -> bool:
+    """Whether the output is apart from the embedding, in config.json as in the weights."""
+    tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
+    tied = source.tied(folder.config)
+    last = names[-1] if names[-1] in tensors or not source.shared else source.shared
+    usual, *others = source.output_biases or ("",)
+    pairs = [(source.output, last), *((other, usual) for other in others)]
+    if source.shares(folder.config):
+        pairs += [(name, source.shared) for name in names]
+    for own, shared in pairs if tied else ():
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
+            raise UsageError(
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
+                "in config.json, or in the class where it is absent; set it to false, or correct "
+                "the weights"
+            )
+    if not tied and source.output not in tensors:
+        raise UsageError(
+            f"{folder.weights}: has no tensor {source.output}, though tie_word_embeddings is false "
+            "in config.json, or in the class where it is absent"
+        )
+    return not tied
 
 
 def reference(

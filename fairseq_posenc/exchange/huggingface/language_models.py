@@ -206,10 +206,7 @@ GPT2 = t.TransformersClass(
         "max_position_embeddings": "n_positions",
     },
 )
-for _name, _table in (
-    ("hf-llama", LLAMA),
-    ("hf-gpt-neox", GPT_NEOX),
-    ("hf-bloom", BLOOM),
-    ("hf-gpt2", GPT2),
-):
-    register_class(_name, _table)
+register_class("hf-llama", LLAMA)
+register_class("hf-gpt-neox", GPT_NEOX)
+register_class("hf-bloom", BLOOM)
+register_class("hf-gpt2", GPT2)

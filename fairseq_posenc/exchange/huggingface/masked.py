@@ -4,7 +4,7 @@ Its positions begin behind the number of the padding symbol.  Its output layer h
 classifier the hyperbolic tangent, whatever config.json says.
 """
 
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.huggingface import table as t
@@ -13,7 +13,7 @@ from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts, paddi
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate
 from fairseq_posenc.exchange.reader import Config, ForeignParameters
 from fairseq_posenc.models import kinds
-from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
+from fairseq_posenc.models.kinds import ENCODER, MASKED, Settings
 
 #: Settings of the output layer, and those of classification heads.
 _OUTPUT = ("lm_head", "untie_weights_roberta")
@@ -90,12 +90,9 @@ def _longest(config: Config, known: Settings) -> Settings:
     return {"max_positions": rows, "num_positions": rows}
 
 
-def _count_rows(
-    state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
-) -> List[str]:
+def _count_rows(state: ForeignParameters, entries: Dict[str, Any]) -> None:
     """Write the number of rows of positions, which begin behind the padding symbol's number."""
     entries[_LONGEST] = len(state[_TABLE])
-    return []
 
 
 register_class(

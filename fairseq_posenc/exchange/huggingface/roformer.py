@@ -28,7 +28,7 @@ from fairseq_posenc.exchange.huggingface.language_models import LONGEST, WIDTH
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader, size_of
 from fairseq_posenc.flags.options import Layer
-from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Parameters, Settings
+from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Settings
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
@@ -68,12 +68,9 @@ def _read_table(reader: Reader, settings: Settings, config: Config) -> List[str]
     return []
 
 
-def _write_table(
-    state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
-) -> List[str]:
+def _write_table(state: ForeignParameters, entries: Dict[str, Any]) -> None:
     size = entries["hidden_size"] // entries["num_attention_heads"]
     state[TABLE] = sine_table(entries["max_position_embeddings"], size)
-    return []
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts
 from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts, TranslationTexts
 from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
-from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Parameters, Settings
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Settings
 
 #: Modules of a layer, ours.
 Q, K, V, OUT = (f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
@@ -213,11 +213,6 @@ _TEXTS = {
 }
 
 
-def no_hook(*given: Any) -> List[str]:
-    """Do nothing."""
-    return []
-
-
 class TransformersClass(NamedTuple):
     """A class of transformers."""
 
@@ -254,12 +249,9 @@ class TransformersClass(NamedTuple):
     texts: Optional[Texts] = None  # how it numbers text, by default as its kind does
     padded: bool = True  # whether its files can have rows behind the last symbol
     # what is left to do, given the reader, the settings and config.json; returns notes
-    after_reading: Callable[[Reader, Settings, Config], List[str]] = no_hook
-    # what is left to do, given the tensors, our parameters, the settings and the entries of
-    # config.json, in place; returns notes
-    before_writing: Callable[
-        [ForeignParameters, Parameters, Settings, Dict[str, Any]], List[str]
-    ] = no_hook
+    after_reading: Callable[[Reader, Settings, Config], List[str]] = lambda *given: []
+    # what is left to do, given the tensors and the entries of config.json, in place
+    before_writing: Callable[[ForeignParameters, Dict[str, Any]], None] = lambda *given: None
 
     @property
     def name(self) -> str:
@@ -267,27 +259,9 @@ class TransformersClass(NamedTuple):
         return f"{next(iter(self.architectures))} of transformers"
 
     @property
-    def width(self) -> str:
-        """The entry of config.json for the channels of the embedding."""
-        side = self.stacks[0].side
-        theirs = {ours: entry.theirs for entry in self.entries for ours in entry.ours}
-        return theirs.get(f"{side}_input_dim") or theirs[f"{side}_embed_dim"]
-
-    @property
     def gains(self) -> Mapping[str, Tuple[str, ...]]:
         """The norms that have gains in the class and none here, with what reads their output."""
         return {**BEHIND, LAST_NORM: ()} if self.always.get("norm") == "rms" else {}
-
-    @property
-    def pairing(self) -> str:
-        """The pairs of channels that it rotates."""
-        return str(self.always.get("rotary_pairing", "interleaved"))
-
-    @property
-    def inputs(self) -> List[str]:
-        """What it reads."""
-        segments = ["token_type_ids"] if self.stacks[0].segments else []
-        return ["input_ids", *segments, "attention_mask"]
 
     @property
     def numbering(self) -> Texts:

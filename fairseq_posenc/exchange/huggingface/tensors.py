@@ -91,7 +91,7 @@ def write_tensors(
     """
     settings, path = checkpoint.settings, checkpoint.path
     side = target.stacks[0].side
-    ours = paired(checkpoint.parameters, settings, side, target.pairing)
+    ours = paired(checkpoint.parameters, settings, target)
     state: ForeignParameters = {}
     config = Config(path, entries)
     for place in places(target, built, settings):
@@ -113,7 +113,7 @@ def write_tensors(
                 )
     notes = write_tables(target, ours, state, settings, config)
     write_embeddings(target, ours, state, checkpoint, texts, built)
-    notes += target.before_writing(state, ours, settings, entries)
+    target.before_writing(state, entries)
     left = [name for name in ours if target.kind is not MASKED or not name.startswith(HEADS)]
     if left:
         raise UsageError(f"{path}: {target.name} has no counterpart of {left[0]}")

@@ -267,11 +267,8 @@ T5 = t.TransformersClass(
     shared="shared.weight",
     start="<pad>",
 )
-for _name, _table in (
-    ("hf-marian", MARIAN),
-    ("hf-bart", BART),
-    ("hf-mbart", MBART),
-    ("hf-m2m100", M2M100),
-    ("hf-t5", T5),
-):
-    register_class(_name, _table)
+register_class("hf-marian", MARIAN)
+register_class("hf-bart", BART)
+register_class("hf-mbart", MBART)
+register_class("hf-m2m100", M2M100)
+register_class("hf-t5", T5)
