@@ -2,7 +2,6 @@
 
 import math
 import random
-import socket
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -12,7 +11,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
-from support.commands import TRAINING, USER_DIR, Command, run, shape, succeed
+from support.commands import TRAINING, USER_DIR, run, shape, succeed, train_together
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.training.sentence_prediction import (
@@ -179,22 +178,13 @@ def arguments(data, *flags):
 
 
 def test_two_workers_score_what_one_does_and_so_does_validate(data, tmp_path):
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port = listener.getsockname()[1]
     names = ("accuracy", "f1", "mcc", "loss")
     flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "entailment"]
     saved = ["--update-freq", "2", "--save-dir", tmp_path]
     alone = run("train", *arguments(data, *flags, *saved))
-    group = ["--distributed-world-size", "2", "--distributed-no-spawn", "--distributed-backend"]
-    group += ["gloo", "--ddp-backend", "legacy_ddp"]
-    group += ["--distributed-init-method", f"tcp://localhost:{port}", "--no-save"]
-    group += ["--batch-size-valid", "9"]  # of three batches, so that one worker repeats one
-    pair = [
-        Command("fairseq_cli.train", arguments(data, *flags, *group, "--distributed-rank", rank))
-        for rank in (0, 1)
-    ]
-    first, _ = (command.finish() for command in pair)
+    # of three batches, so that one worker repeats one
+    group = ["--max-epoch", "4", *TASK, *flags, "--batch-size-valid", "9"]
+    first = train_together(data, tmp_path / "two", *group)
     for one, two in zip(scores(alone, *names), scores(first, *names)):
         assert one == pytest.approx(two, abs=2e-3)
     usual = ["--task", "sentence_prediction", "--num-classes", "3", "--criterion"]
