@@ -1,6 +1,5 @@
 """The language-model family: stock's outputs, embeddings, prompts."""
 
-import shlex
 from argparse import Namespace
 
 import pytest
@@ -9,9 +8,6 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from support.causal_language_models import SMALL, build, tiny
 from support.helpers import (
-    EVERY_ENCODING,
-    LAYERS,
-    OTHER_LAYERS,
     PAD,
     VOCABULARY,
     model_settings,
@@ -22,11 +18,6 @@ from support.lists import rows_of
 pytestmark = pytest.mark.formulas
 
 B, T = 3, 9
-FEATURES = []
-for _name, _flags, _encodings in rows_of("language_models.txt"):  # of packs, as properties.txt
-    LAYERS[_name] = shlex.split(_flags)
-    FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
-every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +53,7 @@ def continuations(model, prompts, left, **search):
     return [[(h["tokens"].tolist(), h["score"].item()) for h in best] for best in found]
 
 
-@every_encoding
+@pytest.mark.parametrize("name", ["learned", "rotary", "cope", "favor:rotary", "gated:rotary"])
 def test_prompts_padded_on_either_side_are_continued_as_alone(name):
     model = tiny(name)
     prompts = [sentences(1, length, seed=length)[0].tolist() for length in (6, 2, 4)]

@@ -1,7 +1,6 @@
 """The scores of sentence_prediction_metrics: their formulas, whole sets, several workers."""
 
 import math
-import random
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -22,6 +21,7 @@ from fairseq_posenc.training.sentence_prediction import (
     percent,
 )
 
+pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 pytestmark = pytest.mark.formulas
 
 pytest.importorskip("scipy", reason="correlations need scipy")
@@ -142,29 +142,11 @@ def test_scores_are_of_the_whole_set_whatever_the_batches(regression):
 
 TASK = [
     *("--task", "sentence_prediction", "--arch", "roberta_base", *shape(1, 8, 8, 2, "encoder")),
-    *("--max-positions", "20", "--init-token", "0", "--separator-token", "2"),
+    *("--max-positions", "32", "--init-token", "0", "--separator-token", "2"),
     *("--criterion", "sentence_prediction_metrics", "--required-batch-size-multiple", "1"),
-    *("--num-classes", "3", "--batch-size", "7", "--dropout", "0"),
+    *("--num-classes", "2", "--batch-size", "7", "--dropout", "0"),
     *("--attention-dropout", "0"),
 ]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Sentences whose label is the first word's, binarised."""
-    folder = tmp_path_factory.mktemp("sentences")
-    draw = random.Random(5)
-    for split, count in (("train", 60), ("valid", 23)):
-        labels = draw.choices(LABELS, weights=[5, 3, 2], k=count)
-        texts = [f"{label} " + " ".join(draw.choices("abcdef", k=4)) for label in labels]
-        (folder / f"{split}.input0").write_text("\n".join(texts) + "\n")
-        (folder / f"{split}.label").write_text("\n".join(labels) + "\n")
-    for part in ("input0", "label"):
-        for split in ("train", "valid"):
-            (folder / f"{split}.{part}").rename(folder / split)
-        texts = ["--trainpref", folder / "train", "--validpref", folder / "valid"]
-        succeed("preprocess", "--only-source", *texts, "--destdir", folder / "bin" / part)
-    return folder / "bin"
 
 
 def scores(finished, *names):
@@ -177,17 +159,18 @@ def arguments(data, *flags):
     return [data, *USER_DIR, *TRAINING, "--max-epoch", "4", *TASK, *flags]
 
 
-def test_two_workers_score_what_one_does_and_so_does_validate(data, tmp_path):
+def test_two_workers_score_what_one_does_and_so_does_validate(corpora, tmp_path):
+    data = corpora.pairs
     names = ("accuracy", "f1", "mcc", "loss")
-    flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "entailment"]
+    flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "long"]
     saved = ["--update-freq", "2", "--save-dir", tmp_path]
     alone = run("train", *arguments(data, *flags, *saved))
     # of three batches, so that one worker repeats one
-    group = ["--max-epoch", "4", *TASK, *flags, "--batch-size-valid", "9"]
+    group = ["--max-epoch", "4", *TASK, *flags, "--batch-size-valid", "5"]
     first = train_together(data, tmp_path / "two", *group)
     for one, two in zip(scores(alone, *names), scores(first, *names)):
         assert one == pytest.approx(two, abs=2e-3)
-    usual = ["--task", "sentence_prediction", "--num-classes", "3", "--criterion"]
+    usual = ["--task", "sentence_prediction", "--num-classes", "2", "--criterion"]
     usual += ["sentence_prediction_metrics", *flags, "--init-token", "0", "--cpu"]
     usual += ["--path", tmp_path / "checkpoint_last.pt", "--num-workers", "0", "--batch-size", "5"]
     (entry,) = succeed("validate", data, *USER_DIR, *usual, "--log-format", "json").entries("valid")
