@@ -55,7 +55,7 @@ def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
     assert found[:length] == pytest.approx(want, abs=2e-3) and len(want) == length
 
 
-@pytest.mark.parametrize("encoding", ["learned", "tupe", "rotary"])
+@pytest.mark.parametrize("encoding", ["learned", "tupe"])
 def test_a_token_before_every_block_has_a_position(encoding, corpus, tmp_path):
     flags = ["--position-encoding", encoding, "--add-bos-token"]
     train_lm(corpus, tmp_path, MODEL, *flags)

@@ -16,7 +16,6 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.resuming import changes, check_settings_of
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
-from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
 
@@ -71,13 +70,6 @@ def test_every_flag_has_a_role(family):
         assert field.metadata["role"] == role or name == "max_target_positions", name
     hidden = [f for f in dataclasses.fields(family.dataclass) if f.metadata.get("role") == "former"]
     assert {f.name for f in hidden} == {"shaw_distance", "deberta_distance"}
-
-
-def test_the_table_of_stock_roles_names_flags_that_exist():
-    known = {name for family in FAMILIES.values() for name in flags_of(family)}
-    known |= {"base_shuffle", "ffn_blocks_to_remove", "mha_heads_to_keep", "tpu"}  # by version
-    known |= {"ffn_reg_scale_factor", "mha_reg_scale_factor", "add_bos_token"}
-    assert set(STOCK_ROLES) <= known
 
 
 @every_family
