@@ -114,6 +114,18 @@ def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path)
     assert settings["position_encoding"] == "tupe+t5"
 
 
+def test_fine_tuning_may_read_longer_inputs(corpora, tmp_path):
+    """The scaling is no part of what a checkpoint fixes; the length of training comes from it."""
+    short = ["--tokens-per-sample", "12", "--sample-break-mode", "none"]
+    pretrain(corpora.text, tmp_path / "pre", "roformer_masked_lm_tiny", *short)
+    flags = [*CLASSIFY, "--num-classes", "2", "--max-positions", "24"]
+    flags += ["--rotary-scaling", "ntk", "--rotary-scaling-factor", "2"]
+    flags += ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
+    train(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *flags)
+    settings = read(tmp_path / "fine" / "checkpoint_last.pt")[1]
+    assert (settings["rotary_original_length"], settings["rotary_scaling"]) == (12, "ntk")
+
+
 # --- segments
 
 

@@ -132,22 +132,6 @@ def test_a_masked_language_model_has_an_activation_in_its_head(caplog):
     assert "--activation-fn tanh" in said(caplog)[0]
 
 
-def test_flags_need_what_exists():
-    known, choices = {}, {}
-    for family in FAMILIES.values():
-        for field in dataclasses.fields(family.dataclass):
-            known[field.name] = field
-            choices[field.name] = field.metadata.get("choices") or field.metadata.get("names")
-    declared = [field for field in known.values() if field.metadata.get("needs")]
-    assert len(declared) > 20
-    for field in declared:
-        for other, values in field.metadata["needs"].items():
-            assert other in known, field.name
-            values = values() if callable(values) else values
-            if values is not None and choices[other] is not None:
-                assert values and set(values) <= set(choices[other]), field.name
-
-
 def task_of(name):
     """The little of a task that building a model needs."""
     task = TranslationTask()

@@ -10,12 +10,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGI
 from omegaconf import OmegaConf
 from support.commands import shape
 from support.helpers import (
-    EVERY_ENCODING,
     PAD,
     TINY,
     VOCABULARY,
     TranslationTask,
-    causal_only,
     kinds,
     model_settings,
     parse,
@@ -23,7 +21,6 @@ from support.helpers import (
     without_values,
 )
 
-from fairseq_posenc.configuration.resolve import configure
 from fairseq_posenc.models import family_of
 from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
@@ -58,17 +55,6 @@ def test_an_architecture_has_what_its_preset_says_also_under_hydra(arch):
         assert len(model.build_model(cfg, TranslationTask()).encoder.layers) == 1
     assert dict(cfg.items()) == want
     assert want.items() >= {**PRESETS[arch], "_name": arch, "encoder_layers": 1}.items()
-
-
-@pytest.mark.parametrize("name", EVERY_ENCODING)
-def test_configuring_twice_changes_nothing(name):
-    cfg = Namespace(position_encoding=name)
-    if causal_only(name):
-        cfg.encoder_position_encoding = "rotary"
-    configure(cfg, TRANSLATION, {}, None)
-    once = dict(vars(cfg))
-    configure(cfg, TRANSLATION, {"encoder_layers": 1}, None)
-    assert vars(cfg) == once
 
 
 # --- former names
