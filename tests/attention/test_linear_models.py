@@ -1,14 +1,10 @@
-"""Models with linear attention: what they refuse, and the random features of FAVOR+."""
+"""The random features of FAVOR+, in models and by themselves."""
 
 from argparse import Namespace
 
 import pytest
 import torch
-from support.helpers import (
-    LINEAR,
-    sentences,
-    tiny,
-)
+from support.helpers import tiny
 from support.linear_layers import D, attend, feature_map, projections
 
 from fairseq_posenc.attention.linear.favor import Favor
@@ -17,17 +13,6 @@ from fairseq_posenc.basics.errors import UsageError
 from tests.checkpoints.test_warm_start import load
 
 pytestmark = pytest.mark.properties
-
-every_kernel = pytest.mark.parametrize("attention", LINEAR)
-B, T = 3, 9
-
-
-class TestFamilies:
-    @pytest.mark.parametrize("flags", [["--rotary-value"], ["--favor-features", "7"]])
-    def test_what_rotated_features_refuse_works_on_inputs(self, flags):
-        inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
-        out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
-        assert torch.isfinite(out).all()
 
 
 class TestRandomFeatures:
@@ -81,14 +66,6 @@ class TestProjections:
         assert squares.mean() == pytest.approx(16, rel=0.02)
         assert squares.var() == pytest.approx(32, rel=0.15)
 
-    def test_products_estimate_the_softmax_kernel(self):
-        q, k = torch.randn(1, 1, 5, D) * 0.5, torch.randn(1, 1, 5, D) * 0.5
-        favor = feature_map("favor", favor_features=20000, favor_epsilon=0.0)
-        estimate = favor.queries(q) @ favor.keys(k).transpose(-1, -2)
-        exact = torch.exp(q @ k.transpose(-1, -2) / D**0.5)
-        ratio = estimate / exact  # the stabiliser of a query is the same for all keys
-        torch.testing.assert_close(ratio / ratio[..., :1], torch.ones(1, 1, 5, 5), atol=0.1, rtol=0)
-
     @pytest.mark.parametrize(
         "scale, causal", [(0.5, False), (8.0, False), (0.5, True), (5.0, True)]
     )
@@ -124,26 +101,20 @@ class TestProjections:
             assert favor.projection.dtype is torch.float32
             assert torch.equal(favor.projection, exact)
 
-    def test_they_are_redrawn_on_schedule(self):
-        favor = feature_map("favor", favor_redraw=10, favor_redraw_until=25)
-        seen = {}
-        for update in range(60):
-            favor.set_num_updates(update)
-            favor.set_num_updates(update)  # fairseq calls it more than once
-            seen.setdefault(favor.projection.numpy().tobytes(), []).append(update)
-        assert sorted(seen.values()) == [list(range(10)), list(range(10, 20)), list(range(20, 60))]
-
-    @pytest.mark.parametrize("stopped", [9, 10, 11, 20])
-    def test_resuming_gives_those_of_a_run_without_a_break(self, stopped):
+    @pytest.mark.parametrize("stopped", [9, 10, 11])
+    def test_they_are_redrawn_on_schedule_and_a_run_resumes_with_those_it_had(self, stopped):
         def run(favor, start, end):
             found = []
             for update in range(start, end):
                 favor.set_num_updates(update)  # before every update, with the number of those done
+                favor.set_num_updates(update)  # fairseq calls it more than once
                 found.append(favor.projection.clone())
             return found
 
-        make = lambda: feature_map("favor", favor_redraw=10)  # noqa: E731
+        make = lambda: feature_map("favor", favor_redraw=10, favor_redraw_until=25)  # noqa: E731
         whole = run(make(), 0, 40)
+        changes = [n for n in range(1, 40) if not torch.equal(whole[n - 1], whole[n])]
+        assert changes == [10, 20]
         first = make()
         run(first, 0, stopped)
         second = make()
