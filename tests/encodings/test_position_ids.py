@@ -83,19 +83,6 @@ def test_positions_follow_from_the_tokens_before(rule):
         assert part == [each and each[:length] for each in whole]
 
 
-#: by rule, flags that find something in the tests' texts, for tests of packs
-RULES = {
-    "documents": ["--position-separators", "w1 w4 w9 w30"],
-    "segments": ["--position-separators", "w1 w4 w9 w30 w31"],
-    "digits": ["--position-digits", " ".join(f"w{number}" for number in range(30))],
-    "coupling": ["--position-separators", "w1 w4 w9 w30 w31 w32 w40"],
-}
-
-
-def model_of(rule, name, *flags):
-    return tiny(name, "--position-ids", rule, *RULES[rule], *flags)
-
-
 class Given:
     """A rule that gives *ids* (B, S) to any tokens."""
 

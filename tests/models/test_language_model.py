@@ -10,7 +10,6 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from support.causal_language_models import SMALL, build, task_of, tiny
 from support.helpers import (
-    EVERY_ENCODING,
     LAYERS,
     OTHER_LAYERS,
     PAD,
@@ -31,10 +30,14 @@ FEATURES = []
 for _name, _flags, _encodings in rows_of("language_models.txt"):  # of packs, as properties.txt
     LAYERS[_name] = shlex.split(_flags)
     FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
-every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
+#: of every place and every kind of cache; tests/test_properties.py has all, beside an encoder
+NAMES = "learned sinusoidal+rotary t5 tupe+t5 shaw transformer_xl cope fox".split() + FEATURES
+KERNELS = "favor:rotary cosformer:none gated:rotary local:rotary bigbird:t5 reformer:rotary"
+NAMES += [name for name in [*KERNELS.split(), "mixed_chunks:rotary"] if name in OTHER_LAYERS]
+every_kind = pytest.mark.parametrize("name", NAMES)
 
 
-@every_encoding
+@every_kind
 def test_every_parameter_is_used_so_that_several_gpus_take_the_default_back_end(name):
     model = tiny(name).train()
     model(sentences(B, T))[0].sum().backward()
@@ -115,7 +118,7 @@ def continuations(model, prompts, left, **search):
     return [[(h["tokens"].tolist(), h["score"].item()) for h in best] for best in found]
 
 
-@every_encoding
+@every_kind
 def test_prompts_padded_on_either_side_are_continued_as_alone(name):
     model = tiny(name)
     prompts = [sentences(1, length, seed=length)[0].tolist() for length in (6, 2, 4)]
