@@ -283,11 +283,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         sys.exit(f"--limit {args.limit}: expected 1 or more")
     if not os.path.isfile(args.file):
         sys.exit(f"{args.file}: no such file")
+    asked = list(itertools.islice(questions(args.task, args.file), args.limit))
     fairseq_posenc.register()
     hub = fairseq_posenc.from_pretrained(args.model, device=args.device)
     if not isinstance(getattr(hub, "task", None), LanguageModelingTask):
         sys.exit(f"{args.model}: is no language model; give a folder of `fairseq-posenc pack`")
-    given = list(answers(hub, itertools.islice(questions(args.task, args.file), args.limit)))
+    given = list(answers(hub, iter(asked)))
     if args.output:
         lines = [json.dumps(answer) + "\n" for answer in given]
         Path(args.output).write_text("".join(lines), encoding="utf-8")

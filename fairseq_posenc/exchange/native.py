@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from argparse import Namespace
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -114,7 +115,11 @@ def _native(
     loaded: loader.Loaded, kind: kinds.Kind, saved: kinds.Settings, dictionary: str, task: Options
 ) -> NativeCheckpoint:
     """A loaded model, with its settings in training, its dict.txt, and the settings of its task."""
-    given = {name: value for name, value in loaded.settings.items() if value is not None}
+    given = {  # without fairseq's classes of choices
+        name: value.value if isinstance(value, Enum) else value
+        for name, value in loaded.settings.items()
+        if value is not None
+    }
     state = loaded.model.state_dict()
     names = [n for n in state if not n.endswith(_BUFFERS) and not kinds.COPIES.search(n)]
     return NativeCheckpoint(

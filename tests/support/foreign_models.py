@@ -160,7 +160,6 @@ def write_causal(name, folder):
 
 #: fairseq's names of the special ones of SYMBOLS
 OURS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
-SPECIAL = {ours: theirs for theirs, ours in OURS.items()}
 
 
 def write_roberta(folder, state=None, **config):

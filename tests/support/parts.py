@@ -64,19 +64,6 @@ def attended_alone(layer, x, causal=False, padding=None, length=None, **more):
     return layer(x, **prepared_by(layer, Batch(x, length, padding, causal)), **more)
 
 
-def check_gradients(layer, x, causal=False, padding=None):
-    """Compare analytical and numerical gradients of a self-attention, of x (B, T, C), in float64.
-
-    Args: padding (B, T) is True at padding.
-    """
-
-    def output(x, *_):  # gradcheck changes the parameters in place
-        return attended_alone(layer, x, causal, padding)
-
-    inputs = (x.double().requires_grad_(), *layer.double().parameters())
-    assert torch.autograd.gradcheck(output, inputs, fast_mode=True)
-
-
 def slow_attention(q, k, v, scale, allowed, bias=None):
     """softmax(scale·q·k + bias) v by loops in float64, over the keys *allowed*[b][i][j] only.
 
