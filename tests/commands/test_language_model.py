@@ -81,10 +81,6 @@ LONG = ["--tokens-per-sample", "48"]
 READ_LONG = {"max_target_positions": 48}
 
 
-def scaling(rule, **others):
-    return {**READ_LONG, "rotary_scaling": rule, "rotary_scaling_factor": 3, **others}
-
-
 def overrides(settings):
     return ["--model-overrides", str(settings)]
 
@@ -99,12 +95,10 @@ def test_a_longer_text_is_read_with_one_warning_or_with_scaling(corpus, trained_
     assert warnings_in(usual) == []
     plain = eval_lm(corpus, checkpoint, *LONG, *overrides(READ_LONG))
     assert warnings_in(plain) == ["16"]
-    found = {perplexity(plain)}
-    for rule in ("linear", "ntk", "yarn"):
-        scaled = eval_lm(corpus, checkpoint, *LONG, *overrides(scaling(rule)))
-        assert warnings_in(scaled) == []
-        found.add(perplexity(scaled))
-    assert len(found) == 4 and all(1 < value < 1000 for value in found)
+    yarn = {**READ_LONG, "rotary_scaling": "yarn", "rotary_scaling_factor": 3}
+    scaled = eval_lm(corpus, checkpoint, *LONG, *overrides(yarn))
+    assert warnings_in(scaled) == []
+    assert 1 < perplexity(scaled) != perplexity(plain) < 1000
 
 
 def test_scaled_training_on_from_another_length_has_to_name_it(corpus, trained_lm, tmp_path):
