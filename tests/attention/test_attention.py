@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from support.formulas import rotation_matrix
 from support.helpers import skip_without_cpu_kernels, tiny
-from support.parts import attended_alone, kernel_of, slow_attention
+from support.parts import slow_attention
 
 from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
@@ -14,26 +13,16 @@ pytestmark = pytest.mark.formulas
 B, H, T, S, D = 2, 3, 4, 7, 8
 
 
-def qkv(dtype=torch.float32, t=T, s=S):
-    return (
-        torch.randn(B, H, t, D, dtype=dtype),
-        torch.randn(B, H, s, D, dtype=dtype),
-        torch.randn(B, H, s, D, dtype=dtype),
-    )
+def qkv(dtype=torch.float32, t=T):
+    q, k, v = (torch.randn(B, H, length, D, dtype=dtype) for length in (t, S, S))
+    return q, k, v
 
 
-def allowed_keys(causal, padding, t=T, s=S):
-    """Which keys each query may see, by the definition: the queries are the last t of s."""
-    return [
-        [
-            [
-                (not causal or j <= s - t + i) and not (padding is not None and bool(padding[b, j]))
-                for j in range(s)
-            ]
-            for i in range(t)
-        ]
-        for b in range(B)
-    ]
+def allowed_keys(causal, padding, t=T):
+    """Which keys (B, T, S) each query may see: the queries are the last t of S."""
+    seen = torch.ones(B, t, S, dtype=torch.bool)
+    seen = seen.tril(S - t) if causal else seen
+    return seen if padding is None else seen & ~padding[:, None]
 
 
 PADDINGS = {
@@ -47,27 +36,27 @@ PADDINGS = {
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("path", ["fused", "explicit"])
-def test_attention_is_the_float64_formula(path, biased, causal, padding):
+def test_attention_is_the_float64_formula(biased, causal, padding):
+    """Fused and explicit."""
     q, k, v = qkv()
     mask = additive_mask(T, S, causal, PADDINGS[padding], q)
     bias = torch.randn(1, H, T, S) if biased else None
     total = mask if bias is None else (bias if mask is None else bias + mask)
-    if path == "fused":
-        got = attend(q, k, v, 0.3, total)
-    else:
-        got = attend_with_weights(q, k, v, 0.3, total)[0]
     full_bias = bias.expand(B, H, T, S) if biased else None
     want = slow_attention(q, k, v, 0.3, allowed_keys(causal, PADDINGS[padding]), full_bias)
-    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
-
-
-def test_the_kernels_own_causal_mask_is_ours():
-    q, k, v = qkv(t=S)
-    want = slow_attention(q, k, v, D**-0.5, allowed_keys(True, None, S, S))
-    for function in (attend, lambda *a: attend_with_weights(*a)[0]):
-        got = function(q, k, v, D**-0.5, None, True)
+    for got in (attend(q, k, v, 0.3, total), attend_with_weights(q, k, v, 0.3, total)[0]):
         torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_the_kernels_own_causal_mask_is_ours(monkeypatch):
+    q, k, v = qkv(t=S)
+    want = slow_attention(q, k, v, 0.5, allowed_keys(True, None, S))
+    for missing in ("", "SDPA_HAS_SCALE", "HAS_SDPA"):  # before PyTorch 2.1, and 2.0
+        if missing:
+            monkeypatch.setattr(functional, missing, False)
+        explicit = attend_with_weights(q, k, v, 0.5, None, True)[0]
+        for got in (attend(q, k, v, 0.5, None, True), explicit):
+            torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -100,39 +89,6 @@ def test_a_product_with_a_hidden_key_may_be_infinite():
     k[:, :, -1] = 0
     want = attend_with_weights(q, k, v, 1.0, mask)[0]
     torch.testing.assert_close(out[:, :, :-1], want[:, :, :-1])
-
-
-@pytest.mark.parametrize("pairing", ["interleaved", "half"])
-def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
-    """Projections, rotation matrices, softmax and output projection, in float64 by hand."""
-    layer = kernel_of("softmax", "rotary", 2, 8, rotary_pairing=pairing)
-    x = torch.randn(B, 5, 16)
-    got = attended_alone(layer, x)
-
-    def project(linear):  # (B, T, C) -> (B, H, T, D)
-        return (
-            (x.double() @ linear.weight.double().t() + linear.bias.double())
-            .view(B, 5, 2, 8)
-            .transpose(1, 2)
-        )
-
-    q, k, v = project(layer.q_proj), project(layer.k_proj), project(layer.v_proj)
-    for m in range(5):
-        turn = rotation_matrix(m, 8, pairing=pairing)
-        q[:, :, m], k[:, :, m] = q[:, :, m] @ turn.t(), k[:, :, m] @ turn.t()
-    everything = [[[True] * 5] * 5] * B
-    out = slow_attention(q, k, v, 8**-0.5, everything).transpose(1, 2).reshape(B, 5, 16)
-    want = out @ layer.out_proj.weight.double().t() + layer.out_proj.bias.double()
-    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
-
-
-def test_without_the_fused_kernel_nothing_changes(monkeypatch):
-    q, k, v = qkv(t=S)
-    want = attend(q, k, v, 0.5, None, True)
-    monkeypatch.setattr(functional, "SDPA_HAS_SCALE", False)  # as before PyTorch 2.1
-    torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
-    monkeypatch.setattr(functional, "HAS_SDPA", False)  # as before PyTorch 2.0
-    torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])

@@ -4,20 +4,12 @@ import logging
 
 import pytest
 import torch
-from support.helpers import (
-    EVERY_ENCODING,
-    OTHER_LAYERS,
-    build,
-    decode_in_steps,
-    padded_batch,
-    sentences,
-    tiny,
-)
+from support.formulas import CONTENT
+from support.helpers import OTHER_LAYERS, decode_in_steps, padded_batch, sentences, tiny
 
 from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import attend, attend_with_weights
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import parse_encodings
 
 pytestmark = pytest.mark.formulas
 
@@ -44,15 +36,12 @@ def pair_of_models(name, kv_heads=2, *flags):
     return grouped, full
 
 
-SHARING = [
-    name
-    for name in EVERY_ENCODING
-    if not any(e.transform and e.transform.differs_by_head for e in parse_encodings(name))
-]
-OF_SOME_KEYS = [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
+#: terms of every kind, a transform, logits of positions, and kernels of some keys
+SHARING = [*CONTENT, "rotary", "t5", "learned+rotary"]
+SHARING += [name for name in ("local:rotary", "bigbird:t5") if name in OTHER_LAYERS]
 
 
-@pytest.mark.parametrize("name", SHARING + OF_SOME_KEYS)
+@pytest.mark.parametrize("name", SHARING)
 @torch.no_grad()
 def test_grouped_queries_equal_repeated_keys(name):
     grouped, full = pair_of_models(name)
@@ -66,30 +55,23 @@ def test_grouped_queries_equal_repeated_keys(name):
     torch.testing.assert_close(cached, want, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("groups_in_kernel", [True, False])
-@pytest.mark.parametrize("kv_heads", [1, 2])
 @pytest.mark.parametrize("t, s", [(1, 6), (3, 6), (6, 6)])
 @pytest.mark.parametrize("mask", ["none", "causal", "padding", "heads", "rows"])
-def test_every_way_through_the_kernels_is_the_same(
-    t, s, mask, kv_heads, groups_in_kernel, monkeypatch
-):
-    if not groups_in_kernel:
-        monkeypatch.setattr(functional, "SDPA_HAS_GROUPS", False)
-    if mask == "causal" and t != s:
-        pytest.skip("causal kernels need as many queries as keys")
-    q = torch.randn(2, H, t, D)
-    k, v = torch.randn(2, 2, kv_heads, s, D)
+def test_every_way_through_the_kernels_is_the_same(t, s, mask, monkeypatch):
+    q, bias, causal = torch.randn(2, H, t, D), None, mask == "causal" and t == s
     shape = {"padding": (2, 1, 1, s), "heads": (1, H, 1, s), "rows": (2, H, t, s)}.get(mask)
-    bias = None
     if shape is not None:
         bias = torch.randn(shape)
         bias[..., 0] = float("-inf")
-    full = [x.repeat_interleave(H // kv_heads, dim=1) for x in (k, v)]
-    want, want_weights = attend_with_weights(q, *full, 0.3, bias, mask == "causal")
-    got, weights = attend_with_weights(q, k, v, 0.3, bias, mask == "causal")
-    torch.testing.assert_close(got, want)
-    torch.testing.assert_close(weights, want_weights)
-    torch.testing.assert_close(attend(q, k, v, 0.3, bias, mask == "causal"), want)
+    for kv_heads in (1, 2):
+        k, v = torch.randn(2, 2, kv_heads, s, D)
+        full = [x.repeat_interleave(H // kv_heads, dim=1) for x in (k, v)]
+        want = attend_with_weights(q, *full, 0.3, bias, causal)
+        for has_groups in (functional.SDPA_HAS_GROUPS, False):
+            monkeypatch.setattr(functional, "SDPA_HAS_GROUPS", has_groups)
+            got = attend_with_weights(q, k, v, 0.3, bias, causal)
+            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(attend(q, k, v, 0.3, bias, causal), want[0])
 
 
 @torch.no_grad()
@@ -131,15 +113,8 @@ def test_keys_of_a_model_of_another_width_are_not_taken_for_grouped_ones(caplog)
     assert "encoder has" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--kv-heads", "8"],  # none are shared
-        ["--encoder-kv-heads", "2", "--encoder-position-encoding", "rotary"],
-    ],
-)
-def test_keys_of_each_head_are_refused_only_where_heads_share_them(flags):
-    build("posenc_transformer", "--position-encoding", "bert_ad", *flags)
+def test_keys_of_each_head_are_refused_only_where_heads_share_them():
+    tiny("bert_ad", "--encoder-kv-heads", "2", "--encoder-position-encoding", "rotary")
 
 
 @pytest.mark.parametrize("heads", ["1", "2"])

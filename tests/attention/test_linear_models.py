@@ -1,14 +1,10 @@
-"""Models with linear attention: what they refuse, and the random features of FAVOR+."""
+"""The random features of FAVOR+, in models and by themselves."""
 
 from argparse import Namespace
 
 import pytest
 import torch
-from support.helpers import (
-    LINEAR,
-    sentences,
-    tiny,
-)
+from support.helpers import tiny
 from support.linear_layers import D, attend, feature_map, projections
 
 from fairseq_posenc.attention.linear.favor import Favor
@@ -17,17 +13,6 @@ from fairseq_posenc.basics.errors import UsageError
 from tests.checkpoints.test_warm_start import load
 
 pytestmark = pytest.mark.properties
-
-every_kernel = pytest.mark.parametrize("attention", LINEAR)
-B, T = 3, 9
-
-
-class TestFamilies:
-    @pytest.mark.parametrize("flags", [["--rotary-value"], ["--favor-features", "7"]])
-    def test_what_rotated_features_refuse_works_on_inputs(self, flags):
-        inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
-        out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
-        assert torch.isfinite(out).all()
 
 
 class TestRandomFeatures:
@@ -48,15 +33,6 @@ class TestRandomFeatures:
             tiny("rotary", "--attention", attention)
             states.append(torch.get_rng_state())
         assert torch.equal(*states)
-
-    def test_fairseqs_hook_reaches_them(self):
-        model = tiny("favor:rotary", "--favor-redraw", "3", "--checkpoint-activations")
-        before = {k: v.clone() for k, v in projections(model.state_dict()).items()}
-        model.set_num_updates(2)
-        assert all(torch.equal(before[k], v) for k, v in projections(model.state_dict()).items())
-        model.set_num_updates(3)
-        after = projections(model.state_dict())
-        assert not any(torch.equal(before[key], value) for key, value in after.items())
 
     def test_a_softmax_model_continues_as_a_performer_and_back(self, caplog):
         softmax, performer = tiny("rotary"), tiny("favor:rotary")
@@ -80,14 +56,6 @@ class TestProjections:
         squares = many.square().sum(1)
         assert squares.mean() == pytest.approx(16, rel=0.02)
         assert squares.var() == pytest.approx(32, rel=0.15)
-
-    def test_products_estimate_the_softmax_kernel(self):
-        q, k = torch.randn(1, 1, 5, D) * 0.5, torch.randn(1, 1, 5, D) * 0.5
-        favor = feature_map("favor", favor_features=20000, favor_epsilon=0.0)
-        estimate = favor.queries(q) @ favor.keys(k).transpose(-1, -2)
-        exact = torch.exp(q @ k.transpose(-1, -2) / D**0.5)
-        ratio = estimate / exact  # the stabiliser of a query is the same for all keys
-        torch.testing.assert_close(ratio / ratio[..., :1], torch.ones(1, 1, 5, 5), atol=0.1, rtol=0)
 
     @pytest.mark.parametrize(
         "scale, causal", [(0.5, False), (8.0, False), (0.5, True), (5.0, True)]
@@ -125,33 +93,13 @@ class TestProjections:
             assert torch.equal(favor.projection, exact)
 
     def test_they_are_redrawn_on_schedule(self):
-        favor = feature_map("favor", favor_redraw=10, favor_redraw_until=25)
-        seen = {}
+        """tests/commands/test_linear.py resumes trainings that redraw."""
+        favor, seen = feature_map("favor", favor_redraw=10, favor_redraw_until=25), {}
         for update in range(60):
             favor.set_num_updates(update)
             favor.set_num_updates(update)  # fairseq calls it more than once
             seen.setdefault(favor.projection.numpy().tobytes(), []).append(update)
         assert sorted(seen.values()) == [list(range(10)), list(range(10, 20)), list(range(20, 60))]
-
-    @pytest.mark.parametrize("stopped", [9, 10, 11, 20])
-    def test_resuming_gives_those_of_a_run_without_a_break(self, stopped):
-        def run(favor, start, end):
-            found = []
-            for update in range(start, end):
-                favor.set_num_updates(update)  # before every update, with the number of those done
-                found.append(favor.projection.clone())
-            return found
-
-        make = lambda: feature_map("favor", favor_redraw=10)  # noqa: E731
-        whole = run(make(), 0, 40)
-        first = make()
-        run(first, 0, stopped)
-        second = make()
-        second.set_num_updates(stopped)  # in this order in fairseq's trainer
-        second.load_state_dict(first.state_dict())
-        assert torch.equal(second.projection, whole[stopped - 1])
-        rest = run(second, stopped, 40)
-        assert all(torch.equal(a, b) for a, b in zip(rest, whole[stopped:]))
 
     def test_their_number_is_d_ln_d_or_what_the_flag_says(self):
         sizes = [Favor.size(d, Namespace(favor_features=None)) for d in (1, 2, 8, 64)]

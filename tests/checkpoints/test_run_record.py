@@ -16,6 +16,7 @@ from support.commands import (
     succeed,
     train,
 )
+from support.warm_starts import FRESH
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -129,7 +130,6 @@ def test_training_starts_from_a_remote_checkpoint(toy, trained, tmp_path, monkey
 TASK = ["--task", "masked_lm", "--sample-break-mode", "none"]
 SHAPE = ["--arch", MODEL, "--position-encoding", "rotary", "--criterion", "masked_lm"]
 SHAPE += shape(1, 16, 24, 2, "encoder")
-FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
 
 
 def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
@@ -142,8 +142,7 @@ def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
         (two, 8, 48, ["--max-epoch", 2]),
         (three, 16, 48, ["--restore-file", two / last, *FRESH]),
     ):
-        usual = [*TRAINING, *TASK, *SHAPE, "--save-dir", folder, "--tokens-per-sample", length]
-        log = succeed("train", corpus, *USER_DIR, *usual, *flags)
+        log = train(corpus, folder, *TASK, *SHAPE, "--tokens-per-sample", length, *flags)
         assert "warm start" not in log.out + log.err and "longer than the" not in log.out + log.err
         kept = read(folder / last)[1]
         assert (kept["rotary_original_length"], kept["num_positions"]) == (longest, longest)

@@ -5,7 +5,6 @@ import re
 
 import pytest
 from support.commands import (
-    NO_DROPOUT,
     USER_DIR,
     average,
     check_same,
@@ -20,7 +19,6 @@ from fairseq_posenc.models.language_model import MODEL
 pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
 
-SIZES = ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
 PROMPTS = ["a1 a2 a3 a4 a5", "a6", "a7 a8 a9"]
 
 
@@ -36,20 +34,9 @@ def test_training_resuming_validating_scoring_and_continuing(corpus, tmp_path):
     lines = (corpus / "valid").read_text().splitlines()
     tokens = sum(len(line.split()) + 1 for line in lines)
     assert f"Evaluated {tokens} tokens" in scored.out + scored.err
-    found = continued(corpus, checkpoint, PROMPTS[:2])
-    assert all(found[n][0][1].startswith(prompt) for n, prompt in enumerate(PROMPTS[:2]))
-
-
-@pytest.mark.parametrize("encoding", ["learned", "rotary", "alibi", "learned+t5"])
-def test_prompts_of_several_lengths_are_continued_as_alone(encoding, corpus, trained_lm):
-    """Prompts of several lengths make a batch in which the shorter ones are padded."""
-    checkpoint = trained_lm(encoding)
     alone = continued(corpus, checkpoint, PROMPTS)
-    together = continued(corpus, checkpoint, PROMPTS, batch=3)
-    check_same(together, alone)
-    texts = [alone[n][0][1] for n in range(3)]
-    assert all(text.startswith(prompt) for text, prompt in zip(texts, PROMPTS))
-    assert any(len(text) > len(prompt) for text, prompt in zip(texts, PROMPTS))
+    check_same(continued(corpus, checkpoint, PROMPTS, batch=3), alone)
+    assert all(alone[n][0][1].startswith(prompt) for n, prompt in enumerate(PROMPTS))
 
 
 def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
@@ -66,23 +53,6 @@ def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
     (words,) = set(re.findall(rf"\b({text} \[\S+\])", scored.out + scored.err))
     want = [float(score) / math.log(2) for score in re.findall(r"\[(\S+)\]", words)]
     assert found[:length] == pytest.approx(want, abs=2e-3) and len(want) == length
-
-
-def test_adaptive_input_and_softmax(corpus, tmp_path):
-    flags = ["--adaptive-input", "--adaptive-input-cutoff", "8,16", "--tie-adaptive-weights"]
-    flags += ["--adaptive-softmax-cutoff", "8,16", "--criterion", "adaptive_loss"]
-    flags += ["--ddp-backend", "legacy_ddp", *NO_DROPOUT]
-    runs = [
-        train_lm(corpus, tmp_path / name, arch, *SIZES, *flags, *extra).losses()
-        for name, arch, *extra in (
-            ("stock", "transformer_lm"),
-            ("same", MODEL, "--position-encoding", "sinusoidal"),
-            ("rotary", MODEL, "--position-encoding", "rotary"),
-        )
-    ]
-    assert runs[1] == pytest.approx(runs[0], abs=2e-3)
-    assert runs[2].keys() == runs[0].keys()
-    assert perplexity(eval_lm(corpus, tmp_path / "rotary" / "checkpoint_last.pt")) < 1000
 
 
 @pytest.mark.parametrize("encoding", ["learned", "tupe", "rotary"])

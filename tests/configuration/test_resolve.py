@@ -16,16 +16,17 @@ from support.helpers import (
     TINY,
     VOCABULARY,
     TranslationTask,
-    build,
     causal_only,
+    kinds,
     model_settings,
-    parameters_of,
     parse,
     sentences,
     without_values,
 )
 
 from fairseq_posenc.configuration.resolve import configure
+from fairseq_posenc.models import family_of
+from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
@@ -84,22 +85,6 @@ def test_configuring_twice_changes_nothing(name):
     assert vars(cfg) == once
 
 
-@pytest.mark.parametrize(
-    "flags, encoding",
-    [
-        ([], "sinusoidal"),
-        (["--encoder-learned-pos"], "learned"),
-        (["--encoder-learned-pos", "--decoder-learned-pos"], "learned"),
-        (["--no-token-positional-embeddings"], "none"),
-    ],
-)
-def test_fairseqs_own_position_flags_choose_the_encoding(flags, encoding):
-    model, stock = build(MODEL, *TINY, *flags), build("transformer", *TINY, *flags)
-    assert model.encoder.encoding.name == encoding and f"encoding={encoding}" in repr(model.encoder)
-    assert type(model.encoder.embed_positions) is type(stock.encoder.embed_positions)
-    assert set(parameters_of(model)) == set(parameters_of(stock))
-
-
 # --- former names
 
 
@@ -120,12 +105,17 @@ OF_FAMILY = {
 }
 
 
+def task_of(name):
+    """The little of a task that building a model needs."""
+    settings = Namespace(_name=name, tokens_per_sample=64)
+    return Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
+
+
 @pytest.mark.parametrize("family", OF_FAMILY)
 @torch.no_grad()
 def test_former_names(family):
     arch, small = OF_FAMILY[family]
-    settings = Namespace(_name=family, tokens_per_sample=64)
-    task = Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
+    task = task_of(family)
     cfg = model_settings(arch, *small, *TODAY, task=family)
     today = models.build_model(cfg, task).eval()
     for parameter in today.parameters():  # small initial weights would hide the positions
@@ -138,3 +128,34 @@ def test_former_names(family):
     tokens[1, 7:], tokens[:, 0] = PAD, VOCABULARY.bos()
     inputs = (tokens, None, tokens) if family == "translation" else (tokens,)
     assert torch.equal(loaded(*inputs)[0], today(*inputs)[0])
+
+
+#: What presets need at the sizes of these tests: layers for their patterns, fewer heads.
+OWN_FLAGS = {
+    "roformer_align": ["--alignment-layer", "1"],
+    "modernbert_masked_lm_tiny": ["--encoder-layers", "3"],
+    "modernbert_masked_lm_base": ["--encoder-layers", "3"],
+    "rnope_swa_lm": ["--decoder-layers", "4"],
+    "llama_lm_small": ["--kv-heads", "1"],
+}
+
+
+@pytest.mark.parametrize("arch", [*kinds(PRESETS), *kinds(MASKED_LM), *kinds(LANGUAGE_MODEL)])
+def test_every_kind_of_preset_learns_and_is_built_again_from_what_its_checkpoint_keeps(arch):
+    family = family_of(arch)
+    name = family.tasks[0]
+    task = task_of(name)
+    flags = [*OF_FAMILY[name][1], *OWN_FLAGS.get(arch, [])]
+    cfg = model_settings(arch, *flags, task=name)
+    model = models.build_model(cfg, task)
+    tokens = sentences(2, 9)
+    inputs = (tokens, None, tokens) if name == "translation" else (tokens,)
+    model(*inputs)[0].pow(2).mean().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    record = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    preset = family.presets[arch]
+    assert record.position_encoding == preset["position_encoding"]
+    assert record.get("untie_cls", False) == preset.get("untie_cls", False)
+    again = models.build_model(record, task, from_checkpoint=True).eval()
+    again.load_state_dict(model.state_dict(), strict=True, model_cfg=record)
+    assert torch.equal(again(*inputs)[0], model.eval()(*inputs)[0])

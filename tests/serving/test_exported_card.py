@@ -3,21 +3,17 @@
 import pytest
 from support.conversion import convert, refuses
 from support.expressed import checkpoint_of
-from support.translations import NORMS_FIRST, SHARED, write_translation
+from support.translations import write_translation
 
 pytest_plugins = ["support.conversion"]
 pytestmark = pytest.mark.journeys
-
-FIRST = ["--position-encoding", "sinusoidal", *SHARED, *NORMS_FIRST]
 
 
 @pytest.mark.parametrize(
     "name, model, tag",
     [
         ("hf-llama", "grouped", "text-generation"),
-        ("hf-m2m100", FIRST, "translation"),
         ("hf-remote-code", ["--position-encoding", "rotary"], "translation"),
-        ("hf-roberta", "roberta", "fill-mask"),
         ("hf-roberta", "sentences", "text-classification"),
     ],
 )

@@ -145,8 +145,6 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
         pack(model, tmp_path / "out", *splitting)
     with pytest.raises(SystemExit, match="takes the text as it is; drop --tokenizer"):
         pack(model, tmp_path / "out", *splitting, "--lowercase")
-    with pytest.raises(SystemExit, match="has neither vocab.txt nor tokenizer.json"):
-        pack(model, tmp_path / "out", *splitting[:3], model)
     assert not (tmp_path / "out").exists()
     lines = (model / "data/input0/dict.txt").read_text().splitlines()
     names = [line.split()[0] for line in lines]
