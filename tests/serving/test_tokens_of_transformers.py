@@ -16,10 +16,9 @@ from support.recipes import error_of
 import fairseq_posenc
 from fairseq_posenc import cli
 from fairseq_posenc.exchange.reader import read_vocabulary
-from fairseq_posenc.serving.huggingface.tokenizer import load
-from fairseq_posenc.serving.huggingface.vocabulary import dictionary, find_files, read_symbols
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Preparation
+from fairseq_posenc.serving.transformers_tokenizer import dictionary, find_files, load, read_symbols
 
 pytestmark = pytest.mark.formulas
 
