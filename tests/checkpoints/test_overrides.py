@@ -40,6 +40,7 @@ def classifier(**task):
         ({"alibi_slopes": "x"}, ["alibi_slopes: unknown setting"]),
         ({"rotary_factors": "1,2"}, ["rotary_factors='1,2': has no", "--rotary-scaling none"]),
         ({"max_positions": -1}, ["--max-positions -1", "must be at least 1"]),
+        ({1: 2}, ["{1: 2}", "must name settings"]),
         ({"model": {"model": {"dropout": 0}}}, ["model", "must name settings"]),
     ],
     ids=str,
