@@ -3,7 +3,7 @@
 import pytest
 from support.conversion import convert, refuses
 from support.expressed import checkpoint_of
-from support.translations import NORMS_FIRST, SHARED, write_translation
+from support.model_folders import NORMS_FIRST, SHARED, write_translation
 
 pytest_plugins = ["support.conversion"]
 pytestmark = pytest.mark.journeys
