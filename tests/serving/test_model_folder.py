@@ -11,8 +11,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from support.commands import ROOT
 from support.conversion import convert, refuses
 from support.expressed import checkpoint_of
-from support.model_folders import MERGES, pack, write_model, write_task_model
-from support.translations import write_translation
+from support.model_folders import MERGES, pack, write_model, write_task_model, write_translation
 
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
