@@ -24,7 +24,7 @@ from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.huggingface.table import TransformersClass
 from fairseq_posenc.exchange.reader import LEADING, Config, ForeignParameters, Vocabulary
 from fairseq_posenc.models.kinds import PAD
-from fairseq_posenc.serving.huggingface.vocabulary import numbers_in
+from fairseq_posenc.serving.transformers_tokenizer import numbers_in
 
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
