@@ -307,6 +307,14 @@ class Reader:
         """Take a tensor with one row per symbol, in the order of fairseq's dictionary."""
         return self.vocabulary.rows(self.take(theirs), f"{self.path}: {theirs}")
 
+    def move(self, theirs: str, ours: str) -> None:
+        """Move a tensor unchanged."""
+        self.put(ours, self.take(theirs), theirs)
+
+    def move_rows(self, theirs: str, ours: str) -> None:
+        """Move a tensor with one row per symbol, reordered as in fairseq's dictionary."""
+        self.put(ours, self.rows(theirs), theirs)
+
     def put_identity(self, ours: str, channels: int, theirs: str) -> None:
         """Store an identity projection where the foreign module *theirs* has none."""
         self.put(ours + ".weight", torch.eye(channels), theirs)

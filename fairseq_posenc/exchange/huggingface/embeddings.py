@@ -231,7 +231,7 @@ def _read_bias(
                 f"{reader.path}: {name} is not zero; the output of fairseq's models has no bias"
             )
     elif source.biased(name, config):
-        reader.put(source.kind.head + "bias", reader.rows(name), name)
+        reader.move_rows(name, source.kind.head + "bias")
         reader.drop(*source.output_biases)
     else:
         zeros = torch.zeros(len(reader.vocabulary.order))
@@ -251,7 +251,7 @@ def read_tables(
     for stack in source.stacks:
         added = stack.segments if not settings.get("num_segments") else ""
         if stack.segments and not added:
-            reader.put(stack.ours + _SEGMENTS, reader.take(stack.segments), stack.segments)
+            reader.move(stack.segments, stack.ours + _SEGMENTS)
         if not stack.table:
             continue
         theirs, first, computed = (
