@@ -111,14 +111,6 @@ def test_padding_at_the_end_of_a_stream_changes_no_other_token():
     assert torch.isfinite(shifted).all()
 
 
-@torch.no_grad()
-def test_without_a_memory_nothing_is_returned_and_a_cache_excludes_one():
-    model, text = tiny("rotary"), sentences(B, T)
-    assert "memory" not in model(text)[1]
-    with pytest.raises(ValueError, match="a cache holds all earlier tokens"):
-        model(text, memory=[], incremental_state={})
-
-
 def from_transformers(state):
     """The parameters of its two layers by our names; only the feed-forward has biases there."""
     found = {"embed_tokens.weight": state["word_emb.emb_layers.0.weight"]}
