@@ -4,7 +4,6 @@ import importlib
 import io
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tarfile
@@ -71,12 +70,6 @@ def flags_of(command):
         if word.startswith("--"):
             flags[word] = None if following.startswith("--") else following
     return flags
-
-
-def check_flags(flags, expected):
-    """*flags* have the values that *expected* gives them, as on a command line."""
-    wanted = flags_of(shlex.split(expected))
-    assert {name: flags.get(name, "absent") for name in wanted} == wanted
 
 
 def stand_ins(folder, bodies):
