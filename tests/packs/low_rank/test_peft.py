@@ -11,8 +11,7 @@ import pytest
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from support.conversion import convert, refuses
-from support.expressed import EXPRESSED, checkpoint_of
-from support.foreign_models import trained
+from support.expressed import EXPRESSED, checkpoint_of, trained
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint

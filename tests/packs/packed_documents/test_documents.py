@@ -8,7 +8,7 @@ import torch
 from fairseq.tasks import FairseqTask
 from support.causal_language_models import tiny as language_model
 from support.conversion import convert
-from support.foreign_models import trained
+from support.expressed import trained
 from support.helpers import EVERY_ENCODING, LAYERS, PAD, VOCABULARY, causal_only
 from support.masked_language_models import SMALL, build, masked_batch, tiny
 from support.toy_lm import eval_lm, perplexity, train_lm
