@@ -289,9 +289,18 @@ def test_sentences_of_nothing_but_padding_stay_finite(name):
     torch.testing.assert_close(attention[1:].sum(-1), torch.ones(B - 1, T))
 
 
-def test_dropout_of_every_kind_is_active_in_training_only():
-    flags = ["--dropout", "0.3", "--attention-dropout", "0.2", "--activation-dropout", "0.2"]
-    model = build("roformer_tiny", *flags)
+@pytest.mark.parametrize(
+    "arch, kinds",
+    [
+        ("roformer_tiny", "dropout attention-dropout activation-dropout"),
+        ("performer_tiny", "attention-dropout"),
+        ("gau_tiny", "attention-dropout"),
+    ],
+)
+def test_dropout_of_every_kind_is_active_in_training_only(arch, kinds):
+    none = {"dropout": 0, "attention-dropout": 0, "activation-dropout": 0}
+    rates = {**none, **dict.fromkeys(kinds.split(), 0.2)}
+    model = build(arch, *(f"--{name}={rate}" for name, rate in rates.items()))
     source, target = sentences(B, 7), sentences(B, T, seed=1)
     assert not torch.equal(model(source, None, target)[0], model(source, None, target)[0])
     model.eval()

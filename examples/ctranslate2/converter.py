@@ -58,7 +58,7 @@ class FairseqPosencConverter(Converter):
             },
         )
         found = read_expressible(wanted)
-        return fill(found.loaded, found.kind).spec
+        return fill(found.loaded, found.kind)[0]
 
 
 def main(arguments: Optional[List[str]] = None) -> None:

@@ -73,8 +73,8 @@ class Logits(NamedTuple):
 class PairwiseKernel(AttentionKernel):
     """A kernel that computes a logit for every query and key.
 
-    A subclass calls :meth:`compose` in its constructor.  Its forward pass hands its projections to
-    :meth:`extended`, and the result to :meth:`logits`; without a cache and terms it need not.
+    A subclass calls :meth:`compose` in its constructor.  With a cache or content-dependent terms,
+    its forward pass hands its projections to :meth:`extended`, and the result to :meth:`logits`.
     """
 
     #: the content-dependent terms of this layer, or None

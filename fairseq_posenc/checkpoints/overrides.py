@@ -116,7 +116,7 @@ def _apply_to_ours(model: Any, overrides: Values) -> None:
 
 
 def _rename(checkpoint: Values, overrides: Values) -> Dict[str, Any]:
-    """Name the model of a checkpoint, whose own name is unknown here, as asked, in place.
+    """Give the model of a checkpoint, whose name is not registered, the name asked for, in place.
 
     Returns:
         the other overrides; fairseq would give the name to the task and the loss, too.

@@ -40,7 +40,7 @@ _OF_CONTENT = (AssertionError, AttributeError, LookupError, TypeError, ValueErro
 _LENGTHS = ("rotary_original_length", "num_positions")
 #: The groups of fairseq's configuration that a training depends on.
 _GROUPS = ("optimization", "dataset", "optimizer", "lr_scheduler", "criterion", "model", "task")
-#: Settings of these groups that change no parameter, or that a training is continued by.
+#: Settings of these groups that change no parameter, or that extend a training.
 _WITHOUT_EFFECT = {
     *("max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "num_workers"),
     *("data_buffer_size", "valid_subset", "combine_valid_subsets", "ignore_unused_valid_subsets"),

@@ -178,7 +178,7 @@ def _same_widths(module: Any, state_dict: State, name: str) -> bool:
 def leave_out_pretraining(state: State, name: str, model: Any) -> None:
     """Drop from a checkpoint the modules that only pre-training needs, in place.
 
-    What they are trained with may have no head that predicts tokens: the model's head then stays as
+    A pre-trained model may have no head that predicts tokens: the new model's head then stays as
     initialised, with its projection tied to the embeddings of the checkpoint.
 
     What *model* has itself is kept, and so are classification heads with

@@ -58,7 +58,7 @@ def _value_of(flags: Sequence[str], words: Sequence[str]) -> Optional[str]:
 
 
 def _instead_of(arch: str) -> Optional[str]:
-    """The model of the plug-in that is fairseq's *arch* with positions, or None."""
+    """The model of the plug-in that adds position encodings to fairseq's *arch*, or None."""
     stock = ARCH_MODEL_REGISTRY.get(arch)
     for family in FAMILIES.values():
         bases = (base for base in family.class_.__mro__ if base.__module__.startswith("fairseq."))

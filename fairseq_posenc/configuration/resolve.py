@@ -41,7 +41,7 @@ def is_complete(cfg: Options) -> bool:
     return all(option(cfg, name) is not None for name in _COMPLETE)
 
 
-# our sizes whose default is another flag; see left_open
+# sizes of the plug-in whose default is another flag
 _OWN_DEFAULTS_FROM = {"encoder_input_dim": "encoder_embed_dim", "num_positions": "max_positions"}
 # sizes whose default is another flag, as in fairseq; the order matters
 _DEFAULTS_FROM = {

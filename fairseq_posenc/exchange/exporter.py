@@ -43,25 +43,19 @@ class Exported(NamedTuple):
 
     # what ``--verify`` compares with, or None if nothing can run the foreign model
     foreign: Optional[ForeignModel] = None
-    notes: Tuple[str, ...] = ()  # what the user should know
-
-
-class Written(NamedTuple):
-    """A model of this plug-in that was written to a folder."""
-
-    checkpoint: NativeCheckpoint  # the model
-    head: Optional[str]  # the name of its head, None for the language-model head
-    foreign: Optional[ForeignModel]  # what computes the logits of the folder's model
-    notes: Sequence[str]  # what the user should know
+    notes: Sequence[str] = ()  # what the user should know
+    # the model that was written, and its head, None for the language-model head; set by the export
+    checkpoint: Any = None
+    head: Optional[str] = None
 
     def compare(self, model: nn.Module) -> float:
-        """The largest difference between the logits of a loaded model and of the folder's."""
-        checkpoint = self.checkpoint
-        return compare(model, checkpoint.kind, self.head, self.foreign, checkpoint.path)
+        """The largest difference between the logits of a loaded model and of the foreign one."""
+        path, kind = self.checkpoint.path, self.checkpoint.kind
+        return compare(model, kind, self.head, self.foreign, path)
 
 
 #: Writes a whole model, given a request and a folder.
-WritesWhole = Callable[[Wanted, str], Written]
+WritesWhole = Callable[[Wanted, str], Exported]
 
 
 class Adapter(NamedTuple):
@@ -74,7 +68,7 @@ class Adapter(NamedTuple):
     # writes such a checkpoint to an existing empty folder, given the request, what writes a whole
     # model, the class of transformers that loads the folder (or None), and the folder; returns what
     # was written, and the largest difference of the logits if the request asks for it
-    export: Callable[[Wanted, WritesWhole, Any, str], Tuple[Written, Optional[float]]]
+    export: Callable[[Wanted, WritesWhole, Any, str], Tuple[Exported, Optional[float]]]
     # makes a temporary folder of the whole model that such a folder makes of its base
     merged: Callable[[Wanted], ContextManager[str]]
 
@@ -148,7 +142,7 @@ class CheckpointExporter(Exporter):
         compared = written.foreign.description if written.foreign and wanted.verify else ""
         return Report(files, list(written.notes), difference, compared)
 
-    def whole(self, wanted: Wanted, folder: str) -> Written:
+    def whole(self, wanted: Wanted, folder: str) -> Exported:
         """Write a whole model."""
         wanted, subwords, search = prepared(wanted)
         checkpoint = self.read(wanted)
@@ -159,8 +153,9 @@ class CheckpointExporter(Exporter):
             search=search,
         )
         head = choose_head(checkpoint, wanted.get("head"))
-        exported = self.write(checkpoint, head, folder)
-        return Written(checkpoint, head, exported.foreign, [*exported.notes, *checkpoint.notes])
+        written = self.write(checkpoint, head, folder)
+        notes = [*written.notes, *checkpoint.notes]
+        return written._replace(notes=notes, checkpoint=checkpoint, head=head)
 
 
 def choose_head(checkpoint: NativeCheckpoint, head: Optional[str]) -> Optional[str]:

@@ -10,7 +10,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.models.kinds import Parameters
-from fairseq_posenc.serving.huggingface.vocabulary import (
+from fairseq_posenc.serving.transformers_tokenizer import (
     ROLES,
     find_files,
     ordinary_symbols,

@@ -105,32 +105,27 @@ def import_checkpoint(importer: formats.Importer, wanted: formats.Wanted) -> for
     refuse_own_source(wanted.out, source if os.path.isdir(source) else os.path.dirname(source))
     adapter = adapter_in(wanted, lambda each: each.is_folder(source))
     with adapter.merged(wanted) if adapter else contextlib.nullcontext(source) as whole:
-        return _import(importer, wanted._replace(path=whole))
-
-
-def _import(importer: formats.Importer, wanted: formats.Wanted) -> formats.Report:
-    source, out_dir = wanted.path, wanted.out
-    imported = importer.read(source, wanted.get("vocab"))
-    kind, foreign = imported.kind, imported.foreign
-    with staging(out_dir) as side:
-        path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
-        names = ["dict.txt", *(f"dict.{language}.txt" for language in kind.languages)]
-        for name in names:  # fairseq's task finds those of its languages
+        imported = importer.read(whole, wanted.get("vocab"))
+        kind, foreign = imported.kind, imported.foreign
+        with staging(wanted.out) as side:
+            path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
             text = imported.vocabulary.text(kind.adds_mask)
-            Path(side, name).write_text(text, "utf-8")
-        if imported.labels:
-            labels = Path(side, "label", "dict.txt")
-            labels.parent.mkdir()
-            labels.write_text("".join(f"{label} 1\n" for label in imported.labels), "utf-8")
-        checkpoint = new_checkpoint(imported.settings, out_dir, kind)
-        checkpoint["model"] = _complete(imported, checkpoint, dictionary)
-        write_checkpoint(checkpoint, path)
-        model = native.load(path, dictionary, kind)  # check that fairseq can load it
-        difference = None
-        if wanted.verify:
-            difference = compare(model, kind, imported.head, foreign, source)
-        files = [os.path.join(out_dir, name) for name in files_in(side)]
-        flags = f"flags to pre-train it further: {flags_of(imported.settings, kind)}"
+            # fairseq's task finds those of its languages
+            for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
+                Path(side, name).write_text(text, "utf-8")
+            if imported.labels:
+                labels = Path(side, "label", "dict.txt")
+                labels.parent.mkdir()
+                labels.write_text("".join(f"{label} 1\n" for label in imported.labels), "utf-8")
+            checkpoint = new_checkpoint(imported.settings, wanted.out, kind)
+            checkpoint["model"] = _complete(imported, checkpoint, dictionary)
+            write_checkpoint(checkpoint, path)
+            model = native.load(path, dictionary, kind)  # check that fairseq can load it
+            difference = None
+            if wanted.verify:
+                difference = compare(model, kind, imported.head, foreign, whole)
+            files = [os.path.join(wanted.out, name) for name in files_in(side)]
+    flags = f"flags to pre-train it further: {flags_of(imported.settings, kind)}"
     description = foreign.description if foreign and wanted.verify else ""
     return formats.Report(files, [*imported.notes, flags], difference, description)
 

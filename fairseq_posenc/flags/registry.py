@@ -1,4 +1,4 @@
-"""Registries that a user's own ``--user-dir`` can extend, and classes that flags put for others.
+"""Registries that a user's own ``--user-dir`` can extend, and classes that flags replace by others.
 
 An entry has a name, a paper, a one-line summary and optionally a dataclass of flags, which every
 model family then accepts.

@@ -138,7 +138,7 @@ class Family:
         return architecture
 
     def _given(self, cfg: Options, preset: Preset, notice: bool = False) -> Dict[str, Any]:
-        """The flags in *cfg* before it is completed, under their present names."""
+        """The flags that *cfg* has so far, under their present names."""
         with open_config(cfg):
             modernise(cfg, self.dataclass, notice)
         complete = is_complete(cfg)  # a checkpoint's, in which nothing was given

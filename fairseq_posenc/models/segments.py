@@ -24,7 +24,7 @@ class Samples(NamedTuple):
     unpacked: Callable[[Options], Optional[str]]
 
 
-#: By the task; samples of other tasks are as ``--sample-break-mode`` says.
+#: What the samples of a task are; ``--sample-break-mode`` says it for tasks that are not here.
 SAMPLES: Dict[str, Samples] = {}
 
 

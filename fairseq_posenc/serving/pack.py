@@ -21,10 +21,10 @@ from fairseq_posenc.checkpoints.reading import (
 )
 from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving import transformers_tokenizer
 from fairseq_posenc.serving.card import card
 from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.hub import folder_task, load_folder
-from fairseq_posenc.serving.huggingface import vocabulary
 from fairseq_posenc.serving.model_folder import (
     CARD,
     CHECKPOINT,
@@ -153,7 +153,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
     if folder.text.subwords != "transformers":
         _copy(source, target, "--subword-file")
         return
-    theirs = vocabulary.dictionary(source)  # refuses a folder without a tokenizer
+    theirs = transformers_tokenizer.dictionary(source)  # refuses a folder without a tokenizer
     ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
     if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
         raise UsageError(
@@ -161,7 +161,7 @@ def _copy_subwords(source: str, folder: ModelFolder) -> None:
             "the tokenizer of that model"
         )
     os.mkdir(target)
-    for name in vocabulary.FILES:
+    for name in transformers_tokenizer.FILES:
         if os.path.isfile(os.path.join(source, name)):
             _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
 

@@ -117,7 +117,7 @@ def _marked_pieces(path: Optional[str]) -> Subwords:
 
 def _marked_words(path: Optional[str]) -> Subwords:
     """The words of a list, and the characters of others."""
-    from fairseq_posenc.serving.huggingface.vocabulary import RESERVED
+    from fairseq_posenc.serving.transformers_tokenizer import RESERVED
 
     known = set()
     for number, word in enumerate(read_lines(str(path)), 1):
@@ -151,9 +151,9 @@ def _sentencepiece(path: Optional[str]) -> Subwords:
 
 
 def _transformers(path: Optional[str]) -> Subwords:
-    from fairseq_posenc.serving.huggingface import tokenizer
+    from fairseq_posenc.serving import transformers_tokenizer
 
-    return Subwords(*tokenizer.load(str(path)))
+    return Subwords(*transformers_tokenizer.load(str(path)))
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:

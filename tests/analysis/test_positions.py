@@ -4,7 +4,9 @@ import cmath
 
 import pytest
 import torch
-from support.helpers import ENCODER_ENCODINGS, TINY, model_settings, tiny
+from support.causal_language_models import SMALL as LM_SMALL
+from support.causal_language_models import tiny as language_model
+from support.helpers import TINY, model_settings, tiny
 from support.masked_language_models import tiny as masked_lm
 from support.parts import places_of
 
@@ -12,8 +14,6 @@ from fairseq_posenc.analysis import positions as plotted
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings.transformer_xl import Sinusoids
-from tests.models.test_language_model import SMALL as LM_SMALL
-from tests.models.test_language_model import tiny as language_model
 
 pytestmark = pytest.mark.formulas
 
@@ -121,10 +121,9 @@ def test_decay_is_the_bound_of_equation_29(pairing, groups, more, tmp_path):
     torch.testing.assert_close(curves.trained[1], want, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("encoding", ["tupe", "t5+rotary"])
-def test_a_picture_is_drawn(encoding, tmp_path):
+def test_a_picture_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    _, path = masked_lm_file(tmp_path, encoding)
+    _, path = masked_lm_file(tmp_path, "t5+rotary")
     main(["plot", "positions", path, str(tmp_path / "out.png"), "--length", "10"])
     image = (tmp_path / "out.png").read_bytes()
     assert image.startswith(b"\x89PNG") and len(image) > 5000
@@ -165,13 +164,12 @@ def test_the_term_of_transformer_xl_that_depends_on_positions_alone(tmp_path):
             torch.testing.assert_close(row.maps[:, query, key], want[:, key - query + 5])
 
 
-@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+@pytest.mark.parametrize("encoding", ["learned+rotary", "transformer_xl", "dape", "shaw", "tupe"])
 def test_what_has_such_a_term_or_a_table(encoding, tmp_path):
+    """Terms are those that are not zero without content."""
     (side,) = plotted.read_sides(masked_lm_file(tmp_path, encoding)[1])
-    has_term = encoding in ("transformer_xl", "dape")  # those that are not zero without content
-    assert bool(plotted.layer_terms(side, 5)) == has_term
-    has_table = "learned" in encoding.split("+")
-    assert bool(plotted.learned_table(side, 5)) == has_table
+    assert bool(plotted.layer_terms(side, 5)) == (encoding in ("transformer_xl", "dape"))
+    assert bool(plotted.learned_table(side, 5)) == (encoding == "learned+rotary")
 
 
 def test_encodings_that_differ_by_layer(tmp_path):

@@ -60,67 +60,62 @@ def softmax(logits):
 
 
 def visible_cases():
-    """(name, allowed (B, T, T), additive mask, causal flag)."""
+    """(allowed (B, T, T), additive mask, causal flag)."""
     everything = torch.ones(B, T, T, dtype=torch.bool)
     padded = everything.clone()
     padded[1, :, 4:] = False
-    causal = everything.tril()
-    both = padded & causal
-    for name, allowed, flag in (
-        ("all", everything, False),
-        ("padding", padded, False),
-        ("causal", causal, True),
-        ("both", both, False),
-    ):
+    for allowed in (padded, padded.tril()):
         mask = torch.zeros(B, 1, T, T, dtype=torch.double)
-        mask = mask.masked_fill(~allowed[:, None], float("-inf"))
-        yield pytest.param(allowed, None if name in ("all", "causal") else mask, flag, id=name)
+        yield allowed, mask.masked_fill(~allowed[:, None], float("-inf")), False
+    yield everything, None, False
+    yield everything.tril(), None, True
+
+
+def plus(seen):
+    """Softmax plus: a scale by the logarithm of the visible keys."""
+    factor = math.log(len(seen)) / math.log(512) / math.sqrt(S)
+    return softmax({j: factor * x for j, x in seen.items()})
+
+
+def usual(seen):
+    return softmax({j: x / math.sqrt(S) for j, x in seen.items()})
+
+
+def squares(seen, divisor, length):
+    """The divisors of Table 1."""
+    n = len(seen) if length == "visible" else 512
+    by = {"n*n": n * n, "n": n, "n*s": n * S, "s*s": S * S, "n*s*s": n * S * S}[divisor]
+    return {j: max(x, 0) ** 2 / by for j, x in seen.items()}
+
+
+def scaled_squares(seen):
+    total = sum(max(x, 0) ** 2 for x in seen.values())
+    return {j: max(x, 0) ** 2 / total if total else 0 for j, x in seen.items()}
+
+
+#: by the settings of a unit, the weights of the products that a query sees
+NORMALISERS = [
+    ({}, plus),
+    ({"gau_normaliser": "softmax"}, usual),
+    ({"gau_normaliser": "softmax", "gau_offsets": True}, usual),
+    ({"gau_normaliser": "scaled_squared_relu"}, scaled_squares),
+]
+for _divisor in DIVISORS:
+    for _length in ("visible", "reference"):
+        _flags = {"gau_divisor": _divisor, "gau_length": _length}
+        _weigh = partial(squares, divisor=_divisor, length=_length)
+        NORMALISERS.append(({"gau_normaliser": "squared_relu", **_flags}, _weigh))
 
 
 @pytest.mark.parametrize("allowed, mask, causal", list(visible_cases()))
-class TestNormalisers:
-    def check(self, layer, allowed, mask, causal, weigh):
-        x = torch.randn(B, T, C, dtype=torch.double)
+def test_units_are_their_formula(allowed, mask, causal):
+    for flags, weigh in NORMALISERS:
+        layer, x = unit(**flags), torch.randn(B, T, C, dtype=torch.double)
+        bias, flag = mask, causal
         if causal and layer.causal_in_bias:
-            mask, causal = torch.zeros(1, 1, T, T).masked_fill(~allowed[:1, None], -math.inf), False
-        got = applied(layer, x, allowed, mask, causal)
-        torch.testing.assert_close(got, by_hand(layer, x, allowed, weigh), atol=1e-6, rtol=1e-5)
-
-    def test_softmax_plus_scales_by_the_logarithm_of_the_visible_keys(self, allowed, mask, causal):
-        def weigh(seen):
-            factor = math.log(len(seen)) / math.log(512) / math.sqrt(S)
-            return softmax({j: factor * x for j, x in seen.items()})
-
-        self.check(unit(), allowed, mask, causal, weigh)
-
-    @pytest.mark.parametrize("offsets", [False, True])
-    def test_softmax(self, offsets, allowed, mask, causal):
-        def weigh(seen):
-            return softmax({j: x / math.sqrt(S) for j, x in seen.items()})
-
-        layer = unit(gau_normaliser="softmax", gau_offsets=offsets)
-        self.check(layer, allowed, mask, causal, weigh)
-
-    @pytest.mark.parametrize("length", ["visible", "reference"])
-    @pytest.mark.parametrize("divisor", list(DIVISORS))
-    def test_squared_relu_over_each_divisor_of_table_1(
-        self, divisor, length, allowed, mask, causal
-    ):
-        layer = unit(gau_normaliser="squared_relu", gau_divisor=divisor, gau_length=length)
-
-        def weigh(seen):
-            n = len(seen) if length == "visible" else 512
-            by = {"n*n": n * n, "n": n, "n*s": n * S, "s*s": S * S, "n*s*s": n * S * S}[divisor]
-            return {j: max(x, 0) ** 2 / by for j, x in seen.items()}
-
-        self.check(layer, allowed, mask, causal, weigh)
-
-    def test_scaled_squared_relu_sums_to_one(self, allowed, mask, causal):
-        def weigh(seen):
-            total = sum(max(x, 0) ** 2 for x in seen.values())
-            return {j: max(x, 0) ** 2 / total if total else 0 for j, x in seen.items()}
-
-        self.check(unit(gau_normaliser="scaled_squared_relu"), allowed, mask, causal, weigh)
+            bias, flag = torch.zeros(1, 1, T, T).masked_fill(~allowed[:1, None], -math.inf), False
+        got, want = applied(layer, x, allowed, bias, flag), by_hand(layer, x, allowed, weigh)
+        torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-5, msg=str(flags))
 
 
 @pytest.mark.parametrize("divisor", ["n*n", "n*s*s"])

@@ -65,10 +65,6 @@ def test_every_encoding_is_right_with_the_kernel_of_the_page_or_refused(name, mi
     gap = torch.full((B, 2), PAD)
     for padded in (torch.cat((source, gap), dim=1), torch.cat((gap, source), dim=1)):
         torch.testing.assert_close(model(padded, None, target)[0], full, atol=1e-5, rtol=0)
-    order = torch.tensor([3, 1, 0, 2, 6, 5, 4])
-    states, moved = (model.encoder(x)["encoder_out"][0] for x in (source, source[:, order]))
-    same = torch.allclose(states[order], moved, atol=1e-5)
-    assert same == (name == "none" or causal_only(name))
 
 
 @torch.no_grad()

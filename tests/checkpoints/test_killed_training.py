@@ -1,9 +1,6 @@
 """A training killed again and again ends in the bits of one that was left alone."""
 
-import logging
-import math
 import os
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,6 @@ from support import commands
 from support.commands import SMALL, TRAINING, USER_DIR, Command
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.resuming import without_epochs_if_done
 
 pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.journeys
@@ -84,22 +80,6 @@ def test_a_training_that_is_done_says_so_and_changes_nothing(toy, tmp_path):
     assert not again.losses() and (tmp_path / "checkpoint_last.pt").read_bytes() == before
     assert "already trained for 3 updates (--max-update 3)" in again.out
     assert "done training in" in again.out
+    timed = commands.train(toy.separate, tmp_path, *flags, 4, "--stop-time-hours", "1e-9")
+    assert not timed.losses() and "(--stop-time-hours 1e-09)" in timed.out
     assert list(commands.train(toy.separate, tmp_path, *flags, 4).losses())[0] == "update 4"
-
-
-@pytest.mark.parametrize(
-    "limits, said",
-    [
-        ({"max_update": 7}, "for 7 updates (--max-update 7)"),
-        ({"stop_time_hours": 1}, "(--stop-time-hours 1)"),
-        ({"max_update": 8, "stop_time_hours": 3}, None),
-    ],
-)
-def test_what_a_training_is_done_by(limits, said, caplog):
-    limits = Namespace(**{"max_update": 0, "stop_time_hours": 0, **limits})
-    cfg = Namespace(optimization=limits, checkpoint=Namespace(save_dir="here"))
-    trainer = Namespace(cfg=cfg, get_num_updates=lambda: 7)
-    with caplog.at_level(logging.INFO, logger="fairseq_posenc"):
-        epochs = without_epochs_if_done(trainer, {"previous_training_time": 7200}, "epochs")
-    assert (epochs == "epochs") == (said is None) and (said or "") in caplog.text
-    assert said is None or not epochs.next_epoch_idx <= math.inf

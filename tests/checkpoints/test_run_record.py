@@ -16,6 +16,7 @@ from support.commands import (
     succeed,
     train,
 )
+from support.warm_starts import FRESH
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -30,17 +31,6 @@ ROFORMER = ["--arch", "roformer_tiny", *SMALL]
 
 def record(path):
     return read_checkpoint(path)["extra_state"]["fairseq_posenc"]
-
-
-@pytest.fixture
-def permuted(toy, tmp_path):
-    """The data with two words of the target dictionary exchanged."""
-    folder = tmp_path / "permuted"
-    shutil.copytree(str(toy.separate), str(folder))
-    path = folder / "dict.tgt.txt"
-    first, second, *others = path.read_text().splitlines()
-    path.write_text("\n".join([second, first, *others]) + "\n")
-    return folder
 
 
 def test_a_resumed_run_keeps_its_identifier_and_another_has_another(toy, trained, tmp_path):
@@ -64,7 +54,11 @@ def test_a_resumed_run_keeps_its_identifier_and_another_has_another(toy, trained
     assert f"{paths[2]}: is not of the same training run as {paths[1]}" in message
 
 
-def test_a_dictionary_in_another_order_is_refused(toy, trained, permuted, tmp_path):
+def test_a_dictionary_in_another_order_is_refused(toy, trained, tmp_path):
+    permuted = tmp_path / "permuted"
+    shutil.copytree(str(toy.separate), str(permuted))
+    first, second, *others = (permuted / "dict.tgt.txt").read_text().splitlines()
+    (permuted / "dict.tgt.txt").write_text("\n".join([second, first, *others]) + "\n")
     last = trained / "checkpoint_last.pt"
     words = "was trained with another target dictionary of 24 words"
     assert words in run("generate", permuted, *USER_DIR, "--path", last, "--cpu").message()
@@ -129,7 +123,6 @@ def test_training_starts_from_a_remote_checkpoint(toy, trained, tmp_path, monkey
 TASK = ["--task", "masked_lm", "--sample-break-mode", "none"]
 SHAPE = ["--arch", MODEL, "--position-encoding", "rotary", "--criterion", "masked_lm"]
 SHAPE += shape(1, 16, 24, 2, "encoder")
-FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
 
 
 def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
@@ -142,8 +135,7 @@ def test_a_model_keeps_the_longest_length_of_its_stages(corpus, tmp_path):
         (two, 8, 48, ["--max-epoch", 2]),
         (three, 16, 48, ["--restore-file", two / last, *FRESH]),
     ):
-        usual = [*TRAINING, *TASK, *SHAPE, "--save-dir", folder, "--tokens-per-sample", length]
-        log = succeed("train", corpus, *USER_DIR, *usual, *flags)
+        log = train(corpus, folder, *TASK, *SHAPE, "--tokens-per-sample", length, *flags)
         assert "warm start" not in log.out + log.err and "longer than the" not in log.out + log.err
         kept = read(folder / last)[1]
         assert (kept["rotary_original_length"], kept["num_positions"]) == (longest, longest)

@@ -201,15 +201,6 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
 # --- optional packages
 
 
-def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
-    for extra in packages.EXTRAS:
-        monkeypatch.setitem(sys.modules, extra.module, None)
-        with pytest.raises(UsageError) as caught:
-            packages.import_extra(extra.module, "--flag value")
-        message = str(caught.value)
-        assert "--flag value: " in message and message.endswith(f"pip install {extra.install}")
-
-
 # --- scripts of a checkout, and the wheel
 
 

@@ -1,32 +1,25 @@
 """Two processes train one model over gloo, on one machine and without a GPU."""
 
-import socket
-
 import pytest
-from support.commands import SMALL, TRAINING, USER_DIR, Command, train
+import torch
+from support.commands import (
+    SMALL,
+    TRAINING,
+    USER_DIR,
+    Command,
+    both,
+    free_port,
+    read,
+    train,
+    train_together,
+)
+from support.linear_layers import PERFORMER, projections
 
-pytest_plugins = ["support.toy", "support.toy_lm"]
+pytest_plugins = ["support.toy"]
 pytestmark = pytest.mark.journeys
 
-ROFORMER = ["--arch", "roformer_tiny", *SMALL, "--dropout", "0", "--batch-size", "6"]
-ROFORMER += ["--update-epoch-batch-itr", "True"]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return listener.getsockname()[1]
-
-
-def started(data, save_dir, *flags):
-    """Start two processes that train one model."""
-    group = ["--distributed-world-size", "2", "--distributed-no-spawn"]
-    group += ["--distributed-init-method", f"tcp://localhost:{free_port()}"]
-    group += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    arguments = [data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *group, *flags]
-    return [
-        Command("fairseq_cli.train", [*arguments, "--distributed-rank", rank]) for rank in (0, 1)
-    ]
+ALIKE = ["--dropout", "0", "--batch-size", "6", "--update-epoch-batch-itr", "True"]
+ROFORMER = ["--arch", "roformer_tiny", *SMALL, *ALIKE]
 
 
 def launched(monkeypatch, data, save_dir, *flags):
@@ -39,29 +32,30 @@ def launched(monkeypatch, data, save_dir, *flags):
         yield Command("fairseq_cli.train", [*arguments, "--distributed-backend", "gloo"])
 
 
-def finished(commands):
-    """What the first of two processes said."""
-    first, second = [command.finish() for command in commands]
-    assert (first.status, second.status) == (0, 0), first.err[-2000:] + second.err[-2000:]
-    return first
-
-
-def train_together(*arguments):
-    return finished(started(*arguments))
-
-
 def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, monkeypatch):
     """Two processes as torchrun starts them, with pytorch_ddp, the default."""
     alone = train(toy.separate, tmp_path / "one", *ROFORMER, "--update-freq", "2").losses()
     commands = list(launched(monkeypatch, toy.separate, tmp_path / "two", *ROFORMER))
-    together = finished(commands).losses()
+    together = both(commands).losses()
     assert len(together) == 7
     assert together == pytest.approx(alone, abs=2e-3)
 
 
-def test_two_processes_resume(toy, tmp_path):
-    flags = [*ROFORMER, "--max-epoch", "2"]
-    whole = train_together(toy.separate, tmp_path / "whole", *flags).losses()
-    parts = train_together(toy.separate, tmp_path / "parts", *ROFORMER).losses()
-    parts.update(train_together(toy.separate, tmp_path / "parts", *flags).losses())
-    assert parts == whole
+def test_one_process_and_two_draw_the_same_features_and_resume(toy, tmp_path):
+    """Stopped at an update at which redraws are due, and at one at which they are not."""
+    flags = [*PERFORMER, "--favor-redraw", "3", *ALIKE]
+    alone = [*flags, "--update-freq", "2", "--max-epoch", "2"]
+    whole = train(toy.separate, tmp_path / "one", *alone).losses()
+    parts = {}
+    for updates in ("3", "5", "0"):
+        run = train(toy.separate, tmp_path / "parts", *alone, "--max-update", updates).losses()
+        parts.update({name: loss for name, loss in run.items() if name.startswith("update")})
+    assert parts == {name: loss for name, loss in whole.items() if name.startswith("update")}
+    together = train_together(toy.separate, tmp_path / "two", *flags).losses()
+    rest = train_together(toy.separate, tmp_path / "two", *flags, "--max-epoch", "2").losses()
+    assert "update 1" in together and "update 1" not in rest
+    assert {**together, **rest} == pytest.approx(whole, abs=2e-3)
+    one, two = (read(tmp_path / name / "checkpoint_last.pt")[0] for name in ("one", "two"))
+    assert projections(one) and all(
+        torch.equal(value, two[key]) for key, value in projections(one).items()
+    )

@@ -1,9 +1,10 @@
 """Mistakes that show only with data or a checkpoint: none is silently wrong.
 
 Each line of hostile_commands.txt is the start of a command (a key of ``COMMANDS``), the flags added
-to it, and ``ok``, the pattern of the line that is the error, or ``stock`` and the pattern of an
-error of fairseq's that keeps its traceback.  Names in braces are files and folders that ``places``
-makes.  What the parser refuses is in tests/models/refusals.txt, which needs no processes.
+to it, and the outcome: ``ok`` with what is said, the pattern of the line that is the error, or
+``stock`` and the pattern of an error of fairseq's that keeps its traceback.  Names in braces are
+files and folders that ``places`` makes.  What the parser refuses is in tests/models/refusals.txt,
+which needs no processes.
 """
 
 import importlib.util
@@ -108,6 +109,7 @@ def places(toy, trained, corpus, trained_lm, once):
         **{path.stem: path for path in folder.glob("*.pt")},
         **{"model": model, "lm": lm, "corpus": corpus},
         **{"separate": toy.separate, "joined": toy.joined, "text": toy.text},
+        **{"no_lines": toy.empty, "long": toy.long},
         **{"plug_in": shlex.join(USER_DIR), "user_dir": USER_DIR[1], "examples": ROOT / "examples"},
     }
 
@@ -123,6 +125,7 @@ def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
     pattern = outcome.format(new=tmp_path, **places)
     if pattern.startswith("ok"):
         assert finished.status == 0, finished.err[-2000:]
+        assert pattern[2:].strip() in finished.out + finished.err
     elif pattern.startswith("stock"):
         assert finished.status != 0
         assert re.search(pattern[5:].strip(), finished.err), finished.err

@@ -1,19 +1,14 @@
 """Work-arounds for fairseq as its commands see them: data, language models, checkpoints."""
 
-import io
-
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq.distributed import utils as distributed_utils
 from support import commands
 from support.commands import TRAINING
 from support.commands import USER_DIR as PLUGIN
-from support.toy import STOCK, TEST_SIZES
+from support.toy import STOCK
 from support.toy_lm import eval_lm
 
 from fairseq_posenc.checkpoints import reading as checkpoints
-from fairseq_posenc.checkpoints import restricted
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
@@ -22,42 +17,10 @@ TINY = [*PLUGIN, *TRAINING, *STOCK]
 # No sentence is lost
 
 
-@pytest.mark.parametrize("number, size", enumerate(TEST_SIZES))
-def test_generate_translates_every_sentence(toy, stock, number, size):
-    subset = f"test{number or ''}"
-    flags = ("--path", stock, "--beam", 1, "--max-len-b", 3, "--gen-subset", subset, "--cpu")
-    finished = commands.succeed("generate", toy.joined, *flags, *PLUGIN)
-    assert sorted(finished.hypotheses()) == list(range(size))
-
-
 # Data
 
 
-@pytest.mark.parametrize(
-    "data, flags, says",
-    [
-        ("empty", (), "cannot mmap an empty file"),
-        (
-            "long",
-            ("--max-source-positions", 20, "--max-target-positions", 20),
-            "--skip-invalid-size-inputs-valid-test",
-        ),
-        ("long", ("--max-tokens-valid", 10), "raise --max-tokens"),
-    ],
-)
-def test_data_that_cannot_be_used_end_a_training(toy, tmp_path, data, flags, says):
-    finished = commands.run("train", getattr(toy, data), *TINY, *flags, "--save-dir", tmp_path)
-    assert finished.status and says in finished.err
-    assert not list(tmp_path.iterdir())
-
-
 # Language models
-
-
-@pytest.mark.parametrize("tokens", [1024, 17])
-def test_perplexity_of_text_left_out_is_an_error(corpus, trained_lm, tokens):
-    said = eval_lm(corpus, trained_lm("rotary"), "--tokens-per-sample", tokens).message()
-    assert "--tokens-per-sample 16" in said
 
 
 def test_perplexity_of_the_rest_is_given_on_request(corpus, trained_lm):
@@ -79,7 +42,7 @@ def test_perplexity_of_the_rest_is_given_on_request(corpus, trained_lm):
 
 def test_diverse_beams_of_a_sentence_do_not_depend_on_its_batch(toy, stock):
     search = ("--path", stock, "--beam", 4, "--max-len-b", 6, "--cpu", *PLUGIN)
-    search += ("--diverse-beam-groups", 2, "--gen-subset", "test4")
+    search += ("--diverse-beam-groups", 2, "--gen-subset", "test1")
     one, all_of_them = (
         commands.succeed("generate", toy.joined, *search, "--batch-size", size).hypotheses()
         for size in (1, 9)
@@ -90,9 +53,6 @@ def test_diverse_beams_of_a_sentence_do_not_depend_on_its_batch(toy, stock):
 
 
 # --- checkpoints
-
-
-SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 
 def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(toy, stock, tmp_path):
@@ -110,17 +70,6 @@ def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(toy, 
     assert "arch='transformer_lm'" in other.message()
 
 
-def test_stock_models_start_anew_where_the_file_to_restore_is_absent(toy, tmp_path):
-    """fairseq's idiom for not resuming in a folder, which its own tests use."""
-    absent = tmp_path / "x.pt"
-    flags = ("--save-dir", tmp_path, "--restore-file", absent)
-    finished = commands.succeed("train", toy.joined, *TINY, *flags)
-    assert (
-        f"--restore-file {absent}: no such file; training starts anew"
-        in finished.out + finished.err
-    )
-
-
 def test_a_log_file_holds_every_line_once(toy, tmp_path):
     log = tmp_path / "train.log"
     flags = ["--save-dir", tmp_path, "--max-epoch", "3", "--log-file", log, "--log-interval", "1"]
@@ -131,22 +80,3 @@ def test_a_log_file_holds_every_line_once(toy, tmp_path):
         for kind in ("train_wall", "valid_loss", "train_loss"):  # updates, validation, epoch
             assert any(kind in line for line in of_epoch), (epoch, kind)
     assert len(set(lines)) == len(lines)
-
-
-@pytest.mark.skipif(not SAFE_GLOBALS, reason="torch.load is not restricted by default before 2.6")
-def test_what_rank_0_sends_to_the_others_loads_there(stock):
-    sent = checkpoint_utils.load_checkpoint_to_cpu(str(stock))
-    buffer = io.BytesIO()
-    torch.save(distributed_utils._split_tensors_from_obj(sent, []), buffer)
-    buffer.seek(0)
-    assert torch.load(buffer)["cfg"] == sent["cfg"]
-    buffer.seek(0)
-    asked = set()
-    saved = torch.serialization.get_safe_globals()
-    try:
-        torch.serialization.clear_safe_globals()
-        asked = set(torch.serialization.get_unsafe_globals_in_checkpoint(buffer))
-    finally:
-        torch.serialization.add_safe_globals(saved)
-    assert asked <= set(restricted.ALLOWED_GLOBALS)
-    assert set(restricted.BROADCAST_GLOBALS) - asked <= {"builtins.dict", "builtins.list"}

@@ -1,7 +1,6 @@
 """Flags, defaults, presets and former names: as in fairseq, and never silently lost."""
 
 import argparse
-import dataclasses
 from argparse import Namespace
 
 import pytest
@@ -11,21 +10,19 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGI
 from omegaconf import OmegaConf
 from support.commands import shape
 from support.helpers import (
-    EVERY_ENCODING,
     PAD,
     TINY,
     VOCABULARY,
     TranslationTask,
-    build,
-    causal_only,
+    kinds,
     model_settings,
-    parameters_of,
     parse,
     sentences,
     without_values,
 )
 
-from fairseq_posenc.configuration.resolve import configure
+from fairseq_posenc.models import family_of
+from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
@@ -48,56 +45,16 @@ def test_every_flag_of_the_stock_model_is_ours_too(theirs, model):
 
 
 @pytest.mark.parametrize("arch", PRESETS)
-def test_every_architecture_is_registered_and_completes_its_configuration(arch):
-    assert arch in ARCH_MODEL_REGISTRY
-    cfg = parse(arch).model
-    assert cfg._name == arch
-    for name, value in PRESETS[arch].items():
-        assert cfg[name] == value
-    settings = {f.name: f.metadata for f in dataclasses.fields(TRANSLATION.dataclass)}
-    optional = {n for n, m in settings.items() if m.get("stored") and m["default"] is None}
-    optional |= {"position_ids", "position_separators"}
-    unset = {name for name in cfg if cfg[name] is None} - optional
-    assert not {n for n in unset if n.startswith(("rotary", "position")) or n.endswith("_dim")}
-
-
-@pytest.mark.parametrize("arch", PRESETS)
-def test_defaults_survive_what_hydra_does_to_a_configuration(arch):
+def test_an_architecture_has_what_its_preset_says_also_under_hydra(arch):
     """fairseq-hydra-train fills the dataclass in before the architecture is asked."""
+    want = dict(parse(arch).model, encoder_layers=1)
     cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, "encoder_layers": 1})
     model = ARCH_MODEL_REGISTRY[arch]
     ARCH_CONFIG_REGISTRY[arch](cfg)
-    want = dict(parse(arch).model, encoder_layers=1)
     with without_values():
         assert len(model.build_model(cfg, TranslationTask()).encoder.layers) == 1
     assert dict(cfg.items()) == want
-
-
-@pytest.mark.parametrize("name", EVERY_ENCODING)
-def test_configuring_twice_changes_nothing(name):
-    cfg = Namespace(position_encoding=name)
-    if causal_only(name):
-        cfg.encoder_position_encoding = "rotary"
-    configure(cfg, TRANSLATION, {}, None)
-    once = dict(vars(cfg))
-    configure(cfg, TRANSLATION, {"encoder_layers": 1}, None)
-    assert vars(cfg) == once
-
-
-@pytest.mark.parametrize(
-    "flags, encoding",
-    [
-        ([], "sinusoidal"),
-        (["--encoder-learned-pos"], "learned"),
-        (["--encoder-learned-pos", "--decoder-learned-pos"], "learned"),
-        (["--no-token-positional-embeddings"], "none"),
-    ],
-)
-def test_fairseqs_own_position_flags_choose_the_encoding(flags, encoding):
-    model, stock = build(MODEL, *TINY, *flags), build("transformer", *TINY, *flags)
-    assert model.encoder.encoding.name == encoding and f"encoding={encoding}" in repr(model.encoder)
-    assert type(model.encoder.embed_positions) is type(stock.encoder.embed_positions)
-    assert set(parameters_of(model)) == set(parameters_of(stock))
+    assert want.items() >= {**PRESETS[arch], "_name": arch, "encoder_layers": 1}.items()
 
 
 # --- former names
@@ -120,12 +77,17 @@ OF_FAMILY = {
 }
 
 
+def task_of(name):
+    """The little of a task that building a model needs."""
+    settings = Namespace(_name=name, tokens_per_sample=64)
+    return Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
+
+
 @pytest.mark.parametrize("family", OF_FAMILY)
 @torch.no_grad()
 def test_former_names(family):
     arch, small = OF_FAMILY[family]
-    settings = Namespace(_name=family, tokens_per_sample=64)
-    task = Namespace(source_dictionary=VOCABULARY, target_dictionary=VOCABULARY, cfg=settings)
+    task = task_of(family)
     cfg = model_settings(arch, *small, *TODAY, task=family)
     today = models.build_model(cfg, task).eval()
     for parameter in today.parameters():  # small initial weights would hide the positions
@@ -138,3 +100,34 @@ def test_former_names(family):
     tokens[1, 7:], tokens[:, 0] = PAD, VOCABULARY.bos()
     inputs = (tokens, None, tokens) if family == "translation" else (tokens,)
     assert torch.equal(loaded(*inputs)[0], today(*inputs)[0])
+
+
+#: What presets need at the sizes of these tests: layers for their patterns, fewer heads.
+OWN_FLAGS = {
+    "roformer_align": ["--alignment-layer", "1"],
+    "modernbert_masked_lm_tiny": ["--encoder-layers", "3"],
+    "modernbert_masked_lm_base": ["--encoder-layers", "3"],
+    "rnope_swa_lm": ["--decoder-layers", "4"],
+    "llama_lm_small": ["--kv-heads", "1"],
+}
+
+
+@pytest.mark.parametrize("arch", [*kinds(PRESETS), *kinds(MASKED_LM), *kinds(LANGUAGE_MODEL)])
+def test_every_kind_of_preset_learns_and_is_built_again_from_what_its_checkpoint_keeps(arch):
+    family = family_of(arch)
+    name = family.tasks[0]
+    task = task_of(name)
+    flags = [*OF_FAMILY[name][1], *OWN_FLAGS.get(arch, [])]
+    cfg = model_settings(arch, *flags, task=name)
+    model = models.build_model(cfg, task)
+    tokens = sentences(2, 9)
+    inputs = (tokens, None, tokens) if name == "translation" else (tokens,)
+    model(*inputs)[0].pow(2).mean().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    record = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    preset = family.presets[arch]
+    assert record.position_encoding == preset["position_encoding"]
+    assert record.get("untie_cls", False) == preset.get("untie_cls", False)
+    again = models.build_model(record, task, from_checkpoint=True).eval()
+    again.load_state_dict(model.state_dict(), strict=True, model_cfg=record)
+    assert torch.equal(again(*inputs)[0], model.eval()(*inputs)[0])

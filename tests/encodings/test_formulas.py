@@ -10,7 +10,6 @@ from support.formulas import (
     Case,
     D,
     H,
-    bucket,
     clip,
     lengths,
     random,
@@ -25,7 +24,6 @@ from support.parts import attended_alone, encoding_of
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.encodings import ENCODINGS, dape
 from fairseq_posenc.encodings.content import Content
-from fairseq_posenc.encodings.t5 import relative_position_bucket
 
 pytestmark = pytest.mark.formulas
 
@@ -98,6 +96,7 @@ def test_values_by_hand(name, flags, causal, length, keys):
 @pytest.mark.parametrize(
     "name, factor",
     [
+        ("rotary", 1),
         ("shaw", 1),
         ("transformer_xl", 1),
         ("deberta", 3),
@@ -238,14 +237,6 @@ def test_bert_ad_keeps_all_four_correlations():
     p_q, p_k = untied(transform, transform.positions.weight[:5])
     parts = [torch.einsum("thd,shd->hts", a, b) for a in (q[0], p_q) for b in (k[0], p_k)]
     torch.testing.assert_close(got[0], sum(parts) / (4 * 8) ** 0.5)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("size", [(32, 128), (16, 50)])
-def test_t5_buckets_by_hand(size, causal):
-    distances = torch.arange(-200, 201)
-    got = relative_position_bucket(distances, *size, causal).tolist()
-    assert got == [bucket(d, *size, causal) for d in distances.tolist()]
 
 
 def test_fire_with_units_that_are_constant():

@@ -1,4 +1,4 @@
-"""Encodings in models: what is computed once, how much memory it takes, and what is refused."""
+"""Encodings in models: by side and layer, what is computed once, memory, and what is refused."""
 
 import re
 
@@ -18,6 +18,54 @@ from fairseq_posenc.encodings.nezha import vectors
 from fairseq_posenc.encodings.rotary import Rotary
 
 pytestmark = pytest.mark.properties
+
+
+# --- patterns over layers, and sides
+
+FOUR = ["--encoder-layers", "4", "--decoder-layers", "4"]
+
+
+def names(stack):
+    return [layer.encoding.name for layer in stack.layers]
+
+
+def test_layers_follow_the_pattern_and_keep_their_encodings_when_others_are_pruned():
+    model = tiny("rotary,t5", *FOUR)
+    assert names(model.encoder) == names(model.decoder) == ["rotary", "t5"] * 2
+    keep = ["--encoder-layers-to-keep", "1,3", "--decoder-layers-to-keep", "0,1"]
+    model = tiny("rotary*3,none", *FOUR, *keep)
+    assert names(model.encoder) == ["rotary", "none"]
+    assert names(model.decoder) == ["rotary", "rotary"]
+
+
+@torch.no_grad()
+def test_every_layer_uses_the_encoding_it_has():
+    """A pattern that names the same encoding for both layers equals the encoding by itself."""
+    source, target = sentences(2, 7), sentences(2, 8, seed=1)
+    plain, same, other = map(tiny, ("rotary", "rotary,rotary", "rotary,none"))
+    for model in (same, other):
+        model.load_state_dict(plain.state_dict())
+    want = plain(source, None, target)[0]
+    torch.testing.assert_close(same(source, None, target)[0], want)
+    assert not torch.allclose(other(source, None, target)[0], want, atol=1e-3)
+
+
+def test_parameters_of_a_second_composition_have_names_of_their_own():
+    keys = set(tiny("t5,tupe").state_dict())
+    assert "encoder.position_bias.t5.table.weight" in keys
+    assert "encoder.position_bias_1.tupe.table.weight" in keys
+
+
+@pytest.mark.parametrize("encoder, decoder", [("learned", "rotary"), ("rotary,none", "sinusoidal")])
+def test_sides_have_encodings_of_their_own(encoder, decoder):
+    model = tiny(decoder, "--encoder-position-encoding", encoder)
+    assert set(names(model.encoder)) == set(encoder.split(","))
+    assert set(names(model.decoder)) == {decoder}
+    assert (model.encoder.embed_positions is None) == (encoder != "learned")
+    assert (model.decoder.embed_positions is None) == (decoder != "sinusoidal")
+
+
+# --- what is computed once
 
 
 @torch.no_grad()

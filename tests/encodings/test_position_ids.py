@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.helpers import PAD, causal_only, sentences, tiny
+from support.helpers import PAD, sentences, tiny
 from support.parts import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.position_ids import POSITION_RULES, Ruled, Tokens, class_of_rule
 
 pytestmark = pytest.mark.formulas
@@ -84,19 +83,6 @@ def test_positions_follow_from_the_tokens_before(rule):
         assert part == [each and each[:length] for each in whole]
 
 
-#: by rule, flags that find something in the tests' texts, for tests of packs
-RULES = {
-    "documents": ["--position-separators", "w1 w4 w9 w30"],
-    "segments": ["--position-separators", "w1 w4 w9 w30 w31"],
-    "digits": ["--position-digits", " ".join(f"w{number}" for number in range(30))],
-    "coupling": ["--position-separators", "w1 w4 w9 w30 w31 w32 w40"],
-}
-
-
-def model_of(rule, name, *flags):
-    return tiny(name, "--position-ids", rule, *RULES[rule], *flags)
-
-
 class Given:
     """A rule that gives *ids* (B, S) to any tokens."""
 
@@ -116,8 +102,9 @@ def encode(model, source, ids):
     return model.encoder(source)["encoder_out"][0]
 
 
-ENCODERS = [n for n, e in ENCODINGS.items() if e.takes_positions and not causal_only(n)]
-ENCODERS += ["softmax:rotary+deberta", "shaw_values:rotary+shaw", "elu:rotary", "favor:rotary"]
+#: of every place that reads positions; test_formulas.py has the logits of each encoding
+ENCODERS = ["learned", "rotary", "bert_ad", "t5", "tupe", "softmax:rotary+deberta"]
+ENCODERS += ["shaw_values:rotary+shaw", "favor:rotary"]
 
 
 @pytest.mark.parametrize("name", ENCODERS)

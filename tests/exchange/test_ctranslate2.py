@@ -20,10 +20,14 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.exchange.ctranslate2 import export
 from fairseq_posenc.exchange.ctranslate2 import stacks as ctranslate2_stacks
-from fairseq_posenc.exchange.ctranslate2 import verify
-from fairseq_posenc.exchange.ctranslate2.export import refuse_settings, write
-from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, bias_by_distance
+from fairseq_posenc.exchange.ctranslate2.export import write
+from fairseq_posenc.exchange.ctranslate2.positions import (
+    EXPRESSIONS,
+    bias_by_distance,
+    refuse_settings,
+)
 from fairseq_posenc.exchange.ctranslate2.stacks import specification
 from fairseq_posenc.exchange.formats import Wanted
 from fairseq_posenc.models.kinds import KINDS
@@ -114,7 +118,7 @@ EXPRESSED = {name: [POSITIONS, *row.split()] for name, row in EXPRESSED.items()}
 
 @pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
 def test_long_sentences(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(verify, "LENGTHS", (1000,))
+    monkeypatch.setattr(export, "LENGTHS", (1000,))
     report = difference(TRANSLATION, tmp_path, OURS, *EXPRESSED[name])
     assert report.difference < 1e-5
 

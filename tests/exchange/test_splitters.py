@@ -19,8 +19,8 @@ from fairseq_posenc.exchange.huggingface import sentencepiece_file as spm
 from fairseq_posenc.exchange.huggingface.splitters import Subwords, splitter_of
 from fairseq_posenc.exchange.huggingface.texts import TRANSLATION_MARKS, write_symbols
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION
-from fairseq_posenc.serving.huggingface.vocabulary import dictionary
 from fairseq_posenc.serving.preparation import Preparation, Text
+from fairseq_posenc.serving.transformers_tokenizer import dictionary
 
 pytestmark = pytest.mark.properties
 

@@ -1,5 +1,6 @@
 """What a user registers is one more entry: flags, checks, models, every family and hydra."""
 
+import inspect
 from dataclasses import dataclass, make_dataclass
 from typing import Optional
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 from hydra.core.config_store import ConfigStore
 from support.helpers import build, decode_in_steps, parse, sentences
 from support.own_extensions import own_model, registries_as_before
@@ -217,6 +219,14 @@ def test_gated_feed_forwards_are_their_formulas(flags, function):
     torch.testing.assert_close(
         layer(x, **prepared_by(layer.self_attn, Batch(x, 2))), norm(y + layer.fc2(hidden))
     )
+
+
+def test_our_tasks_learn_that_a_model_comes_from_a_checkpoint():
+    """fairseq says so to tasks that name the argument; only new models may need other files."""
+    ours = [t for t in TASK_REGISTRY.values() if t.__module__.startswith("fairseq_posenc")]
+    assert ours
+    for task in ours:
+        assert "from_checkpoint" in inspect.getfullargspec(task.build_model).args, task
 
 
 def test_a_name_is_registered_once():

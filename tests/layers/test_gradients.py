@@ -3,14 +3,8 @@
 import pytest
 import torch
 from support.commands import shape
-from support.helpers import (
-    EVERY_ENCODING,
-    FEED_FORWARDS,
-    PAD,
-    parameters_of,
-    sentences,
-    tiny,
-)
+from support.formulas import CONTENT
+from support.helpers import FEED_FORWARDS, PAD, parameters_of, sentences, tiny
 
 pytestmark = pytest.mark.formulas
 
@@ -19,7 +13,9 @@ SMALL = shape(1, 8, 8, 2)
 SMOOTH = ["--activation-fn", "tanh"]
 OWN_ACTIVATION = ("ffn_swiglu:none", "ffn_geglu:none")
 CLIPPED = ("shaw", "deberta")
-NAMES = EVERY_ENCODING + ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rotary+transformer_xl"]
+#: with parameters, or products of queries and keys
+NAMES = [*CONTENT, "learned", "rotary", "xpos", "bert_ad", "t5", "tupe", "kerple", "fire"]
+NAMES += ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rotary+transformer_xl"]
 NAMES += ["power:kerple", "shaw_per_head:shaw", "scaled:rotary"]
 NAMES += [f"ffn_{name}:none" for name in FEED_FORWARDS]
 #: other forms of encodings
@@ -51,17 +47,11 @@ SOURCE[0, :2] = PAD
 SHARING = ["rotary", "shaw_values:tupe+shaw", "gated:rotary", "favor:rotary", "ffn_swiglu:t5"]
 
 
-def equal_layers(name, others):
-    """A model whose layers have parameters of their own, equal to those that *others* share."""
-    plain = tiny(name)
-    plain.load_state_dict(others.state_dict())
-    return plain
-
-
 @pytest.mark.parametrize("name", SHARING)
 def test_gradients_are_the_sums_of_those_of_equal_layers(name):
     shared = tiny(name, "--share-layers", "all").train()
-    plain = equal_layers(name, shared).train()
+    plain = tiny(name).train()
+    plain.load_state_dict(shared.state_dict())
     for model in (shared, plain):
         model(SOURCE, None, TARGET)[0].pow(2).mean().backward()
     for side in ("encoder", "decoder"):

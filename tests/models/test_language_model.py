@@ -1,18 +1,13 @@
 """The language-model family: stock's outputs, embeddings, prompts."""
 
-import shlex
 from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from support.causal_language_models import SMALL, build, task_of, tiny
+from support.causal_language_models import SMALL, build, tiny
 from support.helpers import (
-    EVERY_ENCODING,
-    LAYERS,
-    OTHER_LAYERS,
     PAD,
     VOCABULARY,
     model_settings,
@@ -20,66 +15,9 @@ from support.helpers import (
 )
 from support.lists import rows_of
 
-from fairseq_posenc.models.language_model import MODEL
-
 pytestmark = pytest.mark.formulas
 
 B, T = 3, 9
-# stock keeps 512 unless told, whatever the layers have
-SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
-FEATURES = []
-for _name, _flags, _encodings in rows_of("language_models.txt"):  # of packs, as properties.txt
-    LAYERS[_name] = shlex.split(_flags)
-    FEATURES += [f"{_name}:{encoding}" for encoding in _encodings.split()]
-every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS + FEATURES)
-
-
-@every_encoding
-def test_every_parameter_is_used_so_that_several_gpus_take_the_default_back_end(name):
-    model = tiny(name).train()
-    model(sentences(B, T))[0].sum().backward()
-    assert [key for key, p in model.named_parameters() if p.grad is None] == []
-
-
-ADAPTIVE = (
-    "--adaptive-input --adaptive-input-cutoff 16,40 --adaptive-input-factor 2 --adaptive-softmax-"
-    "cutoff 16,40 --adaptive-softmax-factor 2 --criterion adaptive_loss --ddp-backend legacy_ddp"
-)
-STOCK = [
-    "",
-    "--decoder-learned-pos",
-    "--no-token-positional-embeddings",
-    "--decoder-normalize-before",
-    "--decoder-normalize-before --no-decoder-final-norm",
-    "--share-decoder-input-output-embed",
-    ADAPTIVE,
-    ADAPTIVE + " --tie-adaptive-weights --tie-adaptive-proj",
-    "--character-embeddings --character-filters [(1,4),(2,8)]",
-    "--decoder-input-dim 16 --decoder-output-dim 24",
-    "--layernorm-embedding --no-scale-embedding --activation-fn gelu",
-    # from its command line, stock takes no notice of these
-    "--scale-fc --scale-attn --scale-heads --scale-resids --decoder-normalize-before",
-]
-
-
-@pytest.mark.parametrize("flags", STOCK)
-@torch.no_grad()
-def test_with_stocks_parameters_it_computes_what_stock_computes(flags):
-    flags = [*SMALL, *SIZES, *flags.split(), "--tokens-per-sample", "16"]
-    ours = build(MODEL, *flags)
-    cfg = model_settings("transformer_lm", *flags, task="language_modeling")
-    stock = TransformerLanguageModel.build_model(Namespace(**cfg), task_of()).eval()
-    for parameter in stock.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    ours.load_state_dict(stock.state_dict(), strict=True)
-    tokens = sentences(2, 9)
-    tokens[1, 6:] = PAD
-    sample = {"target": tokens, "net_input": {"src_tokens": tokens}}
-    want, got = (
-        m.get_normalized_probs(m(tokens, src_lengths=None), True, sample) for m in (stock, ours)
-    )
-    real = tokens.ne(PAD)
-    torch.testing.assert_close(got[real], want[real], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +53,7 @@ def continuations(model, prompts, left, **search):
     return [[(h["tokens"].tolist(), h["score"].item()) for h in best] for best in found]
 
 
-@every_encoding
+@pytest.mark.parametrize("name", ["learned", "rotary", "cope", "favor:rotary", "gated:rotary"])
 def test_prompts_padded_on_either_side_are_continued_as_alone(name):
     model = tiny(name)
     prompts = [sentences(1, length, seed=length)[0].tolist() for length in (6, 2, 4)]

@@ -191,43 +191,33 @@ def plan(tmp_path, python, *arguments, smi="exit 9"):
     )
 
 
-@pytest.mark.parametrize(
-    ("smi", "device"),
-    [
-        ("exit 9", "cpu"),
-        ("echo '7.0, Tesla V100-SXM2-32GB'", "v100"),
-        ("echo '8.0, NVIDIA A100'; echo '7.0, Tesla V100'", "v100"),
-        ("echo '7.5, Tesla T4'", "cuda"),
-        ("echo '9.0, NVIDIA H100'", "cuda"),
-        # an old driver, which cannot tell the compute capability
-        ("[ $1 = -L ] && echo 'GPU 0: Tesla V100-PCIE-16GB (UUID: GPU-7.0)'", "v100"),
-        ("[ $1 = -L ] && echo 'GPU 0: Tesla T4 (UUID: GPU-1)'", "cuda"),
-    ],
-)
-@pytest.mark.refusals
-def test_setup_asks_the_gpu(tmp_path, smi, device):
-    result = plan(tmp_path, "3.11", smi=smi)
-    assert result.returncode == 0
-    assert f"device {device}:" in result.stderr
-    assert ("torch==2.4.1" in result.stderr) == (device == "v100")
+#: it cannot tell the compute capability
+OLD_DRIVER = "[ $1 = -L ] && echo 'GPU 0: Tesla {} (UUID: GPU-7.0)'"
 
 
 @pytest.mark.parametrize(
-    ("python", "device", "versions"),
+    ("python", "smi", "device", "versions"),
     [
-        ("3.8", "cpu", ["fairseq==0.12.2", "torch==1.13.1"]),
-        ("3.10", "v100", ["fairseq-fixed==0.12.3.1", "torch==2.4.1", "numpy<2"]),
-        ("3.11", "cuda", ["fairseq-fixed==0.12.3.1", "torch==2.13.0", "numpy<2"]),
-        ("3.12", "cpu", ["fairseq-fixed==0.12.3.1", "torch==2.13.0", "numpy<2"]),
-        ("3.13", "cpu", ["fairseq-fixed==0.12.3.1", "torch==2.13.0", "numpy>=2.1,<2.4"]),
+        ("3.11", "exit 9", "cpu", "fairseq-fixed==0.12.3.1 torch==2.13.0 numpy<2"),
+        ("3.11", "echo '7.0, Tesla V100-SXM2-32GB'", "v100", "torch==2.4.1 numpy<2"),
+        ("3.11", "echo '8.0, NVIDIA A100'; echo '7.0, Tesla V100'", "v100", "torch==2.4.1"),
+        ("3.11", "echo '7.5, Tesla T4'", "cuda", "torch==2.13.0"),
+        ("3.11", "echo '9.0, NVIDIA H100'", "cuda", "torch==2.13.0"),
+        ("3.11", OLD_DRIVER.format("V100-PCIE-16GB"), "v100", "torch==2.4.1"),
+        ("3.11", OLD_DRIVER.format("T4"), "cuda", "torch==2.13.0"),
+        # what a flag says
+        ("3.8", "", "cpu", "fairseq==0.12.2 torch==1.13.1"),
+        ("3.10", "", "v100", "fairseq-fixed==0.12.3.1 torch==2.4.1 numpy<2"),
+        ("3.12", "", "cuda", "fairseq-fixed==0.12.3.1 torch==2.13.0 numpy<2"),
+        ("3.13", "", "cpu", "fairseq-fixed==0.12.3.1 torch==2.13.0 numpy>=2.1,<2.4"),
     ],
 )
 @pytest.mark.refusals
-def test_setup_chooses_versions_by_python_and_device(tmp_path, python, device, versions):
-    result = plan(tmp_path, python, "--device", device)
-    assert result.returncode == 0
-    for version in versions:
-        assert f" {version}," in result.stderr
+def test_setup_asks_the_gpu_and_chooses_versions(tmp_path, python, smi, device, versions):
+    given = {"smi": smi} if smi else {}
+    result = plan(tmp_path, python, *([] if smi else ["--device", device]), **given)
+    assert result.returncode == 0 and f"device {device}:" in result.stderr
+    assert all(f" {version}," in result.stderr for version in versions.split())
     assert not (tmp_path / "venv").exists()
 
 

@@ -125,9 +125,29 @@ def test_a_missing_dictionary_of_a_folder_without_digests(folder_of, tmp_path, n
             whole(folder)
 
 
-def test_a_classifier_does_not_translate(folder_of):
+def test_engines_that_a_folder_has_not(folder_of):
     with pytest.raises(SystemExit, match="holds a model of --task sentence_prediction; give"):
         engine_for(read_model_folder(str(folder_of("texts"))), Hardware())
+    folder = read_model_folder(str(folder_of("translation")))
+    with pytest.raises(SystemExit, match="--compute-type int8: is for --engine ctranslate2"):
+        engine_for(folder, Hardware(compute_type="int8"))
+
+
+def test_a_model_of_documents_of_version_0_2_translates_sentences_and_says_so(
+    folder_of, tmp_path, capsys
+):
+    (tmp_path / "in").write_text("the cat\nsleeps\n")
+    said = []
+    for context in (None, {"sentences": 2, "sides": "both"}):
+        change = functools.partial(dict.update, context=context)
+        folder = copied(folder_of("translation"), tmp_path / str(len(said)), change)
+        out = tmp_path / "out"
+        files = ["--input", str(tmp_path / "in"), "--output", str(out)]
+        cli.main(["translate", "--model", folder, *files])
+        said.append((out.read_text(), capsys.readouterr().err))
+    (before, quiet), (text, warned) = said
+    assert text == before and text.count("\n") == 2
+    assert "context" not in quiet and warned.count("was packed with --context") == 1
 
 
 @pytest.mark.parametrize("longest", ["{}", "[]", '{"source": "x", "target": 3}', "{"])

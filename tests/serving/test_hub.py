@@ -49,6 +49,10 @@ def test_the_interface_is_fairseqs(name, arch, folder_of, loaded, no_network, tm
         cli.main([str(word) for word in words])
         assert (tmp_path / "out").read_text().splitlines() == found
         assert all(found)
+        words[words.index("--input") + 1] = tmp_path / "absent"
+        with pytest.raises(SystemExit, match="--input .*absent: cannot be read"):
+            cli.main([str(word) for word in words])
+        assert (tmp_path / "out").read_text().splitlines() == found
 
 
 @torch.no_grad()
@@ -68,29 +72,13 @@ def test_a_byte_that_fairseq_takes_for_white_space_is_unknown(tmp_path):
     assert len(hub.encode("a\tb c")) == len(b"a\tb c") + 1
 
 
-#: The symbols of a text and of a pair, as the task of each folder puts them together.
-JOINED = {
-    "masked_lm": ("<s> the cat </s>", "<s> the cat </s> </s> barks . </s>"),
-    "texts": ("<s> the cat </s>", None),
-    "pairs": (None, "<s> the cat </s> barks . </s>"),
-    "roberta": (None, "<s> the cat </s> </s> barks . </s>"),
-    "bare": (None, "the cat </s> barks . </s>"),
-}
-
-
-@pytest.mark.parametrize("name", JOINED)
-def test_texts_are_joined_as_the_task_joins_them(name, loaded):
-    hub = loaded(name)
-    text, pair = JOINED[name]
-    assert text is None or symbols_of(hub, "the cat") == text.split()
-    assert pair is None or symbols_of(hub, *PAIR) == pair.split()
-    both = (pair or "").replace("</s> </s>", "</s>").split()
-    assert pair is None or symbols_of(hub, *PAIR, no_separator=True) == both
-
-
-def test_a_text_is_cut_where_the_training_cut_it(loaded):
-    assert len(loaded("texts").encode("the cat " * 20)) == 16
-    assert len(loaded("pairs").encode("the cat " * 20)) == 42
+def test_texts_are_joined_as_the_task_joins_them(loaded):
+    """Those of classifiers are in test_predict.py."""
+    hub, pair = loaded("masked_lm"), "<s> the cat </s> </s> barks . </s>"
+    assert symbols_of(hub, "the cat") == "<s> the cat </s>".split()
+    assert symbols_of(hub, *PAIR) == pair.split()
+    both = pair.replace("</s> </s>", "</s>").split()
+    assert symbols_of(hub, *PAIR, no_separator=True) == both
 
 
 @torch.no_grad()

@@ -1,7 +1,5 @@
-"""Model folders: complete or refused, and translation with them."""
+"""Model folders: complete or refused, translation with them, and cards, of exports as well."""
 
-import io
-import json
 import os
 import shutil
 import subprocess
@@ -11,14 +9,14 @@ import pytest
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from support.commands import ROOT
-from support.model_folders import MERGES, pack, write_model, write_task_model
+from support.conversion import convert, refuses
+from support.expressed import checkpoint_of
+from support.model_folders import MERGES, pack, write_model, write_task_model, write_translation
 
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Text
-from fairseq_posenc.serving.translate import Hardware
 
 pytestmark = pytest.mark.journeys
 
@@ -48,24 +46,6 @@ def folder(model, tmp_path_factory):
     scores = model / "scores.txt"
     scores.write_text("BLEU|nrefs:1 = 12.3\n")
     return packed(model, out, "--ctranslate2", "--about", "Two words.", "--scores", scores)
-
-
-def test_a_model_of_documents_of_version_0_2_translates_sentences_and_says_so(
-    model, tmp_path, capsys
-):
-    folder = packed(model, tmp_path / "packed")
-    (tmp_path / "in").write_text("the cat\nsleeps\n")
-    said = []
-    for context in (None, {"sentences": 2, "sides": "both"}):
-        settings = json.loads((folder / "model.json").read_text())
-        (folder / "model.json").write_text(json.dumps({**settings, "context": context}))
-        capsys.readouterr()
-        paths = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
-        posenc("translate", "--model", folder, *paths)
-        said.append(((tmp_path / "out").read_text(), capsys.readouterr().err))
-    (before, quiet), (text, warned) = said
-    assert text == before and text.count("\n") == 2
-    assert "context" not in quiet and warned.count("was packed with --context") == 1
 
 
 def test_has_what_text_needs(folder):
@@ -136,7 +116,7 @@ def test_subwords_of_another_model_are_refused(model, tmp_path, case, capsys):
     with pytest.raises(SystemExit, match=message):
         posenc(*words)
     assert not (tmp_path / "out").exists() and capsys.readouterr().err == ""
-    if "kind" not in case:
+    if case == "none":
         posenc(*words, "--trust-subwords")
         assert (tmp_path / "out" / "model.json").exists()
 
@@ -170,33 +150,15 @@ def test_translates_without_pytorch_or_fairseq(folder):
     assert float(figures[0]) < 2  # seconds of processor time
 
 
-def test_both_engines_agree(folder, capsys, monkeypatch):
-    outputs = []
+def test_both_engines_agree(folder, tmp_path):
+    (tmp_path / "in").write_text("The cat sleeps.\tdog\nThe dog barks.\t\n")
+    flags = ["--prefix", "--beam", "1", "--max-length", "4", "--input", tmp_path / "in"]
+    found = []
     for engine in ("ctranslate2", "fairseq"):
-        text = "The cat sleeps.\tdog\nThe dog barks.\t\n"
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        with open(os.path.join(folder, f"{engine}.out"), "w") as out:
-            monkeypatch.setattr(sys, "stdout", out)
-            posenc_translate = ["--engine", engine, "--prefix", "--beam", "1", "--max-length", "4"]
-            cli.main(["translate", "--model", str(folder), *posenc_translate])
-        monkeypatch.undo()
-        outputs.append((folder / f"{engine}.out").read_text().splitlines())
-        (folder / f"{engine}.out").unlink()
-    assert outputs[0] == outputs[1]
-    assert outputs[0][0].startswith("dog")
-
-
-def test_a_file_is_translated_to_a_file(folder, tmp_path, capsys):
-    text = "The cat sleeps.\n\nThe dog barks.\n"
-    (tmp_path / "in").write_text(text)
-    flags = ["--beam", "1", "--max-length", "4"]
-    files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
-    posenc("translate", "--model", folder, *flags, *files)
-    out = (tmp_path / "out").read_text().splitlines()
-    assert out == run(folder, text.splitlines(), *flags)[0]
-    with pytest.raises(SystemExit, match="--input .*absent: cannot be read"):
-        posenc("translate", "--model", folder, "--input", tmp_path / "absent", *files[2:])
-    assert (tmp_path / "out").read_text().splitlines() == out
+        out = ["--output", tmp_path / engine, "--engine", engine]
+        posenc("translate", "--model", folder, *flags, *out)
+        found.append((tmp_path / engine).read_text())
+    assert found[0] == found[1] and found[0].startswith("dog")
 
 
 def test_an_export_never_replaces_files(model, tmp_path):
@@ -205,12 +167,6 @@ def test_an_export_never_replaces_files(model, tmp_path):
     with pytest.raises(SystemExit, match="exists already"):
         posenc("export", "ctranslate2", model / "model.pt", tmp_path)
     assert os.listdir(tmp_path) == ["mine"]
-
-
-def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):
-    folder = read_model_folder(str(packed(model, tmp_path / "out")))
-    with pytest.raises(SystemExit, match="--compute-type int8: is for --engine ctranslate2"):
-        engine_for(folder, Hardware(compute_type="int8"))
 
 
 def test_a_tokenizer_needs_its_file(tmp_path):
@@ -222,3 +178,32 @@ def test_a_tokenizer_needs_its_file(tmp_path):
     assert folder.text == Text(tokenizer="jieba", lowercase=True)
     card = (tmp_path / "out/README.md").read_text()
     assert "Tokeniser: jieba; subwords: none; lower case." in card
+
+
+# --- cards of exports, as the Hugging Face Hub reads them
+
+
+@pytest.mark.parametrize(
+    "name, model, tag",
+    [
+        ("hf-llama", "grouped", "text-generation"),
+        ("hf-remote-code", ["--position-encoding", "rotary"], "translation"),
+        ("hf-roberta", "sentences", "text-classification"),
+    ],
+)
+def test_the_card_names_task_and_languages(name, model, tag, tmp_path):
+    pytest.importorskip("safetensors", reason="exporting needs the package")
+    hub = pytest.importorskip("huggingface_hub", reason="reads cards")
+    make = checkpoint_of if isinstance(model, str) else write_translation
+    path = make(tmp_path / "ours", *([model] if isinstance(model, str) else model))
+    (tmp_path / "ppl.txt").write_text("perplexity 3.2 on the test set\n")
+    given = ["--scores", tmp_path / "ppl.txt", "--about", "Words by number."]
+    convert("export", name, path, tmp_path / "theirs", *given)
+    card = hub.ModelCard.load(str(tmp_path / "theirs" / "README.md"))
+    languages = ["en", "de"] if tag == "translation" else None
+    assert (card.data.pipeline_tag, card.data.language) == (tag, languages)
+    assert ("trust_remote_code=True" in card.text) == (name == "hf-remote-code")
+    assert "Words by number." in card.text and "perplexity 3.2 on the test set" in card.text
+    missing = tmp_path / "none.txt"
+    refuses([f"--scores {missing}"], "export", name, path, tmp_path / "x", "--scores", missing)
+    refuses(["--about"], "export", "onnx", path, tmp_path / "y", "--about", "Words.")

@@ -16,10 +16,9 @@ from support.recipes import error_of
 import fairseq_posenc
 from fairseq_posenc import cli
 from fairseq_posenc.exchange.reader import read_vocabulary
-from fairseq_posenc.serving.huggingface.tokenizer import load
-from fairseq_posenc.serving.huggingface.vocabulary import dictionary, find_files, read_symbols
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.preparation import Preparation
+from fairseq_posenc.serving.transformers_tokenizer import dictionary, find_files, load, read_symbols
 
 pytestmark = pytest.mark.formulas
 
@@ -146,8 +145,6 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
         pack(model, tmp_path / "out", *splitting)
     with pytest.raises(SystemExit, match="takes the text as it is; drop --tokenizer"):
         pack(model, tmp_path / "out", *splitting, "--lowercase")
-    with pytest.raises(SystemExit, match="has neither vocab.txt nor tokenizer.json"):
-        pack(model, tmp_path / "out", *splitting[:3], model)
     assert not (tmp_path / "out").exists()
     lines = (model / "data/input0/dict.txt").read_text().splitlines()
     names = [line.split()[0] for line in lines]

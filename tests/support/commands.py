@@ -218,6 +218,29 @@ def train(data: Path, save_dir: Path, *flags: Any) -> Finished:
     return succeed("train", data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags)
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
+
+
+def both(commands: List[Command]) -> Finished:
+    """What the first of two processes said."""
+    first, second = [command.finish() for command in commands]
+    assert (first.status, second.status) == (0, 0), first.err[-2000:] + second.err[-2000:]
+    return first
+
+
+def train_together(data: Path, save_dir: Path, *flags: Any) -> Finished:
+    """Train one model with two processes."""
+    group = ["--distributed-world-size", "2", "--distributed-no-spawn"]
+    group += ["--distributed-init-method", f"tcp://localhost:{free_port()}"]
+    group += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    arguments = [data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *group, *flags]
+    ranks = ([*arguments, "--distributed-rank", rank] for rank in (0, 1))
+    return both([Command("fairseq_cli.train", each) for each in ranks])
+
+
 def refusal(data: Path, save_dir: Path, *flags: Any) -> str:
     """The one line with which fairseq-train refuses to begin."""
     return run("train", data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags).message()

@@ -1,8 +1,6 @@
 """The scores of sentence_prediction_metrics: their formulas, whole sets, several workers."""
 
 import math
-import random
-import socket
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -12,7 +10,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
-from support.commands import TRAINING, USER_DIR, Command, run, shape, succeed
+from support.commands import TRAINING, USER_DIR, run, shape, succeed, train_together
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.training.sentence_prediction import (
@@ -23,6 +21,7 @@ from fairseq_posenc.training.sentence_prediction import (
     percent,
 )
 
+pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 pytestmark = pytest.mark.formulas
 
 pytest.importorskip("scipy", reason="correlations need scipy")
@@ -143,29 +142,11 @@ def test_scores_are_of_the_whole_set_whatever_the_batches(regression):
 
 TASK = [
     *("--task", "sentence_prediction", "--arch", "roberta_base", *shape(1, 8, 8, 2, "encoder")),
-    *("--max-positions", "20", "--init-token", "0", "--separator-token", "2"),
+    *("--max-positions", "32", "--init-token", "0", "--separator-token", "2"),
     *("--criterion", "sentence_prediction_metrics", "--required-batch-size-multiple", "1"),
-    *("--num-classes", "3", "--batch-size", "7", "--dropout", "0"),
+    *("--num-classes", "2", "--batch-size", "7", "--dropout", "0"),
     *("--attention-dropout", "0"),
 ]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Sentences whose label is the first word's, binarised."""
-    folder = tmp_path_factory.mktemp("sentences")
-    draw = random.Random(5)
-    for split, count in (("train", 60), ("valid", 23)):
-        labels = draw.choices(LABELS, weights=[5, 3, 2], k=count)
-        texts = [f"{label} " + " ".join(draw.choices("abcdef", k=4)) for label in labels]
-        (folder / f"{split}.input0").write_text("\n".join(texts) + "\n")
-        (folder / f"{split}.label").write_text("\n".join(labels) + "\n")
-    for part in ("input0", "label"):
-        for split in ("train", "valid"):
-            (folder / f"{split}.{part}").rename(folder / split)
-        texts = ["--trainpref", folder / "train", "--validpref", folder / "valid"]
-        succeed("preprocess", "--only-source", *texts, "--destdir", folder / "bin" / part)
-    return folder / "bin"
 
 
 def scores(finished, *names):
@@ -178,26 +159,18 @@ def arguments(data, *flags):
     return [data, *USER_DIR, *TRAINING, "--max-epoch", "4", *TASK, *flags]
 
 
-def test_two_workers_score_what_one_does_and_so_does_validate(data, tmp_path):
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port = listener.getsockname()[1]
+def test_two_workers_score_what_one_does_and_so_does_validate(corpora, tmp_path):
+    data = corpora.pairs
     names = ("accuracy", "f1", "mcc", "loss")
-    flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "entailment"]
+    flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "long"]
     saved = ["--update-freq", "2", "--save-dir", tmp_path]
     alone = run("train", *arguments(data, *flags, *saved))
-    group = ["--distributed-world-size", "2", "--distributed-no-spawn", "--distributed-backend"]
-    group += ["gloo", "--ddp-backend", "legacy_ddp"]
-    group += ["--distributed-init-method", f"tcp://localhost:{port}", "--no-save"]
-    group += ["--batch-size-valid", "9"]  # of three batches, so that one worker repeats one
-    pair = [
-        Command("fairseq_cli.train", arguments(data, *flags, *group, "--distributed-rank", rank))
-        for rank in (0, 1)
-    ]
-    first, _ = (command.finish() for command in pair)
+    # of three batches, so that one worker repeats one
+    group = ["--max-epoch", "4", *TASK, *flags, "--batch-size-valid", "5"]
+    first = train_together(data, tmp_path / "two", *group)
     for one, two in zip(scores(alone, *names), scores(first, *names)):
         assert one == pytest.approx(two, abs=2e-3)
-    usual = ["--task", "sentence_prediction", "--num-classes", "3", "--criterion"]
+    usual = ["--task", "sentence_prediction", "--num-classes", "2", "--criterion"]
     usual += ["sentence_prediction_metrics", *flags, "--init-token", "0", "--cpu"]
     usual += ["--path", tmp_path / "checkpoint_last.pt", "--num-workers", "0", "--batch-size", "5"]
     (entry,) = succeed("validate", data, *USER_DIR, *usual, "--log-format", "json").entries("valid")

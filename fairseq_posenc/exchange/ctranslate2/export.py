@@ -2,35 +2,31 @@
 
 It exports models of this plug-in and of fairseq.  A model is built and loaded as by fairseq's
 commands, then its parameters are copied into the specification of the engine's Python package.
-A setting with the role ``model`` is accepted if it is listed here or beside the encoding that reads
-it, if it has its default, or if it has no effect in the model at hand.
 """
 
 import os
-from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
+import numpy as np
 import torch
 from fairseq.data import Dictionary
+from torch import Tensor
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.basics.files import new_folder, refuse_existing
-from fairseq_posenc.basics.lines import json_text
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import files_in, new_folder, refuse_existing
+from fairseq_posenc.basics.lines import json_text, read_lines, say_on_terminal
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import task_settings
-from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.exchange import formats
-from fairseq_posenc.exchange.ctranslate2.positions import EXPRESSIONS, refuse_encodings
+from fairseq_posenc.exchange.ctranslate2.positions import ENGINE, refuse_settings
 from fairseq_posenc.exchange.ctranslate2.stacks import (
-    ACTIVATIONS,
     Parameters,
     decoder_spec,
     encoder_spec,
     epsilon_of,
 )
-from fairseq_posenc.exchange.ctranslate2.verify import compare_engine, same_translations
 from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.exchange.native import (
     DATA,
@@ -39,12 +35,14 @@ from fairseq_posenc.exchange.native import (
     NativeCheckpoint,
     read_source,
 )
-from fairseq_posenc.flags.options import SIDES
+from fairseq_posenc.exchange.verify import largest, refuse_difference
 from fairseq_posenc.models.kinds import CAUSAL, COPIES, HEADS, MASKED, TRANSLATION, Kind
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
+from fairseq_posenc.serving.translate import Beam
+from fairseq_posenc.serving.translation import FairseqEngine
 from fairseq_posenc.version import __version__
 
-NAME, ENGINE = "ctranslate2", "CTranslate2"
+NAME = "ctranslate2"
 QUANTIZATION = formats.Flag(
     "quantization",
     "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)",
@@ -53,40 +51,10 @@ QUANTIZATION = formats.Flag(
 VERIFY_FILE = formats.Flag(
     "verify_file", "text in subwords, a sentence a line: count identical beam translations", "FILE"
 )
-#: Settings of any value beside those of an encoding; refuse_encodings checks the encodings.
-_READ = (
-    *formats.FROM_PARAMETERS,
-    *(f"{side}_{name}" for side in SIDES for name in ("input_dim", "output_dim")),
-    "num_positions",
-)
-#: Settings of which some values are expressed.
-_VALUES = {
-    "activation_fn": tuple(ACTIVATIONS),
-    "norm": ("layer", "rms"),
-    "feed_forward": ("mlp", "glu"),
-}
-#: Settings of an encoder's output layers, which are not exported, and of its segments, which the
-#: exported encoder takes as token types.
-_OF_ENCODERS = (
-    *("lm_head", "untie_weights_roberta", "pooler_activation_fn"),
-    *("spectral_norm_classification_head", "pooler", "pooler_norm", "num_segments", "segments"),
-)
-
-
-#: By the kind of model, the engine's specification and the modules of its sides.
-_SPECIFICATIONS = {
-    TRANSLATION.name: ("TransformerSpec", {"source": "encoder", "target": "decoder"}),
-    CAUSAL.name: ("TransformerDecoderModelSpec", {"target": "decoder"}),
-    MASKED.name: ("TransformerEncoderModelSpec", {"source": "encoder.sentence_encoder"}),
-}
-
-
-class Built(NamedTuple):
-    """A filled specification."""
-
-    spec: Any  # the engine's
-    longest: Dict[str, int]  # the longest input in tokens of each stack, by side
-    exact_below: Dict[str, Optional[int]]  # length from which on positions are approximate, by side
+#: Lengths of the compared sentences, in tokens, where the model accepts them.
+LENGTHS = (1, 3, 20, 50, 140)
+#: The search of the compared translations.
+BEAM = Beam(4, 0.6, 1, 200, 2000)
 
 
 class CTranslate2Exporter(formats.Exporter):
@@ -121,12 +89,17 @@ def read_expressible(wanted: Wanted) -> NativeCheckpoint:
 
 
 @torch.no_grad()
-def fill(loaded: Loaded, kind: Kind) -> Built:
-    """The specification of a loaded model, whose settings :func:`refuse_settings` accepts."""
+def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
+    """The specification of a loaded model, whose settings :func:`refuse_settings` accepts.
+
+    Returns:
+        the engine's specification; and by side, ``longest``, the longest input in tokens, and
+        ``exact_below``, the length from which on positions are approximate, or None.
+    """
     from ctranslate2.specs import transformer_spec
 
     task, activation, parameters = loaded.task, loaded.settings["activation_fn"], Parameters()
-    name, paths = _SPECIFICATIONS[kind.name]
+    name, paths = _ENGINES[kind.name][:2]
     stacks = {side: loaded.model.get_submodule(path) for side, path in paths.items()}
     filled = {
         side: (encoder_spec if side == "source" else decoder_spec)(stack, activation, parameters)
@@ -151,68 +124,145 @@ def fill(loaded: Loaded, kind: Kind) -> Built:
             )
     spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
     longest = {side: stack.max_positions() for side, stack in stacks.items()}
-    return Built(spec, longest, {side: exact for side, (_, exact) in filled.items()})
+    exact = {side: limit for side, (_, limit) in filled.items()}
+    return spec, {"longest": longest, "exact_below": exact}
 
 
 @torch.no_grad()
 def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
-    """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it."""
-    built = fill(loaded, kind)
+    """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it.
+
+    The difference is the largest one of token log-probabilities, or of an encoder's states.
+    """
+    spec, limits = fill(loaded, kind)
     difference = same = None
-    quantization, text = wanted.get("quantization"), wanted.get("verify_file")
-    told: Dict[str, Any] = {  # what translating reads
-        "kind": kind.name,
-        "longest": built.longest,
-        "exact_below": built.exact_below,
-        "quantization": quantization or "float32",
-        "fairseq_posenc": __version__,
-    }
+    quantization, text = wanted.get("quantization") or "float32", wanted.get("verify_file")
+    versions = {"quantization": quantization, "fairseq_posenc": __version__}
+    told = {"kind": kind.name, **limits, **versions}  # what translating reads
     with new_folder(wanted.out) as side:
-        built.spec.validate()
-        built.spec.optimize(quantization=quantization)
-        built.spec.save(side)
+        spec.validate()
+        spec.optimize(quantization=wanted.get("quantization"))
+        spec.save(side)
         Path(side, EXPORT_SETTINGS).write_text(json_text(told), "utf-8")
         if wanted.verify:
-            limits = {name: built.exact_below[name] or n for name, n in built.longest.items()}
-            difference = compare_engine(kind, loaded, side, limits, quantization)
+            difference = _difference(kind, loaded, side, limits)
+            if quantization == "float32":
+                refuse_difference(difference, loaded.path, "fairseq")
         if text is not None:
-            same = same_translations(kind, loaded, side, text)
-        files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
-    notes = _notes(kind, loaded, built)
-    return Report(files, notes, difference, "fairseq", same, told["quantization"])
-
-
-def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
-    """Refuse what CTranslate2 cannot compute."""
-    known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
-    known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
-    formats.refuse_inexpressible(
-        path, kind.family, settings, formats.Expressible(ENGINE, known, _VALUES)
-    )
-    cfg = Namespace(**settings)
-    for side in SIDES:
-        if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing
-            own = f"{side}_position_encoding"
-            flag = flag_of(own if settings.get(own) else "position_encoding")
-            refuse_encodings(path, flag, side_encoding(cfg, side))
-
-
-def _notes(kind: Kind, loaded: Loaded, built: Built) -> List[str]:
+            same = _same_translations(kind, loaded, side, text)
+        files = [os.path.join(wanted.out, name) for name in files_in(side)]
     notes = [
         f"the {side} is computed as in training below {limit} tokens"
-        for side, limit in built.exact_below.items()
+        for side, limit in limits["exact_below"].items()
         if limit is not None
     ]
     if kind is MASKED and any(n.startswith(HEADS) for n, _ in loaded.model.named_parameters()):
         notes.append("the states of the encoder are exported, without its output layers")
     if loaded.settings.get("segments") == "pairs":
         notes.append("give the segments of pairs as token types")
-    return notes
+    return Report(files, notes, difference, "fairseq", same, quantization)
 
 
 def _symbols(dictionary: Dictionary) -> List[str]:
     """The symbols of a dictionary, in order, with the engine's name of padding."""
     return ["<blank>" if symbol == dictionary.pad_word else symbol for symbol in dictionary.symbols]
+
+
+def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int]]:
+    """Sentences of ordinary symbols, always the same."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # room for </s> and <s>
+    first, highest = dictionary.nspecial, len(dictionary)
+    return [
+        torch.randint(first, highest, (length,), generator=generator).tolist()
+        for length in lengths
+        if length > 0 and highest > first
+    ]
+
+
+def _log_probabilities(logits: Tensor, targets: List[int]) -> Tensor:
+    """The log-probabilities of *targets* (T), given logits (1, T, V)."""
+    return torch.log_softmax(logits[0].float(), -1)[range(len(targets)), targets]
+
+
+def _translation(loaded: Loaded, engine: Any, src: List[int], tgt: List[int]) -> Tuple[Tensor, Any]:
+    source, target = loaded.task.source_dictionary, loaded.task.target_dictionary
+    tokens, previous = torch.tensor([[*src, source.eos()]]), torch.tensor([[target.eos(), *tgt]])
+    logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), previous)
+    words = [source[n] for n in src], [target[n] for n in tgt]
+    theirs = engine.score_batch(*([each] for each in words))[0].log_probs
+    return _log_probabilities(logits, [*tgt, target.eos()]), theirs
+
+
+def _language_model(loaded: Loaded, engine: Any, sentence: List[int]) -> Tuple[Tensor, Any]:
+    dictionary = loaded.task.source_dictionary
+    tokens = [dictionary.eos(), *sentence]
+    logits, _ = loaded.model(torch.tensor([tokens[:-1]]))
+    theirs = engine.score_batch([[dictionary[n] for n in tokens]])[0].log_probs
+    return _log_probabilities(logits, sentence), theirs
+
+
+def _encoder(loaded: Loaded, engine: Any, sentence: List[int]) -> Tuple[Tensor, Any]:
+    dictionary = loaded.task.source_dictionary
+    tokens = [dictionary.bos(), *sentence, dictionary.eos()]
+    states, _ = loaded.model(torch.tensor([tokens]), features_only=True)
+    return states, np.array(engine.forward_batch([tokens]).last_hidden_state)
+
+
+class _Engine(NamedTuple):
+    """How the engine computes a kind of model."""
+
+    spec: str  # its specification
+    modules: Dict[str, str]  # by side of that, the module of our model
+    runs: str  # its class that runs the folder
+    both: Callable[..., Tuple[Tensor, Any]]  # our and its outputs, given a sentence of each side
+
+
+_SOURCE, _TARGET = {"source": "encoder"}, {"target": "decoder"}
+_ENGINES = {
+    TRANSLATION.name: _Engine(
+        "TransformerSpec", {**_SOURCE, **_TARGET}, "Translator", _translation
+    ),
+    CAUSAL.name: _Engine("TransformerDecoderModelSpec", _TARGET, "Generator", _language_model),
+    MASKED.name: _Engine(
+        "TransformerEncoderModelSpec", {"source": "encoder.sentence_encoder"}, "Encoder", _encoder
+    ),
+}
+
+
+def _difference(
+    kind: Kind, loaded: Loaded, folder: str, limits: Dict[str, Dict[str, Any]]
+) -> float:
+    """The largest difference of an exported model from fairseq's, up to where it is exact."""
+    say_on_terminal("comparing the two models")
+    *_, runs, both = _ENGINES[kind.name]
+    engine = getattr(import_extra("ctranslate2", "--verify"), runs)(folder, compute_type="default")
+    sides = [
+        _sentences(getattr(loaded.task, f"{side}_dictionary"), exact or limits["longest"][side], n)
+        for n, (side, exact) in enumerate(limits["exact_below"].items(), 1)
+    ]
+    outputs = [both(loaded, engine, *sentences) for sentences in zip(*sides)]
+    return max(largest(ours, torch.as_tensor(theirs)) for ours, theirs in outputs)
+
+
+def _same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tuple[int, int]:
+    """The number of identical beam translations of the lines of a file, and of all."""
+    if kind is not TRANSLATION:
+        raise UsageError(f"--verify-file {path}: is for translation models; this is no such model")
+    lines = [line.split() for line in read_lines(path, f"--verify-file {path}") if line.strip()]
+    say_on_terminal(f"translating {path} with both models")
+    engine = import_extra("ctranslate2", "--verify-file").Translator(folder)
+    results = engine.translate_batch(
+        lines,
+        beam_size=BEAM.size,
+        length_penalty=BEAM.penalty,
+        max_decoding_length=BEAM.max_length,
+        max_batch_size=BEAM.batch,
+        batch_type="tokens",
+    )
+    found = FairseqEngine(loaded).translate(lines, [[]] * len(lines), BEAM)
+    pairs = zip((hypotheses[0].tokens for hypotheses in found), results)
+    return sum(ours == theirs.hypotheses[0] for ours, theirs in pairs), len(lines)
 
 
 formats.register_format(

@@ -1,4 +1,7 @@
-"""Position encodings as CTranslate2 computes them: one function for each that it can express.
+"""What CTranslate2 can express of a model: settings, and a function for each position encoding.
+
+A setting with the role ``model`` is accepted if it is listed here or beside the encoding that reads
+it, if it has its default, or if it has no effect in the model at hand.
 
 A new encoding needs one function here, or in a user's own ``--user-dir``, under :func:`expresses`;
 an encoding without one is refused by name.  Encodings whose logits are a function of the distance
@@ -15,18 +18,61 @@ embeddings.  Other encodings are expressed through them:
   factor on the projections of queries and keys.
 """
 
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, cast
+from argparse import Namespace
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    cast,
+)
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.features import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, parse
 from fairseq_posenc.encodings.base import Rotation
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
-from fairseq_posenc.flags.options import Layer
+from fairseq_posenc.exchange import formats
+from fairseq_posenc.flags.options import SIDES, Layer
+from fairseq_posenc.models.kinds import MASKED, Kind
 
+ENGINE = "CTranslate2"
+#: Names of the engine's activations, by the value of ``--activation-fn``.
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_accurate": "GELUTanh",
+    "gelu_fast": "GELUTanh",
+    "tanh": "Tanh",
+}
+#: Settings of any value beside those of an encoding; those are checked one by one.
+_READ = (
+    *formats.FROM_PARAMETERS,
+    *(f"{side}_{name}" for side in SIDES for name in ("input_dim", "output_dim")),
+    "num_positions",
+)
+#: Settings of which some values are expressed.
+_VALUES = {
+    "activation_fn": tuple(ACTIVATIONS),
+    "norm": ("layer", "rms"),
+    "feed_forward": ("mlp", "glu"),
+}
+#: Settings of an encoder's output layers, which are not exported, and of its segments, which the
+#: exported encoder takes as token types.
+_OF_ENCODERS = (
+    *("lm_head", "untie_weights_roberta", "pooler_activation_fn"),
+    *("spectral_norm_classification_head", "pooler", "pooler_norm", "num_segments", "segments"),
+)
 #: Divides positions, so that every angle of a rotation is zero in float32.
 _NO_ROTATION = 1e30
 
@@ -171,7 +217,22 @@ def positions_of(attention: Layer, has_table: bool) -> Positions:
     return found
 
 
-def refuse_encodings(path: str, flag: str, value: str) -> None:
+def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
+    """Refuse what CTranslate2 cannot compute."""
+    known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
+    known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
+    formats.refuse_inexpressible(
+        path, kind.family, settings, formats.Expressible(ENGINE, known, _VALUES)
+    )
+    cfg = Namespace(**settings)
+    for side in SIDES:
+        if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing
+            own = f"{side}_position_encoding"
+            flag = flag_of(own if settings.get(own) else "position_encoding")
+            _refuse_encodings(path, flag, side_encoding(cfg, side))
+
+
+def _refuse_encodings(path: str, flag: str, value: str) -> None:
     """Refuse encodings, and combinations of them, that the engine cannot compute."""
     shown = f"{path}: {flag} {value}: CTranslate2"
     compositions = [names.split("+") for names in dict.fromkeys(parse(value).period)]

@@ -8,21 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.ctranslate2.positions import Positions, positions_of
+from fairseq_posenc.exchange.ctranslate2.positions import ACTIVATIONS, Positions, positions_of
 from fairseq_posenc.flags.options import Layer
 
 if TYPE_CHECKING:
     from ctranslate2.specs.model_spec import LayerSpec
-
-
-#: Names of the engine's activations, by the value of ``--activation-fn``.
-ACTIVATIONS = {
-    "relu": "RELU",
-    "gelu": "GELU",
-    "gelu_accurate": "GELUTanh",
-    "gelu_fast": "GELUTanh",
-    "tanh": "Tanh",
-}
 
 
 class Parameters:

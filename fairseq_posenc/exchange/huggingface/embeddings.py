@@ -24,7 +24,7 @@ from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader, Vocabulary
 from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Parameters, Settings
-from fairseq_posenc.serving.huggingface.vocabulary import numbers_in
+from fairseq_posenc.serving.transformers_tokenizer import numbers_in
 
 #: fairseq's number of ``</s>``.
 _END = LEADING.index("</s>")

@@ -5,6 +5,8 @@ other subwords a tokenizer is written that has the numbers of dict.txt.  RoForme
 BERT's kind, whose words and pieces transformers splits itself.
 """
 
+import json
+import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -28,8 +30,17 @@ from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, Vocabulary, read_vocabulary
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.kinds import PAD
-from fairseq_posenc.serving.huggingface import tokenizer
-from fairseq_posenc.serving.huggingface.vocabulary import ROLES, Files, find_files
+from fairseq_posenc.serving.transformers_tokenizer import (
+    BERT,
+    JIEBA,
+    ROLES,
+    Files,
+    as_text,
+    find_files,
+    read_json,
+    special_names,
+    word_pieces,
+)
 
 #: The symbols of a model whose texts are between ``<s>`` and ``</s>``, by their roles.
 _ROLES = {
@@ -80,7 +91,7 @@ class MaskedTexts(Texts):
         content = None
         if subwords is not None and subwords.text.subwords == "transformers":
             files = find_files(str(subwords.source))
-            content = tokenizer.description(files)
+            content = _description(files)
         if content is not None:
             order = _copied(checkpoint, files, content, inputs, folder)
             notes: Tuple[str, ...] = ()
@@ -115,6 +126,21 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
     return Marks(_ROLES, f"{begin} $A {end}", pair, inputs)
 
 
+def _description(files: Files) -> Optional[Dict[str, Any]]:
+    """The content of tokenizer.json, made from vocab.txt if there is none.
+
+    It is None for a tokenizer that it cannot describe, such as one with words of jieba.
+    """
+    if files.kind != JIEBA and os.path.isfile(files.path("tokenizer.json")):
+        return read_json(files.path("tokenizer.json"))
+    if files.kind not in (BERT, ""):
+        return None
+    tokenizer = word_pieces(files)
+    tokenizer.add_special_tokens(sorted(files.special().values()))
+    found: Dict[str, Any] = json.loads(tokenizer.to_str())
+    return found
+
+
 def _copied(
     checkpoint: NativeCheckpoint,
     files: Files,
@@ -138,7 +164,7 @@ def _copied(
         content = {**content, "post_processor": post_processor(marks, number)}
     of_texts = ("bos_token", "eos_token")  # a tokenizer of an encoder has no need of them
     roles = {role: names[ours] for role, ours in _ROLES.items() if role not in of_texts}
-    content = tokenizer.as_text(content, tokenizer.special_names(files, content))
+    content = as_text(content, special_names(files, content))
     settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
     settings["model_max_length"] = checkpoint.settings["max_positions"]
     Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")

@@ -16,7 +16,7 @@ from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import ForeignParameters
 from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.models.kinds import TRANSLATION, Settings
-from fairseq_posenc.serving.huggingface.vocabulary import RESERVED
+from fairseq_posenc.serving.transformers_tokenizer import RESERVED
 
 #: Settings that follow from the parameters, or that do not change what a model computes.
 _READ = (

@@ -12,9 +12,13 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.exchange.huggingface import sentencepiece_file as spm
 from fairseq_posenc.exchange.reader import LEADING, MASK
-from fairseq_posenc.serving.huggingface.tokenizer import as_text, special_names
-from fairseq_posenc.serving.huggingface.vocabulary import find_files, spelled
 from fairseq_posenc.serving.preparation import Text
+from fairseq_posenc.serving.transformers_tokenizer import (
+    as_text,
+    find_files,
+    special_names,
+    spelled,
+)
 
 
 def replace(pattern: str, content: str) -> Dict[str, Any]:

@@ -21,7 +21,7 @@ from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD
-from fairseq_posenc.serving.huggingface.vocabulary import find_files, in_order, read_symbols
+from fairseq_posenc.serving.transformers_tokenizer import find_files, in_order, read_symbols
 from fairseq_posenc.serving.translate import MAX_LENGTH
 
 #: Entries of tokenizer_config.json by which tokenizer.json is read as it is, and names of special

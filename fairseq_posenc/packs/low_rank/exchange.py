@@ -29,8 +29,8 @@ from fairseq_posenc.exchange.exporter import (
     CARD_FLAGS,
     SUBWORD_FLAGS,
     Adapter,
+    Exported,
     WritesWhole,
-    Written,
 )
 from fairseq_posenc.exchange.formats import Flag, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
@@ -68,7 +68,7 @@ def is_adapted(path: str) -> bool:
 
 def export_adapter(
     wanted: Wanted, whole: WritesWhole, target: Optional[TransformersClass], folder: str
-) -> Tuple[Written, Optional[float]]:
+) -> Tuple[Exported, Optional[float]]:
     """Write the matrices of an adapted model, and compare it where *wanted* says so.
 
     Args:

@@ -20,7 +20,6 @@ from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.packs.drawn_positions.samplers import SAMPLERS, DrawnPositions
 from tests.configuration.test_roles import checkpoint_of
-from tests.encodings.test_position_ids import model_of
 
 pytestmark = pytest.mark.properties
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
@@ -188,8 +187,14 @@ def test_lengths_that_do_not_fit_and_spread_positions_with_a_cache_are_refused()
 
 
 def test_a_shift_leaves_tokens_without_position_at_zero():
-    flags = ("--random-positions", "30", "--position-sampler", "shift")
-    model, source = model_of("digits", "learned", *flags), sentences(3, 9)
+    flags = [
+        "--position-ids",
+        "digits",
+        "--position-digits",
+        " ".join(map("w{}".format, range(30))),
+    ]
+    flags += ["--random-positions", "30", "--position-sampler", "shift"]
+    model, source = tiny("learned", *flags), sentences(3, 9)
     rows = model.encoder.assigner
     counted = torch.arange(9).unsqueeze(0)
     plain = rows.of_batch(source, counted, False).rows

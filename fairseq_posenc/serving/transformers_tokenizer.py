@@ -1,14 +1,23 @@
-"""The symbols of a tokenizer of the ``transformers`` library, and as lines of fairseq's dict.txt.
+"""Tokenizers of the ``transformers`` library: their symbols, and text to symbols as they make them.
 
-A folder of that library has them in a ``vocab.txt`` or a ``tokenizer.json``, and their roles in a
-``tokenizer_config.json``.
+A folder of that library has the symbols in a ``vocab.txt`` or a ``tokenizer.json``, and their roles
+in a ``tokenizer_config.json``.  The tokens are those of that library with
+``split_special_tokens``: the name of a special one in a text, such as ``<s>``, is text like any
+other.  A tokenizer knows such a name as an added token, which is sought in the text first, and as
+an entry of its vocabulary.  Merges of BPE never lead to the entry; the other models take it as they
+take a word.  Only the special symbols get the names of fairseq.
+
+Neither PyTorch nor fairseq is imported.
 """
 
+import json
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+import re
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object, read_lines
+from fairseq_posenc.basics.packages import import_extra
 
 #: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
 ROLES = (
@@ -19,19 +28,19 @@ ROLES = (
     ("<mask>", "mask_token", "[MASK]"),
 )
 #: The roles in a tokenizer of a language model, which may lack all but the end of a text.
-CAUSAL_ROLES = (
-    ("</s>", "eos_token"),
-    ("<pad>", "pad_token"),
-    ("<s>", "bos_token"),
-    ("<unk>", "unk_token"),
-    ("<mask>", "mask_token"),
-)
+_CAUSAL_ROLES = {
+    **{"</s>": "eos_token", "<pad>": "pad_token", "<s>": "bos_token"},
+    **{"<unk>": "unk_token", "<mask>": "mask_token"},
+}
 #: Symbols that fairseq keeps for itself.
 RESERVED = frozenset(ours for ours, _, _ in ROLES)
 JIEBA, BERT, _ROBERTA = "RoFormerTokenizer", "BertTokenizer", "RobertaTokenizer"
 #: The library's own rule: the tokenizer by ``model_type`` in config.json.
 _BY_MODEL = {"roformer": JIEBA, "roberta": _ROBERTA}
 _SPACE = "\u2423"
+#: What packages are needed for.
+_FOR = "the tokens of transformers"
+_LAST = re.compile(r"(.+?)(\d+|.)", re.DOTALL)
 #: Names of the files that describe a tokenizer.
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
 
@@ -61,8 +70,8 @@ class Files(NamedTuple):
             }
         others = self._others()
         found: Dict[str, str] = {}
-        for ours, role in CAUSAL_ROLES:
-            name = self._content(role, "") if get(role) else ""
+        for ours, role in _CAUSAL_ROLES.items():
+            name = self._content(role, "")
             if name and name not in found.values():
                 found[ours] = name
             elif ours in others:
@@ -81,7 +90,7 @@ class Files(NamedTuple):
         return [str(each.get("content") if isinstance(each, dict) else each) for each in found]
 
     def _content(self, role: str, usual: str) -> str:
-        token: Union[None, str, Mapping[str, str]] = self.settings.get(role) or usual
+        token: Any = self.settings.get(role) or usual
         content = token.get("content") if isinstance(token, dict) else token
         if not isinstance(content, str):
             raise UsageError(
@@ -141,7 +150,7 @@ def numbers_in(path: str) -> Dict[str, Any]:
         raise UsageError(f"{path}: has no vocabulary; give a folder with a vocab.txt") from error
 
 
-def in_order(numbers: Mapping[str, Any], source: str) -> List[str]:
+def in_order(numbers: Dict[str, Any], source: str) -> List[str]:
     """The symbols of a vocabulary by number, or a UsageError if the numbers have gaps."""
     symbols = {number: symbol for symbol, number in numbers.items() if isinstance(number, int)}
     if sorted(symbols) != list(range(len(numbers))):
@@ -161,7 +170,7 @@ def spelled(symbol: str) -> str:
     return _SPACE * len(symbol) if symbol and not symbol.strip(" ") else symbol
 
 
-def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source: str) -> List[int]:
+def ordinary_symbols(symbols: Sequence[str], special: Dict[str, str], source: str) -> List[int]:
     """The numbers of all symbols but the special ones, which make the lines of dict.txt.
 
     Args:
@@ -204,3 +213,97 @@ def dictionary(folder: str) -> str:
     symbols, source = read_symbols(files)
     ordinary = ordinary_symbols(symbols, files.special(), source)
     return "".join(f"{symbols[number]} 1\n" for number in ordinary)
+
+
+def as_text(content: Dict[str, Any], names: Iterable[str]) -> Dict[str, Any]:
+    """A tokenizer.json whose vocabulary is not searched for *names*; its added tokens stay.
+
+    A step splits them in a text before their last character or number: ``</s`` and ``>``.  It could
+    split only a piece that holds a letter together with the sign at its end.
+    """
+    if "merges" in content["model"]:
+        return dict(content)
+    parts = [found.groups() for found in map(_LAST.fullmatch, sorted(set(names))) if found]
+    places = [f"(?<={re.escape(start)})(?={re.escape(end)})" for start, end in parts]
+    pattern = {"Regex": "|".join(places)}
+    cut = {"type": "Split", "pattern": pattern, "behavior": "Removed", "invert": False}
+    before = content.get("pre_tokenizer")
+    steps = [*([before] if before else []), cut]
+    return {**content, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+
+
+class Tokenizer(NamedTuple):
+    """A tokenizer."""
+
+    split: Callable[[str], List[str]]  # the symbols of a line of text, by fairseq's names
+    join: Callable[[List[str]], str]  # the text of symbols
+    mask: str  # the spelling in text of the symbol ``<mask>``
+
+
+def load(folder: str) -> Tokenizer:
+    """The tokenizer whose files are in a folder, or a UsageError that says what it lacks."""
+    files = find_files(folder)
+    names = files.special()
+    # tokenizer.json cannot hold the words of jieba, and holds another rule in their place
+    if files.kind != JIEBA and os.path.isfile(files.path("tokenizer.json")):
+        tokenizer = _from_json(files)
+    elif files.kind in (JIEBA, BERT, ""):
+        tokenizer = word_pieces(files)
+    else:
+        raise UsageError(
+            f"{folder}: has a {files.kind}, but no tokenizer.json; save_pretrained of this "
+            "tokenizer in transformers writes one"
+        )
+    names.update({spelled(s): s for s in tokenizer.get_vocab() if spelled(s) != s})
+    ours = {theirs: name for name, theirs in names.items()}
+    if tokenizer.decoder is None:
+        tokenizer.decoder = import_extra("tokenizers", _FOR).decoders.WordPiece(cleanup=False)
+    encode = tokenizer.encode
+    return Tokenizer(
+        lambda line: [ours.get(t, t) for t in encode(line, add_special_tokens=False).tokens],
+        lambda symbols: tokenizer.decoder.decode([names.get(s, s) for s in symbols]),
+        names.get("<mask>", "<mask>"),
+    )
+
+
+def special_names(files: Files, content: Dict[str, Any]) -> List[str]:
+    """The names of all special symbols of a tokenizer.json, and fairseq's."""
+    marked = [t["content"] for t in content.get("added_tokens", ()) if t.get("special")]
+    return [*marked, *files.special().values(), *RESERVED]
+
+
+def _from_json(files: Files) -> Any:
+    tokenizers, path = import_extra("tokenizers", _FOR), files.path("tokenizer.json")
+    content = read_json(path)
+    try:
+        names = special_names(files, content)
+        added = [t for t in content.get("added_tokens", ()) if t["content"] not in names]
+        whole = {"added_tokens": added, "truncation": None, "padding": None}
+        return tokenizers.Tokenizer.from_str(json.dumps(as_text({**content, **whole}, names)))
+    except Exception as error:  # the package raises nothing more specific
+        raise UsageError(f"{path}: is no tokenizer ({error})") from error
+
+
+def word_pieces(files: Files) -> Any:
+    """BERT's tokenizer, or RoFormer's: words of jieba that are in the vocabulary stay whole."""
+    tokenizers = import_extra("tokenizers", _FOR)
+    symbols, source = read_symbols(files)
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    unknown = files.special().get("<unk>", "[UNK]")
+    if unknown not in numbers:
+        raise UsageError(f"{source}: has no {unknown!r}, the symbol of unknown words")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbers, unk_token=unknown))
+    get, words = files.settings.get, files.kind == JIEBA
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=not words and get("tokenize_chinese_chars", True),
+        strip_accents=get("strip_accents"),
+        lowercase=get("do_lower_case", True),
+    )
+    splitters = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = splitters.BertPreTokenizer()
+    if words:
+        import_extra("rjieba", _FOR)
+        roformer = import_extra("transformers.models.roformer.tokenization_utils", _FOR)
+        tokenizer.pre_tokenizer = splitters.PreTokenizer.custom(roformer.JiebaPreTokenizer(numbers))
+    return tokenizer

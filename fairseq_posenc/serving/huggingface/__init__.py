@@ -1,1 +1,0 @@
-"""Tokenizers of transformers in model folders; imports neither PyTorch nor fairseq."""
