@@ -117,12 +117,7 @@ def best(toy, checkpoint):
     return generate(toy.separate, checkpoint)
 
 
-def test_batches_and_padding_change_nothing(toy, checkpoint, best):
-    one_by_one = generate(toy.separate, checkpoint, "--batch-size", "1")
-    check_same(one_by_one.hypotheses(), best.hypotheses())
-
-
-def test_interactive_agrees_with_generate(toy, checkpoint, best):
+def test_interactive_agrees_with_generate_in_other_batches(toy, checkpoint, best):
     sources = lines_of(best, "S")
     lines = [sources[number] for number in sorted(sources)]
     found = interactive(toy.separate, checkpoint, lines, "--buffer-size", "9")
