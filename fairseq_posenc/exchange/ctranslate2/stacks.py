@@ -47,17 +47,15 @@ def encoder_spec(
     Returns:
         the specification, and the length in tokens from which on its positions are approximate.
     """
-    from ctranslate2.specs import transformer_spec
-
     embeddings = [module.embed_tokens]
     if getattr(module, "embed_segments", None) is not None:
         embeddings.append(module.embed_segments)
     arguments = {
         **_shape(module, activation),
         "num_source_embeddings": len(embeddings),
-        "embeddings_merge": _common().EmbeddingsMerge.ADD,
+        "embeddings_merge": _specs().common_spec.EmbeddingsMerge.ADD,
     }
-    spec = specification(transformer_spec.TransformerEncoderSpec, arguments)
+    spec = specification(_specs().transformer_spec.TransformerEncoderSpec, arguments)
     for each, embedding in zip(spec.embeddings, embeddings):
         each.weight = parameters.copy(embedding.weight)
     return spec, _fill_stack(spec, module, parameters)
@@ -67,15 +65,13 @@ def decoder_spec(
     module: Layer, activation: str, parameters: Parameters
 ) -> Tuple[Any, Optional[int]]:
     """The specification of a decoder, filled; as :func:`encoder_spec`."""
-    from ctranslate2.specs import transformer_spec
-
     alibi = native_alibi(module)
     arguments = {
         **_shape(module, activation),
         "with_encoder_attention": module.layers[0].encoder_attn is not None,
         "alibi": alibi,
     }
-    spec = specification(transformer_spec.TransformerDecoderSpec, arguments)
+    spec = specification(_specs().transformer_spec.TransformerDecoderSpec, arguments)
     spec.embeddings.weight = parameters.copy(module.embed_tokens.weight)
     exact_below = _fill_stack(spec, module, parameters, alibi)
     for layer, each in zip(spec.layer, module.layers):
@@ -89,7 +85,7 @@ def decoder_spec(
     for name in ("project_in", "project_out"):  # the constructor adds both or none
         projection = getattr(module, f"{name}_dim")
         if projection is not None:
-            vars(spec)[name] = _common().LinearSpec()
+            vars(spec)[name] = _specs().common_spec.LinearSpec()
             _fill_linear(vars(spec)[name], [projection], parameters)
     _fill_linear(spec.projection, [module.output_projection], parameters)
     return spec, exact_below
@@ -122,10 +118,10 @@ def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
     return kind(**{name: value for name, value in arguments.items() if name in known})
 
 
-def _common() -> Any:
-    from ctranslate2.specs import common_spec
+def _specs() -> Any:
+    import ctranslate2
 
-    return common_spec
+    return ctranslate2.specs
 
 
 def _shape(module: Layer, activation: str) -> Any:
@@ -137,7 +133,7 @@ def _shape(module: Layer, activation: str) -> Any:
         "num_heads_kv": _kv_heads(first.self_attn),
         "pre_norm": first.normalize_before,
         "no_final_norm": module.layer_norm is None,
-        "activation": _common().Activation[ACTIVATIONS[activation]],
+        "activation": _specs().common_spec.Activation[ACTIVATIONS[activation]],
         "layernorm_embedding": module.layernorm_embedding is not None,
         "ffn_glu": hasattr(first, "fc_gate"),
         "rms_norm": _is_rms(module),
@@ -190,8 +186,6 @@ def _self_attention(
     attention: Layer, positions: Positions, rms: bool, parameters: Parameters
 ) -> Any:
     """The specification of a self-attention, filled but for its norm."""
-    from ctranslate2.specs import attention_spec
-
     norms: List[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
     normed = norms[0] is not None
     arguments = {
@@ -199,7 +193,7 @@ def _self_attention(
         **{"qk_norm": normed, "qk_norm_rms": normed and rms},
         **positions.arguments,
     }
-    spec = specification(attention_spec.MultiHeadAttentionSpec, arguments)
+    spec = specification(_specs().attention_spec.MultiHeadAttentionSpec, arguments)
     for name, tensor in positions.tensors.items():
         setattr(spec, name, tensor)
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
