@@ -4,6 +4,8 @@ import cmath
 
 import pytest
 import torch
+from support.causal_language_models import SMALL as LM_SMALL
+from support.causal_language_models import tiny as language_model
 from support.helpers import TINY, model_settings, tiny
 from support.masked_language_models import tiny as masked_lm
 from support.parts import places_of
@@ -12,8 +14,6 @@ from fairseq_posenc.analysis import positions as plotted
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings.transformer_xl import Sinusoids
-from tests.models.test_language_model import SMALL as LM_SMALL
-from tests.models.test_language_model import tiny as language_model
 
 pytestmark = pytest.mark.formulas
 

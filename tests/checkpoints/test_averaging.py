@@ -215,21 +215,23 @@ def averaged(capsys, *arguments):
 
 
 @pytest.mark.parametrize(
-    "flags, mean",
+    "inputs, flags, mean",
     [
-        (["--num-epoch-checkpoints", 3], 11),
-        (["--num-epoch-checkpoints", 3, "--checkpoint-upper-bound", 10], 9),
-        (["--num-update-checkpoints", 2], 111.5),
-        (["--num-update-checkpoints", 2, "--checkpoint-upper-bound", 24], 103.5),
-        (["--num-best-checkpoints", 2], 4.17505),
+        ([""], ["--num-epoch-checkpoints", 3], 11),
+        ([""], ["--num-epoch-checkpoints", 3, "--checkpoint-upper-bound", 10], 9),
+        ([""], ["--num-update-checkpoints", 2], 111.5),
+        ([""], ["--num-update-checkpoints", 2, "--checkpoint-upper-bound", 24], 103.5),
+        ([""], ["--num-best-checkpoints", 2], 4.17505),
+        (["checkpoint2.pt", "checkpoint_last.pt"], [], 501),
     ],
 )
 @pytest.mark.journeys
-def test_finds_the_last_checkpoints_by_number(training, capsys, flags, mean):
-    output = training / "average.pt"
-    printed = averaged(capsys, "--inputs", training, "--output", output, *flags)
+def test_averages_files_that_are_named_or_the_last_by_number(training, capsys, inputs, flags, mean):
+    inputs, output = [training / name for name in inputs], training / "average.pt"
+    printed = averaged(capsys, "--inputs", *inputs, "--output", output, *flags)
     assert read_checkpoint(output)["model"]["w"].item() == pytest.approx(mean)
-    assert printed.count(str(training) + os.sep) == flags[1] + 1  # the inputs and the output
+    count = flags[1] if flags else len(inputs)
+    assert printed.count(str(training) + os.sep) == count + 1  # the inputs and the output
 
 
 @pytest.mark.journeys
@@ -243,15 +245,6 @@ def test_best_is_the_highest_where_the_training_maximised(training, capsys):
     assert read_checkpoint(output)["model"]["w"].item() == pytest.approx((10.125 + 4.2501) / 2)
 
 
-@pytest.mark.journeys
-def test_averages_the_files_that_are_named(training, capsys):
-    inputs = [training / "checkpoint2.pt", training / "checkpoint_last.pt"]
-    output = training.parent / "average.pt"
-    printed = averaged(capsys, "--inputs", *inputs, "--output", output)
-    assert read_checkpoint(output)["model"]["w"].item() == 501
-    assert all(str(path) in printed for path in [*inputs, output])
-
-
 @pytest.mark.parametrize(
     "inputs, flags, says",
     [
@@ -259,18 +252,14 @@ def test_averages_the_files_that_are_named(training, capsys):
         (
             ["run"],
             ["--num-epoch-checkpoints", 5, "--checkpoint-upper-bound", 4],
-            "has 4 checkpoints named checkpointN.pt up to 4",
+            "4 .* up to 4",
         ),
         (["run"], ["--num-best-checkpoints", 4], "has 3 checkpoints"),
         (["run"], ["--num-epoch-checkpoints", 0], "--num-epoch-checkpoints 0"),
         (["nowhere"], ["--num-epoch-checkpoints", 2], "nowhere: No such file"),
         (["run"], [], "is a folder"),
         (["run", "run"], ["--num-epoch-checkpoints", 2], "needs one folder"),
-        (
-            ["run/checkpoint1.pt"],
-            ["--checkpoint-upper-bound", 2],
-            "--checkpoint-upper-bound 2: needs",
-        ),
+        (["run/checkpoint1.pt"], ["--checkpoint-upper-bound", 2], "-upper-bound 2: needs"),
         (["run/checkpoint1.pt", "run/lost.pt"], [], "lost.pt"),
     ],
 )
@@ -285,13 +274,3 @@ def test_refuses_and_leaves_the_output_as_it_was(training, monkeypatch, inputs, 
     with open("average.pt") as file:
         assert file.read() == "before"
     assert sorted(os.listdir(".")) == ["average.pt", "run"]
-
-
-@pytest.mark.journeys
-def test_refuses_outputs_that_lose_something(training):
-    inputs = [str(training / "checkpoint1.pt")]
-    before = (training / "checkpoint1.pt").read_bytes()
-    with pytest.raises(UsageError, match="is what the result is made from"):
-        output = training / ".." / "run" / "checkpoint1.pt"
-        main(["average", "--inputs", *inputs, "--output", str(output)])
-    assert (training / "checkpoint1.pt").read_bytes() == before

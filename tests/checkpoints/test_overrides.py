@@ -30,7 +30,6 @@ def classifier(**task):
     [
         ({"_name": "transformer"}, ["_name='transformer'", "--arch posenc_masked_lm"]),
         ({"model": {"_name": "roberta"}}, ["_name='roberta'"]),
-        ({"arch": "roberta_base"}, ["arch='roberta_base'"]),
         ({"num_classes": 5}, ["--num-classes 5", "3 classes in its head tone"]),
         ({"classification_head_name": "topic"}, ["--classification-head-name topic", "has tone"]),
         ({"separator_token": 2}, ["--separator-token 2", "trained with none"]),
@@ -40,7 +39,6 @@ def classifier(**task):
         ({"share_all_embeddings": True}, ["share_all_embeddings: has no effect on posenc_masked"]),
         ({"alibi_slopes": "x"}, ["alibi_slopes: unknown setting"]),
         ({"rotary_factors": "1,2"}, ["rotary_factors='1,2': has no", "--rotary-scaling none"]),
-        ({"dape_width": 8}, ["--model-overrides dape_width=8", "was trained with 32"]),
         ({"max_positions": -1}, ["--max-positions -1", "must be at least 1"]),
         ({1: 2}, ["{1: 2}", "must name settings"]),
         ({"model": {"model": {"dropout": 0}}}, ["model", "must name settings"]),

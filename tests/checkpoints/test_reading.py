@@ -1,7 +1,6 @@
 """Reading and writing checkpoints: what is allowed, what is refused, and in which words."""
 
 import argparse
-import io
 import os
 import pickle
 import zipfile
@@ -233,26 +232,3 @@ def test_writes_whole_files_only(tmp_path):
             write_checkpoint(fairseq_state(), nowhere)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.pt"]
-
-
-@pytest.mark.skipif(not NAMED, reason="torch.load is not restricted by default before 2.6")
-def test_stock_loading_needs_the_allow_list_only(tmp_path):
-    buffer = io.BytesIO()
-    torch.save(fairseq_state(), buffer)
-    saved = torch.serialization.get_safe_globals()
-    try:
-        torch.serialization.clear_safe_globals()
-        with pytest.raises(pickle.UnpicklingError):
-            torch.load(io.BytesIO(buffer.getvalue()))
-        for _ in range(2):
-            restricted.allow_fairseq_checkpoints()
-        torch.load(io.BytesIO(buffer.getvalue()))
-        read_checkpoint(save(fairseq_state(), tmp_path / "checkpoint.pt"))
-        torch.load(io.BytesIO(buffer.getvalue()))
-        buffer = io.BytesIO()
-        torch.save(Calls(os.getcwd), buffer)
-        with pytest.raises(pickle.UnpicklingError):
-            torch.load(io.BytesIO(buffer.getvalue()))
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(saved)

@@ -33,17 +33,6 @@ def record(path):
     return read_checkpoint(path)["extra_state"]["fairseq_posenc"]
 
 
-@pytest.fixture
-def permuted(toy, tmp_path):
-    """The data with two words of the target dictionary exchanged."""
-    folder = tmp_path / "permuted"
-    shutil.copytree(str(toy.separate), str(folder))
-    path = folder / "dict.tgt.txt"
-    first, second, *others = path.read_text().splitlines()
-    path.write_text("\n".join([second, first, *others]) + "\n")
-    return folder
-
-
 def test_a_resumed_run_keeps_its_identifier_and_another_has_another(toy, trained, tmp_path):
     for name in ("one", "moved"):
         shutil.copytree(str(trained), str(tmp_path / name))
@@ -65,7 +54,11 @@ def test_a_resumed_run_keeps_its_identifier_and_another_has_another(toy, trained
     assert f"{paths[2]}: is not of the same training run as {paths[1]}" in message
 
 
-def test_a_dictionary_in_another_order_is_refused(toy, trained, permuted, tmp_path):
+def test_a_dictionary_in_another_order_is_refused(toy, trained, tmp_path):
+    permuted = tmp_path / "permuted"
+    shutil.copytree(str(toy.separate), str(permuted))
+    first, second, *others = (permuted / "dict.tgt.txt").read_text().splitlines()
+    (permuted / "dict.tgt.txt").write_text("\n".join([second, first, *others]) + "\n")
     last = trained / "checkpoint_last.pt"
     words = "was trained with another target dictionary of 24 words"
     assert words in run("generate", permuted, *USER_DIR, "--path", last, "--cpu").message()

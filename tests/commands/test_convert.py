@@ -19,19 +19,13 @@ CLASSIFY += ["--init-token", "0", "--num-classes", "3", "--max-positions", "40"]
 LABELS = {"0": "z", "1": "x", "2": "y"}  # the most frequent first
 
 
-def script(*arguments):
-    finished = posenc(*arguments)
-    assert (finished.status, finished.err) == (0, "")
-    return finished.out
-
-
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """A masked language model, and data with its dictionary."""
     folder = tmp_path_factory.mktemp("imported")
     torch.manual_seed(0)
     source = write_folder(folder / "source", roformer_weights())
-    out = script("import", "hf-roformer", source, folder / "model")
+    out = posenc("import", "hf-roformer", source, folder / "model").out
     (folder / "flags").write_text(re.findall("further: (.*)", out)[0])
     words = [symbol for symbol in SYMBOLS if "[" not in symbol]
     (folder / "text").write_text("".join(f"{' '.join(words[i % 5 :])}\n" for i in range(24)))

@@ -41,14 +41,20 @@ def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, m
     assert together == pytest.approx(alone, abs=2e-3)
 
 
-def test_two_processes_draw_the_same_features_and_resume(toy, tmp_path):
-    flags = [*PERFORMER, "--favor-redraw", "2", *ALIKE]
-    alone = ["--update-freq", "2", "--max-epoch", "2"]
-    whole = train(toy.separate, tmp_path / "one", *flags, *alone).losses()
-    parts = train_together(toy.separate, tmp_path / "two", *flags).losses()
+def test_one_process_and_two_draw_the_same_features_and_resume(toy, tmp_path):
+    """Stopped at an update at which redraws are due, and at one at which they are not."""
+    flags = [*PERFORMER, "--favor-redraw", "3", *ALIKE]
+    alone = [*flags, "--update-freq", "2", "--max-epoch", "2"]
+    whole = train(toy.separate, tmp_path / "one", *alone).losses()
+    parts = {}
+    for updates in ("3", "5", "0"):
+        run = train(toy.separate, tmp_path / "parts", *alone, "--max-update", updates).losses()
+        parts.update({name: loss for name, loss in run.items() if name.startswith("update")})
+    assert parts == {name: loss for name, loss in whole.items() if name.startswith("update")}
+    together = train_together(toy.separate, tmp_path / "two", *flags).losses()
     rest = train_together(toy.separate, tmp_path / "two", *flags, "--max-epoch", "2").losses()
-    assert "update 1" in parts and "update 1" not in rest
-    assert {**parts, **rest} == pytest.approx(whole, abs=2e-3)
+    assert "update 1" in together and "update 1" not in rest
+    assert {**together, **rest} == pytest.approx(whole, abs=2e-3)
     one, two = (read(tmp_path / name / "checkpoint_last.pt")[0] for name in ("one", "two"))
     assert projections(one) and all(
         torch.equal(value, two[key]) for key, value in projections(one).items()

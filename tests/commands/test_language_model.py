@@ -1,4 +1,4 @@
-"""Language models through fairseq's command lines: training, perplexity, prompts, warm starts."""
+"""Language models by fairseq's commands: perplexity, prompts, warm starts, longer texts."""
 
 import math
 import re
@@ -8,11 +8,13 @@ from support.commands import (
     USER_DIR,
     average,
     check_same,
+    read,
     refusal,
     succeed,
     validate,
 )
 from support.toy_lm import BLOCKS, LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
+from support.warm_starts import FRESH
 
 from fairseq_posenc.models.language_model import MODEL
 
@@ -55,7 +57,7 @@ def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
     assert found[:length] == pytest.approx(want, abs=2e-3) and len(want) == length
 
 
-@pytest.mark.parametrize("encoding", ["learned", "tupe", "rotary"])
+@pytest.mark.parametrize("encoding", ["learned", "tupe"])
 def test_a_token_before_every_block_has_a_position(encoding, corpus, tmp_path):
     flags = ["--position-encoding", encoding, "--add-bos-token"]
     train_lm(corpus, tmp_path, MODEL, *flags)
@@ -70,3 +72,43 @@ def test_narrow_embeddings_of_stock_are_named(corpus, tmp_path):
     message = refusal(corpus, tmp_path / "ours", "--arch", MODEL, *SHAPE, *BLOCKS, *start)
     assert "give its --decoder-output-dim 8 --decoder-input-dim 8" in message
     train_lm(corpus, tmp_path / "ours", MODEL, *narrow, *start)
+
+
+# --- longer texts
+
+
+LONG = ["--tokens-per-sample", "48"]
+READ_LONG = {"max_target_positions": 48}
+
+
+def overrides(settings):
+    return ["--model-overrides", str(settings)]
+
+
+def warnings_in(finished):
+    return re.findall(r"longer than the (\d+) tokens of training", finished.out + finished.err)
+
+
+def test_a_longer_text_is_read_with_one_warning_or_with_scaling(corpus, trained_lm):
+    checkpoint = trained_lm("rotary")
+    usual = eval_lm(corpus, checkpoint)
+    assert warnings_in(usual) == []
+    plain = eval_lm(corpus, checkpoint, *LONG, *overrides(READ_LONG))
+    assert warnings_in(plain) == ["16"]
+    yarn = {**READ_LONG, "rotary_scaling": "yarn", "rotary_scaling_factor": 3}
+    scaled = eval_lm(corpus, checkpoint, *LONG, *overrides(yarn))
+    assert warnings_in(scaled) == []
+    assert 1 < perplexity(scaled) != perplexity(plain) < 1000
+
+
+def test_scaled_training_on_from_another_length_has_to_name_it(corpus, trained_lm, tmp_path):
+    flags = ["--position-encoding", "rotary", "--tokens-per-sample", "32"]
+    flags += ["--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"]
+    flags += ["--restore-file", trained_lm("rotary"), *FRESH]
+    message = refusal(corpus, tmp_path, "--arch", MODEL, *SHAPE, *TASK, *flags)
+    assert f"give --rotary-original-length {LENGTH}" in message
+    log = train_lm(corpus, tmp_path, MODEL, *flags, "--rotary-original-length", LENGTH)
+    assert "warm start: --rotary-scaling none -> yarn" in log.out + log.err
+    assert not warnings_in(log)
+    kept = read(tmp_path / "checkpoint_last.pt")[1]
+    assert (kept["rotary_scaling"], kept["rotary_original_length"]) == ("yarn", LENGTH)

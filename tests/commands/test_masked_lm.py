@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.commands import USER_DIR, average, read, refusal, run, succeed, train, validate
-from support.masked_lm_runs import CLASSIFY, SHAPE, hydra_settings, pretrain, written
+from support.masked_lm_runs import CLASSIFY, hydra_settings, pretrain, written
 from support.warm_starts import FRESH
 
 from fairseq_posenc.models.masked_lm import MODEL
@@ -114,24 +114,19 @@ def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path)
     assert settings["position_encoding"] == "tupe+t5"
 
 
-# --- other objectives, and segments
+def test_fine_tuning_may_read_longer_inputs(corpora, tmp_path):
+    """The scaling is no part of what a checkpoint fixes; the length of training comes from it."""
+    short = ["--tokens-per-sample", "12", "--sample-break-mode", "none"]
+    pretrain(corpora.text, tmp_path / "pre", "roformer_masked_lm_tiny", *short)
+    flags = [*CLASSIFY, "--num-classes", "2", "--max-positions", "24"]
+    flags += ["--rotary-scaling", "ntk", "--rotary-scaling-factor", "2"]
+    flags += ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
+    train(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *flags)
+    settings = read(tmp_path / "fine" / "checkpoint_last.pt")[1]
+    assert (settings["rotary_original_length"], settings["rotary_scaling"]) == (12, "ntk")
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        # BART section 2.2: text infilling and sentence permutation
-        "denoising --mask 0.3 --mask-length span-poisson --poisson-lambda 3 --replace-length 1 "
-        "--permute-sentences 1",
-        # T5 section 3.1.4: spans replaced by sentinels
-        "span_masked_lm --noise-density 0.15 --mean-noise-span-length 3",
-    ],
-)
-def test_encoder_decoders_train_on_denoising(task, corpora, tmp_path):
-    flags = ["--arch", "t5bias_base", *SHAPE, *(f.replace("encoder", "decoder") for f in SHAPE)]
-    flags += ["--task", *task.split(), "--tokens-per-sample", "32", "--sample-break-mode"]
-    found = train(corpora.text, tmp_path, *flags, "complete", "--criterion", "cross_entropy")
-    assert "valid 1" in found.losses()
+# --- segments
 
 
 def second_segment(folder, epoch):

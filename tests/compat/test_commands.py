@@ -1,11 +1,7 @@
 """Work-arounds for fairseq as its commands see them: data, language models, checkpoints."""
 
-import io
-
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq.distributed import utils as distributed_utils
 from support import commands
 from support.commands import TRAINING
 from support.commands import USER_DIR as PLUGIN
@@ -13,7 +9,6 @@ from support.toy import STOCK
 from support.toy_lm import eval_lm
 
 from fairseq_posenc.checkpoints import reading as checkpoints
-from fairseq_posenc.checkpoints import restricted
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 pytestmark = pytest.mark.journeys
@@ -60,9 +55,6 @@ def test_diverse_beams_of_a_sentence_do_not_depend_on_its_batch(toy, stock):
 # --- checkpoints
 
 
-SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
-
-
 def test_a_model_registered_elsewhere_is_read_under_the_name_that_is_given(toy, stock, tmp_path):
     path = tmp_path / "elsewhere.pt"
     state = checkpoints.read_checkpoint(stock)
@@ -88,22 +80,3 @@ def test_a_log_file_holds_every_line_once(toy, tmp_path):
         for kind in ("train_wall", "valid_loss", "train_loss"):  # updates, validation, epoch
             assert any(kind in line for line in of_epoch), (epoch, kind)
     assert len(set(lines)) == len(lines)
-
-
-@pytest.mark.skipif(not SAFE_GLOBALS, reason="torch.load is not restricted by default before 2.6")
-def test_what_rank_0_sends_to_the_others_loads_there(stock):
-    sent = checkpoint_utils.load_checkpoint_to_cpu(str(stock))
-    buffer = io.BytesIO()
-    torch.save(distributed_utils._split_tensors_from_obj(sent, []), buffer)
-    buffer.seek(0)
-    assert torch.load(buffer)["cfg"] == sent["cfg"]
-    buffer.seek(0)
-    asked = set()
-    saved = torch.serialization.get_safe_globals()
-    try:
-        torch.serialization.clear_safe_globals()
-        asked = set(torch.serialization.get_unsafe_globals_in_checkpoint(buffer))
-    finally:
-        torch.serialization.add_safe_globals(saved)
-    assert asked <= set(restricted.ALLOWED_GLOBALS)
-    assert set(restricted.BROADCAST_GLOBALS) - asked <= {"builtins.dict", "builtins.list"}

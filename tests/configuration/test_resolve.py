@@ -1,7 +1,6 @@
 """Flags, defaults, presets and former names: as in fairseq, and never silently lost."""
 
 import argparse
-import dataclasses
 from argparse import Namespace
 
 import pytest
@@ -11,12 +10,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGI
 from omegaconf import OmegaConf
 from support.commands import shape
 from support.helpers import (
-    EVERY_ENCODING,
     PAD,
     TINY,
     VOCABULARY,
     TranslationTask,
-    causal_only,
     kinds,
     model_settings,
     parse,
@@ -24,7 +21,6 @@ from support.helpers import (
     without_values,
 )
 
-from fairseq_posenc.configuration.resolve import configure
 from fairseq_posenc.models import family_of
 from fairseq_posenc.models.presets import LANGUAGE_MODEL, MASKED_LM
 from fairseq_posenc.models.presets import TRANSLATION as PRESETS
@@ -49,40 +45,16 @@ def test_every_flag_of_the_stock_model_is_ours_too(theirs, model):
 
 
 @pytest.mark.parametrize("arch", PRESETS)
-def test_every_architecture_is_registered_and_completes_its_configuration(arch):
-    assert arch in ARCH_MODEL_REGISTRY
-    cfg = parse(arch).model
-    assert cfg._name == arch
-    for name, value in PRESETS[arch].items():
-        assert cfg[name] == value
-    settings = {f.name: f.metadata for f in dataclasses.fields(TRANSLATION.dataclass)}
-    optional = {n for n, m in settings.items() if m.get("stored") and m["default"] is None}
-    optional |= {"position_ids", "position_separators"}
-    unset = {name for name in cfg if cfg[name] is None} - optional
-    assert not {n for n in unset if n.startswith(("rotary", "position")) or n.endswith("_dim")}
-
-
-@pytest.mark.parametrize("arch", PRESETS)
-def test_defaults_survive_what_hydra_does_to_a_configuration(arch):
+def test_an_architecture_has_what_its_preset_says_also_under_hydra(arch):
     """fairseq-hydra-train fills the dataclass in before the architecture is asked."""
+    want = dict(parse(arch).model, encoder_layers=1)
     cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, "encoder_layers": 1})
     model = ARCH_MODEL_REGISTRY[arch]
     ARCH_CONFIG_REGISTRY[arch](cfg)
-    want = dict(parse(arch).model, encoder_layers=1)
     with without_values():
         assert len(model.build_model(cfg, TranslationTask()).encoder.layers) == 1
     assert dict(cfg.items()) == want
-
-
-@pytest.mark.parametrize("name", EVERY_ENCODING)
-def test_configuring_twice_changes_nothing(name):
-    cfg = Namespace(position_encoding=name)
-    if causal_only(name):
-        cfg.encoder_position_encoding = "rotary"
-    configure(cfg, TRANSLATION, {}, None)
-    once = dict(vars(cfg))
-    configure(cfg, TRANSLATION, {"encoder_layers": 1}, None)
-    assert vars(cfg) == once
+    assert want.items() >= {**PRESETS[arch], "_name": arch, "encoder_layers": 1}.items()
 
 
 # --- former names

@@ -16,7 +16,6 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.resuming import changes, check_settings_of
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
-from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
 
@@ -27,13 +26,20 @@ MASKED_LM = FAMILIES["posenc_masked_lm"]
 # the layers of a model that has heads, and the size of a table, have rules of their own
 HEADS = {"pooler_activation_fn", "spectral_norm_classification_head", "pooler", "pooler_norm"}
 BY_TASK = {"segments"}  # tested with the tasks
-every_family = pytest.mark.parametrize("family", [f for f in FAMILIES.values() if f.for_hydra])
+HYDRA = [family for family in FAMILIES.values() if family.for_hydra]
+every_family = pytest.mark.parametrize("family", HYDRA)
 
 
 def flags_of(family):
     """Flags by name, but for former names."""
     fields = dataclasses.fields(family.dataclass)
     return {f.name: f for f in fields if f.metadata.get("role") in ROLES}
+
+
+def new_flags_of(family):
+    """Those that no family before this one has."""
+    before = {name for other in HYDRA[: HYDRA.index(family)] for name in flags_of(other)}
+    return {name: field for name, field in flags_of(family).items() if name not in before}
 
 
 def other_value(field, value):
@@ -73,19 +79,12 @@ def test_every_flag_has_a_role(family):
     assert {f.name for f in hidden} == {"shaw_distance", "deberta_distance"}
 
 
-def test_the_table_of_stock_roles_names_flags_that_exist():
-    known = {name for family in FAMILIES.values() for name in flags_of(family)}
-    known |= {"base_shuffle", "ffn_blocks_to_remove", "mha_heads_to_keep", "tpu"}  # by version
-    known |= {"ffn_reg_scale_factor", "mha_reg_scale_factor", "add_bos_token"}
-    assert set(STOCK_ROLES) <= known
-
-
 @every_family
 def test_overrides_of_the_trained_model_are_refused(family):
     cfg = configuration(family)
     groups = {"task": {}, "model": OmegaConf.to_container(cfg.model, enum_to_str=True)}
-    own = plug_in_flags()
-    for name, field in flags_of(family).items():
+    own, same = plug_in_flags(), {}
+    for name, field in new_flags_of(family).items():
         if name.endswith("_layers_to_keep"):  # checked as a list of layers, on both sides
             continue
         state = {"cfg": OmegaConf.create(groups)}
@@ -93,13 +92,14 @@ def test_overrides_of_the_trained_model_are_refused(family):
         if field.metadata["role"] == "model":
             with pytest.raises(UsageError, match=rf"--model-overrides {name}="):
                 apply_overrides(state, {name: other}, "x.pt")
-            apply_overrides(state, {name: cfg.model.get(name)}, "x.pt")  # says what it is
+            same[name] = cfg.model.get(name)
         elif name in own and not has_effect(name, {**cfg.model, name: other}, family.dataclass):
             with pytest.raises(UsageError, match=rf"--model-overrides {name}=.* has no effect"):
                 apply_overrides(state, {name: other}, "x.pt")
         else:
             apply_overrides(state, {name: other}, "x.pt")
             assert state["cfg"].model[name] == other, name
+    apply_overrides({"cfg": OmegaConf.create(groups)}, same, "x.pt")  # they say what it is
 
 
 @every_family
@@ -109,18 +109,19 @@ def test_a_training_resumes_as_the_model_it_was(family, tmp_path):
     plain = OmegaConf.to_container(cfg.model, enum_to_str=True)
     path = tmp_path / "checkpoint_last.pt"
     torch.save(checkpoint_of(cfg), path)
-    for name, field in flags_of(family).items():
+    checkpoint = read_checkpoint(path)
+    for name, field in new_flags_of(family).items():
         if name in {"rotary_original_length", *HEADS}:  # these have rules of their own
             continue
         changed = Namespace(task=cfg.task, model=Namespace(**plain))
         setattr(changed.model, name, other_value(field, cfg.model.get(name)))
         if field.metadata["role"] == "model":
             with pytest.raises(UsageError, match="give another --save-dir"):
-                check_settings_of(str(path), read_checkpoint(path), changed, resumes=True)
+                check_settings_of(str(path), checkpoint, changed, resumes=True)
             # elsewhere it is a warm start
-            assert check_settings_of(str(path), read_checkpoint(path), changed, resumes=False), name
+            assert check_settings_of(str(path), checkpoint, changed, resumes=False), name
         else:
-            check_settings_of(str(path), read_checkpoint(path), changed, resumes=True)
+            check_settings_of(str(path), checkpoint, changed, resumes=True)
 
 
 def test_fine_tuning_inherits_the_trained_model(tmp_path):
@@ -161,7 +162,7 @@ def test_averaging_compares_all_but_settings_of_a_training_and_those_without_eff
     cfg, own = configuration(family), plug_in_flags()
     plain = settings_to_match(checkpoint_of(cfg))
     task = set(cfg.task)
-    for name, field in flags_of(family).items():
+    for name, field in new_flags_of(family).items():
         state = checkpoint_of(cfg)
         state["cfg"]["model"][name] = other_value(field, cfg.model.get(name))
         differs = settings_to_match(state) != plain

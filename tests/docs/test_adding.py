@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 from support.commands import ROOT, SEARCH, SMALL, TRAINING, posenc, run, succeed
-from support.foreign_models import trained
+from support.expressed import trained
 from support.helpers import decode_in_steps, sentences
 from support.masked_lm_runs import CLASSIFY, SHAPE
 from support.own_extensions import FILE, files, own_model, registries_as_before

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.conversion import convert, transformers
-from support.expressed import EXPRESSED, checkpoint_of
-from support.foreign_models import table_of
+from support.expressed import EXPRESSED, checkpoint_of, table_of
 
 __all__ = ["made", "out", "transformers"]
 

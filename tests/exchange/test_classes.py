@@ -12,6 +12,7 @@ import torch
 from support.conversion import convert
 from support.expressed import (
     EXPRESSED,
+    FIRST_ROWS,
     HAS_PLACE,
     LONGEST,
     RATES,
@@ -20,8 +21,8 @@ from support.expressed import (
     WORDS,
     load,
     logits_of,
+    table_of,
 )
-from support.foreign_models import table_of
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -34,9 +35,6 @@ from fairseq_posenc.exchange.huggingface.convert import ClassExporter
 from fairseq_posenc.exchange.huggingface.entries import entries_of, expressible, settings_of
 
 pytestmark = pytest.mark.properties
-
-#: The first row of each class.
-FIRST = {row.target: name for name, row in reversed([*EXPRESSED.items()])}
 
 
 def settings_in(path):
@@ -69,7 +67,7 @@ ROWS = {"max_position_embeddings": LONGEST + 2}
 
 def test_every_class_that_is_written_has_a_row():
     written = {name for name, each in FORMATS.items() if isinstance(each.exporter, ClassExporter)}
-    assert set(FIRST) == set(HAS_PLACE) == written
+    assert set(FIRST_ROWS) == set(HAS_PLACE) == written
 
 
 #: Settings that are read from the tensors, or follow from others.
@@ -108,12 +106,12 @@ def other_values(field, value):
     return [f"other {value}"] if isinstance(value, str) else [value * 2 or 1]
 
 
-@pytest.mark.parametrize("target", FIRST)
+@pytest.mark.parametrize("target", FIRST_ROWS)
 def test_every_setting_is_expressed_or_refused_by_name(target):
     """In every architecture of a class, also settings that are registered later."""
     table = table_of(target)
     family, sizes = table.kind.family, SIZES[table.kind.name]
-    given = EXPRESSED[FIRST[target]].settings
+    given = EXPRESSED[FIRST_ROWS[target]].settings
     usual = {**defaults_of(family.dataclass), **SCALED, **sizes, **given}
     missed = []
     for architecture, built in table.architectures.items():

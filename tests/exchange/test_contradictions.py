@@ -55,13 +55,14 @@ def test_an_entry_under_its_other_name_is_read(tmp_path, out):
     source = SOURCES["hf-bloom"](tmp_path / "source")
     convert("import", "hf-bloom", source, out)
     want = load_file(out / "checkpoint.pt")["cfg"]["model"]
-    config_of(source, n_head=None, num_attention_heads=2, hidden_size=None, n_embed=16)
+    config_of(source, n_head=None, num_attention_heads=4, hidden_size=None, n_embed=16)
     convert("import", "hf-bloom", source, out)
     assert load_file(out / "checkpoint.pt")["cfg"]["model"] == want
 
 
 def test_older_versions_name_layers_and_bases_otherwise(tmp_path, out):
     source = SOURCES["hf-modernbert"](tmp_path / "source")
+    config_of(source, layer_types=None, rope_parameters=None, max_position_embeddings=40)
     config_of(source, global_rope_theta=700.0, local_rope_theta=None, local_attention=6)
     config_of(source, global_attn_every_n_layers=2)
     convert("import", "hf-modernbert", source, out)
@@ -79,6 +80,7 @@ def test_what_the_class_loads_and_cannot_run(transformers, tmp_path, out):
 def test_rows_that_fill_a_matrix_up(tmp_path, out, capsys):
     """From 11 symbols to the next multiple of 8, and to nothing else."""
     source = SOURCES["hf-llama"](tmp_path / "source")
+    config_of(source, vocab_size=None)
     names = ("model.embed_tokens.weight", "lm_head.weight")
     for rows in (13, 24, 16):
         weights_of(source, **{name: torch.randn(rows, 16) for name in names})
@@ -115,9 +117,9 @@ def test_a_dictionary_that_is_cut(tmp_path, out, target, name, left):
 def test_numbers_of_config_json_are_those_of_the_dictionary(tmp_path, out):
     source = SOURCES["hf-bart"](tmp_path / "source")
     (source / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(7)))
-    refuses(
-        ["eos_token_id is 4, but </s> is number 2", "dict.txt"], "import", "hf-bart", source, out
-    )
+    config_of(source, eos_token_id=4)
+    words = ["eos_token_id is 4, but </s> is number 2", "dict.txt"]
+    refuses(words, "import", "hf-bart", source, out)
     config_of(source, eos_token_id=2, decoder_start_token_id=None)
     convert("import", "hf-bart", source, out)
 
@@ -125,10 +127,10 @@ def test_numbers_of_config_json_are_those_of_the_dictionary(tmp_path, out):
 def test_another_end_in_the_tokenizer_is_said(tmp_path, out, capsys):
     """Many models of others have two ends; the tokenizer's is in their training data."""
     source = SOURCES["hf-llama"](tmp_path / "source")
-    config_of(source, eos_token_id=6, pad_token_id=0)
+    config_of(source, eos_token_id=6, pad_token_id=1)
     convert("import", "hf-llama", source, out)
     printed = capsys.readouterr().out
-    assert "eos_token_id in config.json is 6, but the tokenizer has number 4, '[SEP]'" in printed
+    assert "eos_token_id in config.json is 6, but the tokenizer has number 2, '[SEP]'" in printed
     assert "pad_token_id in config.json" not in printed
     (source / "tokenizer_config.json").write_text(
         json.dumps({"eos_token": "[SEP]", "extra_special_tokens": 3})

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from support.conversion import SYMBOLS, convert, load, refuses, write_folder
-from support.foreign_models import OURS, SOURCES
+from support.conversion import OURS, SYMBOLS, convert, load, refuses, write_folder
+from support.foreign_models import SOURCES
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import load_file
@@ -144,20 +144,6 @@ def test_folders_that_are_none(folder, tmp_path):
 
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
-
-
-@pytest.mark.parametrize("name", IMPORTED)
-def test_half_precision_becomes_float32(tmp_path, out, name):
-    source = SOURCES[name](tmp_path / "source")
-    path = next(path for path in (tmp_path / "source").iterdir() if path.suffix in (".bin", ".pt"))
-    content = load_file(path)
-    tensors = content.get("model", content)
-    tensors.update({key: value.half() for key, value in tensors.items()})
-    torch.save(content, path)
-    convert("import", name, source, out)
-    whole = load_file(out / "checkpoint.pt")["model"]
-    assert {value.dtype for value in whole.values()} == {torch.float32}
-    assert all(torch.equal(value, value.half().float()) for value in whole.values())
 
 
 @pytest.mark.parametrize("name", IMPORTED)

@@ -4,10 +4,8 @@ import json
 
 import pytest
 import torch
-from support.conversion import SYMBOLS, convert, refuses, save_folder
-from support.expressed import load
-from support.foreign_models import SHAPE, trained
-from support.vocabularies import carried, learn_pieces
+from support.conversion import SYMBOLS, convert, learn_pieces, refuses, save_folder
+from support.expressed import SHAPE, load, trained
 
 import fairseq_posenc
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
@@ -86,7 +84,8 @@ def test_tokenizers_and_labels_of_others_are_refused(tmp_path, out, classifier):
     path, _ = classifier
     other = save_folder(tmp_path / "other", {}, {}, SYMBOLS)
     words = [f"--subword-file {other}", "dict.txt", "give the tokenizer"]
-    refuses(words, "export", "hf-roberta", path, out, *carried(other))
+    flags = ("--subwords", "transformers", "--subword-file", other)
+    refuses(words, "export", "hf-roberta", path, out, *flags)
     words = ["--subwords transformers", "hf-roberta", "no effect on hf-roformer"]
     refuses(words, "export", "hf-roformer", path, out, "--subwords", "transformers")
     (tmp_path / "data" / "label").mkdir(parents=True)

@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from support.conversion import SYMBOLS, convert, load
+from support.conversion import OURS, SYMBOLS, convert, load, refuses
 from support.expressed import HAS_PLACE, RATES, WORDS
-from support.foreign_models import OURS
 
 from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange.huggingface.roformer import ROFORMER
 from fairseq_posenc.models.language_model import LanguageModel
 
 pytestmark = pytest.mark.journeys
@@ -155,7 +155,7 @@ THEIRS = {
         *(f"RoFormer{_TEXTS}", {**LABELS, "type_vocab_size": 4}),
         {"num_segments": 4, "pooler_activation_fn": "gelu"},
     ),
-    "roformer tokens": (f"RoFormer{_TOKENS}", {"num_labels": 5}, {}),
+    "roformer tokens": (f"RoFormer{_TOKENS}", {"id2label": {0: "a b", 1: "c"}}, {}),
     "marian": ("Marian", {}, {}),
     "bart": ("Bart", {}, {"no_scale_embedding": False}),
     "mbart": ("MBart", {}, {}),
@@ -253,6 +253,9 @@ def test_their_models_compute_the_same_here_and_return(name, transformers, tmp_p
     settings = {**settings, **{rate: RATES[rate] for rate in HAS_PLACE[target]}}
     assert {key: saved["cfg"]["model"][key] for key in settings} == settings
     assert f"--arch {saved['cfg']['model']['_name']}" in printed
+    labels = tmp_path / "ours" / "label" / "dict.txt"  # of names without spaces that are no number
+    assert labels.exists() == (config.get("id2label") is LABELS["id2label"])
+    assert not labels.exists() or labels.read_text() == "no 1\nyes 1\nperhaps 1\n"
     ours, dictionary = load(tmp_path / "ours")
     order = torch.tensor([dictionary.index(KNOWN.get(symbol, symbol)) for symbol in symbols])
     for length in (4, 48):  # within a window, and beyond it
@@ -264,8 +267,48 @@ def test_their_models_compute_the_same_here_and_return(name, transformers, tmp_p
     assert ("do not begin with </s>" in printed) == other_start
     if other_start and target != "hf-marian":
         return  # its decoder has another embedding here, for which the class has no place
-    convert("export", target, tmp_path / "ours" / "checkpoint.pt", tmp_path / "back", "--verify")
+    convert("export", target, tmp_path / "ours" / "checkpoint.pt", tmp_path / "back")
+    entries = json.loads((tmp_path / "back" / "config.json").read_text())
+    names = {int(number): label for number, label in entries.get("id2label", {}).items()}
+    assert not labels.exists() or names == theirs.config.id2label
     convert("import", target, tmp_path / "back", tmp_path / "again")
     again = load_file(tmp_path / "again" / "checkpoint.pt")
     assert again["cfg"]["model"] == saved["cfg"]["model"]
     assert all(torch.equal(value, again["model"][key]) for key, value in saved["model"].items())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", None])
+def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch, capsys, dtype):
+    """They are right imports; one with another base is found."""
+    source, row = tmp_path / "source", THEIRS["roformer"]
+    model = their_model(transformers, source, row)
+    if dtype is None:
+        file = source / "model.safetensors"
+        safetensors = pytest.importorskip("safetensors.torch")
+        kept = {n: x for n, x in safetensors.load_file(file).items() if "embed_positions" not in n}
+        safetensors.save_file(kept, file, metadata={"format": "pt"})
+    else:
+        model.to(getattr(torch, dtype)).save_pretrained(source)
+    convert("import", "hf-roformer", source, tmp_path / "out", "--verify")
+    said = "that the file lacks" if dtype is None else "computed in float32, not read from the file"
+    assert said in capsys.readouterr().out
+    monkeypatch.setitem(ROFORMER.always, "rotary_base", 1000.0)
+    words = ["largest difference", "0.0001", "nothing was written"]
+    refuses(words, "import", "hf-roformer", source, tmp_path / "wrong", "--verify")
+
+
+def test_a_transformers_that_hides_no_later_tokens_is_named(transformers, tmp_path, monkeypatch):
+    """Make RoFormer see later tokens, as transformers 5.9 to 5.17 do."""
+    module = pytest.importorskip("transformers.models.roformer.modeling_roformer")
+    if not hasattr(module, "create_causal_mask"):
+        pytest.skip("this transformers makes the mask otherwise")
+
+    def both_ways(*args, past_key_values=None, **kwargs):
+        return module.create_bidirectional_mask(*args, **kwargs)
+
+    monkeypatch.setattr(module, "create_causal_mask", both_ways)
+    row = list(THEIRS["roformer tied lm"])
+    row[2] = {**row[2], "max_position_embeddings": 40}
+    their_model(transformers, tmp_path / "source", row)
+    words = ["reads later tokens", "transformers 5.18"]
+    refuses(words, "import", "hf-roformer", tmp_path / "source", tmp_path / "out", "--verify")

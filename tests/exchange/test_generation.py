@@ -11,12 +11,18 @@ import torch
 from fairseq import models
 from support.commands import shape
 from support.conversion import convert
-from support.expressed import EXPRESSED, WORDS, load
-from support.foreign_models import table_of
+from support.expressed import EXPRESSED, WORDS, load, table_of
 from support.helpers import parse
+from support.model_folders import (
+    NORMS_FIRST,
+    SHARED,
+    Task,
+    dictionary,
+    write_model,
+    write_state,
+    write_translation,
+)
 from support.model_folders import WORDS as WORDS_OF_FOLDER
-from support.model_folders import Task, dictionary, write_model, write_state
-from support.translations import NORMS_FIRST, SHARED, write_translation
 
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.models.kinds import PAD

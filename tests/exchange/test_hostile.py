@@ -7,8 +7,8 @@ import pytest
 import torch
 from support.conversion import CONFIG, SYMBOLS, convert, linear, refuses, roformer_weights
 from support.conversion import write_folder as write
-from support.expressed import EXPRESSED
-from support.foreign_models import SOURCES, table_of
+from support.expressed import FIRST_ROWS, table_of
+from support.foreign_models import SOURCES
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
@@ -101,8 +101,6 @@ def test_mixed_precision_is_no_contradiction(tmp_path, out):
 
 
 CLASSES = [name for name, entry in FORMATS.items() if hasattr(entry.importer, "source")]
-#: The first row of each class that can be written, whose config.json has all entries it can have.
-FIRST = {row.target: name for name, row in reversed([*EXPRESSED.items()])}
 #: Values of a wrong type, by the type of an entry.
 WRONG = {
     bool: ["no", 3, []],
@@ -147,9 +145,9 @@ def others_of(value):
     return [value / 2 or 0.5] if isinstance(value, float) else []
 
 
-@pytest.mark.parametrize("target", FIRST)
+@pytest.mark.parametrize("target", FIRST_ROWS)
 def test_every_entry_is_read_or_refused_by_name(made, target):
-    folder = made(FIRST[target]).theirs
+    folder = made(FIRST_ROWS[target]).theirs
     file = folder / "config.json"
     content = file.read_text()
     entries, usual, missed = json.loads(content), outcome(target, folder), []
@@ -177,10 +175,10 @@ def test_every_entry_is_read_or_refused_by_name(made, target):
     assert missed == []
 
 
-@pytest.mark.parametrize("target", FIRST)
+@pytest.mark.parametrize("target", FIRST_ROWS)
 def test_an_entry_that_is_left_out_means_what_it_means_to_transformers(made, transformers, target):
     """The same as in the full config.json that transformers writes for the one without it."""
-    found, missed = made(FIRST[target]), []
+    found, missed = made(FIRST_ROWS[target]), []
     if not found.known:
         pytest.skip("this version of transformers has no such class")
     file = found.theirs / "config.json"

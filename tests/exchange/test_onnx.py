@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 from support.conversion import convert, refuses
-from support.foreign_models import trained
+from support.expressed import trained
 from support.helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY
 from support.masked_language_models import tiny
 from support.parts import encoding_of

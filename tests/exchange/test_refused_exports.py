@@ -9,10 +9,9 @@ import shutil
 
 import pytest
 import torch
-from support.conversion import refuses
-from support.expressed import EXPRESSED, checkpoint_of
-from support.foreign_models import trained
-from support.translations import SHARED, write_translation
+from support.conversion import convert, refuses
+from support.expressed import EXPRESSED, checkpoint_of, trained
+from support.model_folders import SHARED, write_translation
 
 from fairseq_posenc.checkpoints.reading import load_file, read_checkpoint, write_checkpoint
 from fairseq_posenc.exchange import FORMATS
@@ -178,3 +177,7 @@ def test_heads_and_dictionaries_that_the_checkpoint_has_not(tmp_path, out, ours)
     shutil.copy(ours.parent / "dict.txt", tmp_path)
     refuses(["several heads, one, two", "--head lm"], *export)
     refuses(["--head three", "one, two"], *export, "--head", "three")
+    safetensors = pytest.importorskip("safetensors.torch", reason="the weights are written with it")
+    convert(*export, "--head", "two")
+    theirs = safetensors.load_file(out / "model.safetensors")["classifier.out_proj.weight"]
+    assert torch.equal(theirs, state["model"]["classification_heads.two.out_proj.weight"])

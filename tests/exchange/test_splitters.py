@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import random
 import shutil
 from pathlib import Path
@@ -9,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.data import Dictionary
-from support.conversion import convert, refuses
+from support.conversion import OURS, convert, learn_pieces, refuses
 from support.expressed import EXPRESSED, LONGEST, checkpoint_of, load, logits_of, started
-from support.vocabularies import learn_pieces, save_tokenizer
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
@@ -100,7 +100,10 @@ def subwords(tmp_path_factory):
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
         made.train_from_iterator(TRAIN, 330, show_progress=False, special_tokens=special, **more)
         made.add_tokens(list(spaces))
-        save_tokenizer(folder / name, made)
+        (folder / name).mkdir()
+        made.save(str(folder / name / "tokenizer.json"))
+        roles = {f"{role[1:-1].lower()}_token": ours for role, ours in OURS.items()}
+        (folder / name / "tokenizer_config.json").write_text(json.dumps(roles))
         return folder / name
 
     def word_pieces():

@@ -88,9 +88,7 @@ def test_every_search_finds_what_it_finds_with_keys_for_every_hypothesis(kind, a
     same(found(models, sample, **SEARCHES[kind]), apart(found, models, sample, **SEARCHES[kind]))
 
 
-@pytest.mark.parametrize(
-    "name", ["rotary", "gated:rotary", "grouped:shaw", "favor:rotary", "local:alibi"]
-)
+@pytest.mark.parametrize("name", ["gated:rotary", "grouped:shaw", "favor:rotary"])
 def test_a_number_of_hypotheses_belongs_to_one_generation(name, apart):
     """Searches with 5 hypotheses, 1 and 3, a scoring between them, and batches of 1 to 7."""
     models = [tiny(name)]

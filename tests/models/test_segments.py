@@ -161,14 +161,6 @@ def test_masked_separators_still_divide_pairs(in_parallel, masked_pairs):
     assert hidden > 10  # the masked tokens alone would give other labels
 
 
-def test_running_text_is_one_segment(masked_pairs):
-    batches, _ = masked_pairs
-    for mode in ("complete", "none"):
-        task, found = batches(mode)
-        assert not any(step_of(task, tiny("rotary", *PAIRS), batch).any() for batch in found)
-        assert step_of(task, tiny("rotary", *PAIRS[:2]), batches(mode)[1][0]) is None
-
-
 def test_batches_of_other_tasks_and_labels_of_a_batch_are_left_alone(masked_pairs):
     """Data of --task sentence_ranking have an input for each answer."""
     model, other = tiny("rotary", *PAIRS), {"net_input1": {}, "net_input": {}}

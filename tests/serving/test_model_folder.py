@@ -1,4 +1,4 @@
-"""Model folders: complete or refused, and translation with them."""
+"""Model folders: complete or refused, translation with them, and cards, of exports as well."""
 
 import os
 import shutil
@@ -9,7 +9,9 @@ import pytest
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from support.commands import ROOT
-from support.model_folders import MERGES, pack, write_model, write_task_model
+from support.conversion import convert, refuses
+from support.expressed import checkpoint_of
+from support.model_folders import MERGES, pack, write_model, write_task_model, write_translation
 
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -176,3 +178,32 @@ def test_a_tokenizer_needs_its_file(tmp_path):
     assert folder.text == Text(tokenizer="jieba", lowercase=True)
     card = (tmp_path / "out/README.md").read_text()
     assert "Tokeniser: jieba; subwords: none; lower case." in card
+
+
+# --- cards of exports, as the Hugging Face Hub reads them
+
+
+@pytest.mark.parametrize(
+    "name, model, tag",
+    [
+        ("hf-llama", "grouped", "text-generation"),
+        ("hf-remote-code", ["--position-encoding", "rotary"], "translation"),
+        ("hf-roberta", "sentences", "text-classification"),
+    ],
+)
+def test_the_card_names_task_and_languages(name, model, tag, tmp_path):
+    pytest.importorskip("safetensors", reason="exporting needs the package")
+    hub = pytest.importorskip("huggingface_hub", reason="reads cards")
+    make = checkpoint_of if isinstance(model, str) else write_translation
+    path = make(tmp_path / "ours", *([model] if isinstance(model, str) else model))
+    (tmp_path / "ppl.txt").write_text("perplexity 3.2 on the test set\n")
+    given = ["--scores", tmp_path / "ppl.txt", "--about", "Words by number."]
+    convert("export", name, path, tmp_path / "theirs", *given)
+    card = hub.ModelCard.load(str(tmp_path / "theirs" / "README.md"))
+    languages = ["en", "de"] if tag == "translation" else None
+    assert (card.data.pipeline_tag, card.data.language) == (tag, languages)
+    assert ("trust_remote_code=True" in card.text) == (name == "hf-remote-code")
+    assert "Words by number." in card.text and "perplexity 3.2 on the test set" in card.text
+    missing = tmp_path / "none.txt"
+    refuses([f"--scores {missing}"], "export", name, path, tmp_path / "x", "--scores", missing)
+    refuses(["--about"], "export", "onnx", path, tmp_path / "y", "--about", "Words.")

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import numpy as np
 import pytest
@@ -13,6 +13,8 @@ from torch import Tensor
 from fairseq_posenc.cli import main
 
 SYMBOLS = "[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the ##s 公园 a b".split()
+#: fairseq's names of the special ones.
+OURS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 CONFIG: Dict[str, Any] = {
     "model_type": "roformer",
     "architectures": ["RoFormerForMaskedLM"],
@@ -75,51 +77,15 @@ def save_folder(folder: Path, config: Any, state: Any, symbols: List[str]) -> Pa
     return folder
 
 
-def reference_folder(folder: Path, reference: Dict[str, Any], safe: bool, **more: Tensor) -> Path:
-    """The model of a reference of tests/golden as transformers saves it, with *more* tensors.
-
-    A *safe* one is a model.safetensors, which leaves tied parameters out.
-    """
-    state = {**reference["state_dict"], **more}
-    save_folder(folder, reference["config"], state, reference["meta"]["symbols"])
-    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, **roles}))
-    if safe:
-        reason = "the folder has a model.safetensors"
-        safetensors = pytest.importorskip("safetensors.torch", reason=reason)
-        (folder / "pytorch_model.bin").unlink()
-        kept = {name: value for name, value in state.items() if name not in reference["tied"]}
-        safetensors.save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
-def read_symbols(folder: Path) -> List[str]:
-    """The vocab.txt of a folder."""
-    return (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-
-
-def imported_logits(
-    folder: Path,
-    symbols: List[str],
-    inputs: Dict[str, Tensor],
-    head: Optional[str] = None,
-    labelled: bool = True,
-) -> Tensor:
-    """Logits of an imported model for *inputs* by transformers' names, in the order of *symbols*.
-
-    Where there are tokens: (N, V) of the language model; classes (B, N) of a head.  The segments of
-    the reference are left out if not *labelled*.
-    """
-    model, dictionary = load(folder)
-    names = ("[CLS]", "<s>"), ("[PAD]", "<pad>"), ("[SEP]", "</s>"), ("[UNK]", "<unk>")
-    special = {**dict(names), "[MASK]": "<mask>"}
-    ours = torch.tensor([dictionary.index(special.get(symbol, symbol)) for symbol in symbols])
-    tokens, real = ours[inputs["input_ids"]], inputs["attention_mask"].bool()
-    assert torch.equal(tokens.ne(dictionary.pad()), real)
-    labels = inputs["token_type_ids"] if labelled else None
-    with torch.no_grad():
-        logits, _ = model(tokens, segment_labels=labels, classification_head_name=head)
-    return logits if head else logits[..., ours][real]
+def learn_pieces(prefix: Path, lines: List[str], **flags: Any) -> Path:
+    """The model of SentencePiece that is learned from lines of text: PREFIX.model."""
+    module = pytest.importorskip("sentencepiece", reason="learns the subwords")
+    text = prefix.with_suffix(".train")
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    module.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(prefix), minloglevel=2, **flags
+    )
+    return prefix.with_suffix(".model")
 
 
 def write_ids(prefix: Path, lines: List[List[int]]) -> None:
@@ -165,21 +131,6 @@ def transformers() -> Any:
     if not package.utils.is_torch_available():
         pytest.skip("this transformers needs a newer PyTorch")
     return package
-
-
-def foreign(transformers: Any, name: str, folder: Path, **config: Any) -> Any:
-    """A random model of transformers, saved with a vocabulary."""
-    config = {**CONFIG, **config}
-    del config["model_type"], config["architectures"]
-    config = transformers.RoFormerConfig(**config)
-    config.architectures = [name]
-    model = getattr(transformers, name)(config).eval()
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            torch.nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in SYMBOLS), encoding="utf-8")
-    return model
 
 
 def reload(transformers: Any, name: str, folder: Path) -> Any:

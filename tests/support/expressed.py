@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, Dict, NamedTuple, Tuple
 
 import torch
-from support.foreign_models import MODERN, ROFORMER_LM, table_of, trained
 from torch import Tensor
 
-from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.exchange import native
+from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
+from fairseq_posenc.exchange import FORMATS, native, transfer
 from fairseq_posenc.exchange.huggingface.translation import marian_sinusoids
 from fairseq_posenc.models.kinds import (
     CAUSAL,
@@ -26,6 +25,12 @@ from fairseq_posenc.models.kinds import (
 WORDS = [f"w{number}" for number in range(40)]
 #: The longest text, in tokens.
 LONGEST = 80
+
+
+def table_of(name: str) -> Any:
+    """The table of a registered class of transformers."""
+    importer: Any = FORMATS[name].importer
+    return importer.source
 
 
 class Expressed(NamedTuple):
@@ -96,8 +101,15 @@ _BOTH_FIRST = {**FIRST, "encoder_normalize_before": True}
 _SHARED = {"share_all_embeddings": True, "share_decoder_input_output_embed": True}
 _T5 = {**_BOTH_FIRST, **_SHARED, "position_encoding": "t5", "norm": "rms", "no_bias": True}
 _BART = {**_SHARED, **LEARNED, "layernorm_embedding": True}
-_MODERN = {**MODERN, "local_window": "160,8"}
-_LM = {name: x for name, x in ROFORMER_LM.items() if name not in SIZES[CAUSAL.name]}
+_MODERN = {
+    **{"encoder_normalize_before": True, "skip_first_norm": True, "feed_forward": "geglu"},
+    **{"attention": "local", "local_window": "160,8"},
+}
+_LM = {
+    **{"position_encoding": "rotary", "lm_head": "roberta", "no_scale_embedding": True},
+    **{"layernorm_embedding": True, "share_decoder_input_output_embed": True},
+    "activation_fn": "gelu",
+}
 
 EXPRESSED: Dict[str, Expressed] = {
     "llama": Expressed("hf-llama", LLAMA),
@@ -125,7 +137,13 @@ EXPRESSED: Dict[str, Expressed] = {
             **{"layernorm_embedding": True, "decoder_ffn_embed_dim": 64},
         },
     ),
-    "gpt2": Expressed("hf-gpt2", {**FIRST, **LEARNED, "activation_fn": "gelu_accurate"}),
+    "gpt2": Expressed(
+        "hf-gpt2",
+        {
+            **{**FIRST, **LEARNED, "activation_fn": "gelu_accurate"},
+            **{"share_decoder_input_output_embed": True, "no_scale_embedding": True},
+        },
+    ),
     "roberta": Expressed("hf-roberta", {**LEARNED, "num_segments": 0}),
     "segments": Expressed(
         "hf-roberta", {**LEARNED, "num_segments": 2, "untie_weights_roberta": True}
@@ -179,6 +197,32 @@ EXPRESSED = {  # without those with flags of a pack that was deleted
     for name, row in EXPRESSED.items()
     if row.settings.keys() <= row.kind.family.dataclass.__dataclass_fields__.keys()
 }
+
+
+#: The first row of each class.
+FIRST_ROWS = {row.target: name for name, row in reversed([*EXPRESSED.items()])}
+
+SHAPE = {
+    **{"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24},
+    **{"encoder_attention_heads": 2, "max_positions": 40, "position_encoding": "rotary"},
+}
+
+
+def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
+    """A random checkpoint of ours with its dictionary; a masked language model has SHAPE."""
+    settings = {**SHAPE, **settings} if kind is MASKED else settings
+    folder.mkdir()
+    for name in ("dict.txt", *(f"dict.{language}.txt" for language in kind.languages)):
+        (folder / name).write_text("".join(f"{word} 1\n" for word in words), "utf-8")
+    checkpoint = transfer.new_checkpoint(settings, str(folder), kind)
+    model = transfer.build(checkpoint, str(folder / "dict.txt"), kind)
+    for name in heads:
+        model.register_classification_head(name, 3)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    checkpoint["model"] = model.state_dict()
+    write_checkpoint(checkpoint, folder / "checkpoint.pt")
+    return folder / "checkpoint.pt"
 
 
 def checkpoint_of(folder, name, words=WORDS, heads=(), **changes):

@@ -1,7 +1,7 @@
 """Models of random weights: their checkpoints, their data."""
 
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq import models, tasks
@@ -52,6 +52,34 @@ def translation_model(cfg: Any, data: Path, source: Sequence[str], target: Seque
     cfg.task.data, cfg.task.source_lang, cfg.task.target_lang = str(data), "en", "de"
     torch.manual_seed(3)
     return models.build_model(cfg.model, Task(*sides, cfg.task))
+
+
+NUMBERED = [f"w{number}" for number in range(40)]
+SHARED = ["--share-all-embeddings"]
+NORMS_FIRST = ["--encoder-normalize-before", "--decoder-normalize-before"]
+
+
+@torch.no_grad()
+def write_translation(
+    folder: Path,
+    *flags: str,
+    target: Optional[Sequence[str]] = None,
+    arch: str = "posenc_transformer",
+) -> Path:
+    """Write a model of NUMBERED words, none of whose weights is a zero or a one.
+
+    The target has other words only where they are given.  Returns the file of the model.
+    """
+    folder.mkdir(parents=True)
+    cfg: Any = parse(arch, *TINY, *flags)
+    for name in ("max_source_positions", "max_target_positions"):
+        setattr(cfg.task, name, 60)
+        setattr(cfg.model, name, 60)
+    model = translation_model(cfg, folder, NUMBERED, NUMBERED if target is None else target)
+    for parameter in model.parameters():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+    write_state(folder, cfg, model)
+    return folder / "model.pt"
 
 
 def write_state(folder: Path, cfg: Any, model: Any) -> None:

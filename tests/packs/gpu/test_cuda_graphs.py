@@ -11,6 +11,7 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
+from support.causal_language_models import tiny as tiny_language_model
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
@@ -28,7 +29,6 @@ from counting import count
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.packs.gpu import cuda_graphs
-from tests.models.test_language_model import tiny as tiny_language_model
 
 pytestmark = pytest.mark.properties
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from fairseq import models
 from fairseq.tasks import TASK_REGISTRY
+from support.causal_language_models import SMALL, task_of
 from support.commands import USER_DIR, shape, succeed, train
 from support.helpers import EVERY_ENCODING, LAYERS, PAD, copies, model_settings, sentences
 from support.masked_language_models import Vocabulary
@@ -23,7 +24,6 @@ from fairseq_posenc.encodings import parse_encodings
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.packs.long_sequences.memory import moved_on
 from fairseq_posenc.packs.long_sequences.streams import Carried, Corpus, StreamIterator, Streams
-from tests.models.test_language_model import SMALL, task_of
 from tests.packs.long_sequences.test_funnel import halves
 
 pytest_plugins = ["support.toy", "support.toy_lm"]

@@ -17,8 +17,7 @@ from packs.low_rank.adapters import (
     their_model,
 )
 from support.conversion import convert, refuses
-from support.expressed import EXPRESSED, checkpoint_of
-from support.foreign_models import trained
+from support.expressed import EXPRESSED, checkpoint_of, trained
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
 

@@ -2,7 +2,7 @@
 
 import pytest
 from support.conversion import convert
-from support.foreign_models import trained
+from support.expressed import trained
 from support.toy_lm import eval_lm, perplexity, train_lm
 
 pytest_plugins = ("support.toy", "support.toy_lm", "support.conversion")

@@ -13,7 +13,7 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.commands import USER_DIR, read, refusal, succeed, train
 from support.conversion import convert, reload, write_ids
-from support.foreign_models import trained
+from support.expressed import trained
 from support.masked_language_models import SMALL, masked_batch, tiny
 from support.masked_lm_runs import CLASSIFY
 
