@@ -81,7 +81,7 @@ def decoder_spec(
             for linear, projections in zip(layer.attention.linear, groups):
                 _fill_linear(linear, projections, parameters)
             norm = each.encoder_attn_layer_norm
-            fill_norm(layer.attention.layer_norm, norm, each.embed_dim, parameters)
+            _fill_norm(layer.attention.layer_norm, norm, each.embed_dim, parameters)
     for name in ("project_in", "project_out"):  # the constructor adds both or none
         projection = getattr(module, f"{name}_dim")
         if projection is not None:
@@ -166,13 +166,13 @@ def _fill_stack(
     limits = []
     for name in ("layer_norm", "layernorm_embedding"):
         if getattr(module, name) is not None:
-            fill_norm(getattr(spec, name), getattr(module, name), size, parameters)
+            _fill_norm(getattr(spec, name), getattr(module, name), size, parameters)
     for layer, each in zip(spec.layer, module.layers):
         positions = Positions() if alibi else positions_of(each.self_attn, table is not None)
         limits.append(positions.exact_below)
         layer.self_attention = _self_attention(each.self_attn, positions, rms, parameters)
-        fill_norm(layer.self_attention.layer_norm, each.self_attn_layer_norm, size, parameters)
-        fill_norm(layer.ffn.layer_norm, each.final_layer_norm, size, parameters)
+        _fill_norm(layer.self_attention.layer_norm, each.self_attn_layer_norm, size, parameters)
+        _fill_norm(layer.ffn.layer_norm, each.final_layer_norm, size, parameters)
         _fill_linear(layer.ffn.linear_0, [each.fc1], parameters)
         _fill_linear(layer.ffn.linear_1, [each.fc2], parameters)
         if hasattr(each, "fc_gate"):
@@ -202,7 +202,7 @@ def _self_attention(
     factors[: positions.rotated] = positions.temperature
     if normed:
         for each, norm in zip((spec.q_norm, spec.k_norm), norms):
-            fill_norm(each, norm, attention.head_dim, parameters)
+            _fill_norm(each, norm, attention.head_dim, parameters)
             _scale(each, ("gamma", "beta"), factors)
     else:
         rows = len(attention.q_proj.weight) + len(attention.k_proj.weight)
@@ -227,18 +227,10 @@ def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Paramete
         spec.bias = np.concatenate([parameters.copy(bias) for bias in biases])
 
 
-def fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:
+def _fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:
     """A layer norm, or an RMS norm without parameters."""
     parameters.epsilons.add(float(norm.eps))
     weight: Optional[Tensor] = getattr(norm, "weight", None)
     spec.gamma = np.ones(size, np.float32) if weight is None else parameters.copy(weight)
     if hasattr(spec, "beta"):
         spec.beta = parameters.copy(norm.bias)
-
-
-def epsilon_of(path: str, parameters: Parameters) -> float:
-    """The ε of all norms, or a UsageError if there are several: the engine has one."""
-    if len(parameters.epsilons) > 1:
-        shown = " and ".join(f"{value:g}" for value in sorted(parameters.epsilons))
-        raise UsageError(f"{path}: its norms have ε of {shown}; CTranslate2 has one for all")
-    return parameters.epsilons.pop()
