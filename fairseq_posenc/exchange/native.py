@@ -63,7 +63,7 @@ class NativeCheckpoint(NamedTuple):
 
     @property
     def dictionaries(self) -> Dict[str, Dictionary]:
-        """The dictionaries of a translation model by side."""
+        """The dictionaries by side, which are the same but in a translation model."""
         task = self.loaded.task
         return dict(zip(SIDES, (task.source_dictionary, task.target_dictionary)))
 

@@ -10,14 +10,14 @@ TUPE, Ke, He, Liu, arXiv 2006.15595, Eq. 7, 10 and 11, with the details of the r
 """
 
 import math
-from typing import Any, Callable, Dict, Mapping, Sequence
+from typing import Any, Callable, Dict, Mapping
 
 import torch
 from fairseq import utils
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_posenc.exchange.formats import ForeignModel, Logits
+from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.reader import ForeignParameters
 
 #: The content of config.json.
@@ -115,27 +115,9 @@ def _rotate(x: Tensor) -> Tensor:
     """Rotate channels 2i and 2i + 1 of position m by m · 10000^(-2i/D), (T, D) to (T, D)."""
     positions = torch.arange(len(x), dtype=x.dtype)
     rates = 10000.0 ** -(torch.arange(0, x.size(1), 2, dtype=x.dtype) / x.size(1))
-    sine, cosine = (positions[:, None] * rates).sin(), (positions[:, None] * rates).cos()
-    out = torch.empty_like(x)
-    out[:, 0::2] = x[:, 0::2] * cosine - x[:, 1::2] * sine
-    out[:, 1::2] = x[:, 0::2] * sine + x[:, 1::2] * cosine
-    return out
-
-
-def tupe_model(
-    parameters: ForeignParameters, flags: Mapping[str, Any], order: Tensor, heads: Sequence[str]
-) -> ForeignModel:
-    """A released TUPE model; arguments as for :class:`ReleasedTUPE` and :func:`encoder_model`."""
-    model = ReleasedTUPE(parameters, flags)
-
-    def classes(head: str) -> Logits:
-        return lambda tokens, segments: model.classes(order[tokens], head)
-
-    return ForeignModel(
-        lambda tokens, segments: model.logits(order[tokens])[..., order],
-        "the released model's formulas in float64 (its own code needs fairseq 0.9)",
-        {head: classes(head) for head in heads},
-    )
+    turns = torch.polar(torch.ones(()).to(x), positions[:, None] * rates)
+    pairs = torch.view_as_complex(x.reshape(len(x), -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(1)
 
 
 class ReleasedTUPE:
@@ -173,15 +155,14 @@ class ReleasedTUPE:
         return self._linear(name + "out_proj", x)
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
-        return x @ self.parameters[name + ".weight"].t() + self.parameters[name + ".bias"]
+        return F.linear(x, self.parameters[name + ".weight"], self.parameters[name + ".bias"])
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         """The layer norm of a name, if there is one."""
         if name + ".weight" not in self.parameters:
             return x
-        centred = x - x.mean(-1, keepdim=True)
-        x = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
-        return x * self.parameters[name + ".weight"] + self.parameters[name + ".bias"]
+        weight, bias = (self.parameters[f"{name}.{part}"] for part in ("weight", "bias"))
+        return F.layer_norm(x, weight.shape, weight, bias)
 
     def _bias(self, length: int) -> Tensor:
         """Content-free logits (H, T, T)."""

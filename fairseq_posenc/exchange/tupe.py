@@ -16,7 +16,13 @@ from fairseq import utils
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
-from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
+from fairseq_posenc.exchange.formats import (
+    ForeignModel,
+    Imported,
+    Importer,
+    Logits,
+    register_format,
+)
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import read_class
@@ -31,7 +37,7 @@ from fairseq_posenc.exchange.reader import (
     renumber,
     size_of,
 )
-from fairseq_posenc.exchange.released_formulas import tupe_model
+from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
 from fairseq_posenc.models import kinds
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
@@ -198,15 +204,24 @@ def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) ->
 
 def _formulas(imported: Imported, folder: hf.Folder) -> ForeignModel:
     """The formulas of the paper with the parameters of a checkpoint."""
-    config = folder.config
+    config, order = folder.config, imported.vocabulary.order
     flags = {
         **imported.settings,
         "pooler_activation_fn": config.get("pooler_activation_fn", "tanh"),
         "max_rel_pos": config.get("max_rel_pos", 128),
         _SCALE: config.get(_SCALE, 2),
     }
+    model = ReleasedTUPE(folder.parameters, flags)
     heads = [head.partition(".")[2] for head in _heads(folder.parameters)]
-    return tupe_model(folder.parameters, flags, imported.vocabulary.order, heads)
+
+    def classes(head: str) -> Logits:
+        return lambda tokens, segments: model.classes(order[tokens], head)
+
+    return ForeignModel(
+        lambda tokens, segments: model.logits(order[tokens])[..., order],
+        "the released model's formulas in float64 (its own code needs fairseq 0.9)",
+        {head: classes(head) for head in heads},
+    )
 
 
 class TUPEImporter(Importer):

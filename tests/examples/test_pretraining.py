@@ -1,5 +1,6 @@
 """Pre-training recipes, English and Chinese: made-up corpora to checkpoints."""
 
+import random
 import re
 from argparse import Namespace
 
@@ -8,15 +9,75 @@ from fairseq import options, tasks
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.utils import import_user_module
-from support.pretraining import BERT, CHINESE, ENGLISH, MARKED, UNITS
-from support.recipes import recipe_module, succeed, write
+from support.commands import shape
+from support.recipes import EXAMPLES, recipe_module, succeed, write
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.subwords import KINDS
 
-pytest_plugins = ["support.pretraining"]
 pytestmark = pytest.mark.journeys
 fold = recipe_module("common", "fold").fold
+
+BERT, CHINESE = EXAMPLES / "bert_pretraining", EXAMPLES / "clue_pretraining"
+SUBJECTS = "The cat|A dog|My house|Dr. Brown|The old well-known man".split("|")
+VERBS = "sees|likes|finds|does not see|isn't".split("|")
+OBJECTS = "the garden|3.5 apples|a (small) dog|\u201enothing\u201c|New York".split("|")
+WORDS = "中国 天天 我们 新闻 股票 大学生 足球 比赛 的 了 在 iPhone T恤 2018".split()
+FAST = ["--cpu", "--num-workers", "0", "--log-interval", "1"]
+TINY = [*shape(1, 16, 16, 2, "encoder"), *FAST, "--tokens-per-sample", "32", "--batch-size", "6"]
+UNITS = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--gau-key-size", "8", *FAST]
+ENGLISH = {"SIZE": "90", "LONGEST": "30", "WORKERS": "1"}
+MARKED = {"WORDS": "spaces", "OPERATIONS": "30", "WORKERS": "1"}
+
+
+def sentence(draw):
+    return f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(OBJECTS)}."
+
+
+def write_texts(folder, documents, counts):
+    (folder / "text").mkdir()
+    for split, count in counts.items():
+        text = documents(count)
+        (folder / "text" / f"{split}.txt").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def prepared(once):
+    """Folder with ``text`` (20 and 4 documents) and ``out`` of prepare.sh."""
+    draw = random.Random(1)
+
+    def line():
+        return " ".join(sentence(draw) for _ in range(draw.randint(1, 9)))
+
+    def make(folder):
+        counts = {"train": 20, "valid": 4}
+        write_texts(
+            folder, lambda n: "\n\n\n".join(f"{line()}\n{line()}" for _ in range(n)), counts
+        )
+        succeed(BERT / "prepare.sh", "text", "out", cwd=folder, **ENGLISH)
+
+    return once("pretraining", make)
+
+
+@pytest.fixture(scope="session")
+def chinese(once):
+    """Folder with ``text`` (30 and 8 documents) and what prepare.sh made: ``512``, ``diff``."""
+    draw = random.Random(1)
+
+    def document():
+        return " ".join(
+            " ".join([*draw.choices(WORDS, k=draw.randint(3, 12)), "。"])
+            for _ in range(draw.randint(1, 60))
+        )
+
+    def make(folder):
+        counts = {"train": 30, "valid": 8}
+        write_texts(folder, lambda n: "".join(document() + "\n" for _ in range(n)), counts)
+        for lengths in ("512", "diff"):
+            variables = {**MARKED, "LENGTHS": lengths}
+            succeed(CHINESE / "prepare.sh", "text", lengths, cwd=folder, **variables)
+
+    return once("chinese", make)
 
 
 def test_the_data_hold_every_document(prepared, tmp_path):
@@ -58,12 +119,14 @@ def test_long_lines_are_broken_at_sentences_and_else_at_words():
     assert list(fold(["a@@"] * 3, 2)) == [["a@@", "a@@"], ["a@@"]]
 
 
-def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
-    names = {path.name for path in pretrained.glob("*.pt")}
+def test_training_keeps_every_tenth_and_the_last_checkpoint(prepared, tmp_path):
+    given = ("tupe_r_masked_lm_base", prepared / "out" / "data-bin", "run", *TINY)
+    succeed(BERT / "train.sh", *given, cwd=tmp_path, UPDATES="20", PRECISION="")
+    names = {path.name for path in tmp_path.glob("run/*.pt")}
     updates = {int(n) for n in re.findall(r"checkpoint_\d+_(\d+)\.pt", " ".join(names))}
     assert set(range(2, 21, 2)) <= updates and len(updates) <= 11
     assert {"checkpoint_last.pt", "checkpoint_best.pt"} < names
-    assert "num_updates=20, lr=0" in (pretrained / "train.log").read_text()  # linear decay
+    assert "num_updates=20, lr=0" in (tmp_path / "run" / "train.log").read_text()  # linear decay
 
 
 # --- Chinese: marked symbols, whole-word masks

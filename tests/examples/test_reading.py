@@ -4,9 +4,9 @@ import json
 
 import pytest
 from support.commands import posenc
-from support.model_folders import packed_masked_lm
 from support.recipes import EXAMPLES, bash, made_up_run, recipe_module, succeed, write
 
+pytest_plugins = ["support.packed_models"]
 RECIPE = EXAMPLES / "reading"
 choices, made_up = (recipe_module("reading", name) for name in ("choices", "made_up"))
 table = recipe_module("common", "table")
@@ -46,10 +46,10 @@ def test_cail_is_split_by_its_text_and_each_triple_is_taken_once(tmp_path):
 # --- from files to scores
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """The folder of a small masked language model, whose words are those of WORDS."""
-    return packed_masked_lm(tmp_path_factory.mktemp("model"))
+@pytest.fixture
+def model(folder_of):
+    """The folder of a small masked language model."""
+    return folder_of("masked_lm")
 
 
 ASKED = {"question": "the _ sleeps .", "choice": ["cat", "g"], "answer": "g"}
@@ -67,18 +67,18 @@ def test_from_published_files_to_scores(model, tmp_path, task, capsys):
     put(tmp_path, FILES[task])
     given = [task, ".", model, "data"]
     succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, **FAST)
-    again = succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, PATH="/usr/bin:/bin", WORKERS="1")
-    assert again.stdout == "data/data-bin is there\n"
     run = [task, "data/data-bin", model, "runs/seed1", *TINY]
-    for epochs in ("2", "3"):  # it goes on
+    for epochs in ("1", "2") if task == "squad" else "2":  # it goes on
         trained = succeed(RECIPE / "train.sh", *run, cwd=tmp_path, **{**FAST, "EPOCHS": epochs})
     assert "position encoding rotary" in trained.stdout + trained.stderr
     table.main([str(tmp_path / "runs" / "seed1")])
     row = capsys.readouterr().out.splitlines()[-1]
-    assert len(table.epochs(tmp_path / "runs" / "seed1")) == 3
+    assert len(table.epochs(tmp_path / "runs" / "seed1")) == 2
     if task == "c3":
         assert row.startswith(f"| {tmp_path}/runs/ | 1 | valid_accuracy ")
         return
+    again = succeed(RECIPE / "prepare.sh", *given, cwd=tmp_path, PATH="/usr/bin:/bin", WORKERS="1")
+    assert again.stdout == "data/data-bin is there\n"
     checkpoint = tmp_path / "runs" / "seed1" / "checkpoint_best.pt"
     answered = posenc("reading", "answer", checkpoint, tmp_path / "data" / "data-bin",
                       "--output", tmp_path / "answers")  # fmt: skip
@@ -128,8 +128,7 @@ tasks = recipe_module("glue", "tasks")
 
 
 @pytest.mark.journeys
-def test_from_files_to_scores(tmp_path):
-    model = packed_masked_lm(tmp_path / "made")
+def test_from_files_to_scores(model, tmp_path):
     (tmp_path / "CoLA").mkdir()
     rows = ["x\t1\t\tthe cat sleeps .", "x\t0\t*\tcat the barks ."] * 4
     for split in ("train", "dev"):

@@ -27,19 +27,9 @@ CALL = Clause(WOMAN, VERBS["call"], accusative=DOCTOR)
 BUY = Clause(HE, VERBS["buy"], accusative=BOOK)
 BY_HAND = [
     (
-        Sentence(CALL._replace(tense="want to", negated=True)),
-        "The woman does not want to call the doctor.",
-        "Die Frau will den Arzt nicht anrufen.",
-    ),
-    (
-        Sentence(CALL._replace(time=ADVERBS["today"], front="time")),
-        "Today the woman calls the doctor.",
-        "Heute ruft die Frau den Arzt an.",
-    ),
-    (
-        Sentence(Clause(HE, VERBS["say"]), "that", CALL),
-        "He says that the woman calls the doctor.",
-        "Er sagt, dass die Frau den Arzt anruft.",
+        Sentence(CALL._replace(time=ADVERBS["today"], front="time", negated=True)),
+        "Today the woman does not call the doctor.",
+        "Heute ruft die Frau den Arzt nicht an.",
     ),
     (
         Sentence(CALL, "because", BUY._replace(tense="past")),

@@ -1,14 +1,12 @@
 """The translation recipe, from texts to scores; and another encoding for a trained model."""
 
-import gzip
-import os
 import re
 
 import pytest
 import sacrebleu
 import torch
 from support.commands import read
-from support.recipes import EXAMPLES, environment, recipe_module, stand_ins, succeed, write
+from support.recipes import EXAMPLES, recipe_module, succeed, write
 from support.recipes import bash as run_script
 
 from fairseq_posenc.serving.preparation import Preparation, Text
@@ -81,17 +79,6 @@ def test_from_texts_to_scores(texts, tmp_path, kind, size):
     assert scores[0].startswith("tokenised BLEU ") == (kind == "subword-nmt")
     subwords = lines_of(results / "hypotheses.subwords")
     assert hypotheses == [serving.restore(line.split()) for line in subwords]
-
-
-def test_a_download_of_other_texts_is_refused(tmp_path):
-    (tmp_path / "text.gz").write_bytes(gzip.compress(b"a dog\n"))
-    curl = f"echo $* >>{tmp_path}/calls\ncat {tmp_path}/text.gz"
-    programs = stand_ins(tmp_path / "bin", {"curl": curl})
-    path = os.pathsep.join([programs, environment()["PATH"]])
-    refused = run_script(RECIPE / "prepare.sh", "texts", "out", cwd=tmp_path, PATH=path)
-    assert refused.returncode == 1 and not (tmp_path / "texts").exists()
-    assert "texts.part: is not the Multi30k that we know" in refused.stderr.splitlines()[-1]
-    assert (tmp_path / "calls").read_text().count("raw.githubusercontent.com/multi30k/") == 6
 
 
 # --- another encoding

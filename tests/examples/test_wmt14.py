@@ -1,17 +1,15 @@
 """The WMT14 En-De recipe: the whole chain on made-up archives, and a job of Slurm."""
 
 import hashlib
-import io
 import os
 import random
 import re
 import signal
 import subprocess
-import tarfile
 
 import pytest
 import sacrebleu
-from support.recipes import WMT14, bash, environment, stand_ins, succeed
+from support.recipes import WMT14, archive, bash, environment, stand_ins, succeed
 from support.waiting import until
 
 from fairseq_posenc.serving.preparation import words_of
@@ -52,16 +50,14 @@ def write_archives(folder, training):
     }
     digests = ""
     for name, (member, pairs) in archives.items():
-        path = folder / f"{name}.tgz"
-        with tarfile.open(path, "w:gz") as archive:
-            for lang, side, sentences in zip(("en", "de"), ("src.en", "ref.de"), zip(*pairs)):
-                held = member.endswith(".sgm")
-                text = sgm(sentences) if held else "\n".join(sentences)  # without a last line feed
-                info = tarfile.TarInfo(member.format(side if held else lang))
-                info.size = len(text.encode())
-                archive.addfile(info, io.BytesIO(text.encode()))
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        digests += f"sha256sum {digest} {path.name} https://localhost/\n"
+        held, files = member.endswith(".sgm"), {}
+        for lang, side, sentences in zip(("en", "de"), ("src.en", "ref.de"), zip(*pairs)):
+            text = sgm(sentences) if held else "\n".join(sentences)  # without a last line feed
+            files[member.format(side if held else lang)] = text.encode()
+        content = archive(files)
+        (folder / f"{name}.tgz").write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        digests += f"sha256sum {digest} {name}.tgz https://localhost/\n"
     (folder / "archives").write_text(digests)
 
 

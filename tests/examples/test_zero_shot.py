@@ -1,37 +1,22 @@
 """Zero-shot scores of language models: against log-likelihoods computed by hand, and mistakes."""
 
 import json
-import math
 
 import pytest
 import torch
-from support.model_folders import write_task_model
 from support.recipes import recipe_module
 
-import fairseq_posenc
-from fairseq_posenc import cli
-
+pytest_plugins = ["support.packed_models"]
 pytestmark = pytest.mark.formulas
 
 zero_shot = recipe_module("language_model", "zero_shot")
 PAIRS = [("the cat", " sleeps ."), ("the", " cat"), ("", "cat ."), ("g barks", " the the cat")]
 
 
-@pytest.fixture(scope="module")
-def packed(once):
-    """The model folder of a language model of random weights, with a context of 24 tokens."""
-
-    def make(folder):
-        made = write_task_model(folder / "made", "language_modeling")
-        flags = ["--data", f"{made}/data", "--trust-subwords"]
-        cli.main(["pack", str(made / "model.pt"), str(folder / "packed"), *flags])
-
-    return once("zero-shot", make) / "packed"
-
-
-@pytest.fixture(scope="module")
-def model(packed):
-    return fairseq_posenc.from_pretrained(packed)
+@pytest.fixture
+def model(loaded):
+    """A language model of random weights, with a context of 24 tokens."""
+    return loaded("language_modeling")
 
 
 @torch.no_grad()
@@ -43,14 +28,6 @@ def by_hand(model, context, continuation):
     logits = model.models[0](torch.tensor([row[-24:]]))[0][0].double()[-len(after) :]
     values = logits.log_softmax(-1)
     return values[range(len(after)), after].tolist(), values.argmax(1).tolist() == after
-
-
-@torch.no_grad()
-def most_probable(model, text):
-    """The most probable symbol after a text."""
-    dictionary = model.task.source_dictionary
-    row = [dictionary.eos(), *(dictionary.index(word) for word in text.split())]
-    return dictionary[int(model.models[0](torch.tensor([row]))[0][0, -1].argmax())]
 
 
 def test_continuations_are_scored_as_in_one_forward(model):
@@ -112,20 +89,13 @@ def test_published_files_become_questions(task, tmp_path):
     assert found[1:] == expected
 
 
-def test_labels_of_piqa_stand_in_a_file_beside(tmp_path):
-    entry = {"goal": "the", "sol1": "cat", "sol2": "barks ."}
-    path = written(tmp_path, entry, entry)
-    (tmp_path / "file-labels.lst").write_text("1\n0\n")
-    assert [question.label for question in zero_shot.questions("piqa", str(path))] == [1, 0]
-
-
-def test_accuracies_are_those_of_the_log_likelihoods(model, packed, tmp_path, capsys):
+def test_accuracies_are_those_of_the_log_likelihoods(model, folder_of, tmp_path, capsys):
     asked = [
         {"context": "the", "choices": ["cat", "sleeps . . .", "."], "label": label}
         for label in range(3)
     ]
     path, out = written(tmp_path, *asked), tmp_path / "answers"
-    folder = str(packed)
+    folder = str(folder_of("language_modeling"))
     zero_shot.main(["choices", str(path), folder, "--output", str(out)])
     scores = [by_hand(model, "the", choice)[0] for choice in asked[0]["choices"]]
     totals = [sum(values) for values in scores]
@@ -140,14 +110,3 @@ def test_accuracies_are_those_of_the_log_likelihoods(model, packed, tmp_path, ca
     answer = {"label": 1, "log_probabilities": [-3.0, -4.0], "tokens": [1, 4], "greedy": [0, 0]}
     differs = zero_shot.summary("choices", [answer])  # by length
     assert (differs["accuracy"], differs["accuracy_by_token"]) == (0, 100)
-
-
-def test_lambada_is_the_last_word(model, packed, tmp_path, capsys):
-    best = most_probable(model, "the cat")
-    other = next(word for word in ("cat", "sleeps") if word != best)
-    path = written(tmp_path, *({"text": f"the cat {word}"} for word in (best, other)))
-    zero_shot.main(["lambada", str(path), str(packed)])
-    said = json.loads(capsys.readouterr().out)
-    mean = sum(by_hand(model, "the cat", word)[0][0] for word in (best, other)) / 2
-    assert said["accuracy"] == 50
-    assert said["perplexity"] == pytest.approx(math.exp(-mean), rel=1e-4)

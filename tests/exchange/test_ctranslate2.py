@@ -267,7 +267,6 @@ def test_a_parameter_without_counterpart_is_refused(tmp_path):
 FILE = Path(__file__).resolve().parents[2] / "examples" / "ctranslate2" / "converter.py"
 #: Functions that write a model, and further flags of the export.
 FOLDERS = {
-    "translation": (write_model, []),
     "int8": (write_model, ["--quantization", "int8"]),
     "language_modeling": (lambda folder: write_task_model(folder, "language_modeling"), []),
 }

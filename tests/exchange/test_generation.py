@@ -152,10 +152,9 @@ for folder in sys.argv[2:]:
     for side in ("right", "left"):
         tokenizer.padding_side = side
         batch = tokenizer(json.loads(sys.argv[1]), return_tensors="pt", padding=True)
-        for beams in (1, 3):
-            for cached in (True, False):
-                rows = model.generate(**batch, num_beams=beams, use_cache=cached)
-                results.append([folder, beams, rows.tolist()])
+        for beams, cached in ((1, True), (1, False), (3, True)):
+            rows = model.generate(**batch, num_beams=beams, use_cache=cached)
+            results.append([folder, beams, rows.tolist()])
     labels = torch.tensor([[5, 6, 2], [7, 2, -100], [8, 9, 2]])
     loss = model.train()(**batch, labels=labels).loss
     loss.backward()
@@ -203,7 +202,7 @@ def test_translations_are_the_same_in_a_process_without_the_plug_in(transformers
     )
     assert "RESULTS" in found.stdout, found.stderr[-3000:]
     results = json.loads(found.stdout.split("RESULTS")[1])
-    assert len(results) == 16
+    assert len(results) == 12
     ours = {}
     for folder, path in paths.items():
         loaded = loader.load(str(path))

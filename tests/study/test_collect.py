@@ -1,24 +1,20 @@
 """What is read from the logs and outputs of a study's commands."""
 
-import importlib
 import json
 from pathlib import Path
 
 import pytest
+from support.recipes import recipe_module
 
 pytestmark = pytest.mark.formulas
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
+collect, logs = (recipe_module("study", name) for name in ("collect", "logs"))
 
 
-@pytest.fixture
-def collect(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(FOLDER))
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    found = importlib.import_module("collect")
-    logs = importlib.import_module("logs")
     monkeypatch.setattr(logs, "_output", lambda *words: ["/plug-in"] if "path" in words else [])
-    return found
 
 
 def write(name, *lines):
@@ -26,7 +22,7 @@ def write(name, *lines):
     return name
 
 
-def test_an_interrupted_training_counts_once(collect):
+def test_an_interrupted_training_counts_once():
     command = "+ fairseq-train data --user-dir /plug-in --adam-betas '(0.9, 0.98)'"
     start = "num. shared model params: 1,000 (num. trained: 200)"
     lines = [
@@ -69,7 +65,7 @@ def test_an_interrupted_training_counts_once(collect):
     assert "Minimum loss scale" in collect.train(write("train.log", *diverged))["error"]
 
 
-def test_losses_are_read_from_either_command(collect):
+def test_losses_are_read_from_either_command():
     log = write("log", "x | INFO | Loss (base 2): 3.0000, Perplexity: 8.00")
     assert collect.losses(log, "valid", "") == {"scores": {"loss": 3.0, "perplexity": 8.0}}
     log = write("log", "Evaluated 1,000 tokens in 1.0s", "Loss (base 2): 3.0000, Perplexity: 8.00")
@@ -82,19 +78,7 @@ def test_losses_are_read_from_either_command(collect):
         collect.losses(log, "test", "")
 
 
-def test_translations_are_put_in_order_and_as_many_as_references(collect):
-    generated = write("out", "D-1\t-1\tc  d\u2028", "D-0\t-1\ta b", "D-0\t-2\tother", "D-2\t-1\t")
-    references = write("references", "a b", "c d", "e")
-    found = collect.bleu(generated, references, "none", "en", "_x")
-    assert Path(found["files"]["hypotheses_x"]).read_text() == "a b\nc d\n\n"
-    assert (
-        set(found["scores"]) == {"bleu_x", "chrf_x", "ter_x"} and "sources_x" not in found["files"]
-    )
-    with pytest.raises(SystemExit, match="references: 2 lines, and 3 translations"):
-        collect.bleu(generated, write("references", "a b", "c d"), "none", "en", "")
-
-
-def test_the_learning_rate_with_the_best_answers_counts(collect):
+def test_the_learning_rate_with_the_best_answers_counts():
     tables = [
         write("b", "1\t0", "0\t1", "1\t1", "1\t1"),
         write("a", "1\t0", "0\t0", "1\t1", "1\t1"),
@@ -106,7 +90,7 @@ def test_the_learning_rate_with_the_best_answers_counts(collect):
     assert collect.answers(numbers, "stsb", ["pearson"], "1")["scores"] == {"stsb_pearson": 100.0}
 
 
-def test_where_a_model_breaks(collect):
+def test_where_a_model_breaks():
     right = {2: "100", 4: "95", 6: "50", 8: "99"}
     log = write("log", *(json.dumps({f"length{n}_exact_match": v}) for n, v in right.items()))
     found = collect.lengths(log, "copy", 4)
@@ -125,7 +109,7 @@ def test_where_a_model_breaks(collect):
     assert run["scores"]["parity_loss"] == 3.0
 
 
-def test_choices_near_and_far_and_documents(collect):
+def test_choices_near_and_far_and_documents():
     groups = {
         "all": {"accuracy": 60.0, "choices": 10},
         "it": {"accuracy": 70.0, "choices": 5},
@@ -143,7 +127,7 @@ def test_choices_near_and_far_and_documents(collect):
         collect.documents([], texts[0], write("theirs", "a", "", "b", "", "c"), "de")
 
 
-def test_the_lowest_mean_loss_of_values_without_a_failure_is_chosen(collect):
+def test_the_lowest_mean_loss_of_values_without_a_failure_is_chosen():
     losses = {"a": 3.0, "b": 5.0, "c": 3.5, "d": 3.6, "e": 1.0}
     files = {n: write(n, json.dumps({"scores": {"loss": v}})) for n, v in losses.items()}
     failed = write("f", json.dumps({"error": "FloatingPointError"}))

@@ -33,9 +33,6 @@ elif name == "fairseq-train":
     folder = Path(given["--save-dir"])
     last = folder / "checkpoint_last.pt"
     begun = int(last.read_text()) if last.exists() else 0
-    if os.environ.get("DIVERGES", "never") in words:
-        print("num. shared model params: 12 (num. trained: 12)")
-        sys.exit("FloatingPointError: gradients are NaN/Inf")
     print("num. shared model params: 1,234 (num. trained: 1,234)")
     number = int(hashlib.sha256((given["--lr"] + given["--seed"]).encode()).hexdigest(), 16) % 90
     for epoch in range(begun + 1, 4):
@@ -59,6 +56,18 @@ elif name == "fairseq-generate":
 """
 
 
+PLAN = """
+recipe: translation
+data: data
+base: {--arch: posenc_transformer, --max-tokens: "100", --optimizer: adam}
+systems: {rotary: {--position-encoding: rotary}, stock: {--arch: transformer}}
+seeds: [1, 2]
+budget: {epochs: 3}
+average: {epochs: 2}
+search: {--lr: ["1e-3", "3e-3"]}
+"""
+
+
 class Workflow:
     """A study on Snakemake with stand-ins for fairseq's commands, in a folder of its own.
 
@@ -77,7 +86,7 @@ class Workflow:
             program.chmod(0o755)
         # other tests say what check.py refuses
         (folder / "bin" / "python").write_text(f"""#!/usr/bin/env bash
-[[ $1 == */check.py && -z ${{CHECKS:-}} ]] || exec {sys.executable} "$@"
+[[ $1 == */check.py ]] || exec {sys.executable} "$@"
 """)
         (folder / "bin" / "python").chmod(0o755)
         (folder / "data").mkdir()
@@ -86,19 +95,7 @@ class Workflow:
                 (folder / "data" / f"{part}.a-b.{lang}.idx").write_text(part)
         for lang in "ab":
             (folder / "data" / f"test.{lang}").write_text("a b\nc d\n")
-        self.plan = {
-            "recipe": "translation",
-            "data": "data",
-            "base": {"--arch": "posenc_transformer", "--max-tokens": "100", "--optimizer": "adam"},
-            "systems": {
-                "rotary": {"--position-encoding": "rotary"},
-                "stock": {"--arch": "transformer"},
-            },
-            "seeds": [1, 2],
-            "budget": {"epochs": 3},
-            "average": {"epochs": 2},
-            "search": {"--lr": ["1e-3", "3e-3"]},
-        }
+        self.plan = yaml.safe_load(PLAN)
 
     def start(self, *words, **variables):
         """Start Snakemake on the plan as it is now."""
@@ -204,30 +201,6 @@ def test_killed_and_started_again_it_ends_as_if_it_had_not_been(workflow):
     assert status == 0, said
     assert workflow.results() == whole
     assert not workflow.called("fairseq-train")  # the new start has waited for it
-
-
-def test_an_archived_run_of_an_earlier_version_is_done(workflow):
-    workflow.plan["systems"].pop("stock")
-    workflow.plan["seeds"] = [1]
-    study = workflow.folder / "runs" / "plan"
-    folder = study / "runs" / "rotary-seed1-01234567"
-    folder.mkdir(parents=True)
-    run = {
-        "system": "rotary", "seed": 1, "digest": "0123456789abcdef" * 4, "status": "done",
-        "flags": {"--position-encoding": "rotary", "--lr": "0.003"},
-        "base": ["--arch", "posenc_transformer", "--max-tokens", "100.0", "--optimizer", "adam"],
-    }  # fmt: skip
-    (folder / "result.json").write_text(json.dumps(run))
-    old = {"runs": [folder.name], "tried": {"rotary": {"--lr 0.003": [4.0]}}, "speed_runs": ["x"]}
-    (study / "plan.yaml").write_text(yaml.safe_dump(old))
-    status, said = workflow.run()
-    assert status == 0, said
-    assert not workflow.called("fairseq-train")
-    plan = yaml.safe_load((study / "plan.yaml").read_text())
-    assert plan["runs"] == [folder.name] and plan["chosen"] == {"rotary": {"--lr": "3e-3"}}
-    assert plan["tried"] == {"rotary": {"--lr 3e-3": [4.0]}} and plan["speed_runs"] == ["x"]
-    workflow.plan["base"]["--dropout"] = "0.3"
-    assert asked(workflow.run("-n")[1])["train"] == 2
 
 
 def test_jobs_share_the_gpus_of_a_machine(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.recipes import recipe_module
 
 pytestmark = pytest.mark.formulas
 
@@ -20,27 +21,18 @@ for package in ("pandas", "seaborn", "statsmodels", "sacrebleu"):
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "examples" / "study" / "report"
 RESULTS = ROOT / "examples" / "study" / "results"
+report, runs, seeds, sentences = (
+    recipe_module("study/report", name) for name in ("report", "runs", "seeds", "sentences")
+)
 
 
 @pytest.fixture(scope="module")
-def modules():
-    """The modules of the report, by name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        import report
-        import runs
-        import seeds
-        import sentences
-    return {"report": report, "runs": runs, "seeds": seeds, "sentences": sentences}
-
-
-@pytest.fixture(scope="module")
-def written(modules, tmp_path_factory):
+def written(tmp_path_factory):
     """The report of the smallest archive."""
     folder = tmp_path_factory.mktemp("study")
     with tarfile.open(RESULTS / "document_mask" / "runs.tar.xz") as archive:
         archive.extractall(folder)
-    modules["report"].write(modules["runs"].read_study(str(folder)))
+    report.write(runs.read_study(str(folder)))
     return folder / "report"
 
 
@@ -85,15 +77,15 @@ def additive_model(values):
     return rows[:, 0], math.sqrt((residuals**2).sum() / degrees * 2 / seeds), degrees
 
 
-def test_differences_are_those_of_the_formulas(written, modules):
+def test_differences_are_those_of_the_formulas(written):
     from scipy import stats
 
     text = (written / "results.csv").read_text(encoding="utf-8")
     by_system = {}
     for row in csv.DictReader(io.StringIO(text)):
         by_system.setdefault(row["system"], []).append(float(row["loss"]))
-    study = modules["runs"].read_study(str(written.parent))
-    found = modules["seeds"].compare(study.scores("loss"), "lower")
+    study = runs.read_study(str(written.parent))
+    found = seeds.compare(study.scores("loss"), "lower")
     means, error, degrees = additive_model(list(by_system.values()))
     pairs = list(combinations(range(len(means)), 2))
     p = [2 * stats.t.sf(abs(means[a] - means[b]) / error, degrees) for a, b in pairs]
@@ -127,8 +119,8 @@ def frame(values):
     return pd.DataFrame(rows, columns=["system", "seed", "score"])
 
 
-def test_differences_without_noise_or_without_a_common_seed(modules):
-    compare = modules["seeds"].compare
+def test_differences_without_noise_or_without_a_common_seed():
+    compare = seeds.compare
     found = compare(frame({"a": [1, 2], "b": [3, 4], "c-d": [1, 2]}), "higher")
     assert found.differences["b", "a"].mean == pytest.approx(2)
     assert found.differences["b", "a"][2:4] == (0.0, 0.0)
@@ -142,29 +134,28 @@ def test_differences_without_noise_or_without_a_common_seed(modules):
     assert found.letters == {} and found.differences["a", "b"].p is None
 
 
-def test_where_errors_are_not_normal_only_pairs_are_tested(modules):
+def test_where_errors_are_not_normal_only_pairs_are_tested():
     from scipy import stats
 
     scores = {"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5, 60], "c": [3, 4.1, 5, 6.1, 7]}
-    found = modules["seeds"].compare(frame(scores), "higher")
+    found = seeds.compare(frame(scores), "higher")
     assert min(found.assumed.values()) < 0.05 and found.letters == {}
     one = found.differences["b", "a"]
     assert (one.interval, one.p, one.adjusted) == (None, None, None)
     assert one.alone == pytest.approx(stats.ttest_rel(scores["b"], scores["a"]).pvalue)
 
 
-def test_seeds_needed(modules):
+def test_seeds_needed():
     from scipy import stats
 
-    number = modules["seeds"].seeds_for(1.5)
+    number = seeds.seeds_for(1.5)
     draws = np.random.default_rng(0).normal(1.5, 1, (20_000, number))
     assert (stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05).mean() == pytest.approx(
         0.85, abs=0.06
     )
 
 
-def test_sentences(modules, monkeypatch):
-    sentences = modules["sentences"]
+def test_sentences(monkeypatch):
     monkeypatch.setattr(sentences, "RESAMPLES", 100)
     references = [f"the {n} dogs run in the park today ." for n in range(12)]
     worse = ["no"] * 8 + references[8:]
@@ -174,26 +165,6 @@ def test_sentences(modules, monkeypatch):
     assert all(one["same"] == 1 and one["worse"] < 0.05 for one in found.values())
     labels, wrong = ["1", "0"] * 10, ["0", "1"] * 5 + ["1", "0"] * 5
     assert sentences.compare_accuracies(labels, wrong, labels) == 2 * 0.5**10
-
-
-def test_budgets_are_differences_from_the_baseline(modules, monkeypatch, tmp_path):
-    runs = [
-        {"system": name, "seed": seed, "status": "done", "updates": 30, "scores": scores}
-        for name, seed, scores in (
-            ("stock", 1, {"bleu": 9.0, "bleu_20": 5.0}),
-            ("rotary", 1, {"bleu": 10.5, "bleu_20": 8.0}),
-            ("rotary", 2, {"bleu": 99.0, "bleu_20": 99.0}),  # the baseline has no second seed
-        )
-    ]
-    measures = [modules["runs"].Measure(name, "higher", name) for name in ("bleu", "bleu_20")]
-    plan = {"systems": {"stock": {}, "rotary": {}}, "seeds": [1, 2]}
-    study = modules["runs"].Study(tmp_path, plan, runs, measures)
-    drawn = []
-    monkeypatch.setattr("figures.panels", lambda data, *rest, **more: drawn.append(data))
-    (shown,) = sys.modules["sections"].budgets(study, tmp_path)
-    assert "difference from stock" in shown
-    points = drawn[0][drawn[0].system == "rotary"]
-    assert list(zip(points.x, points.y)) == [(20, 3.0), (30, 1.5)]
 
 
 def test_a_folder_without_a_study(tmp_path, monkeypatch):

@@ -115,7 +115,6 @@ EXPRESSED: Dict[str, Expressed] = {
     "llama": Expressed("hf-llama", LLAMA),
     "grouped": Expressed("hf-llama", {**LLAMA, "kv_heads": 2, "rotary_pairing": "half"}),
     "llama geglu": Expressed("hf-llama", {**LLAMA, "feed_forward": "geglu", "no_bias": False}),
-    "llama glu": Expressed("hf-llama", {**LLAMA, "feed_forward": "glu", "activation_fn": "relu"}),
     "untied": Expressed("hf-llama", {**LLAMA, "share_decoder_input_output_embed": False}),
     "tied": Expressed(
         "hf-llama", {**LLAMA, "share_decoder_input_output_embed": True, "no_scale_embedding": True}
@@ -187,7 +186,6 @@ EXPRESSED: Dict[str, Expressed] = {
     "t5": Expressed(
         "hf-t5", {**_T5, "t5_num_buckets": 16, "t5_max_distance": 40, "activation_fn": "gelu"}
     ),
-    "gelu": Expressed("hf-t5", {**_T5, "feed_forward": "glu", "activation_fn": "gelu"}),
     "swiglu": Expressed("hf-t5", {**_T5, "feed_forward": "swiglu", "no_scale_embedding": True}),
     "geglu": Expressed("hf-t5", {**_T5, "feed_forward": "geglu", "layer_norm_eps": 1e-6}),
     "glu": Expressed("hf-t5", {**_T5, "feed_forward": "glu", "activation_fn": "gelu_accurate"}),
@@ -225,21 +223,20 @@ def trained(folder, *heads, kind=MASKED, words=("a", "b"), **settings):
     return folder / "checkpoint.pt"
 
 
-def checkpoint_of(folder, name, words=WORDS, heads=(), **changes):
+def checkpoint_of(folder, name, words=WORDS, **changes):
     """A checkpoint of random weights, none of which is a zero or a one that could be forgotten.
 
     Args:
         folder: where; it is made.
         name: the row.
         words: the dictionary.
-        heads: further classification heads.
         changes: settings that differ from the row.
     """
     row = EXPRESSED[name]
     given = {**SIZES[row.kind.name], **RATES, **row.settings, **changes}
     if row.target == "hf-t5":
         given = {**given, **dict.fromkeys(("attention_dropout", "activation_dropout"), 0.23)}
-    path = trained(folder, *row.heads, *heads, kind=row.kind, words=words, **given)
+    path = trained(folder, *row.heads, kind=row.kind, words=words, **given)
     if row.target == "hf-marian" and not changes:  # it has no other positions than its own
         state = torch.load(path)
         for side in ("encoder", "decoder"):

@@ -18,10 +18,7 @@ from support.parts import attended_alone
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.linear.layer import LinearAttention
 from fairseq_posenc.basics.versions import TORCH_VERSION
-from fairseq_posenc.encodings import (
-    ENCODINGS,
-    all_encodings,
-)
+from fairseq_posenc.encodings import ENCODINGS, all_encodings
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
 

@@ -139,11 +139,6 @@ def write_task_model(
     return folder
 
 
-def packed_masked_lm(folder: Path) -> Path:
-    """The model folder of a small masked language model, whose words are those of WORDS."""
-    return pack(write_task_model(folder, "masked_lm"), folder / "packed", "--trust-subwords")
-
-
 def pack(made: Path, out: Path, *flags: Any) -> Path:
     """The model folder *out* of the model and the data in *made*."""
     words = ("pack", made / "model.pt", out, "--data", made / "data", *flags)

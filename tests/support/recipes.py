@@ -1,11 +1,12 @@
 """What the tests of the recipes share: running their scripts and reading what they print."""
 
 import importlib
+import io
 import json
 import os
-import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import ModuleType
 
@@ -71,12 +72,6 @@ def flags_of(command):
     return flags
 
 
-def check_flags(flags, expected):
-    """*flags* have the values that *expected* gives them, as on a command line."""
-    wanted = flags_of(shlex.split(expected))
-    assert {name: flags.get(name, "absent") for name in wanted} == wanted
-
-
 def stand_ins(folder, bodies):
     """Write programs that stand in for others, by their names; returns their folder."""
     folder.mkdir(exist_ok=True)
@@ -105,6 +100,17 @@ def made_up_run(folder, name, values):
         entry = {"epoch": epoch, **dict(zip(values, map(str, after)))}
         lines.append(f"x | INFO | valid | {json.dumps(entry)}")
     write(folder / name / "train.log", lines)
+
+
+def archive(files):
+    """The bytes of a .tgz with these contents by name."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
 
 
 def write(path, lines):

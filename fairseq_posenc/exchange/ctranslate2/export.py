@@ -21,12 +21,7 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.exchange import formats
 from fairseq_posenc.exchange.ctranslate2.positions import ENGINE, refuse_settings
-from fairseq_posenc.exchange.ctranslate2.stacks import (
-    Parameters,
-    decoder_spec,
-    encoder_spec,
-    epsilon_of,
-)
+from fairseq_posenc.exchange.ctranslate2.stacks import Parameters, decoder_spec, encoder_spec
 from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.exchange.native import (
     DATA,
@@ -122,7 +117,10 @@ def fill(loaded: Loaded, kind: Kind) -> Tuple[Any, Dict[str, Dict[str, Any]]]:
                 f"{loaded.path}: its parameter {left} has no counterpart in CTranslate2; nothing "
                 "is written"
             )
-    spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
+    if len(parameters.epsilons) > 1:
+        shown = " and ".join(f"{value:g}" for value in sorted(parameters.epsilons))
+        raise UsageError(f"{loaded.path}: its norms have ε of {shown}; CTranslate2 has one for all")
+    spec.config.layer_norm_epsilon = parameters.epsilons.pop()
     longest = {side: stack.max_positions() for side, stack in stacks.items()}
     exact = {side: limit for side, (_, limit) in filled.items()}
     return spec, {"longest": longest, "exact_below": exact}

@@ -19,19 +19,7 @@ embeddings.  Other encodings are expressed through them:
 """
 
 from argparse import Namespace
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    cast,
-)
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import numpy as np
 import torch
@@ -44,7 +32,7 @@ from fairseq_posenc.encodings.base import Rotation
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import formats
 from fairseq_posenc.flags.options import SIDES, Layer
-from fairseq_posenc.models.kinds import MASKED, Kind
+from fairseq_posenc.models.kinds import MASKED, Kind, Settings
 
 ENGINE = "CTranslate2"
 #: Names of the engine's activations, by the value of ``--activation-fn``.
@@ -217,7 +205,7 @@ def positions_of(attention: Layer, has_table: bool) -> Positions:
     return found
 
 
-def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
+def refuse_settings(path: str, kind: Kind, settings: Settings) -> None:
     """Refuse what CTranslate2 cannot compute."""
     known = {*_READ, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
@@ -245,7 +233,7 @@ def _refuse_encodings(path: str, flag: str, value: str) -> None:
         if alone and len(names) > 1:
             raise UsageError(
                 f"{shown} computes {alone[0]} only alone; it can combine rotary with "
-                f"{' or '.join(_acting('bias', EXPRESSIONS))}"
+                f"{' or '.join(_acting('bias', [*EXPRESSIONS]))}"
             )
     with_bias = ["+".join(names) for names in compositions if _acting("bias", names)]
     if len(with_bias) > 1:
@@ -254,5 +242,5 @@ def _refuse_encodings(path: str, flag: str, value: str) -> None:
         )
 
 
-def _acting(acts: str, names: Iterable[str]) -> List[str]:
+def _acting(acts: str, names: Sequence[str]) -> List[str]:
     return [name for name in names if EXPRESSIONS[name].acts == acts]

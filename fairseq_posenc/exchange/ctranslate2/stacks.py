@@ -47,17 +47,15 @@ def encoder_spec(
     Returns:
         the specification, and the length in tokens from which on its positions are approximate.
     """
-    from ctranslate2.specs import transformer_spec
-
     embeddings = [module.embed_tokens]
     if getattr(module, "embed_segments", None) is not None:
         embeddings.append(module.embed_segments)
     arguments = {
         **_shape(module, activation),
         "num_source_embeddings": len(embeddings),
-        "embeddings_merge": _common().EmbeddingsMerge.ADD,
+        "embeddings_merge": _specs().common_spec.EmbeddingsMerge.ADD,
     }
-    spec = specification(transformer_spec.TransformerEncoderSpec, arguments)
+    spec = specification(_specs().transformer_spec.TransformerEncoderSpec, arguments)
     for each, embedding in zip(spec.embeddings, embeddings):
         each.weight = parameters.copy(embedding.weight)
     return spec, _fill_stack(spec, module, parameters)
@@ -67,15 +65,13 @@ def decoder_spec(
     module: Layer, activation: str, parameters: Parameters
 ) -> Tuple[Any, Optional[int]]:
     """The specification of a decoder, filled; as :func:`encoder_spec`."""
-    from ctranslate2.specs import transformer_spec
-
     alibi = native_alibi(module)
     arguments = {
         **_shape(module, activation),
         "with_encoder_attention": module.layers[0].encoder_attn is not None,
         "alibi": alibi,
     }
-    spec = specification(transformer_spec.TransformerDecoderSpec, arguments)
+    spec = specification(_specs().transformer_spec.TransformerDecoderSpec, arguments)
     spec.embeddings.weight = parameters.copy(module.embed_tokens.weight)
     exact_below = _fill_stack(spec, module, parameters, alibi)
     for layer, each in zip(spec.layer, module.layers):
@@ -85,11 +81,11 @@ def decoder_spec(
             for linear, projections in zip(layer.attention.linear, groups):
                 _fill_linear(linear, projections, parameters)
             norm = each.encoder_attn_layer_norm
-            fill_norm(layer.attention.layer_norm, norm, each.embed_dim, parameters)
+            _fill_norm(layer.attention.layer_norm, norm, each.embed_dim, parameters)
     for name in ("project_in", "project_out"):  # the constructor adds both or none
         projection = getattr(module, f"{name}_dim")
         if projection is not None:
-            vars(spec)[name] = _common().LinearSpec()
+            vars(spec)[name] = _specs().common_spec.LinearSpec()
             _fill_linear(vars(spec)[name], [projection], parameters)
     _fill_linear(spec.projection, [module.output_projection], parameters)
     return spec, exact_below
@@ -122,10 +118,10 @@ def specification(kind: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
     return kind(**{name: value for name, value in arguments.items() if name in known})
 
 
-def _common() -> Any:
-    from ctranslate2.specs import common_spec
+def _specs() -> Any:
+    import ctranslate2
 
-    return common_spec
+    return ctranslate2.specs
 
 
 def _shape(module: Layer, activation: str) -> Any:
@@ -137,7 +133,7 @@ def _shape(module: Layer, activation: str) -> Any:
         "num_heads_kv": _kv_heads(first.self_attn),
         "pre_norm": first.normalize_before,
         "no_final_norm": module.layer_norm is None,
-        "activation": _common().Activation[ACTIVATIONS[activation]],
+        "activation": _specs().common_spec.Activation[ACTIVATIONS[activation]],
         "layernorm_embedding": module.layernorm_embedding is not None,
         "ffn_glu": hasattr(first, "fc_gate"),
         "rms_norm": _is_rms(module),
@@ -170,13 +166,13 @@ def _fill_stack(
     limits = []
     for name in ("layer_norm", "layernorm_embedding"):
         if getattr(module, name) is not None:
-            fill_norm(getattr(spec, name), getattr(module, name), size, parameters)
+            _fill_norm(getattr(spec, name), getattr(module, name), size, parameters)
     for layer, each in zip(spec.layer, module.layers):
         positions = Positions() if alibi else positions_of(each.self_attn, table is not None)
         limits.append(positions.exact_below)
         layer.self_attention = _self_attention(each.self_attn, positions, rms, parameters)
-        fill_norm(layer.self_attention.layer_norm, each.self_attn_layer_norm, size, parameters)
-        fill_norm(layer.ffn.layer_norm, each.final_layer_norm, size, parameters)
+        _fill_norm(layer.self_attention.layer_norm, each.self_attn_layer_norm, size, parameters)
+        _fill_norm(layer.ffn.layer_norm, each.final_layer_norm, size, parameters)
         _fill_linear(layer.ffn.linear_0, [each.fc1], parameters)
         _fill_linear(layer.ffn.linear_1, [each.fc2], parameters)
         if hasattr(each, "fc_gate"):
@@ -190,8 +186,6 @@ def _self_attention(
     attention: Layer, positions: Positions, rms: bool, parameters: Parameters
 ) -> Any:
     """The specification of a self-attention, filled but for its norm."""
-    from ctranslate2.specs import attention_spec
-
     norms: List[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
     normed = norms[0] is not None
     arguments = {
@@ -199,7 +193,7 @@ def _self_attention(
         **{"qk_norm": normed, "qk_norm_rms": normed and rms},
         **positions.arguments,
     }
-    spec = specification(attention_spec.MultiHeadAttentionSpec, arguments)
+    spec = specification(_specs().attention_spec.MultiHeadAttentionSpec, arguments)
     for name, tensor in positions.tensors.items():
         setattr(spec, name, tensor)
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
@@ -208,7 +202,7 @@ def _self_attention(
     factors[: positions.rotated] = positions.temperature
     if normed:
         for each, norm in zip((spec.q_norm, spec.k_norm), norms):
-            fill_norm(each, norm, attention.head_dim, parameters)
+            _fill_norm(each, norm, attention.head_dim, parameters)
             _scale(each, ("gamma", "beta"), factors)
     else:
         rows = len(attention.q_proj.weight) + len(attention.k_proj.weight)
@@ -233,18 +227,10 @@ def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Paramete
         spec.bias = np.concatenate([parameters.copy(bias) for bias in biases])
 
 
-def fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:
+def _fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:
     """A layer norm, or an RMS norm without parameters."""
     parameters.epsilons.add(float(norm.eps))
     weight: Optional[Tensor] = getattr(norm, "weight", None)
     spec.gamma = np.ones(size, np.float32) if weight is None else parameters.copy(weight)
     if hasattr(spec, "beta"):
         spec.beta = parameters.copy(norm.bias)
-
-
-def epsilon_of(path: str, parameters: Parameters) -> float:
-    """The ε of all norms, or a UsageError if there are several: the engine has one."""
-    if len(parameters.epsilons) > 1:
-        shown = " and ".join(f"{value:g}" for value in sorted(parameters.epsilons))
-        raise UsageError(f"{path}: its norms have ε of {shown}; CTranslate2 has one for all")
-    return parameters.epsilons.pop()

@@ -8,14 +8,13 @@ BERT's kind, whose words and pieces transformers splits itself.
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
-from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange.huggingface.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.texts import (
     AS_TEXT,
@@ -24,6 +23,7 @@ from fairseq_posenc.exchange.huggingface.texts import (
     WrittenTexts,
     post_processor,
     write_symbols,
+    write_tokenizer,
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import LEADING, MASK, Config, Vocabulary, read_vocabulary
@@ -51,7 +51,6 @@ _NUMBERED = ("bos_token", "cls_token", "pad_token", "eos_token", "sep_token")
 #: The first symbols of vocab.txt, in order.
 _FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SEGMENTS = "token_type_ids"
-_SETTINGS = "tokenizer_config.json"
 
 
 class MaskedTexts(Texts):
@@ -84,18 +83,14 @@ class MaskedTexts(Texts):
         self, checkpoint: NativeCheckpoint, inputs: Sequence[str], hides: bool, folder: str
     ) -> WrittenTexts:
         """See :class:`~fairseq_posenc.exchange.huggingface.texts.Texts`."""
-        subwords = checkpoint.subwords
+        subwords, order = checkpoint.subwords, None
+        notes: Sequence[str] = ()
         several = (checkpoint.settings["num_segments"] or 0) > 1
         inputs = [name for name in inputs if several or name != _SEGMENTS]
-        content = None
         if subwords is not None and subwords.text.subwords == "transformers":
-            files = find_files(str(subwords.source))
-            content = _description(files)
-        if content is not None:
-            order = _copied(checkpoint, files, content, inputs, folder)
-            notes: Tuple[str, ...] = ()
-        else:
-            dictionary = read_dictionary(checkpoint.dictionary)
+            order = _copied(checkpoint, find_files(str(subwords.source)), inputs, folder)
+        if order is None:
+            dictionary = checkpoint.dictionaries["encoder"]
             marks = _marks(checkpoint, inputs, dict(zip(LEADING, LEADING)))
             longest = checkpoint.settings["max_positions"]
             splitter = splitter_of(subwords, "encoder", dictionary.symbols, hides)
@@ -125,29 +120,21 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
     return Marks(_ROLES, f"{begin} $A {end}", pair, inputs)
 
 
-def _description(files: Files) -> Optional[Dict[str, Any]]:
-    """The content of tokenizer.json, made from vocab.txt if there is none.
+def _copied(
+    checkpoint: NativeCheckpoint, files: Files, inputs: List[str], folder: str
+) -> Optional[Tensor]:
+    """Write the same tokenizer of transformers, where tokenizer.json can describe it.
 
-    It is None for a tokenizer that it cannot describe, such as one with words of jieba.
+    It cannot describe one with words of jieba.  Returns our number of each of its symbols, (V,).
     """
     if files.kind != JIEBA and os.path.isfile(files.path("tokenizer.json")):
-        return read_json(files.path("tokenizer.json"))
-    if files.kind not in (BERT, ""):
+        content = read_json(files.path("tokenizer.json"))
+    elif files.kind in (BERT, ""):
+        made = word_pieces(files)
+        made.add_special_tokens(sorted(files.special().values()))
+        content = json.loads(made.to_str())
+    else:
         return None
-    tokenizer = word_pieces(files)
-    tokenizer.add_special_tokens(sorted(files.special().values()))
-    found: Dict[str, Any] = json.loads(tokenizer.to_str())
-    return found
-
-
-def _copied(
-    checkpoint: NativeCheckpoint,
-    files: Files,
-    content: Dict[str, Any],
-    inputs: List[str],
-    folder: str,
-) -> Tensor:
-    """Write the same tokenizer of transformers; returns our number of each of its symbols, (V,)."""
     vocabulary = read_vocabulary(files.folder, None)
     theirs = [*LEADING, *vocabulary.symbols, *([MASK] if MASK in vocabulary.names else [])]
     if theirs != checkpoint.symbols:
@@ -166,8 +153,7 @@ def _copied(
     content = as_text(content, special_names(files, content))
     settings = {**roles, **files.settings, "model_input_names": inputs, **AS_TEXT}
     settings["model_max_length"] = checkpoint.settings["max_positions"]
-    Path(folder, "tokenizer.json").write_text(json_text(content), "utf-8")
-    Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
+    write_tokenizer(folder, content, settings)
     return vocabulary.order.argsort()
 
 
@@ -202,7 +188,7 @@ class WordPieceTexts(Texts):
             "model_max_length": checkpoint.settings[checkpoint.kind.length],
             "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(_FIRST) :]),
         }
-        Path(folder, _SETTINGS).write_text(json_text(settings), "utf-8")
+        Path(folder, "tokenizer_config.json").write_text(json_text(settings), "utf-8")
         text = "".join(symbol + "\n" for symbol in symbols)
         Path(folder, "vocab.txt").write_text(text, "utf-8")
         note = "vocab.txt lists the dictionary; text must be tokenised as it was for training"

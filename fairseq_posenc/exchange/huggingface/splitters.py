@@ -39,18 +39,19 @@ _STRANGE = (
 
 
 class Splitter(NamedTuple):
-    """The parts of a tokenizer.json that split text into symbols and join them."""
+    """What splits text into symbols and joins them."""
 
-    model: Dict[str, Any]  # the entry ``model``, with the number of each symbol
-    normalizer: Any = None  # the entry of this name
-    pre_tokenizer: Any = None  # the entry of this name
-    decoder: Any = None  # the entry of this name
+    # entries of tokenizer.json: ``model``, with the number of each symbol, and the steps
+    content: Dict[str, Any]
     # symbols behind those of the dictionary, which stand for ``<unk>``
     hidden: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()  # what the user should know
-    added: Tuple[Dict[str, Any], ...] = ()  # further entries of ``added_tokens``
     # the same as a file of SentencePiece, which some programs read instead, or None
     sentencepiece: Optional[bytes] = None
+
+
+#: The steps before a model of text that is split at spaces.
+_AT_SPACES = {"normalizer": SEPARATORS, "pre_tokenizer": {"type": "WhitespaceSplit"}}
 
 
 def split_at_spaces(symbols: List[str]) -> Splitter:
@@ -58,7 +59,7 @@ def split_at_spaces(symbols: List[str]) -> Splitter:
     number = {symbol: index for index, symbol in enumerate(symbols)}
     note = "its tokenizer splits text at spaces, into symbols of dict.txt, as fairseq does"
     model = {"type": "WordLevel", "vocab": number, "unk_token": "<unk>"}
-    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, None, (), (note,))
+    return Splitter({**_AT_SPACES, "model": model}, (), (note,))
 
 
 class Inexact(Exception):
@@ -95,8 +96,8 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
         **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
     }
     decoder = {"type": "BPEDecoder", "suffix": _END_OF_WORD}
-    hidden = tuple(numbers)[len(symbols) :]
-    return Splitter(model, SEPARATORS, {"type": "WhitespaceSplit"}, decoder, hidden)
+    content = {**_AT_SPACES, "model": model, "decoder": decoder}
+    return Splitter(content, tuple(numbers)[len(symbols) :])
 
 
 def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
@@ -132,16 +133,13 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     if model.prefix:
         parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     unread = {*LEADING, MASK, *_fillers(symbols), *(p.symbol for p in known if p.kind == spm.BYTE)}
-    split = as_text({"model": make(model, numbers)}, unread)
-    return Splitter(
-        split["model"],
-        {"type": "Sequence", "normalizers": steps},
-        split.get("pre_tokenizer"),
-        {"type": "Sequence", "decoders": parts},
-        tuple(numbers)[len(symbols) :],
-        notes,
-        sentencepiece=spm.renumbered(path, model, numbers) if model.kind == spm.BPE else None,
-    )
+    content = {
+        "model": make(model, numbers),
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "decoder": {"type": "Sequence", "decoders": parts},
+    }
+    same = spm.renumbered(path, model, numbers) if model.kind == spm.BPE else None
+    return Splitter(as_text(content, unread), tuple(numbers)[len(symbols) :], notes, same)
 
 
 def _fillers(symbols: List[str]) -> Set[str]:
@@ -174,15 +172,13 @@ def _of_transformers(path: str, symbols: List[str]) -> Splitter:
         model["vocab"] = {theirs.get(name, name): number for name, number in numbers.items()}
         if model.get("unk_token") in ours:
             model["unk_token"] = ours[model["unk_token"]]
-    decoder = content.get("decoder") or {"type": "WordPiece", "prefix": "##", "cleanup": False}
-    return Splitter(
-        model,
-        content.get("normalizer"),
-        content.get("pre_tokenizer"),
-        decoder,
-        tuple(numbers)[len(symbols) :],
-        added=tuple({**t, "id": numbers[spelled(name)]} for name, t in kept.items()),
+    usual = {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    content.update(
+        model=model,
+        decoder=content.get("decoder") or usual,
+        added_tokens=[{**t, "id": numbers[spelled(name)]} for name, t in kept.items()],
     )
+    return Splitter(content, tuple(numbers)[len(symbols) :])
 
 
 #: The function that makes a splitter of a kind of subwords, given its file and the dictionary.
@@ -227,16 +223,14 @@ def splitter_of(
     except Inexact as reason:
         found = split_at_spaces(symbols)
         return found._replace(notes=(*found.notes, f"the subwords are not carried: {reason}"))
-    notes = list(found.notes)
+    content, notes = found.content, [*found.notes]
     if text.tokenizer != "none":
         notes.append(
             f"the tokenizer begins and ends with words: split text by --tokenizer {text.tokenizer} "
             "before, and join it after"
         )
     if text.lowercase:
-        steps = [_LAST_SIGMA, {"type": "Lowercase"}, found.normalizer]
-        found = found._replace(
-            normalizer={"type": "Sequence", "normalizers": steps},
-            sentencepiece=None,  # a SentencePiece model has no such step
-        )
-    return found._replace(notes=tuple(notes))
+        steps = [_LAST_SIGMA, {"type": "Lowercase"}, content.get("normalizer")]
+        content = {**content, "normalizer": {"type": "Sequence", "normalizers": steps}}
+        found = found._replace(sentencepiece=None)  # a SentencePiece model has no such step
+    return found._replace(content=content, notes=tuple(notes))

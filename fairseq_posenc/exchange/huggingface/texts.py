@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
-from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.exchange import reader
 from fairseq_posenc.exchange.huggingface.splitters import Splitter, splitter_of
 from fairseq_posenc.exchange.native import NativeCheckpoint
@@ -64,14 +63,11 @@ def write_symbols(
     added = [{"id": number[s], "content": s, "special": True, **usual} for s in used]
     content = {
         **{"version": "1.0", "truncation": None, "padding": None},
-        "added_tokens": [*added, *splitter.added],
-        "normalizer": splitter.normalizer,
-        "pre_tokenizer": splitter.pre_tokenizer,
+        "added_tokens": [*added, *splitter.content.get("added_tokens", ())],
+        **{name: splitter.content.get(name) for name in ("normalizer", "pre_tokenizer")},
         "post_processor": post_processor(marks, number),
-        "decoder": splitter.decoder,
-        "model": splitter.model,
+        **{name: splitter.content.get(name) for name in ("decoder", "model")},
     }
-    Path(path, "tokenizer.json").write_text(json_text(content), "utf-8")
     others = [name for name in ("<s>", MASK) if name not in marks.roles.values()]
     settings = {
         **marks.roles,
@@ -81,10 +77,16 @@ def write_symbols(
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,
     }
-    Path(path, "tokenizer_config.json").write_text(json_text(settings), "utf-8")
+    write_tokenizer(path, content, settings)
     dictionary.save(os.path.join(path, reader.DICTIONARY))
     hidden = torch.full((len(splitter.hidden),), dictionary.unk())
     return torch.cat((torch.arange(len(dictionary)), hidden))
+
+
+def write_tokenizer(folder: str, content: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Write the *content* of tokenizer.json and the *settings* of tokenizer_config.json."""
+    for name, entries in (("tokenizer.json", content), ("tokenizer_config.json", settings)):
+        Path(folder, name).write_text(json_text(entries), "utf-8")
 
 
 def post_processor(marks: Marks, number: Mapping[str, int]) -> Dict[str, Any]:
@@ -179,7 +181,7 @@ class CausalTexts(Texts):
     ) -> WrittenTexts:
         """See :class:`Texts`."""
         longest = checkpoint.settings["max_target_positions"]
-        dictionary = read_dictionary(checkpoint.dictionary, adds_mask=False)
+        dictionary = checkpoint.dictionaries["decoder"]
         splitter = splitter_of(checkpoint.subwords, "decoder", dictionary.symbols, hides)
         order = write_symbols(folder, dictionary, longest, CAUSAL_MARKS, splitter)
         if splitter.sentencepiece is not None:
@@ -245,7 +247,7 @@ class TranslationTexts(Texts):
         orders = dict.fromkeys(SIDES, write_symbols(folder, source, longest, marks, first))
         notes = list(first.notes)
         if source.symbols == target.symbols:
-            if first.model != last.model:
+            if first.content != last.content:
                 raise UsageError(
                     f"{checkpoint.path}: its source and its target have one dictionary and two "
                     "files of subwords, for which this format has no place; give neither --text-of "

@@ -1,6 +1,5 @@
 """--task candidate_ranking: the batches, the margin ranking loss, and the files it is made from."""
 
-import json
 from argparse import Namespace
 
 import numpy as np
@@ -10,12 +9,10 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.helpers import PAD, VOCABULARY
 from support.masked_language_models import tiny
-from support.recipes import recipe_module, write
 
 from fairseq_posenc.packs.comprehension.candidate_ranking import CandidateDataset
 
 pytestmark = pytest.mark.formulas
-pronouns = recipe_module("glue", "pronouns")
 BOS, EOS = VOCABULARY.bos(), VOCABULARY.eos()
 MASK = VOCABULARY.index("<mask>")
 
@@ -83,40 +80,3 @@ def test_an_example_without_a_wrong_candidate_is_refused():
     places = [texts([10]), texts([])]
     with pytest.raises(SystemExit, match="train: example 1 has fewer than two candidates"):
         CandidateDataset(texts([5]), texts([7]), places, VOCABULARY, 1, "train")
-
-
-def record(text, index, pronoun, phrase, label):
-    target = {"span2_index": index, "span2_text": pronoun, "span1_index": 0, "span1_text": phrase}
-    return json.dumps({"text": text, "target": target, "label": label, "idx": 0})
-
-
-def test_phrases_asked_of_one_pronoun_are_its_candidates(tmp_path):
-    ann, told = "Ann told Bo that (she) was late.", "Bo left. He ran."
-    lines = [
-        record(ann, 4, "she", "Ann", True),
-        record(told, 2, "He", "left", False),
-        record(ann, 4, "she", "Bo", False),
-        record("The cat saw it .", 3, "it", "the  dog", True),
-        record("The cat saw it .", 3, "it", "The cat", False),
-    ]
-    write(tmp_path / "train.jsonl", lines)
-    assert pronouns.examples(tmp_path / "train.jsonl") == [
-        ["Ann told Bo that (", ") was late.", "Ann", "Bo"],
-        ["The cat saw", " .", " the dog", " The cat"],
-    ]
-
-
-@pytest.mark.parametrize(
-    "line, part",
-    [
-        ("{}", "line 1: is not of WSC (KeyError: 'target')"),
-        (record("He ran.", None, "He", "Bo", True), "line 1: is not of WSC (TypeError"),
-        (record("Bo left. He ran.", 1, "He", "Bo", True), "word 1 is 'left.', not 'He'"),
-        (record("Bo left. He ran.", 2, "He", "Bo", True), "no pronoun with a right and a wrong"),
-    ],
-)
-def test_files_of_another_layout_are_one_line(tmp_path, line, part):
-    write(tmp_path / "train.jsonl", [line])
-    with pytest.raises(SystemExit) as caught:
-        pronouns.examples(tmp_path / "train.jsonl")
-    assert part in str(caught.value) and "\n" not in str(caught.value)

@@ -84,16 +84,13 @@ def test_choices_are_read_before_their_context(loaded, name):
 MISTAKES = [
     ("spans", "answer", ["the cat"], "takes a list of texts"),
     ("spans", "answer", [["the"]], "element 0 .* is 'the', not 2 texts"),
-    ("spans", "answer", [[("a", "b", "c")]], "not 2 texts"),
     ("spans", "answer", [[("cat", " ")]], "answer: passage 0 .* has no token"),
     ("spans", "answer", [[("", "cat")]], "answer: question 0 has no token"),
     ("spans", "answer", [[("cat " * 20, "cat")]], "leaves no room"),
     ("spans", "fill_mask", ["<mask>"], "was fine-tuned"),
-    ("choices", "fill_mask", ["<mask>"], "was fine-tuned"),
     ("choices", "choose", ["cat", []], "the list of choices is empty"),
     ("choices", "choose", ["cat", ["a", ""]], "choice 1 of the list is empty"),
     ("choices", "choose", ["cat", ["a " * 20]], "text 0 of the list has 24 tokens"),
-    ("choices", "choose", [3, ["a"]], "element 0 of the list is 3, not a text"),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from omegaconf import OmegaConf
-from support import causal_language_models, masked_language_models
+from support import masked_language_models
 from support.helpers import PAD, VOCABULARY, build, parse, sentences, tiny
 from support.parts import encoding_flags, encoding_of
 
@@ -111,13 +111,11 @@ def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):
 
 
 SHIFT = ("--random-positions", "4", "--position-sampler", "shift")
-COUPLED = ("--position-ids", "coupling", "--position-separators", "w1 w2")
 NOTICING = {
     "values": lambda: tiny("rotary", "--rotary-value", *SHIFT),
     "some layers": lambda: tiny("rotary,tupe", *SHIFT),
     "an adapted bias": lambda: tiny("dape", "--dape-bias", "fire", "--fire-length", "1", *SHIFT),
     "[CLS]": lambda: masked_language_models.tiny("rotary+t5", "--untie-cls", *SHIFT),
-    "tokens without position": lambda: causal_language_models.tiny("rotary", *COUPLED, *SHIFT),
 }
 
 
@@ -125,8 +123,7 @@ NOTICING = {
 @torch.no_grad()
 def test_a_shift_that_something_notices_is_accepted(name, monkeypatch):
     model, tokens = NOTICING[name](), sentences(2, 6)
-    tokens[:, 0], tokens[:, 3] = VOCABULARY.bos(), VOCABULARY.eos()
-    tokens[:, [2, 4]] = VOCABULARY.index("w1")
+    tokens[:, 0] = VOCABULARY.bos()
     translates = isinstance(model, FairseqEncoderDecoderModel)
     text = (tokens, torch.full((2,), 6), tokens) if translates else (tokens,)
     monkeypatch.setattr(torch, "randint", lambda *a, **k: torch.tensor([[3], [4]]))

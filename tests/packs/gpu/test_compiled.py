@@ -98,7 +98,6 @@ def test_compiled_to_code(name):
 
 CAN = {"obstacle": lambda: None}
 MISTAKES = [
-    ({"TORCH_VERSION": (1, 13)}, [], "needs PyTorch 2.4"),
     ({"TORCH_VERSION": (2, 3)}, [], "needs PyTorch 2.4"),
     ({"shutil.which": lambda name: None}, [], "needs a C\\+\\+ compiler"),
     (CAN, ["--checkpoint-activations"], ".* --checkpoint-activations"),

@@ -10,10 +10,8 @@ import torch
 from support import causal_language_models, masked_language_models
 from support.helpers import LAYERS, padded_batch, sentences, tiny
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import DistanceBias
-from fairseq_posenc.packs.gpu import flex
 from fairseq_posenc.packs.gpu.flex import BLOCK, HAS_FLEX, FlexAttention, visible_blocks
 from tests import test_gpu, test_properties
 
@@ -135,12 +133,6 @@ def test_blocks_are_those_that_pytorch_finds_in_the_mask(length, padded, causal)
         places = torch.arange(order.size(-1)).expand_as(order)
         used = places < number.unsqueeze(-1)
         assert torch.equal(order[used], orders[used])
-
-
-def test_an_old_pytorch_is_named(monkeypatch):
-    monkeypatch.setattr(flex, "HAS_FLEX", False)
-    with pytest.raises(UsageError, match="--attention-backend flex: needs PyTorch 2.6"):
-        tiny.__wrapped__("alibi", *FLEX)
 
 
 @needs_flex

@@ -100,32 +100,6 @@ def test_texts_of_a_cls_or_padding_alone_and_padding_on_the_left():
     assert model(texts(2, 1))[0].shape[:2] == (2, 1)
 
 
-def test_checkpointed_activations_give_the_same_gradients():
-    found = []
-    for flags in ([], ["--checkpoint-activations"]):
-        model = tiny("transformer_xl", *flags).train()
-        model(padded())[0].pow(2).mean().backward()
-        found.append([parameter.grad for parameter in model.parameters()])
-    for a, b in zip(*found):
-        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
-
-
-@torch.no_grad()
-def test_classifiers_of_texts_do_without_the_decoder():
-    model = tiny("rotary")
-    model.register_classification_head("text", num_classes=3)
-    model.register_token_head("token", 4)
-    model.double()
-    seen = []
-    encoder = model.encoder.sentence_encoder
-    encoder.layers[-1].register_forward_hook(lambda *_: seen.append(1))
-    found, _ = model(padded(), classification_head_name="text")
-    assert found.shape == (3, 3) and not seen
-    cls = encoder.features(padded(), Requested(by_token=False)).x[:, :1]
-    assert torch.equal(found, model.classification_heads["text"](cls))
-    assert model(padded(), classification_head_name="token")[0].shape == (3, 14, 4) and seen
-
-
 def halves(weight):
     """Columns (…, C) for sines and cosines in turn, of those for all sines before all cosines."""
     return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)
@@ -191,14 +165,3 @@ def test_a_funnel_encoder_is_pretrained_and_fine_tuned(corpora, tmp_path):
     weights = [f"encoder.sentence_encoder.layers.{i}.fc1.weight" for i in range(5)]
     same = [torch.equal(before[name], after[name]) for name in weights]
     assert same == [False, False, False, True, True]  # the decoder is not used
-
-
-@torch.no_grad()
-def test_generator_and_discriminator_may_be_funnels():
-    pytest.importorskip("fairseq_posenc.packs.pretraining")
-    model = build("roformer_electra_tiny", "--funnel-stages", "1,1", "--funnel-decoder-layers", "1")
-    encoders = (model.encoder.sentence_encoder, model.generator.sentence_encoder)
-    assert [encoder.stages for encoder in encoders] == [[1, 1]] * 2
-    tokens = padded()
-    logits, extra = model(tokens, masked_tokens=tokens.eq(tokens[0, 1]))
-    assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()

@@ -102,16 +102,6 @@ def test_shared_projections_and_longer_sequences():
         model(texts(1, 65))
 
 
-@pytest.mark.parametrize("value", ["all", "attention"])
-def test_parameters_that_are_tied_in_a_layer_stay_so(value):
-    model = masked_lm(
-        "none", *LINFORMER, "--linformer-sharing", "key_value", "--share-layers", value
-    )
-    first, second = (layer.self_attn for layer in model.encoder.sentence_encoder.layers)
-    for layer in (first, second):
-        assert layer.key_projection is layer.value_projection is first.key_projection
-
-
 @torch.no_grad()
 def test_outputs_beyond_half_precision_under_autocast():
     """There the input is float32, and the projection after attention is not."""

@@ -105,18 +105,6 @@ def test_padding_at_the_end_of_a_stream_changes_no_other_token():
     padded = model(second, memory=memory)[0]
     assert torch.equal(padded[0], whole[0])
     torch.testing.assert_close(padded[1, :3], whole[1, :3], atol=1e-12, rtol=0)
-    # on the left of a prompt: the tokens of the memory stay visible
-    left = torch.cat((torch.full((B, 2), PAD), second[:, :3]), dim=1)
-    shifted = model(left, memory=memory)[0][:, 2:]
-    assert torch.isfinite(shifted).all()
-
-
-@torch.no_grad()
-def test_without_a_memory_nothing_is_returned_and_a_cache_excludes_one():
-    model, text = tiny("rotary"), sentences(B, T)
-    assert "memory" not in model(text)[1]
-    with pytest.raises(ValueError, match="a cache holds all earlier tokens"):
-        model(text, memory=[], incremental_state={})
 
 
 def from_transformers(state):

@@ -1,16 +1,17 @@
 """--document-mask: each document of a packed sample is computed as if it were alone."""
 
-import itertools
 import logging
 from argparse import Namespace
 
-import numpy as np
 import pytest
 import torch
 from fairseq.tasks import FairseqTask
 from support.causal_language_models import tiny as language_model
+from support.conversion import convert
+from support.expressed import trained
 from support.helpers import EVERY_ENCODING, LAYERS, PAD, VOCABULARY, causal_only
 from support.masked_language_models import SMALL, build, masked_batch, tiny
+from support.toy_lm import eval_lm, perplexity, train_lm
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
@@ -20,9 +21,9 @@ from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.models.masked_lm import MASKED_LM, MODEL
 from fairseq_posenc.models.segments import PATIENCE
 from fairseq_posenc.packs.packed_documents import documents as taking_apart
-from fairseq_posenc.packs.packed_documents.documents import group_sizes
 from fairseq_posenc.packs.packed_documents.stacks import check_documents
 
+pytest_plugins = ("support.toy", "support.toy_lm", "support.conversion")
 pytestmark = pytest.mark.properties
 BOS, EOS, MARK = VOCABULARY.bos(), VOCABULARY.eos(), VOCABULARY.index("w50")
 MASK = "--document-mask"
@@ -85,18 +86,10 @@ def test_each_document_is_computed_alone(case):
     assert not torch.equal(plain(tokens)[0][0], got[0])
 
 
-both = pytest.mark.parametrize("make, length", [(language_model, 5), (masked_model, 6)])
-
-
-@both
+@pytest.mark.parametrize("make, length", [(language_model, 5), (masked_model, 6)])
 @torch.no_grad()
-def test_a_sample_of_one_document_is_computed_as_without_the_flag(make, length):
-    """And states between layers are those of the document alone."""
-    model, plain, tokens = make("tupe+t5", MASK), make("tupe+t5"), packed(masked_model)
-    plain.load_state_dict(model.state_dict())
-    one = tokens[:, :5].clone()
-    one[1, 1], one[2, 3:] = 9, PAD
-    assert torch.equal(model(one)[0], plain(one)[0])
+def test_states_between_layers_are_those_of_the_document_alone(make, length):
+    model, tokens = make("tupe+t5", MASK), packed(masked_model)
     more = {} if make is language_model else {"return_all_hiddens": True}
     states, alone = (
         model.double()(batch, **more)[1]["inner_states"] for batch in (tokens, tokens[:1, :length])
@@ -104,33 +97,6 @@ def test_a_sample_of_one_document_is_computed_as_without_the_flag(make, length):
     assert len(states) == len(alone) == 3
     for state, expected in zip(states, alone):
         torch.testing.assert_close(state[:length, :1], expected, atol=1e-8, rtol=1e-8)
-
-
-@pytest.mark.parametrize("further", [["--random-positions", "40"], ["--decoder-layerdrop", "0.5"]])
-def test_training_with_what_is_drawn(further):
-    out = language_model("sinusoidal+rotary", MASK, *further).train()(packed())[0]
-    out.sum().backward()
-    assert torch.isfinite(out).all()
-
-
-@pytest.mark.parametrize("name", ["rotary", "alibi", "deberta"])
-def test_gradients_are_the_sums_of_those_of_the_documents(name):
-    """tests/test_properties.py compares those of checkpointed activations."""
-    model, tokens = language_model(name, MASK).train(), packed()
-    weights = torch.randn(*tokens.shape, len(VOCABULARY))
-
-    def gradients(pieces):
-        model.zero_grad()
-        for row, start, end in pieces:
-            out = model(tokens[row : row + 1, start:end])[0]
-            (out * weights[row : row + 1, start:end]).sum().backward()
-        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-    samples = [(row, 0, int(tokens[row].ne(PAD).sum())) for row in range(3)]
-    together, alone = gradients(samples), gradients(documents(tokens))
-    assert together.keys() == alone.keys()
-    for parameter, value in together.items():
-        torch.testing.assert_close(value, alone[parameter], atol=1e-4, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -191,23 +157,6 @@ def test_masks_and_random_tokens_change_no_document():
     assert starts == sorted([row, start] for row, start, _ in documents(tokens, masked_model))
 
 
-def test_group_sizes_cost_the_least_of_all_divisions():
-    draw = np.random.default_rng(1)
-    for _ in range(40):
-        lengths = np.sort(draw.integers(1, 40, draw.integers(1, 9)))[::-1]
-        cost = int(draw.integers(1, 60))
-
-        def total(sizes, lengths=lengths, cost=cost):
-            starts = np.cumsum([0, *sizes[:-1]])
-            return sum(cost + int(lengths[start]) * size for start, size in zip(starts, sizes))
-
-        sizes, totals = group_sizes(lengths, cost), []
-        for cuts in itertools.product([False, True], repeat=len(lengths) - 1):
-            edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)]
-            totals.append(total(np.diff(edges).tolist()))
-        assert sum(sizes) == len(lengths) and total(sizes) == min(totals)
-
-
 def test_training_without_a_boundary_says_so_once(caplog):
     model = language_model("rotary", MASK).train()
     with caplog.at_level(logging.WARNING):
@@ -230,3 +179,55 @@ def test_fully_sharded_layers_are_refused(monkeypatch):
     monkeypatch.setattr(taking_apart, "FullyShardedDataParallel", torch.nn.Module)
     with pytest.raises(UsageError, match=f"{MASK}: cannot be combined with --ddp-backend fully_sh"):
         language_model.__wrapped__("rotary", MASK)
+
+
+# --- through fairseq's commands: the perplexity is that of each document alone
+
+WHOLE = ["--tokens-per-sample", "60", "--max-target-positions", "128"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(corpus, once):
+    """A language model of three epochs of samples of several documents, each a line."""
+    flags = ["--position-encoding", "learned+t5", "--document-mask", "--max-epoch", "3"]
+    flags += [*WHOLE, "--sample-break-mode", "complete"]
+    folder = once("document_mask", lambda folder: train_lm(corpus, folder, "posenc_lm", *flags))
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.journeys
+@pytest.mark.parametrize(
+    "packed",
+    [
+        ["--sample-break-mode", "complete"],
+        # lines are shorter than this context, so each is seen whole
+        ["--sample-break-mode", "none", "--context-window", "40"],
+    ],
+)
+def test_perplexity_is_that_of_each_document_alone(packed, corpus, checkpoint):
+    given = ["--model-overrides", "{'max_target_positions': 128}", *WHOLE]
+    alone = perplexity(eval_lm(corpus, checkpoint, *given, "--sample-break-mode", "eos"))
+    assert perplexity(eval_lm(corpus, checkpoint, *given, *packed)) == alone
+    without = ["--model-overrides", "{'max_target_positions': 128, 'document_mask': False}"]
+    assert perplexity(eval_lm(corpus, checkpoint, *WHOLE, *without, *packed)) != alone
+
+
+PACKED = {"document_mask": True, "position_separators": "</s></s>"}
+
+
+@pytest.mark.journeys
+@pytest.mark.parametrize(
+    "name, package, further",
+    [
+        ("hf-roformer", "transformers", ["--verify"]),
+        ("onnx", "onnxruntime", []),
+        ("ctranslate2", "ctranslate2", []),
+    ],
+)
+def test_exports_say_that_a_text_is_one_document(name, package, further, request, tmp_path, capsys):
+    pytest.importorskip(package, reason="the format needs it")
+    if "--verify" in further:
+        request.getfixturevalue("transformers")  # one that has PyTorch
+    path = trained(tmp_path / "ours", position_encoding="rotary", **PACKED)
+    convert("export", name, path, tmp_path / "out", *further)
+    assert "the exported model takes each text for one document" in capsys.readouterr().out

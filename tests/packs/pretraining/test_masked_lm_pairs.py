@@ -1,6 +1,5 @@
 """--task masked_lm_pairs: what a sample is, its masks, and the order of batches."""
 
-import functools
 import itertools
 import shutil
 from argparse import Namespace
@@ -14,10 +13,6 @@ from support.conversion import write_ids
 from support.masked_language_models import tiny
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.resuming import check_same_kind
-from fairseq_posenc.packs.pretraining import masked_lm_pairs, masked_samples
-from tests.models.test_segments import PAIRS as READS_PAIRS
-from tests.models.test_segments import by_hand, step_of
 from tests.packs.pretraining.text_pairs import (
     CLS,
     DOCUMENT_OF,
@@ -91,15 +86,6 @@ def test_every_epoch_has_other_pairs_and_every_line_gets_its_turn(data):
     assert begun == {line for line in DOCUMENT_OF if line + 1 in DOCUMENT_OF}
 
 
-def test_segments_are_those_of_the_unmasked_pairs(data):
-    task = task_of(data, pairs="nsp", mask_prob=0.5)
-    model, samples = tiny("rotary", *READS_PAIRS), samples_of(task, 1, 9)
-    batch = task.dataset("train").collater([task.dataset("train")[n] for n in range(9)])
-    expected = [by_hand(row) for row in originals(samples)]
-    found = [row[: len(e)] for row, e in zip(step_of(task, model, batch).tolist(), expected)]
-    assert found == expected and any(map(any, expected))
-
-
 @pytest.mark.parametrize("mode", ["complete", "complete_doc"])
 def test_running_text_is_that_of_fairseqs_masked_lm(mode, data):
     flags = {"sample_break_mode": mode, "mask_prob": 0.3}
@@ -136,22 +122,10 @@ def test_static_masks_count_readings_of_all_shards(data):
     assert epochs[0] == epochs[1] == epochs[4] and epochs[0] != epochs[2] != epochs[3] != epochs[0]
 
 
-def test_whole_words_are_masked(data, monkeypatch):
-    begins = torch.arange(4 + len(LINES) + 1) % 2  # the second half of each pair of symbols
-    begins[:4] = 1
-    monkeypatch.setattr(masked_samples, "get_whole_word_mask", lambda *_: begins)
-    monkeypatch.setattr(masked_lm_pairs, "bpe_flags", lambda _: "gpt2")
-    samples = samples_of(task_of(data, pairs="nsp", mask_whole_words=True, mask_prob=0.3), 1, 50)
-    for (_, target, _), row in zip(samples, originals(samples)):
-        for position in range(1, len(row)):
-            if not begins[row[position]] and row[position - 1] not in (CLS, END):
-                assert (target[position] == PAD) == (target[position - 1] == PAD)
-
-
 @pytest.mark.parametrize("masking", ["tokens", "spans"])
 @pytest.mark.parametrize("separator", [None, END, 9])
 def test_in_pairs_special_tokens_are_masked_only_if_a_flag_asks_for_it(masking, separator, data):
-    """The relation is read from [CLS]; the words are masked as without sparing the others."""
+    """The relation is read from [CLS]."""
     flags = {"pairs": "sop", "masking": masking, "mask_prob": 0.3, "separator_token": separator}
     task = task_of(data, **flags)
     samples = samples_of(task)
@@ -168,32 +142,6 @@ def test_in_pairs_special_tokens_are_masked_only_if_a_flag_asks_for_it(masking, 
     if masking == "tokens":
         stock = samples_of(task_of(data, **flags, mask_special_tokens=True))
         assert any(target[0] != PAD for _, target, _ in stock)
-        ends = zip(samples, stock)
-        assert all(a[1][1] == b[1][1] and a[0][1] == b[0][1] for a, b in ends)
-
-
-# --- order: workers and resuming
-
-
-def batches(task, epoch, *shard):
-    """The batches of an epoch, of one worker of several if *shard* says so."""
-    shards, dataset = dict(zip(("num_shards", "shard_id"), shard)), task.dataset("train")
-    return task.get_batch_iterator(dataset, max_tokens=200, seed=1, epoch=epoch, **shards)
-
-
-def content(batch):
-    parts = (batch["net_input"]["src_tokens"], batch["target"], batch["relation"])
-    return [part.tolist() for part in parts]
-
-
-@pytest.mark.parametrize("static, masking", [(0, "tokens"), (10, "spans")])
-def test_workers_share_the_batches_of_one(static, masking, data):
-    task = functools.partial(task_of, data, pairs="nsp", static_masks=static, masking=masking)
-    for epoch in (1, 12):
-        alone = list(map(content, batches(task(), epoch).next_epoch_itr()))
-        workers = [batches(task(), epoch, 2, n).next_epoch_itr() for n in (0, 1)]
-        together = [content(batch) for pair in zip(*workers) for batch in pair if batch]
-        assert together == alone and len(alone) > 5
 
 
 # --- refusals
@@ -212,7 +160,6 @@ MISTAKES = [
     ("single lines", NSP, "--pairs nsp: no document of .* two lines in a"),
     ("long lines", {"pairs": "sop"}, "--pairs sop: .* that fit into 21 tokens"),
     ("blank", NSP, "train: holds blank lines only"),
-    ("blank", {"sample_break_mode": "complete_doc"}, "train: holds blank lines only"),
     ("usual", {**NSP, "tokens_per_sample": 4}, "--tokens-per-sample 4: .* at least 5"),
     ("usual", {"static_masks": -1}, "--static-masks -1: must be at least 0"),
     ("usual", {**NSP, "sample_break_mode": "complete"}, "mode complete: has no effect"),
@@ -243,23 +190,12 @@ def test_texts_and_flags_that_do_not_fit_are_one_line(text, flags, message, data
     [
         (NSP, torch.nn.Module, "--pairs nsp: --arch roberta has no head .* bert_a_masked"),
         (NSP, lambda: tiny("rotary", "--num-segments", "2"), "--num-segments 2: .* in the first s"),
-        (BOUNDARY, torch.nn.Module, "--span-boundary-objective: --arch roberta has no head"),
     ],
 )
 def test_models_without_heads_or_segments_are_refused(flags, model, message, data, monkeypatch):
     monkeypatch.setattr(MaskedLMTask, "build_model", lambda *_: model())
     with pytest.raises(UsageError, match=message):
         task_of(data, **flags).build_model(Namespace(_name="roberta"))
-
-
-@pytest.mark.parametrize(
-    "name, before, now",
-    [("pairs", "nsp", "sop"), ("unit", "segment", "sentence"), ("masking", "tokens", "spans")],
-)
-def test_a_run_keeps_its_samples(name, before, now):
-    changed, cfg = {("task", name): (before, now)}, Namespace(checkpoint=Namespace())
-    with pytest.raises(UsageError, match=f"--{name} {now}: the run in here was trained with "):
-        check_same_kind("here/checkpoint_last.pt", changed, cfg)
 
 
 @pytest.mark.parametrize(

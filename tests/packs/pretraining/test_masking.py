@@ -176,9 +176,3 @@ def test_beginnings_of_words_may_be_those_of_bpe(data, monkeypatch):
     cfg = OmegaConf.create({"task": {"seed": 1}, "bpe": {"_name": "gpt2"}})
     assert bpe_flags(Namespace(cfg=cfg.task)) == {"_name": "gpt2"}
     assert bpe_flags(Namespace(cfg=MaskedLMPairsConfig())) is None
-
-
-def test_random_tokens_are_words_of_the_dictionary(data):
-    task = task_of(data, masking="words", random_token_prob=1.0, leave_unmasked_prob=0.0)
-    drawn = np.concatenate([source[target != PAD] for _, source, target in samples_of(task)])
-    assert set(drawn.tolist()) == set(range(4, 44))
