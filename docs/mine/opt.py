@@ -1,9 +1,9 @@
 """OPT: learned positions behind two unused rows, norms first, ReLU (Zhang et al. 2022)."""
 
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate
+from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.models.kinds import CAUSAL
 
 DECODER = "model.decoder."

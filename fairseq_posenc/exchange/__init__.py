@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairseq_posenc.exchange.reader import *  # noqa: F403
     from fairseq_posenc.exchange.transfer import *  # noqa: F403
 
-_CLASSES = ("language_models", "masked", "modernbert", "released", "remote_code", "roformer", "t5")
+_CLASSES = ("language_models", "masked", "modernbert", "released", "remote_code", "roformer")
 _SHIPPED = (
     *("onnx", "tupe", "ctranslate2.export", "huggingface.translation"),
     *(f"huggingface.{name}" for name in _CLASSES),

@@ -16,7 +16,6 @@ from fairseq import utils
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import (
     ForeignModel,
     Imported,
@@ -31,6 +30,7 @@ from fairseq_posenc.exchange.huggingface.entries import rate
 from fairseq_posenc.exchange.huggingface.texts import Texts
 from fairseq_posenc.exchange.reader import (
     SPECIAL,
+    Config,
     ForeignParameters,
     Reader,
     Vocabulary,
@@ -158,7 +158,6 @@ def _class_of(parameters: ForeignParameters) -> t.TransformersClass:
         texts=_Texts(),
         padded=False,
         after_reading=_read_positions,
-        adapt=_by_formulas,
     )
 
 
@@ -203,8 +202,8 @@ def _read_positions(reader: Reader, settings: kinds.Settings, config: Config) ->
     ]
 
 
-def _by_formulas(imported: Imported, name: str, folder: hf.Folder) -> Imported:
-    """The same, compared with the formulas of the paper."""
+def _formulas(imported: Imported, folder: hf.Folder) -> ForeignModel:
+    """The formulas of the paper with the parameters of a checkpoint."""
     config, order = folder.config, imported.vocabulary.order
     flags = {
         **imported.settings,
@@ -218,12 +217,11 @@ def _by_formulas(imported: Imported, name: str, folder: hf.Folder) -> Imported:
     def classes(head: str) -> Logits:
         return lambda tokens, segments: model.classes(order[tokens], head)
 
-    foreign = ForeignModel(
+    return ForeignModel(
         lambda tokens, segments: model.logits(order[tokens])[..., order],
         "the released model's formulas in float64 (its own code needs fairseq 0.9)",
         {head: classes(head) for head in heads},
     )
-    return imported._replace(foreign=foreign)
 
 
 class TUPEImporter(Importer):
@@ -244,7 +242,8 @@ class TUPEImporter(Importer):
                 f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
             )
         folder = hf.Folder(path, Config(f"{path}: args", vars(args)), path, parameters)
-        return read_class(_class_of(parameters), folder, vocab)
+        imported = read_class(_class_of(parameters), folder, vocab)
+        return imported._replace(foreign=_formulas(imported, folder))
 
 
 register_format(

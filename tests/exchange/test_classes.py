@@ -29,10 +29,10 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.configuration.effect import has_effect
 from fairseq_posenc.configuration.fields import computing_fields, defaults_of
 from fairseq_posenc.exchange import FORMATS
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Wanted, refuse_inexpressible
 from fairseq_posenc.exchange.huggingface.convert import ClassExporter
 from fairseq_posenc.exchange.huggingface.entries import entries_of, expressible, settings_of
+from fairseq_posenc.exchange.reader import Config
 
 pytestmark = pytest.mark.properties
 

@@ -18,7 +18,7 @@ from fairseq_posenc.exchange.exporter import (
     Exported,
 )
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.embeddings import agreed, has_own_output, start_of
+from fairseq_posenc.exchange.huggingface.embeddings import start_of
 from fairseq_posenc.exchange.huggingface.entries import (
     entries_of,
     expressible,
@@ -71,8 +71,8 @@ def read_class(
     sizes = [len(folder.parameters), *(n for x in folder.parameters.values() for n in x.shape)]
     settings = settings_of(source, built, config._replace(largest=max(sizes) or config.largest))
     vocab = source.numbering.read(folder.path, file, config)
-    folder, notes = agreed(source, folder, vocab)
-    tied = head is not None or not has_own_output(source, folder)
+    folder, notes = hf.agreed(source, folder, vocab)
+    tied = head is not None or not hf.has_own_output(source, folder)
     reader = Reader(folder.weights, folder.parameters, vocab)
     notes += read_tensors(source, reader, built, settings, config, tied)
     reader.finish(f"{config.path} ({name})")
@@ -87,11 +87,10 @@ def read_class(
     order = {stack.side: vocab.order for stack in source.stacks}
     start = start_of(source, reader, config) if source.start else None
     foreign = _reference(source, folder.path, name, order, vocab.missing, start)
-    imported = formats.Imported(
+    return formats.Imported(
         *(settings, reader.parameters, reader.origin, vocab, foreign, head, notes),
         *(source.kind, labels),
     )
-    return source.adapt(imported, name, folder)
 
 
 def _reference(
@@ -99,8 +98,8 @@ def _reference(
     path: str,
     name: str,
     numbers: Mapping[str, Tensor],
-    missing: int,
-    start: Optional[int],
+    missing: int = 0,
+    start: Optional[int] = None,
 ) -> formats.ForeignModel:
     """The logits of a folder, computed by transformers."""
 
@@ -110,7 +109,7 @@ def _reference(
         table.prepare(model)
         return model
 
-    segments, labels = "token_type_ids" in table.inputs, bool(table.architectures[name].heads)
+    segments, labels = bool(table.stacks[0].segments), bool(table.architectures[name].heads)
     description = f"{name} of transformers"
     return reference(load, description, numbers, missing, start, segments, labels)
 
@@ -151,7 +150,9 @@ class ClassExporter(CheckpointExporter):
             path, family, settings, expressible(target, name, built, settings)
         )
         hides = target.output_biases != () or target.kind is not kinds.TRANSLATION
-        texts = target.numbering.write(checkpoint, target.inputs, hides, folder)
+        segments = ["token_type_ids"] if target.stacks[0].segments else []
+        inputs = ["input_ids", *segments, "attention_mask"]
+        texts = target.numbering.write(checkpoint, inputs, hides, folder)
         entries: Dict[str, Any] = {
             "model_type": target.model_type,
             "architectures": [name],

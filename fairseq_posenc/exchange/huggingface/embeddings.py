@@ -3,29 +3,29 @@
 fairseq multiplies embeddings by √C.  Where a class does not, the factor becomes part of the written
 embedding, which is then apart from the output.  T5 multiplies the states by 1/√C in front of an
 output that is the embedding, which is the same for an embedding of √C times the size.
-
-Versions of the library read a folder that contradicts itself in different ways.  Where the output
-is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
-and version 5 the matrix.  Such folders are refused.
 """
 
+import dataclasses
 import math
-import os
-from typing import Callable, Dict, List, Mapping, Tuple
+from typing import Dict, List, Mapping, Tuple
 
 import torch
+from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.huggingface.table import LAST_NORM, Architecture, TransformersClass
+from fairseq_posenc.exchange.huggingface.table import (
+    LAST_NORM,
+    Architecture,
+    Table,
+    TransformersClass,
+)
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import LEADING, ForeignParameters, Reader, Vocabulary
-from fairseq_posenc.models.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Parameters, Settings
-from fairseq_posenc.serving.transformers_tokenizer import numbers_in
+from fairseq_posenc.exchange.reader import LEADING, Config, ForeignParameters, Reader, size_of
+from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
 
+_SEGMENTS = "embed_segments.weight"
 #: fairseq's number of ``</s>``.
 _END = LEADING.index("</s>")
 #: The logit of a symbol that must not be produced; half precision has it, too.
@@ -34,18 +34,6 @@ _OTHER_START = (
     "its translations do not begin with </s>: here they do, and </s> has the vector of their first "
     "token in the decoder, which has embeddings of its own for that"
 )
-#: The settings of each kind of model that say whether its output is the embedding, and whether that
-#: is the one of both sides.
-_SHARED: Mapping[str, Callable[[bool, bool], Settings]] = {
-    MASKED.name: lambda tied, one: {"untie_weights_roberta": not tied},
-    CAUSAL.name: lambda tied, one: {"share_decoder_input_output_embed": tied},
-    TRANSLATION.name: lambda tied, one: {
-        "share_decoder_input_output_embed": tied,
-        "share_all_embeddings": one,
-    },
-}
-#: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
-_MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
 
 def write_embeddings(
@@ -98,112 +86,57 @@ def write_embeddings(
             state.update({name: rows.clone() for name in untied})
 
 
-# --- reading
-
-
-def agreed(
-    source: TransformersClass, folder: hf.Folder, vocabulary: Vocabulary
-) -> Tuple[hf.Folder, List[str]]:
-    """A folder without the rows behind the last symbol, and notes on these and on other roles.
-
-    Raises:
-        UsageError: its config.json, its tensors and its symbols contradict each other.
-    """
-    tensors = dict(folder.parameters)
-    if not source.shared:
-        tensors = hf.with_prefix(tensors, source.rows[0])
-    tensors.update({n: tensors[n].flatten() for n in source.output_biases if n in tensors})
-    known = len(vocabulary.order) - vocabulary.missing
-    notes = _check_numbers(folder.config, vocabulary, known)
-    present = [name for name in source.rows if name in tensors]
-    if not present:
-        return folder._replace(parameters=tensors), notes
-    first = present[0]
-    rows = len(tensors[first]) if tensors[first].dim() else 1
-    sizes = {"vocab_size": (rows, "rows")}
-    if tensors[first].dim() == 2:
-        sizes[source.width] = tensors[first].size(1), "columns"
-    for entry, (size, what) in sizes.items():
-        given = folder.config.length(entry, size)
-        if given != size:
-            raise UsageError(
-                f"{folder.config.path}: {entry} is {given}, but {first} in {folder.weights} has "
-                f"{size} {what}"
-            )
-    # others are refused where they are read
-    if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
-        for name in present:
-            if tensors[name].shape[:1] == (rows,):
-                notes.append(f"left out {rows - known} rows of {name} that have no symbol")
-                tensors[name] = tensors[name][:known]
-    return folder._replace(parameters=tensors), notes
-
-
-def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[str]:
-    """Refuse ids of special tokens that are not in the vocabulary.
-
-    Returns: notes on symbols that have their role in the tokenizer alone, as in many models.
-    """
-    roles, notes = {"eos_token_id": "</s>", "pad_token_id": "<pad>"}, []
-    for entry, given in config.entries.items():
-        if not entry.endswith("_token_id") or given is None:
+def write_tables(
+    target: TransformersClass,
+    ours: Parameters,
+    state: ForeignParameters,
+    settings: Settings,
+    config: Config,
+) -> List[str]:
+    """Move tables of positions, with rows for the longest text, and of segments; returns notes."""
+    rows, notes = max(settings[name] for _, name in target.kind.lengths), []
+    for stack in target.stacks:
+        if stack.segments:
+            channels = ours[stack.our_embedding].size(1)
+            zeros = torch.zeros(config.size("type_vocab_size"), channels)
+            state[stack.segments] = ours.pop(stack.ours + _SEGMENTS, zeros)
+        if not stack.table:
             continue
-        several = isinstance(given, list) and given and entry.endswith("eos_token_id")
-        numbers = given if several else [given]
-        for number in numbers:
-            whole = isinstance(number, int) and not isinstance(number, bool)
-            if not whole or not 0 <= number < known:
-                raise UsageError(
-                    f"{config.path}: {entry} is {given!r}; it must be the number of a symbol, from "
-                    f"0 to {known - 1}"
-                )
-        ours = roles.get(entry, "")
-        if ours in vocabulary.names:
-            number = int(vocabulary.order[LEADING.index(ours)])
-            if number not in numbers:
+        side, channels = stack.side, settings[f"{stack.side}_embed_dim"]
+        encoding = settings.get(f"{side}_position_encoding") or settings["position_encoding"]
+        table = torch.zeros(rows, channels)
+        if encoding == "sinusoidal":
+            table = _sinusoids(rows, channels)
+        elif encoding == "learned":  # fairseq's rows begin behind the number of padding
+            known = ours.pop(f"{stack.ours}embed_positions.weight")[PAD + 1 :][:rows]
+            table[: len(known)] = known
+            if len(known) < rows:
                 notes.append(
-                    f"{entry} in config.json is {given}, but the tokenizer has number {number}, "
-                    f"{vocabulary.names[ours]!r}, in this role, and that becomes {ours}"
+                    f"the {side} knows {len(known)} positions; behind them its table is zero"
                 )
+        # the class would lose another table
+        if stack.table.computed and not _close(table, stack.table.computed(rows, channels), 1e-5):
+            raise UsageError(
+                f"--position-encoding {encoding}: the positions of the {side} are not those that "
+                f"{target.name} computes, and its save_pretrained leaves others out; "
+                "hf-remote-code holds them; nothing was written"
+            )
+        front = torch.zeros(stack.table.first(config), channels)
+        state[stack.table.theirs] = torch.cat((front, table))
     return notes
 
 
-def _is_explained(folder: hf.Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
-    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up."""
-    known = len(vocabulary.order) - vocabulary.missing
-    unknown = int(vocabulary.order[LEADING.index("<unk>")])
-    if unknown < known and bool((table[known:] == table[unknown]).all()):
-        return True  # an export writes these for symbols that the dictionary lacks
-    tokenizer = os.path.join(folder.path, "tokenizer.json")
-    if os.path.isfile(tokenizer) and len(numbers_in(tokenizer)) > known:
-        return False
-    largest = max(_MULTIPLES[0], len(table) // 16)
-    return any(-(-known // m) * m == len(table) for m in _MULTIPLES if m <= largest)
+def _sinusoids(rows: int, channels: int) -> Tensor:
+    """fairseq's sinusoids of the first positions, (rows, C)."""
+    table: Tensor = SinusoidalPositionalEmbedding.get_embedding(PAD + 1 + rows, channels, PAD)
+    return table[PAD + 1 :]
 
 
-def has_own_output(source: TransformersClass, folder: hf.Folder) -> bool:
-    """Whether the output is apart from the embedding, in config.json as in the weights."""
-    tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
-    tied = source.tied(folder.config)
-    last = names[-1] if names[-1] in tensors or not source.shared else source.shared
-    usual, *others = source.output_biases or ("",)
-    pairs = [(source.output, last), *((other, usual) for other in others)]
-    if source.shares(folder.config):
-        pairs += [(name, source.shared) for name in names]
-    for own, shared in pairs if tied else ():
-        both = own in tensors and shared in tensors
-        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
-            raise UsageError(
-                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
-                "in config.json, or in the class where it is absent; set it to false, or correct "
-                "the weights"
-            )
-    if not tied and source.output not in tensors:
-        raise UsageError(
-            f"{folder.weights}: has no tensor {source.output}, though tie_word_embeddings is false "
-            "in config.json, or in the class where it is absent"
-        )
-    return not tied
+def _close(one: Tensor, other: Tensor, bound: float) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=bound)
+
+
+# --- reading
 
 
 def start_of(source: TransformersClass, reader: Reader, config: Config) -> int:
@@ -233,7 +166,7 @@ def read_embeddings(
     vocabulary, stacks, kind = reader.vocabulary, source.stacks, source.kind
 
     def rows(theirs: str) -> Tensor:
-        table = vocabulary.rows(reader.take(theirs), f"{reader.path}: {theirs}")
+        table = reader.rows(theirs)
         if kind is TRANSLATION:  # symbols that the class lacks are as improbable as padding
             table[vocabulary.absent] = table[PAD].clone()
         return table
@@ -274,24 +207,84 @@ def read_embeddings(
         if tied:
             notes.append("its output is tied, and apart here, with the gain of the last norm")
     one = torch.equal(last, reader.parameters[name])
-    settings.update(_SHARED[kind.name](one, one and torch.equal(first, last)))
+    said = {
+        "untie_weights_roberta": not one,
+        "share_decoder_input_output_embed": one,
+        "share_all_embeddings": one and torch.equal(first, last),
+    }
+    known = {field.name for field in dataclasses.fields(kind.family.dataclass)}
+    settings.update({ours: value for ours, value in said.items() if ours in known})
     if source.output_biases:
-        _read_bias(source, reader, config, tied)
+        _read_bias(source, reader, built, config, tied)
     return notes
 
 
-def _read_bias(source: TransformersClass, reader: Reader, config: Config, tied: bool) -> None:
+def _read_bias(
+    source: TransformersClass, reader: Reader, built: Architecture, config: Config, tied: bool
+) -> None:
     """Move the bias of the output; arguments as for :func:`read_embeddings`."""
     usual, *others = source.output_biases
     name = next((other for other in others if not tied and other in reader), usual)
-    if source.kind is not MASKED:
+    if not built.modules:  # neither has the output of ours a bias
         if name in reader and bool(reader.take(name).ne(0).any()):
             raise UsageError(
                 f"{reader.path}: {name} is not zero; the output of fairseq's models has no bias"
             )
     elif source.biased(name, config):
-        reader.move_rows(name, source.kind.head + "bias")
+        reader.put(source.kind.head + "bias", reader.rows(name), name)
         reader.drop(*source.output_biases)
     else:
         zeros = torch.zeros(len(reader.vocabulary.order))
         reader.put(source.kind.head + "bias", zeros, name)
+
+
+def read_tables(
+    source: TransformersClass, reader: Reader, settings: Settings, config: Config
+) -> List[str]:
+    """Move tables of positions and segments, and return notes.
+
+    Tables that are fairseq's sinusoids are left out where the class can have either.  The vector of
+    an only segment is added to the positions.
+    """
+    longest = settings[source.kind.length]
+    tables: List[Tuple[str, Table, Tensor]] = []
+    for stack in source.stacks:
+        added = stack.segments if not settings.get("num_segments") else ""
+        if stack.segments and not added:
+            reader.put(stack.ours + _SEGMENTS, reader.take(stack.segments), stack.segments)
+        if not stack.table:
+            continue
+        theirs, first, computed = (
+            stack.table.theirs,
+            stack.table.first(config),
+            stack.table.computed,
+        )
+        if computed and theirs not in reader:
+            tables.append(
+                (stack.ours, stack.table, computed(longest, settings[f"{stack.side}_embed_dim"]))
+            )
+            continue
+        table = reader.take(theirs)
+        if table.dim() != 2 or len(table) != first + longest:
+            raise UsageError(
+                f"{reader.path}: {theirs} has {len(table) if table.dim() else 1} rows, and the "
+                f"longest text by config.json needs {first + longest}"
+            )
+        segment = reader.take(added) if added else table.new_zeros(1, table.size(1))
+        if segment.shape != (1, table.size(1)):
+            raise UsageError(
+                f"{reader.path}: {added} has size {size_of(segment)}, but type_vocab_size 1 "
+                f"requires 1 x {table.size(1)}"
+            )
+        tables.append((stack.ours, stack.table, table[first:] + segment))
+    if "sinusoidal" in source.values.get("position_encoding", ()):
+        settings["position_encoding"] = "sinusoidal"
+        if all(_close(x, _sinusoids(*x.shape), 1e-6) for _, _, x in tables):
+            return []
+        settings["position_encoding"] = "learned"
+    for ours, table_of, x in tables:
+        front = x.new_zeros(PAD + 1, x.size(1))
+        reader.put(f"{ours}embed_positions.weight", torch.cat((front, x)), table_of.theirs)
+    if any(table_of.computed for _, table_of, _ in tables):
+        return ["its positions are not fairseq's sinusoids: they become learned tables"]
+    return []

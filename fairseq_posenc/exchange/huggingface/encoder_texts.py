@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.splitters import splitter_of
 from fairseq_posenc.exchange.huggingface.texts import (
     AS_TEXT,
@@ -27,7 +26,7 @@ from fairseq_posenc.exchange.huggingface.texts import (
     write_tokenizer,
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import LEADING, MASK, Vocabulary, read_vocabulary
+from fairseq_posenc.exchange.reader import LEADING, MASK, Config, Vocabulary, read_vocabulary
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.transformers_tokenizer import (
@@ -186,7 +185,7 @@ class WordPieceTexts(Texts):
             **{role: usual for _, role, usual in ROLES},
             "tokenizer_class": "RoFormerTokenizer",
             "split_special_tokens": True,  # the name of a special symbol in a text is text
-            "model_max_length": checkpoint.settings["max_positions"],
+            "model_max_length": checkpoint.settings[checkpoint.kind.length],
             "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(_FIRST) :]),
         }
         Path(folder, "tokenizer_config.json").write_text(json_text(settings), "utf-8")
@@ -194,4 +193,5 @@ class WordPieceTexts(Texts):
         Path(folder, "vocab.txt").write_text(text, "utf-8")
         note = "vocab.txt lists the dictionary; text must be tokenised as it was for training"
         entries = {"pad_token_id": symbols.index("[PAD]")}
-        return WrittenTexts({"encoder": order}, {"encoder": len(symbols)}, entries, (note,))
+        side = checkpoint.kind.stack.partition(".")[0]
+        return WrittenTexts({side: order}, {side: len(symbols)}, entries, (note,))

@@ -9,11 +9,10 @@ from typing import Any, Callable, Dict, List, Mapping, Set, Tuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.loader import named_labels
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Expressible
 from fairseq_posenc.exchange.huggingface.table import Architecture, Group, TransformersClass, entry
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.reader import Config, ForeignParameters
 from fairseq_posenc.flags.options import SIDES, option
 from fairseq_posenc.models.kinds import TRANSLATION, Settings
 from fairseq_posenc.serving.transformers_tokenizer import RESERVED
@@ -191,11 +190,6 @@ def written(theirs: str, value: Callable[[Settings], Any]) -> Group:
     return Group(theirs, (), lambda config, known: {}, lambda known, path: {theirs: value(known)})
 
 
-def is_regression(checkpoint: NativeCheckpoint) -> bool:
-    """True if the checkpoint was trained on numbers instead of classes."""
-    return bool(option(checkpoint.task, "regression_target", False))
-
-
 def label_entries(
     checkpoint: NativeCheckpoint, head: str, built: Architecture, state: ForeignParameters
 ) -> Dict[str, Any]:
@@ -208,17 +202,18 @@ def label_entries(
         UsageError: the data name fewer classes.
     """
     labels: List[str] = []
+    regression = option(checkpoint.task, "regression_target", False)  # numbers in place of classes
     last = next(theirs for name, theirs in built.modules.items() if name.endswith(("proj", head)))
     classes = len(state[f"{last}.weight"])
     trained = option(checkpoint.task, "classification_head_name") or head
-    if checkpoint.data is not None and trained == head and not is_regression(checkpoint):
+    if checkpoint.data is not None and trained == head and not regression:
         labels = named_labels(os.path.join(checkpoint.data, "label", "dict.txt"), classes)
     labels = labels or [f"LABEL_{number}" for number in range(classes)]
     entries: Dict[str, Any] = {
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-    if is_regression(checkpoint):
+    if regression:
         entries["problem_type"] = "regression"
     return entries
 

@@ -2,12 +2,16 @@
 
 Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
+
+Versions of the library read a folder that contradicts itself in different ways.  Where the output
+is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
+and version 5 the matrix.  Such folders are refused.
 """
 
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Collection, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +20,16 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import ForeignModel
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.huggingface.table import TransformersClass
+from fairseq_posenc.exchange.reader import LEADING, Config, ForeignParameters, Vocabulary
 from fairseq_posenc.models.kinds import PAD
+from fairseq_posenc.serving.transformers_tokenizer import numbers_in
 
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+#: The number of rows is often rounded up to a multiple of one of these, which is small beside it.
+_MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 
 
 class Folder(NamedTuple):
@@ -127,6 +134,107 @@ def _read_safetensors(path: str) -> ForeignParameters:
         return safetensors.load_file(path)
     except Exception as error:  # a damaged file can raise anything
         raise UsageError(f"{path}: cannot be read as safetensors ({error})") from error
+
+
+def agreed(
+    source: TransformersClass, folder: Folder, vocabulary: Vocabulary
+) -> Tuple[Folder, List[str]]:
+    """A folder without the rows behind the last symbol, and notes on these and on other roles.
+
+    Raises:
+        UsageError: its config.json, its tensors and its symbols contradict each other.
+    """
+    tensors = dict(folder.parameters)
+    if not source.shared:
+        tensors = with_prefix(tensors, source.rows[0])
+    tensors.update({n: tensors[n].flatten() for n in source.output_biases if n in tensors})
+    known = len(vocabulary.order) - vocabulary.missing
+    notes = _check_numbers(folder.config, vocabulary, known)
+    present = [name for name in source.rows if name in tensors]
+    if not present:
+        return folder._replace(parameters=tensors), notes
+    first = present[0]
+    rows = len(tensors[first]) if tensors[first].dim() else 1
+    given = folder.config.length("vocab_size", rows)
+    if given != rows:
+        raise UsageError(
+            f"{folder.config.path}: vocab_size is {given}, but {first} in {folder.weights} has "
+            f"{rows} rows"
+        )
+    # others are refused where they are read
+    if rows > known and source.padded and _is_explained(folder, vocabulary, tensors[first]):
+        for name in present:
+            if tensors[name].shape[:1] == (rows,):
+                notes.append(f"left out {rows - known} rows of {name} that have no symbol")
+                tensors[name] = tensors[name][:known]
+    return folder._replace(parameters=tensors), notes
+
+
+def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[str]:
+    """Refuse ids of special tokens that are not in the vocabulary.
+
+    Returns: notes on symbols that have their role in the tokenizer alone, as in many models.
+    """
+    roles, notes = {"eos_token_id": "</s>", "pad_token_id": "<pad>"}, []
+    for entry, given in config.entries.items():
+        if not entry.endswith("_token_id") or given is None:
+            continue
+        several = isinstance(given, list) and given and entry.endswith("eos_token_id")
+        numbers = given if several else [given]
+        for number in numbers:
+            whole = isinstance(number, int) and not isinstance(number, bool)
+            if not whole or not 0 <= number < known:
+                raise UsageError(
+                    f"{config.path}: {entry} is {given!r}; it must be the number of a symbol, from "
+                    f"0 to {known - 1}"
+                )
+        ours = roles.get(entry, "")
+        if ours in vocabulary.names:
+            number = int(vocabulary.order[LEADING.index(ours)])
+            if number not in numbers:
+                notes.append(
+                    f"{entry} in config.json is {given}, but the tokenizer has number {number}, "
+                    f"{vocabulary.names[ours]!r}, in this role, and that becomes {ours}"
+                )
+    return notes
+
+
+def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
+    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up."""
+    known = len(vocabulary.order) - vocabulary.missing
+    unknown = int(vocabulary.order[LEADING.index("<unk>")])
+    if unknown < known and bool((table[known:] == table[unknown]).all()):
+        return True  # an export writes these for symbols that the dictionary lacks
+    tokenizer = os.path.join(folder.path, "tokenizer.json")
+    if os.path.isfile(tokenizer) and len(numbers_in(tokenizer)) > known:
+        return False
+    largest = max(_MULTIPLES[0], len(table) // 16)
+    return any(-(-known // m) * m == len(table) for m in _MULTIPLES if m <= largest)
+
+
+def has_own_output(source: TransformersClass, folder: Folder) -> bool:
+    """Whether the output is apart from the embedding, in config.json as in the weights."""
+    tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
+    tied = source.tied(folder.config)
+    last = names[-1] if names[-1] in tensors or not source.shared else source.shared
+    usual, *others = source.output_biases or ("",)
+    pairs = [(source.output, last), *((other, usual) for other in others)]
+    if source.shares(folder.config):
+        pairs += [(name, source.shared) for name in names]
+    for own, shared in pairs if tied else ():
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
+            raise UsageError(
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings is true "
+                "in config.json, or in the class where it is absent; set it to false, or correct "
+                "the weights"
+            )
+    if not tied and source.output not in tensors:
+        raise UsageError(
+            f"{folder.weights}: has no tensor {source.output}, though tie_word_embeddings is false "
+            "in config.json, or in the class where it is absent"
+        )
+    return not tied
 
 
 def reference(

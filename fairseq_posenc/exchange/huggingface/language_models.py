@@ -8,7 +8,6 @@ learned positions, layer norms, biases                     GPT2LMHeadModel
 
 from typing import Optional, Tuple
 
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
 from fairseq_posenc.exchange.huggingface.entries import (
@@ -21,20 +20,22 @@ from fairseq_posenc.exchange.huggingface.entries import (
     written,
 )
 from fairseq_posenc.exchange.huggingface.rope import rope
+from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.models.kinds import CAUSAL, Settings
 
 #: What all of them have.
 _ALWAYS: Settings = {"decoder_normalize_before": True, "no_scale_embedding": True}
-_WIDTH = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
-_HEADS, _LONGEST = "decoder_attention_heads", ("max_target_positions", "tokens_per_sample")
+_ROTARY = {**_ALWAYS, "position_encoding": "rotary", "rotary_pairing": "half"}
+WIDTH = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
+_HEADS, LONGEST = "decoder_attention_heads", ("max_target_positions", "tokens_per_sample")
 _PARALLEL = "attention and feed-forward of a layer here do not read the same input"
 #: The sizes of most of them.
 _SIZES = (
     t.entry("num_hidden_layers", ("decoder_layers",)),
-    t.entry("hidden_size", _WIDTH),
+    t.entry("hidden_size", WIDTH),
     t.entry("num_attention_heads", (_HEADS,)),
     t.entry("intermediate_size", ("decoder_ffn_embed_dim",)),
-    t.entry("max_position_embeddings", _LONGEST, Config.length),
+    t.entry("max_position_embeddings", LONGEST, Config.length),
 )
 _NORMS = t.joints(input_layernorm=t.NORM_1, post_attention_layernorm=t.NORM_2)
 
@@ -104,10 +105,9 @@ LLAMA = t.TransformersClass(
         biases("attention_bias", "mlp_bias"),
         rope(),
     ),
-    always={**_ALWAYS, "position_encoding": "rotary", "norm": "rms", "dropout": 0.0},
+    always={**_ROTARY, "norm": "rms", "dropout": 0.0},
     values={"feed_forward": (*GATED, "glu"), "activation_fn": ACTIVATIONS},
     biases={"self_attn.": ("attention_bias", False), "mlp.": ("mlp_bias", False), "": None},
-    gains={**t.BEHIND, t.LAST_NORM: ()},
     tied=_tied,
 )
 GPT_NEOX = t.TransformersClass(
@@ -128,7 +128,7 @@ GPT_NEOX = t.TransformersClass(
         t.fixed("attention_bias", True),
         rope("rotary_emb_base", "rotary_pct", 0.25),
     ),
-    always={**_ALWAYS, "position_encoding": "rotary"},
+    always=_ROTARY,
     values={"activation_fn": ACTIVATIONS},
     output="embed_out.weight",
     tied=_tied,
@@ -144,9 +144,9 @@ BLOOM = t.TransformersClass(
     ),
     entries=(
         t.entry("n_layer", ("decoder_layers",)),
-        t.entry("hidden_size", _WIDTH),
+        t.entry("hidden_size", WIDTH),
         t.entry("n_head", (_HEADS,)),
-        t.entry("seq_length", _LONGEST, Config.length, 2048),  # ALiBi itself has no limit
+        t.entry("seq_length", LONGEST, Config.length, 2048),  # ALiBi itself has no limit
         _epsilon("layer_norm_epsilon", 1e-5),
         rate("attention_dropout", "attention_dropout"),
         rate("hidden_dropout", "dropout"),
@@ -185,10 +185,10 @@ GPT2 = t.TransformersClass(
     ),
     entries=(
         t.entry("n_layer", ("decoder_layers",)),
-        t.entry("n_embd", _WIDTH),
+        t.entry("n_embd", WIDTH),
         t.entry("n_head", (_HEADS,)),
         t.entry("n_inner", ("decoder_ffn_embed_dim",), usual=lambda c: 4 * c.size("n_embd")),
-        t.entry("n_positions", _LONGEST, Config.length),
+        t.entry("n_positions", LONGEST, Config.length),
         _epsilon("layer_norm_epsilon", 1e-5),
         activation("activation_function", usual="gelu_new"),
         rate("attn_pdrop", "attention_dropout", usual=0.1),
@@ -206,10 +206,7 @@ GPT2 = t.TransformersClass(
         "max_position_embeddings": "n_positions",
     },
 )
-for _name, _table in (
-    ("hf-llama", LLAMA),
-    ("hf-gpt-neox", GPT_NEOX),
-    ("hf-bloom", BLOOM),
-    ("hf-gpt2", GPT2),
-):
-    register_class(_name, _table)
+register_class("hf-llama", LLAMA)
+register_class("hf-gpt-neox", GPT_NEOX)
+register_class("hf-bloom", BLOOM)
+register_class("hf-gpt2", GPT2)

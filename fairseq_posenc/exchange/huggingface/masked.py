@@ -4,17 +4,16 @@ Its positions begin behind the number of the padding symbol.  Its output layer h
 classifier the hyperbolic tangent, whatever config.json says.
 """
 
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
 from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts, padding_of
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.reader import Config, ForeignParameters
 from fairseq_posenc.models import kinds
-from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
+from fairseq_posenc.models.kinds import ENCODER, MASKED, Settings
 
 #: Settings of the output layer, and those of classification heads.
 _OUTPUT = ("lm_head", "untie_weights_roberta")
@@ -54,13 +53,17 @@ def classifiers(
     return found
 
 
-#: The sizes of encoders, and what none of them is.
-SIZES = (
-    t.entry("num_hidden_layers", ("encoder_layers",)),
-    t.entry("num_attention_heads", ("encoder_attention_heads",)),
-    t.entry("intermediate_size", ("encoder_ffn_embed_dim",)),
-)
+def sizes(side: str = "encoder") -> Tuple[t.Group, ...]:
+    """The sizes of a stack, by the start of the names of its settings."""
+    return (
+        t.entry("num_hidden_layers", (f"{side}_layers",)),
+        t.entry("num_attention_heads", (f"{side}_attention_heads",)),
+        t.entry("intermediate_size", (f"{side}_ffn_embed_dim",)),
+    )
+
+
 HIDDEN_SIZE = t.entry("hidden_size", ("encoder_embed_dim", "encoder_input_dim"))
+#: What no encoder is.
 ENCODERS = (
     t.fixed("is_decoder", False, written=False),
     t.fixed("add_cross_attention", False, written=False, why="parts of other models are not read"),
@@ -87,12 +90,9 @@ def _longest(config: Config, known: Settings) -> Settings:
     return {"max_positions": rows, "num_positions": rows}
 
 
-def _count_rows(
-    state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
-) -> List[str]:
+def _count_rows(state: ForeignParameters, entries: Dict[str, Any]) -> None:
     """Write the number of rows of positions, which begin behind the padding symbol's number."""
     entries[_LONGEST] = len(state[_TABLE])
-    return []
 
 
 register_class(
@@ -120,7 +120,7 @@ register_class(
         ),
         entries=(
             HIDDEN_SIZE,
-            *SIZES,
+            *sizes(),
             *ENCODERS,
             t.entry("layer_norm_eps", ("layer_norm_eps",), Config.factor, 1e-12),
             t.fixed("position_embedding_type", "absolute", written=False),
@@ -146,7 +146,6 @@ register_class(
         values={"activation_fn": ACTIVATIONS},
         output="lm_head.decoder.weight",
         output_biases=("lm_head.bias", "lm_head.decoder.bias"),
-        inputs=("input_ids", "token_type_ids", "attention_mask"),
         unused=("roberta.pooler.",),
         texts=MaskedTexts(counted=True),
         before_writing=_count_rows,

@@ -9,7 +9,6 @@ from typing import Any, Dict, List
 
 from fairseq_posenc.attention.local import numbers
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import masked
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
@@ -23,9 +22,9 @@ from fairseq_posenc.exchange.huggingface.entries import (
     rate,
     written,
 )
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.reader import Config, ForeignParameters
 from fairseq_posenc.flags.by_layer import number_or_pattern, numbers_by_layer, pattern_of
-from fairseq_posenc.models.kinds import ENCODER, MASKED, Parameters, Settings
+from fairseq_posenc.models.kinds import ENCODER, MASKED, Settings
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"
 #: config.json's former names of the rotary bases, and their usual values.
@@ -55,9 +54,7 @@ def _last(ours: str) -> t.Group:
     return t.Group(_LAST, (ours,), settings, lambda s, path: {_LAST: activation_for(s[ours])})
 
 
-def _leave_out_zeros(
-    state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
-) -> List[str]:
+def _leave_out_zeros(state: ForeignParameters, entries: Dict[str, Any]) -> None:
     """Leave out biases that are zero, which models of the class mostly do not have."""
     of_norms = [name for name in state if name.endswith("norm.bias")]
     for entry, names in (("norm_bias", of_norms), ("classifier_bias", ["head.dense.bias"])):
@@ -65,7 +62,6 @@ def _leave_out_zeros(
         entries[entry] = any(bool(state[name].any()) for name in present)
         for name in present if not entries[entry] else ():
             del state[name]
-    return []
 
 
 def _attention(settings: Settings, path: str) -> Dict[str, Any]:
@@ -180,7 +176,7 @@ register_class(
         ),
         entries=(
             masked.HIDDEN_SIZE,
-            *masked.SIZES,
+            *masked.sizes(),
             *masked.ENCODERS,
             t.entry("max_position_embeddings", ("max_positions",), Config.length),
             t.entry("norm_eps", ("layer_norm_eps",), Config.factor, 1e-5),

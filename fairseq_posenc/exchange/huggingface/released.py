@@ -11,36 +11,40 @@ additional dense layer of fairseq's head becomes the identity.
 """
 
 import math
-from typing import Callable, List
+from typing import Callable, List, Optional
 
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import released_formulas as formulas
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import Imported, register_format
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import table as t
-from fairseq_posenc.exchange.huggingface.convert import ClassImporter
+from fairseq_posenc.exchange.huggingface.convert import ClassImporter, read_class
 from fairseq_posenc.exchange.huggingface.entries import activation, rate
 from fairseq_posenc.exchange.huggingface.masked import BERT_LAYER, HIDDEN_SIZE, output
 from fairseq_posenc.exchange.huggingface.roformer import ENTRIES, ROFORMER
-from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.exchange.reader import Config, Reader
 from fairseq_posenc.models import kinds, presets
 
 
-def _by_formulas(layer: Callable[..., Tensor]) -> Callable[..., Imported]:
-    """What makes the formulas of a model the reference, given one of its layers."""
+class FormulaImporter(ClassImporter):
+    """Reads a folder of a class, and compares with the formulas of one of its layers."""
 
-    def adapt(imported: Imported, name: str, folder: hf.Folder) -> Imported:
+    def __init__(self, source: t.TransformersClass, layer: Callable[..., Tensor]) -> None:
+        super().__init__(source)
+        self.layer = layer
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        folder = hf.open_folder(path, self.source.model_type)
+        imported = read_class(self.source, folder, vocab)
         entries = {**folder.config.entries, "hidden_act": imported.settings["activation_fn"]}
         foreign = formulas.encoder_model(
-            *(layer, folder.parameters, entries, imported.vocabulary.order),
+            *(self.layer, folder.parameters, entries, imported.vocabulary.order),
             ROFORMER.output if imported.head is None else "classifier",
         )
         return imported._replace(foreign=foreign)
-
-    return adapt
 
 
 ROFORMER_V2 = ROFORMER._replace(
@@ -67,7 +71,6 @@ ROFORMER_V2 = ROFORMER._replace(
     always={**presets.ROFORMER_V2, **presets.RELEASED, **ROFORMER.always},
     biases={"": None},
     output_biases=(),
-    adapt=_by_formulas(formulas.transformer_layer),
 )
 
 _BASE = "gau_alpha."
@@ -161,17 +164,16 @@ GAU_ALPHA = t.TransformersClass(
     biases={"gau.": None},
     texts=ROFORMER.texts,
     after_reading=_read_scales,
-    adapt=_by_formulas(formulas.gated_layer),
 )
 
 
 register_format(
     "roformer-v2",
     summary="a folder of RoFormerV2's masked language model",
-    importer=ClassImporter(ROFORMER_V2),
+    importer=FormulaImporter(ROFORMER_V2, formulas.transformer_layer),
 )
 register_format(
     "gau-alpha",
     summary="a folder of GAU-alpha's masked language model or sequence classifier",
-    importer=ClassImporter(GAU_ALPHA),
+    importer=FormulaImporter(GAU_ALPHA, formulas.gated_layer),
 )

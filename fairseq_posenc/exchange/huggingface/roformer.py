@@ -9,7 +9,7 @@ out, since rotary computes it.  Token types become segments.  A sequence classif
 ``hidden_act``, for which fairseq has a separate flag, ``--pooler-activation-fn``.
 """
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -17,18 +17,18 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_frequencies import frequencies
 from fairseq_posenc.exchange import formats
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.exporter import Exported
 from fairseq_posenc.exchange.huggingface import folder as hf
 from fairseq_posenc.exchange.huggingface import masked
 from fairseq_posenc.exchange.huggingface import table as t
-from fairseq_posenc.exchange.huggingface.convert import ClassExporter, ClassImporter
+from fairseq_posenc.exchange.huggingface.convert import ClassExporter, ClassImporter, read_class
 from fairseq_posenc.exchange.huggingface.encoder_texts import WordPieceTexts
 from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate, written
+from fairseq_posenc.exchange.huggingface.language_models import LONGEST, WIDTH
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
+from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader, size_of
 from fairseq_posenc.flags.options import Layer
-from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Kind, Parameters, Settings
+from fairseq_posenc.models.kinds import CAUSAL, ENCODER, MASKED, Settings
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
@@ -50,8 +50,8 @@ def _read_table(reader: Reader, settings: Settings, config: Config) -> List[str]
     """Check the sine table, which rotary computes."""
     if TABLE not in reader:
         return []
-    table, heads = reader.take(TABLE), settings["encoder_attention_heads"]
-    channels = settings["encoder_embed_dim"]
+    table = reader.take(TABLE)
+    heads, channels = config.size("num_attention_heads"), config.size("hidden_size")
     length = config.get("max_position_embeddings", len(table) if table.dim() else 1)
     if table.shape != (length, channels // heads):
         raise UsageError(
@@ -68,12 +68,9 @@ def _read_table(reader: Reader, settings: Settings, config: Config) -> List[str]
     return []
 
 
-def _write_table(
-    state: ForeignParameters, ours: Parameters, settings: Settings, entries: Dict[str, Any]
-) -> List[str]:
-    size = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
-    state[TABLE] = sine_table(settings["max_positions"], size)
-    return []
+def _write_table(state: ForeignParameters, entries: Dict[str, Any]) -> None:
+    size = entries["hidden_size"] // entries["num_attention_heads"]
+    state[TABLE] = sine_table(entries["max_position_embeddings"], size)
 
 
 @torch.no_grad()
@@ -103,22 +100,58 @@ _STACK = t.Stack(
     ),
     segments=BASE + "embeddings.token_type_embeddings.weight",
 )
-ENTRIES = (
-    *masked.SIZES,
-    t.entry("hidden_size", ("encoder_embed_dim",)),
-    t.entry("embedding_size", ("encoder_input_dim",), usual=lambda c: c.size("hidden_size")),
-    rate("layer_norm_eps", "layer_norm_eps", usual=1e-12),
-    rate("hidden_dropout_prob", "dropout", "pooler_dropout", usual=0.1),
-    rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
-    t.entry("max_position_embeddings", ("max_positions",), Config.length, 1536),
-    t.entry("type_vocab_size", ("num_segments",), usual=2, back=lambda number: number or 2),
-    t.entry("rotary_value", ("rotary_value",), Config.flag, False),
+
+
+def _entries(
+    side: str, sizes: Tuple[t.Group, ...], longest: Tuple[str, ...], causal: t.Group, *heads: str
+) -> Tuple[t.Group, ...]:
+    """The entries of either kind of model.
+
+    Args:
+        side: the start of the names of its settings.
+        sizes: those of the channels.
+        longest: the settings of the longest text.
+        causal: the entry that says whether a model attends to the left.
+        heads: the setting of dropout in heads, if there are some.
+    """
+    return (
+        *masked.sizes(side),
+        *sizes,
+        rate("layer_norm_eps", "layer_norm_eps", usual=1e-12),
+        rate("hidden_dropout_prob", "dropout", *heads, usual=0.1),
+        rate("attention_probs_dropout_prob", "attention_dropout", usual=0.1),
+        t.entry("max_position_embeddings", longest, Config.length, 1536),
+        t.entry("type_vocab_size", ("num_segments",), usual=2, back=lambda number: number or 2),
+        t.entry("rotary_value", ("rotary_value",), Config.flag, False),
+        causal,
+        masked.ENCODERS[1],
+    )
+
+
+def _of_norms(*activations: str) -> Tuple[t.Group, ...]:
+    """The entries of what RoFormerV2 has not, given the settings of the activation."""
+    return (
+        activation("hidden_act", *activations),
+        t.fixed("norm_type", "layer_norm", written=False, why=_OTHER),
+        t.fixed("use_bias", True, written=False, why=_OTHER),
+        written("initializer_range", lambda settings: 0.02),
+    )
+
+
+ENTRIES = _entries(
+    "encoder",
+    (
+        t.entry("hidden_size", ("encoder_embed_dim",)),
+        t.entry("embedding_size", ("encoder_input_dim",), usual=lambda c: c.size("hidden_size")),
+    ),
+    (MASKED.length,),
     t.entry("is_decoder", ("causal",), Config.flag, False),
-    masked.ENCODERS[1],
+    "pooler_dropout",
 )
+
+
 _ALWAYS: Settings = {
     "position_encoding": "rotary",
-    "encoder_normalize_before": False,
     "layernorm_embedding": True,
     "activation_dropout": 0.0,
 }
@@ -134,79 +167,6 @@ def _table_note(folder: hf.Folder) -> str:
     return "" if usual else ", its sine table computed in float32, not read from the file"
 
 
-#: The settings with other names: masked, causal.
-_RENAMED = {
-    MASKED.length: CAUSAL.length,
-    **{
-        f"encoder_{name}": f"decoder_{name}"
-        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
-    },
-}
-_BACK = {causal: name for name, causal in _RENAMED.items()}
-#: Settings that only masked language models have.
-_MASKED_ONLY = (
-    *("causal", "encoder_input_dim", "load_checkpoint_heads", "untie_weights_roberta"),
-    *("pooler_activation_fn", "pooler_dropout"),
-)
-#: Settings that give a language model BERT's shape.
-_SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
-
-
-def _causal_settings(settings: Settings) -> Settings:
-    """The settings of a language model, given those of a causal masked one."""
-    kept = {name: value for name, value in settings.items() if name not in _MASKED_ONLY}
-    return {
-        **{_RENAMED.get(name, name): value for name, value in kept.items()},
-        **_SHAPE,
-        "decoder_input_dim": settings["encoder_embed_dim"],
-        "decoder_output_dim": settings["encoder_embed_dim"],
-        "tokens_per_sample": settings[MASKED.length],
-        "share_decoder_input_output_embed": not settings["untie_weights_roberta"],
-    }
-
-
-def _masked_settings(settings: Settings) -> Settings:
-    """The settings of a causal masked language model, given those of a language model."""
-    return {
-        **{_BACK.get(name, name): value for name, value in settings.items()},
-        "causal": True,
-        "encoder_input_dim": settings["decoder_embed_dim"],
-        "untie_weights_roberta": not settings["share_decoder_input_output_embed"],
-    }
-
-
-def _renamed(entries: Mapping[str, Any], source: Kind, target: Kind) -> Dict[str, Any]:
-    """Entries by parameter name, renamed from the *source* kind of model to the *target* kind."""
-
-    def rename(name: str) -> str:
-        for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
-            if name.startswith(theirs):
-                return ours + name[len(theirs) :]
-        return name
-
-    return {rename(name): value for name, value in entries.items()}
-
-
-def _adapted(imported: formats.Imported, name: str, folder: hf.Folder) -> formats.Imported:
-    """A language model, if it is one."""
-    settings, foreign = imported.settings, imported.foreign
-    assert foreign is not None  # transformers runs all of these classes
-    noted = foreign._replace(description=foreign.description + _table_note(folder))
-    imported = imported._replace(foreign=noted)
-    if name != _CAUSAL:
-        return imported
-    if settings["causal"] and not _projected(settings, 0):
-        return imported._replace(
-            settings=_causal_settings(settings),
-            parameters=_renamed(imported.parameters, MASKED, CAUSAL),
-            origin=_renamed(imported.origin, MASKED, CAUSAL),
-            kind=CAUSAL,
-        )
-    reason = "embedding_size is not hidden_size" if settings["causal"] else "is_decoder is false"
-    note = f"becomes a masked language model, not a language model, since {reason}"
-    return imported._replace(notes=[*imported.notes, note])
-
-
 ROFORMER = t.TransformersClass(
     "roformer",
     {
@@ -216,27 +176,64 @@ ROFORMER = t.TransformersClass(
     },
     MASKED,
     stacks=(_STACK,),
-    entries=(
-        *ENTRIES,
-        activation("hidden_act", "activation_fn", "pooler_activation_fn"),
-        t.fixed("norm_type", "layer_norm", written=False, why=_OTHER),
-        t.fixed("use_bias", True, written=False, why=_OTHER),
-        written("initializer_range", lambda settings: 0.02),
-    ),
-    always=_ALWAYS,
+    entries=(*ENTRIES, *_of_norms("activation_fn", "pooler_activation_fn")),
+    always={**_ALWAYS, "encoder_normalize_before": False},
     values={"activation_fn": ACTIVATIONS},
     output="cls.predictions.decoder.weight",
     output_biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
-    pairing="interleaved",
-    inputs=("input_ids", "token_type_ids", "attention_mask"),
     computed=(TABLE,),
     prepare=_renew_table,
     unused=(BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship."),
     texts=WordPieceTexts(),
     after_reading=_read_table,
     before_writing=_write_table,
-    adapt=_adapted,
 )
+#: The causal one as a language model, with the output layer of a masked one.
+CAUSAL_ROFORMER = ROFORMER._replace(
+    architectures={_CAUSAL: t.Architecture({CAUSAL.head + name: _LM[name] for name in _LM})},
+    kind=CAUSAL,
+    stacks=(_STACK._replace(ours=CAUSAL.stack, outside=_STACK.outside[:1]),),
+    entries=(
+        *_entries(
+            "decoder",
+            (
+                t.entry("hidden_size", WIDTH),
+                t.fixed("embedding_size", lambda settings: settings[WIDTH[0]]),
+            ),
+            LONGEST,
+            t.fixed("is_decoder", True, False),
+        ),
+        *_of_norms(),
+    ),
+    always={
+        **{**_ALWAYS, "decoder_normalize_before": False},
+        **{"lm_head": "roberta", "no_scale_embedding": True},
+    },
+    values={"activation_fn": ACTIVATIONS, "no_scale_embedding": (True,)},
+)
+
+
+class RoFormerImporter(ClassImporter):
+    """Reads a folder of transformers' RoFormer classes."""
+
+    def read(self, path: str, vocab: Optional[str]) -> formats.Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        folder = hf.open_folder(path, ROFORMER.model_type)
+        config = folder.config
+        lm = config.architecture([*ROFORMER.architectures]) == _CAUSAL
+        reason, width = "", config.get("hidden_size", None)
+        if config.get("is_decoder", None) is not True:
+            reason = "is_decoder is false"
+        elif config.get("embedding_size", width) != width:
+            reason = "embedding_size is not hidden_size"
+        table = CAUSAL_ROFORMER if lm and not reason else ROFORMER
+        imported = read_class(table, folder, vocab)
+        foreign = imported.foreign
+        assert foreign is not None  # transformers runs all of these classes
+        noted = foreign._replace(description=foreign.description + _table_note(folder))
+        becomes = f"becomes a masked language model, not a language model, since {reason}"
+        notes = [*imported.notes, *([becomes] if lm and reason else [])]
+        return imported._replace(foreign=noted, notes=notes)
 
 
 class RoFormerExporter(ClassExporter):
@@ -245,22 +242,13 @@ class RoFormerExporter(ClassExporter):
     def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
         """See :class:`~fairseq_posenc.exchange.exporter.CheckpointExporter`."""
         if checkpoint.kind is CAUSAL:
-            settings = _masked_settings(checkpoint.settings)
-            same = _causal_settings({**settings, **_ALWAYS})
-            values = {name: (value,) for name, value in same.items()}
-            shape = formats.Expressible(f"{_CAUSAL} of transformers", (), values)
-            formats.refuse_inexpressible(checkpoint.path, CAUSAL.family, checkpoint.settings, shape)
-            checkpoint = checkpoint._replace(
-                settings=settings,
-                parameters=_renamed(checkpoint.parameters, CAUSAL, MASKED),
-                kind=MASKED,
-            )
+            return ClassExporter(CAUSAL_ROFORMER).write(checkpoint, head, folder)
         return super().write(checkpoint, head, folder)
 
 
 formats.register_format(
     "hf-roformer",
     summary="a folder of transformers' RoFormer classes",
-    importer=ClassImporter(ROFORMER),
+    importer=RoFormerImporter(ROFORMER),
     exporter=RoFormerExporter(ROFORMER),
 )

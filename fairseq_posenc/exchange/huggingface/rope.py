@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import rotary_frequencies
-from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.table import Group
+from fairseq_posenc.exchange.huggingface.table import Group, TransformersClass
+from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.flags.by_layer import numbers_by_layer
 from fairseq_posenc.models.kinds import Parameters, Settings
 
@@ -49,7 +49,7 @@ def rope(base: str = "rope_theta", share: str = "", usual: float = 1.0) -> Group
         why = "" if share else "the class rotates all channels"
         config.one_of(_SHARE, fraction, (fraction if share else 1.0,), why)
         found: Settings = {"rotary_base": theta, "rotary_fraction": fraction}
-        return {"rotary_pairing": "half", **found, **_scaling_settings(config, scaling)}
+        return {**found, **_scaling_settings(config, scaling)}
 
     def entries(known: Settings, path: str) -> Dict[str, Any]:
         found = _entries(known, path)
@@ -179,8 +179,9 @@ def reordered(
     return {name: moved(name, x) for name, x in parameters.items()}
 
 
-def paired(parameters: Parameters, settings: Settings, side: str, pairing: str) -> Parameters:
+def paired(parameters: Parameters, settings: Settings, target: TransformersClass) -> Parameters:
     """A copy of our parameters in the pairs of channels of a class, if they are rotated."""
+    side, pairing = target.stacks[0].side, target.always.get("rotary_pairing", "interleaved")
     if settings["position_encoding"] != "rotary" or settings["rotary_pairing"] == pairing:
         return dict(parameters)
     size = settings[f"{side}_embed_dim"] // settings[f"{side}_attention_heads"]

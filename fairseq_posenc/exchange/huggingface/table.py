@@ -11,13 +11,10 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, O
 import torch
 from torch import Tensor
 
-from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.formats import Imported
 from fairseq_posenc.exchange.huggingface.encoder_texts import MaskedTexts
-from fairseq_posenc.exchange.huggingface.folder import Folder
 from fairseq_posenc.exchange.huggingface.texts import CausalTexts, Texts, TranslationTexts
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader
-from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Parameters, Settings
+from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION, Kind, Settings
 
 #: Modules of a layer, ours.
 Q, K, V, OUT = (f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
@@ -157,11 +154,13 @@ def fixed(theirs: str, value: Any, usual: Any = None, written: bool = True, why:
 
 
 class Table(NamedTuple):
-    """A table of learned positions."""
+    """A table of positions, learned or fairseq's sinusoids."""
 
     theirs: str  # its name
     # the row of the first position, given config.json
     first: Callable[[Config], int] = lambda config: 0
+    # makes the table (rows, C) of a class that computes it anew in place of saving it
+    computed: Optional[Callable[[int, int], Tensor]] = None
 
 
 class Stack(NamedTuple):
@@ -214,11 +213,6 @@ _TEXTS = {
 }
 
 
-def no_hook(*given: Any) -> List[str]:
-    """Do nothing."""
-    return []
-
-
 class TransformersClass(NamedTuple):
     """A class of transformers."""
 
@@ -239,8 +233,6 @@ class TransformersClass(NamedTuple):
     # by the start of a module's name, the entry of config.json that says whether it has a bias,
     # with its usual value, or None if it never has one; other modules always have
     biases: Mapping[str, Optional[Tuple[str, bool]]] = _NOTHING
-    # norms that have gains in the class and none here, by our names
-    gains: Mapping[str, Tuple[str, ...]] = _NOTHING
     # the names of the bias of the output: the usual one, then that of an output that is not the
     # embedding
     output_biases: Tuple[str, ...] = ()
@@ -250,8 +242,6 @@ class TransformersClass(NamedTuple):
     shared: str = ""  # the embedding of two stacks
     two_embeddings: bool = False  # whether the embeddings of two stacks can differ
     start: str = ""  # the symbol that begins a translation where config.json does not say it
-    pairing: str = "half"  # the pairs of channels that it rotates
-    inputs: Tuple[str, ...] = ("input_ids", "attention_mask")  # what it reads
     computed: Tuple[str, ...] = ()  # tensors that it computes where a file lacks them
     # what is to do to a loaded model before it is the reference of a conversion
     prepare: Callable[[Any], None] = lambda model: None
@@ -259,15 +249,9 @@ class TransformersClass(NamedTuple):
     texts: Optional[Texts] = None  # how it numbers text, by default as its kind does
     padded: bool = True  # whether its files can have rows behind the last symbol
     # what is left to do, given the reader, the settings and config.json; returns notes
-    after_reading: Callable[[Reader, Settings, Config], List[str]] = no_hook
-    # what is left to do, given the tensors, our parameters, the settings and the entries of
-    # config.json, in place; returns notes
-    before_writing: Callable[
-        [ForeignParameters, Parameters, Settings, Dict[str, Any]], List[str]
-    ] = no_hook
-    # makes the imported model, given it, its architecture and the folder, where a class has more
-    # than one kind of model or another reference
-    adapt: Callable[[Imported, str, Folder], Imported] = lambda imported, name, folder: imported
+    after_reading: Callable[[Reader, Settings, Config], List[str]] = lambda *given: []
+    # what is left to do, given the tensors and the entries of config.json, in place
+    before_writing: Callable[[ForeignParameters, Dict[str, Any]], None] = lambda *given: None
 
     @property
     def name(self) -> str:
@@ -275,11 +259,9 @@ class TransformersClass(NamedTuple):
         return f"{next(iter(self.architectures))} of transformers"
 
     @property
-    def width(self) -> str:
-        """The entry of config.json for the channels of the embedding."""
-        side = self.stacks[0].side
-        theirs = {ours: entry.theirs for entry in self.entries for ours in entry.ours}
-        return theirs.get(f"{side}_input_dim") or theirs[f"{side}_embed_dim"]
+    def gains(self) -> Mapping[str, Tuple[str, ...]]:
+        """The norms that have gains in the class and none here, with what reads their output."""
+        return {**BEHIND, LAST_NORM: ()} if self.always.get("norm") == "rms" else {}
 
     @property
     def numbering(self) -> Texts:

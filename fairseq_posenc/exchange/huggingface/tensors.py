@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.config import Config
-from fairseq_posenc.exchange.huggingface.embeddings import read_embeddings, write_embeddings
+from fairseq_posenc.exchange.huggingface.embeddings import (
+    read_embeddings,
+    read_tables,
+    write_embeddings,
+    write_tables,
+)
 from fairseq_posenc.exchange.huggingface.rope import paired
 from fairseq_posenc.exchange.huggingface.table import (
     ALONE,
@@ -20,15 +24,14 @@ from fairseq_posenc.exchange.huggingface.table import (
     LAST_NORM,
     Architecture,
     Layout,
-    Stack,
     TransformersClass,
 )
 from fairseq_posenc.exchange.huggingface.texts import WrittenTexts
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader, size_of
-from fairseq_posenc.models.kinds import HEADS, MASKED, PAD, Settings
+from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader, size_of
+from fairseq_posenc.models.kinds import HEADS, MASKED, Settings
 
-_PARTS, _SEGMENTS = ("weight", "bias"), "embed_segments.weight"
+_PARTS = ("weight", "bias")
 #: Ends of the names of tensors that classes compute themselves.
 _COMPUTED = (
     *(".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"),
@@ -88,7 +91,7 @@ def write_tensors(
     """
     settings, path = checkpoint.settings, checkpoint.path
     side = target.stacks[0].side
-    ours = paired(checkpoint.parameters, settings, side, target.pairing)
+    ours = paired(checkpoint.parameters, settings, target)
     state: ForeignParameters = {}
     config = Config(path, entries)
     for place in places(target, built, settings):
@@ -108,17 +111,9 @@ def write_tensors(
                     f"{path}: has no parameter {place.ours[0]}.weight, which is {name} in "
                     f"{target.name}"
                 )
-    for stack in target.stacks:
-        if stack.segments:
-            channels = ours[stack.our_embedding].size(1)
-            zeros = torch.zeros(entries["type_vocab_size"], channels)
-            state[stack.segments] = ours.pop(stack.ours + _SEGMENTS, zeros)
-        if stack.table:  # rows of fairseq's table begin behind the number of the padding symbol
-            table = ours.pop(f"{stack.ours}embed_positions.weight")[PAD + 1 :]
-            front = table.new_zeros(stack.table.first(config), table.size(1))
-            state[stack.table.theirs] = torch.cat((front, table))
+    notes = write_tables(target, ours, state, settings, config)
     write_embeddings(target, ours, state, checkpoint, texts, built)
-    notes = target.before_writing(state, ours, settings, entries)
+    target.before_writing(state, entries)
     left = [name for name in ours if target.kind is not MASKED or not name.startswith(HEADS)]
     if left:
         raise UsageError(f"{path}: {target.name} has no counterpart of {left[0]}")
@@ -149,10 +144,9 @@ def read_tensors(
                     reader.put(f"{mine}.bias", torch.zeros(rows), name)
     if built.heads:
         _check_head(reader, list(built.modules), settings["encoder_embed_dim"])
-    for stack in source.stacks:
-        _read_tables(source, stack, reader, settings, config)
+    notes = read_tables(source, reader, settings, config)
     gains = _read_gains(source, reader, built, settings)
-    notes = read_embeddings(source, reader, built, settings, config, tied, gains)
+    notes += read_embeddings(source, reader, built, settings, config, tied, gains)
     notes += source.after_reading(reader, settings, config)
     dropped = reader.drop(*source.unused) if source.unused else []
     notes += [f"left out {name}, which does not affect the outputs" for name in dropped]
@@ -192,42 +186,6 @@ def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
             f"parts of {place.heads} heads"
         )
     return parts
-
-
-def _read_tables(
-    source: TransformersClass, stack: Stack, reader: Reader, settings: Settings, config: Config
-) -> None:
-    """Move the tables of a stack; the vector of the only segment is added to the positions."""
-    added = stack.segments if not settings.get("num_segments") else ""
-    if stack.segments and not added:
-        reader.move(stack.segments, stack.ours + _SEGMENTS)
-    if stack.table:
-        longest = settings[source.kind.length]
-        table = positions(reader, stack.table.theirs, stack.table.first(config), longest)
-        segment = reader.take(added) if added else table.new_zeros(1, table.size(1))
-        if segment.shape != (1, table.size(1)):
-            raise UsageError(
-                f"{reader.path}: {added} has size {size_of(segment)}, but type_vocab_size 1 "
-                f"requires 1 x {table.size(1)}"
-            )
-        put_positions(reader, table + segment, stack.ours, stack.table.theirs)
-
-
-def positions(reader: Reader, theirs: str, first: int, longest: int) -> Tensor:
-    """Take a table of positions with rows from *first* on for the *longest* text, (longest, C)."""
-    table = reader.take(theirs)
-    if table.dim() != 2 or len(table) != first + longest:
-        raise UsageError(
-            f"{reader.path}: {theirs} has {len(table) if table.dim() else 1} rows, and the longest "
-            f"text by config.json needs {first + longest}"
-        )
-    return table[first:]
-
-
-def put_positions(reader: Reader, table: Tensor, stack: str, theirs: str) -> None:
-    """Store positions (T, C) as fairseq's table, which begins behind the number of padding."""
-    front = table.new_zeros(PAD + 1, table.size(1))
-    reader.put(f"{stack}embed_positions.weight", torch.cat((front, table)), theirs)
 
 
 def _read_gains(

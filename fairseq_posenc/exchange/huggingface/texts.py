@@ -14,10 +14,9 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.exchange import reader
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface.splitters import Splitter, splitter_of
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import LEADING, MASK
+from fairseq_posenc.exchange.reader import LEADING, MASK, Config
 from fairseq_posenc.flags.options import SIDES
 from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.transformers_tokenizer import find_files, in_order, read_symbols

@@ -1,29 +1,30 @@
-"""The classes of transformers for translation with the layers of BART.
+"""The classes of transformers for translation; all but T5 have the layers of BART.
 
 Marian's own sinusoids, norms last                                MarianMTModel
 learned positions, norm of the embeddings, norms last             BartForConditionalGeneration
 the same with norms first                                         MBartForConditionalGeneration
 sinusoidal positions, norms first                                 M2M100ForConditionalGeneration
-
-T5's is in :mod:`~fairseq_posenc.exchange.huggingface.t5`.
+T5 bias, RMS norms first, no biases                               T5ForConditionalGeneration
 """
 
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Iterator, Mapping, Optional, Tuple
 
 import torch
-from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.huggingface import table as t
 from fairseq_posenc.exchange.huggingface.convert import register_class
-from fairseq_posenc.exchange.huggingface.entries import ACTIVATIONS, activation, rate
-from fairseq_posenc.exchange.huggingface.tensors import positions, put_positions
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.exchange.huggingface.entries import (
+    ACTIVATIONS,
+    activation,
+    gated_activation,
+    rate,
+)
+from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.flags.options import SIDES
-from fairseq_posenc.models.kinds import PAD, TRANSLATION, Parameters, Settings
+from fairseq_posenc.models.kinds import PAD, TRANSLATION, Settings
 
 #: The settings of the longest text, and of the channels, which are the same on both sides.
 LENGTHS = ("max_source_positions", "max_target_positions")
@@ -52,12 +53,6 @@ def marian_sinusoids(rows: int, channels: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()[:, :channels]
 
 
-def _sinusoids(rows: int, channels: int) -> Tensor:
-    """fairseq's sinusoids of the first positions, (rows, C)."""
-    table: Tensor = SinusoidalPositionalEmbedding.get_embedding(PAD + 1 + rows, channels, PAD)
-    return table[PAD + 1 :]
-
-
 #: The rates of dropout, by the names that both sides of a conversion have.
 RATES = (
     *("dropout", "attention_dropout", "activation_dropout"),
@@ -65,85 +60,22 @@ RATES = (
 )
 
 
-class _Positions:
-    """The tables of positions of both sides, learned or sinusoidal.
+def _stack(side: str, *norms: str, first: Optional[int] = None, computed: Any = None) -> t.Stack:
+    """The encoder or decoder.
 
     Args:
-        first: the row of the first position.
-        computed: makes the tables (rows, C) of a class that computes them anew in place of saving
-            them.
+        norms: those outside of its layers.
+        first: the row of the first position in its table, if it has one.
+        computed: what makes that table, if the class does.
     """
-
-    def __init__(self, first: int, computed: Optional[Callable[[int, int], Tensor]] = None) -> None:
-        self.first, self.computed = first, computed
-
-    def read(self, reader: Reader, settings: Settings, config: Config) -> List[str]:
-        """Move the tables, set the encoding, and return notes."""
-        rows, channels = settings["max_source_positions"], settings["encoder_embed_dim"]
-        usual = _sinusoids(rows, channels)
-        tables = {
-            side: self.computed(rows, channels)
-            if self.computed is not None and _table_of(side) not in reader
-            else positions(reader, _table_of(side), self.first, rows)
-            for side in SIDES
-        }
-        settings["position_encoding"] = "sinusoidal"
-        if all(x.shape == usual.shape and _close(x, usual, 1e-6) for x in tables.values()):
-            return []
-        settings["position_encoding"] = "learned"
-        for side, table in tables.items():
-            put_positions(reader, table, f"{side}.", _table_of(side))
-        note = "its positions are not fairseq's sinusoids: they become learned tables"
-        return [] if self.computed is None else [note]
-
-    def write(
-        self,
-        state: ForeignParameters,
-        ours: Parameters,
-        settings: Settings,
-        entries: Dict[str, Any],
-    ) -> List[str]:
-        """Write the tables, and return notes."""
-        rows, channels = max(settings[name] for name in LENGTHS), settings["encoder_embed_dim"]
-        notes = []
-        for side in SIDES:
-            encoding = settings[f"{side}_position_encoding"] or settings["position_encoding"]
-            known = ours.pop(
-                f"{side}.embed_positions.weight", torch.zeros(PAD + 1 + rows, channels)
-            )
-            known = known[PAD + 1 :][:rows]
-            if len(known) < rows:
-                notes.append(
-                    f"the {side} knows {len(known)} positions; behind them its table is zero"
-                )
-            table = torch.cat((known, torch.zeros(rows - len(known), channels)))
-            if encoding == "sinusoidal":
-                table = _sinusoids(rows, channels)
-            # the class would lose another table
-            if self.computed and not _close(table, self.computed(rows, channels), 1e-5):
-                raise UsageError(
-                    f"--position-encoding {encoding}: the positions of the {side} are not those "
-                    "that MarianMTModel of transformers computes, and its save_pretrained leaves "
-                    "others out; hf-remote-code holds them; nothing was written"
-                )
-            state[_table_of(side)] = torch.cat((torch.zeros(self.first, channels), table))
-        return notes
-
-
-def _close(one: Tensor, other: Tensor, bound: float) -> bool:
-    return torch.allclose(one, other, rtol=0, atol=bound)
-
-
-def _table_of(side: str) -> str:
-    return f"model.{side}.embed_positions.weight"
-
-
-def _stack(side: str, *norms: str) -> t.Stack:
-    """The encoder or decoder, with the norms outside of its layers."""
     cross = _CROSS if side == "decoder" else ()
     outside = tuple(t.Joint(f"model.{side}.{name}", (name,)) for name in norms)
     layers, embedding = f"model.{side}.layers.{{}}.", f"model.{side}.embed_tokens.weight"
-    return t.Stack(f"{side}.", layers, (*_SELF, *cross, *_LAST), embedding, outside)
+    table = None
+    if first is not None:
+        name, row = f"model.{side}.embed_positions.weight", first
+        table = t.Table(name, lambda config: row, computed)
+    return t.Stack(f"{side}.", layers, (*_SELF, *cross, *_LAST), embedding, outside, table)
 
 
 def _entries(
@@ -200,7 +132,7 @@ MARIAN = t.TransformersClass(
     "marian",
     {"MarianMTModel": t.Architecture()},
     TRANSLATION,
-    stacks=(_stack("encoder"), _stack("decoder")),
+    stacks=tuple(_stack(side, first=0, computed=marian_sinusoids) for side in SIDES),
     entries=_entries(*_of_old_files(False, False)),
     always={},
     values={"position_encoding": ("sinusoidal", "learned", "none"), "activation_fn": ACTIVATIONS},
@@ -214,25 +146,21 @@ MARIAN = t.TransformersClass(
     shared="model.shared.weight",
     two_embeddings=True,
     start="<pad>",
-    computed=("final_logits_bias", *map(_table_of, SIDES)),
-    after_reading=_Positions(0, marian_sinusoids).read,
-    before_writing=_Positions(0, marian_sinusoids).write,
+    computed=("final_logits_bias", *(f"model.{side}.embed_positions.weight" for side in SIDES)),
 )
 BART = MARIAN._replace(
     model_type="bart",
     architectures={"BartForConditionalGeneration": t.Architecture()},
-    stacks=tuple(_stack(side, "layernorm_embedding") for side in SIDES),
+    stacks=tuple(_stack(side, "layernorm_embedding", first=2) for side in SIDES),
     entries=_entries(*_of_old_files(False, True)),
     always={"layernorm_embedding": True},
     two_embeddings=False,
     start="</s>",
-    after_reading=_Positions(2).read,
-    before_writing=_Positions(2).write,
 )
 MBART = BART._replace(
     model_type="mbart",
     architectures={"MBartForConditionalGeneration": t.Architecture()},
-    stacks=tuple(_stack(side, "layernorm_embedding", t.LAST_NORM) for side in SIDES),
+    stacks=tuple(_stack(side, "layernorm_embedding", t.LAST_NORM, first=2) for side in SIDES),
     entries=_entries(*_of_old_files(True, True)),
     always={**BART.always, **NORMS_FIRST},
 )
@@ -251,13 +179,96 @@ M2M100 = MBART._replace(
     always={**NORMS_FIRST, "position_encoding": "sinusoidal"},
     values={"activation_fn": ACTIVATIONS},
     output_biases=(),
-    after_reading=t.no_hook,
-    before_writing=t.no_hook,
 )
-for _name, _table in (
-    ("hf-marian", MARIAN),
-    ("hf-bart", BART),
-    ("hf-mbart", MBART),
-    ("hf-m2m100", M2M100),
-):
-    register_class(_name, _table)
+
+
+#: The table of both, by our name.
+_TABLE = "position_bias.t5.table"
+_FORM, _SCALES = "feed_forward_proj", "scale_decoder_outputs"
+_GATED = {"swiglu": "silu", "geglu": "gelu_python"}
+_GATED_OR_NOT = gated_activation(_FORM, "relu", "gated-", _GATED)
+
+
+def _form_of(config: Config, known: Settings) -> Settings:
+    """The form of the feed-forward sub-layer, and its activation."""
+    form = config.name(_FORM, "relu")
+    form = "gated-gelu_new" if form == "gated-gelu" else form  # as the class reads it
+    gate, _, activation = form.rpartition("-")
+    for entry, value in (("dense_act_fn", activation), ("is_gated_act", gate == "gated")):
+        config.one_of(entry, value, (value,))  # what the class reads in place of the form
+    return _GATED_OR_NOT.settings(config._replace(entries={_FORM: form}), known)
+
+
+def _t5_tied(config: Config) -> bool:
+    """Whether the output is the embedding; version 5 of the library saves every model as tied."""
+    if config.entries.get(_SCALES, True) is None:  # the class takes it for false
+        raise UsageError(f"{config.path}: {_SCALES} is null; it must be true or false")
+    return config.flag(_SCALES, config.flag("tie_word_embeddings", True))
+
+
+def _t5_stack(side: str) -> t.Stack:
+    attention, cross = "layer.0.SelfAttention.", "layer.1.EncDecAttention."
+    last = "layer.2." if side == "decoder" else "layer.1."
+    dense, biases = last + "DenseReluDense.", f"{side}.block.0.{attention}relative_attention_bias"
+    of_source = (
+        t.Joint(cross + "q", (t.CROSS_Q,), t.UNSCALED),
+        *t.joints(cross, k=t.CROSS_K, v=t.CROSS_V, o=t.CROSS_OUT),
+        *t.joints("layer.1.", layer_norm=t.CROSS_NORM),
+    )
+    joints = (
+        t.Joint(attention + "q", (t.Q,), t.UNSCALED),
+        *t.joints(attention, k=t.K, v=t.V, o=t.OUT),
+        *t.joints("layer.0.", layer_norm=t.NORM_1),
+        *(of_source if side == "decoder" else ()),
+        t.Joint(dense + "wi", (t.FC1,), when=lambda s, number: s["feed_forward"] == "mlp"),
+        t.Joint(dense + "wi_0", (t.FC1,), when=lambda s, number: s["feed_forward"] != "mlp"),
+        t.Joint(dense + "wi_1", (t.GATE,), when=lambda s, number: s["feed_forward"] != "mlp"),
+        *t.joints(dense, wo=t.FC2),
+        *t.joints(last, layer_norm=t.NORM_2),
+    )
+    return t.Stack(
+        *(f"{side}.", f"{side}.block.{{}}.", joints, f"{side}.embed_tokens.weight"),
+        (t.Joint(f"{side}.final_layer_norm", (t.LAST_NORM,)), t.Joint(biases, (_TABLE,))),
+    )
+
+
+T5 = t.TransformersClass(
+    "t5",
+    {"T5ForConditionalGeneration": t.Architecture()},
+    TRANSLATION,
+    stacks=(_t5_stack("encoder"), _t5_stack("decoder")),
+    entries=(
+        t.fixed("is_encoder_decoder", True),
+        t.entry("d_model", WIDTH),
+        t.entry("num_layers", ("encoder_layers",)),
+        t.entry("num_decoder_layers", ("decoder_layers",), usual=lambda c: c.size("num_layers")),
+        t.entry("num_heads", ("encoder_attention_heads", "decoder_attention_heads")),
+        t.entry("d_ff", ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim")),
+        t.entry("relative_attention_num_buckets", ("t5_num_buckets",), usual=32),
+        t.entry("relative_attention_max_distance", ("t5_max_distance",), Config.length, 128),
+        t.entry("layer_norm_epsilon", ("layer_norm_eps",), Config.factor, 1e-6),
+        rate("dropout_rate", "dropout", "attention_dropout", "activation_dropout", usual=0.1),
+        t.fixed("d_kv", lambda s: s["encoder_embed_dim"] // s["encoder_attention_heads"]),
+        _GATED_OR_NOT._replace(settings=_form_of),
+        longest("n_positions"),
+    ),
+    always={
+        **{**NORMS_FIRST, "position_encoding": "t5", "norm": "rms"},
+        **{"no_bias": True, "no_scale_embedding": True},
+    },
+    values={"feed_forward": ("mlp", "glu", *_GATED), "activation_fn": ACTIVATIONS},
+    aliases={
+        **{"hidden_size": "d_model", "num_hidden_layers": "num_layers"},
+        **{"num_attention_heads": "num_heads", "head_dim": "d_kv"},
+    },
+    biases={"": None},
+    tied=_t5_tied,
+    divides=True,
+    shared="shared.weight",
+    start="<pad>",
+)
+register_class("hf-marian", MARIAN)
+register_class("hf-bart", BART)
+register_class("hf-mbart", MBART)
+register_class("hf-m2m100", M2M100)
+register_class("hf-t5", T5)

@@ -101,8 +101,7 @@ def export_adapter(
             f"give that by --peft-base, or {_MERGE}"
         )
     modules = list(places(target, Architecture(), settings))
-    side = target.stacks[0].side
-    ordered = partial(paired, settings=settings, side=side, pairing=target.pairing)
+    ordered = partial(paired, settings=settings, target=target)
     with tempfile.TemporaryDirectory() as copy:
         written = whole(wanted._replace(path=base), copy)
         _check_base(theirs, copy, base)

@@ -19,10 +19,9 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import json_text, read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import refuse_nonfinite
-from fairseq_posenc.exchange.config import Config
 from fairseq_posenc.exchange.formats import FORMATS, Wanted
 from fairseq_posenc.exchange.huggingface import folder as hf
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.reader import Config, ForeignParameters
 
 CONFIG = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
