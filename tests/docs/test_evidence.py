@@ -126,6 +126,14 @@ def test_masked_language_models_of_the_readme():
     assert "TUPE-A with [CLS] tied 2,200, 2,300 and never, TUPE-A and three BERTs never" in row
     for system in ("tupe-a", "bert-a", "bert-r", "bert-ad"):
         assert first[system] == [None, None, None]
+    with tarfile.open(RESULTS / "masked_lm_long" / "runs.tar.xz") as archive:
+        (name,) = (one for one in archive.getnames() if re.search(r"/bert-a-.*/result.json", one))
+        curve = json.load(archive.extractfile(name))["curve"]
+    updates = min(point["update"] for point in curve if point.get("train_loss", 9) < 8)
+    assert (
+        f"in one run of 12,000, after {updates:,})" in row
+        and f"does so after {updates:,} (" in CHOOSE
+    )
 
 
 def test_the_table_of_encodings(language_models):
