@@ -128,11 +128,14 @@ class Multiply(torch.autograd.Function):
                 for step in x.stride()[:-1]:
                     odd |= step
                 if x.stride(-1) != 1 or odd % 2:  # no view as complex numbers
-                    x = x.contiguous()
+                    x = x.clone(memory_format=torch.contiguous_format)
                 numbers = x.view(*x.shape[:-1], -1, 2)
             else:
-                numbers = pairs_of(x, pairing).to(wide, memory_format=torch.contiguous_format)
-                numbers = numbers.contiguous()
+                # not contiguous(), which keeps odd strides of dimensions of size 1
+                numbers, form = pairs_of(x, pairing), torch.contiguous_format
+                if numbers.dtype is wide:
+                    numbers = numbers.clone(memory_format=form)
+                numbers = numbers.to(wide, memory_format=form)
             numbers = torch.view_as_real(torch.view_as_complex(numbers) * table)
             numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
             numbers = numbers.to(first.dtype, memory_format=torch.contiguous_format)

@@ -184,6 +184,7 @@ def transformed(name, q, positions, **flags):
         ({"rotary_pairing": "half"}, 16, 8),
         ({"rotary_base": 500.0}, 16, 8),
         ({"rotary_fraction": 0.5}, 8, 4),
+        ({"rotary_fraction": 0.125, "rotary_pairing": "half"}, 2, 1),
         ({"rotary_kept": 0.75}, 16, 6),
         ({"rotary_kept": 0.7}, 16, 5),
         ({"rotary_kept": 0.125, "rotary_pairing": "half"}, 16, 1),
@@ -194,7 +195,9 @@ def test_rotary_is_the_rotation_matrix_of_equation_7(flags, dim, kept):
     """p-RoPE keeps the highest frequencies of all pairs (Barbero et al. 2410.06205)."""
     x, positions = torch.randn(2, 4, 3, 16), [0, 7, 100, 4095]
     pairing, base = flags.get("rotary_pairing", "interleaved"), flags.get("rotary_base", 1e4)
-    first = range(2 * kept) if pairing == "interleaved" else [*range(kept), *range(8, 8 + kept)]
+    half = dim // 2
+    halves = [*range(kept), *range(half, half + kept)]
+    first = range(2 * kept) if pairing == "interleaved" else halves
     got = transformed("rotary", x, positions, **flags)
     for t, m in enumerate(positions):
         turn = torch.eye(16, dtype=torch.double)

@@ -224,7 +224,6 @@ def test_gated_feed_forwards_are_their_formulas(flags, function):
 def test_our_tasks_learn_that_a_model_comes_from_a_checkpoint():
     """fairseq says so to tasks that name the argument; only new models may need other files."""
     ours = [t for t in TASK_REGISTRY.values() if t.__module__.startswith("fairseq_posenc")]
-    assert ours
     for task in ours:
         assert "from_checkpoint" in inspect.getfullargspec(task.build_model).args, task
 
