@@ -115,6 +115,8 @@ def exported(transformers, tmp_path_factory):
     made = {}
 
     def get(name):
+        if name == "modernbert" and not hasattr(transformers, "ModernBertForMaskedLM"):
+            pytest.skip("this transformers has no ModernBERT")
         if name not in made:
             folder = made[name] = tmp_path_factory.mktemp("peft")
             path, target = checkpoint_of(folder / "ours", name), EXPRESSED[name].target
