@@ -92,12 +92,12 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
     names = ["dict.txt", "train.idx", "valid.idx"]
     if plan["recipe"] in ("translation", "documents"):
         source, target = trainings.pair(plan, folder)
-        parts = ("train", "valid", *_parts(plan))
+        parts = ("train", "valid", *map(studies.name_of, studies.parts(plan)))
         names = [
             f"{part}.{source}-{target}.{lang}.idx" for part in parts for lang in (source, target)
         ]
     if plan["recipe"] == "language_model":
-        names += [f"{part}.idx" for part in _parts(plan)]
+        names += [f"{part}.idx" for part in map(studies.name_of, studies.parts(plan))]
         first = next(iter(studies.parts(plan)))
         fits = first == "valid" or not plan["search"]
         need(fits, f"subset: {first}: a search chooses by the loss on valid; put valid first")
@@ -112,10 +112,6 @@ def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
             for f in (folder, f"{plan['finetune']['data']}/{name}/data-bin/input0")
         ]
         need(words[0] == words[1], f"finetune: {name}: has another dictionary than {folder}")
-
-
-def _parts(plan: Dict[str, Any]) -> List[str]:
-    return [part.partition("@")[0] for part in studies.parts(plan)]
 
 
 def _check_average(plan: Dict[str, Any], flags: Dict[str, Any], where: str) -> None:

@@ -44,6 +44,11 @@ CONTROLS = ("parity", "counting")
 Measures = Dict[str, Tuple[str, str, str]]  # what is better, a label and a unit, by name
 
 
+def name_of(part: str) -> str:
+    """The name of a part of the data without the update of ``test@1200``."""
+    return part.partition("@")[0]
+
+
 def parts(plan: Dict[str, Any]) -> Dict[str, str]:
     """The parts of the data that are scored, and what follows the names of their scores.
 
@@ -69,7 +74,7 @@ def measures(plan: Dict[str, Any]) -> Measures:
             ).items():
                 shown = f"{label}, {part}" if plan["subset"] else label
                 found[name + suffix] = (better, shown, unit)
-            if part.partition("@")[0] in plan["words"]:
+            if name_of(part) in plan["words"]:
                 found[f"word_perplexity{suffix}"] = ("lower", f"perplexity by word, {part}", "")
         return found if recipe == "language_model" else {**found, **_LOSSES}
     if recipe == "generated":

@@ -124,7 +124,7 @@ def _budget(plan: Dict[str, Any], flags: Flags) -> List[str]:
 def _saving(plan: Dict[str, Any]) -> List[str]:
     if "epochs" in plan["average"]:
         return ["--keep-last-epochs", str(plan["average"]["epochs"])]
-    # what is averaged at earlier updates (test@1200) is kept until the run has its result
+    # the checkpoints that test@1200 averages are kept until the run has its result
     earlier = any("@" in part for part in plan["subset"])
     kept = -1 if earlier else plan["average"].get("updates", 1)
     return ["--no-epoch-checkpoints", "--keep-interval-updates", str(kept)]

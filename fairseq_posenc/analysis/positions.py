@@ -1,4 +1,4 @@
-"""What a checkpoint knows of positions, computed and drawn.
+"""The positions of a checkpoint, learned or computed, in numbers and figures.
 
 Learned tables and logits without content are heat maps, and the decay of rotary logits is a curve.
 """

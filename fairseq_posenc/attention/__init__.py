@@ -32,7 +32,7 @@ from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import class_for, replacements_in
 
-#: What encodings do, by hook, for messages.
+#: What messages say that an encoding does, by its hook.
 _ACTS = {
     "transform": "transforms queries and keys",
     "shared": "adds to logits by position",

@@ -20,7 +20,7 @@ _CONSTANTS = ("version", "_float_tensor")
 _OF_FAIRSEQ = "give a file that fairseq-train wrote"
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
-#: What a file with an entry of this name holds instead of a model, and what to do with it.
+#: By an entry of the file: what files that are no models hold, and what to do with them.
 PARTIAL: Dict[str, str] = {}
 
 

@@ -1,4 +1,4 @@
-"""What a command asks of the machine, of its checkpoints, and of the sections of Hydra."""
+"""Checks of a command line against the machine, its checkpoints, and the sections of Hydra."""
 
 import importlib.util
 import os

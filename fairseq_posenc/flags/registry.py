@@ -60,7 +60,7 @@ def tell() -> None:
 
 @contextlib.contextmanager
 def telling_once() -> Iterator[None]:
-    """Have them do so once at the end, not after each of the many registrations of the packs."""
+    """Have the families declare their flags once at the end, not after each registration inside."""
     told, listeners[:] = listeners[:], []
     yield
     listeners[:] = told

@@ -201,17 +201,13 @@ def learning(study: Study, folder: Path) -> Drawn:
 
 
 def budgets(study: Study, folder: Path) -> Drawn:
-    """How far each system is from the baseline when its training is scored at several updates."""
-    measures = [measure.name for measure in study.measures]
-    ends = {
-        name: name[len(measures[0]) + 1 :]
-        for name in measures
-        if name.startswith(f"{measures[0]}_")
-    }
-    updates = {name: int(end) for name, end in ends.items() if end.isdecimal()}
+    """A figure of the distance of each system from the baseline, by the update of the score."""
+    first, *others = (measure.name for measure in study.measures)
+    ends = (part.partition("@")[2] for part in study.plan.get("subset") or ())
+    updates = {f"{first}_{end}": int(end) for end in ends if f"{first}_{end}" in others}
     if not updates or study.baseline not in study.systems:
         return []
-    updates[measures[0]] = max(run["updates"] for run in study.done)
+    updates[first] = max(run["updates"] for run in study.done)
     tables = []
     for name, update in updates.items():
         scores = study.scores(name).pivot(index="seed", columns="system", values="score")

@@ -75,7 +75,7 @@ def squares(x: Tensor) -> Tensor:
 
 
 class Exponents(NamedTuple):
-    """Which terms the exponents of positive features have."""
+    """The terms in the exponents of positive features."""
 
     norms: bool  # subtract |x|²/(2·√D)
     per_query_max: bool  # subtract the largest projection of each query
