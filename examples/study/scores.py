@@ -58,7 +58,7 @@ def bleu(generated: str, references: str, sources: str, target: str, suffix: str
 
 
 def extrapolation(table: str) -> Part:
-    """Perplexity by length of the context, from the table of ``plot extrapolation``."""
+    """Perplexity by length of the context, from the table of extrapolation.py."""
     with open(table, encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     return {"extrapolation": {row["length"]: float(row["perplexity"]) for row in rows}}

@@ -12,7 +12,6 @@ from fairseq_posenc.cli.command import (
     number,
     place,
     quieten,
-    switch,
     user_dir,
 )
 
@@ -94,49 +93,6 @@ def training(args: argparse.Namespace) -> None:
 
 
 @command(
-    "extrapolation",
-    "perplexity against context length",
-    argument("data", metavar="DATA-BIN", help="output folder of fairseq-preprocess"),
-    argument("runs", nargs="+", metavar="NAME=CHECKPOINT"),
-    argument("--output", required=True, type=Path, metavar="PNG", help="the figure to write"),
-    argument("--csv", type=Path, metavar="CSV", help="also write the perplexities"),
-    argument("--lengths", required=True, metavar="L,L,...", help="context lengths"),
-    number("--last", "tokens scored per window", metavar="K", at_least=1),
-    argument("--subset", default="valid", help="subset of DATA-BIN (valid)"),
-    number("--tokens", "score only N tokens, spread over the text", at_least=1),
-    number("--max-tokens", "tokens per batch", 8192, at_least=1),
-    switch("--cpu", "do not use a GPU"),
-    user_dir(),
-)
-def extrapolation(args: argparse.Namespace) -> None:
-    """Plot perplexity against context length, for checkpoints and settings side by side.
-
-        fairseq-posenc plot extrapolation DATA-BIN --output curves.png \\
-            --lengths 64,128,256,512,1024 \\
-            rotary=runs/rotary/checkpoint_last.pt alibi=runs/alibi/checkpoint_last.pt \\
-            "yarn=runs/rotary/checkpoint_last.pt \\
-                {'rotary_scaling': 'yarn', 'rotary_scaling_factor': 8}"
-
-    Each NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
-    --model-overrides does. Runs with the same NAME, such as several seeds, share one curve: their
-    mean, with their range shaded.
-
-    Context length L: the model reads windows of L tokens, each starting at position 0, and is
-    scored on the last K of them (--last, by default half of the shortest length). The windows of
-    every L end at the same positions of the text, so all lengths and models are scored on the same
-    tokens and differ only in how far back they see. For the usual measure, which scores every
-    token of blocks of L tokens, run --lengths L --last L one length at a time.
-
-    The curve of a model with a position table ends at the length of the table. A dashed line marks
-    the training length. The perplexities are also printed as a table and written to --csv.
-    """
-    load_plug_in(args.user_dir)
-    from fairseq_posenc.analysis.extrapolation import plot
-
-    plot(args)
-
-
-@command(
     "analyse",
     "rank and sparsity of a checkpoint's attention matrices",
     argument("checkpoint"),
@@ -181,12 +137,12 @@ def analyse(args: argparse.Namespace) -> None:
     report(args)
 
 
-FIGURES = (positions, training, extrapolation)
+FIGURES = (positions, training)
 COMMANDS = (
     group(
         "plot",
         "draw figures",
-        "Plot what a model learned about positions, loss curves, or perplexity by context length.",
+        "Plot what a model learned about positions, or loss curves.",
         "FIGURE",
         FIGURES,
     ),

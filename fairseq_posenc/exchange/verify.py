@@ -128,7 +128,7 @@ def _check_causal(
     logits: Logits, tokens: Tensor, segments: Tensor, source: str, description: str
 ) -> None:
     """Refuse a reference in which the last token of a row changes the logits of its first."""
-    others = torch.cat((tokens[:1, :-1], tokens[:1, 1:2]), dim=1)
+    others = torch.cat((tokens[:1, :-1], tokens[:1, :1]), dim=1)  # <s>, which no later token is
     with torch.no_grad():
         one, other = (logits(x, segments[:1])[0, 0] for x in (tokens[:1], others))
     if not torch.allclose(one, other, equal_nan=True):

@@ -1,6 +1,21 @@
-"""Perplexity of language models by the length of the context: a table, a CSV file and a figure.
+"""Perplexity of language models by the length of the context, for checkpoints side by side.
 
-`fairseq-posenc plot extrapolation --help` defines it.
+    python extrapolation.py DATA-BIN --output curves.png --lengths 64,128,256,512,1024 \\
+        rotary=rotary/checkpoint_last.pt alibi=alibi/checkpoint_last.pt \\
+        "yarn=rotary/checkpoint_last.pt {'rotary_scaling': 'yarn', 'rotary_scaling_factor': 8}"
+
+Each NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
+--model-overrides does. Runs with the same NAME, such as several seeds, share one curve: their mean,
+with their range shaded.
+
+Context length L: the model reads windows of L tokens, each starting at position 0, and is scored on
+the last K of them (--last, by default half of the shortest length). The windows of every L end at
+the same positions of the text, so all lengths and models are scored on the same tokens and differ
+only in how far back they see. For the usual measure, which scores every token of blocks of L
+tokens, run --lengths L --last L one length at a time.
+
+The curve of a model with a position table ends at the length of the table. A dashed line marks the
+training length. The perplexities are also printed as a table and written to --csv.
 """
 
 import csv
@@ -8,23 +23,20 @@ import math
 import os
 import re
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
 from statistics import mean
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import FairseqLanguageModel
+from fairseq.utils import import_user_module
 from torch import Tensor
 
-from fairseq_posenc.analysis.figures import (
-    check_figure,
-    curve_style,
-    import_pyplot,
-    plot_runs,
-    save_figure,
-)
-from fairseq_posenc.basics.errors import UsageError, flag_of
+import fairseq_posenc
+from fairseq_posenc.analysis import figures
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
@@ -32,6 +44,8 @@ from fairseq_posenc.checkpoints.settings import task_of
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.values import read_overrides
+
+WIDE = 3  # ratio of perplexities above which their axis is logarithmic
 
 
 class Run(NamedTuple):
@@ -47,7 +61,6 @@ class Measurement(NamedTuple):
     """A run and its losses."""
 
     run: Run
-    longest: float  # size of its position table, or infinity
     tokens: int  # number of scored tokens, the same at every length
     bits: Dict[int, float]  # mean loss in bits per token, by length
 
@@ -57,13 +70,7 @@ class Measurement(NamedTuple):
 
 
 def read_run(text: str) -> Run:
-    """Parse ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``, and check the checkpoint.
-
-    Raises:
-        UsageError: *text* has another form, the file cannot be read, is of another task, was
-            trained to predict something other than the next token, or lacks a setting that is
-            overridden.
-    """
+    """Parse ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``, and check the checkpoint."""
     match = re.fullmatch(r"([^=]+)=(\S.*?)(?:\s+(\{.*\}))?\s*", text, re.DOTALL)
     if match is None:
         raise UsageError(f"{text}: expected NAME=CHECKPOINT or 'NAME=CHECKPOINT {{overrides}}'")
@@ -71,17 +78,12 @@ def read_run(text: str) -> Run:
     checkpoint = read_checkpoint(path, lazy=True)
     task = task_of(checkpoint)
     trained_with = option(task, "_name") or option(task, "task")
-    if trained_with != "language_modeling":
+    others = any(option(task, name) for name in ("add_bos_token", "self_target", "past_target"))
+    if trained_with != "language_modeling" or others:
         raise UsageError(
-            f"{path}: was trained with --task {trained_with}; give a checkpoint of "
-            "language_modeling"
+            f"{path}: was trained with --task {trained_with}{' on other targets' * others}; give a "
+            "checkpoint of language_modeling that reads plain text and predicts the next token"
         )
-    for flag in ("add_bos_token", "self_target", "past_target"):
-        if option(task, flag):
-            raise UsageError(
-                f"{path}: was trained with {flag_of(flag)}; only models that read "
-                "unmodified text and predict the next token can be measured"
-            )
     known = {*model_settings(checkpoint), *plug_in_flags()}
     for key in overrides:
         if key not in known:
@@ -102,7 +104,7 @@ def read_text(args: Namespace, dictionary: Dictionary) -> Tensor:
     dataset = data_utils.load_indexed_dataset(os.path.join(args.data, args.subset), dictionary)
     if dataset is None or not len(dataset):
         raise UsageError(f"--subset {args.subset}: not found in {args.data}")
-    sentences = [dataset[index] for index in range(len(dataset))]
+    sentences = map(dataset.__getitem__, range(len(dataset)))
     return torch.cat((torch.tensor([dictionary.eos()]), *sentences)).long()
 
 
@@ -150,14 +152,9 @@ def mean_loss(
 
 def measure(run: Run, args: Namespace) -> Measurement:
     """Measure one run at every length that its model can read."""
-    if not os.path.isfile(os.path.join(args.data, "dict.txt")):
-        raise UsageError(
-            f"{args.data}: no dict.txt there; give the output folder of fairseq-preprocess"
-        )
-    overrides = {**run.overrides, "data": args.data}
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     remedy = "give the data folder that it was trained on, and override no sizes"
-    loaded = load(run.path, overrides=overrides, device=device, remedy=remedy)
+    loaded = load(run.path, {**run.overrides, "data": args.data}, device=device, remedy=remedy)
     longest = longest_context(loaded.model)
     lengths = [length for length in args.lengths if length <= longest]
     if not lengths:
@@ -170,16 +167,12 @@ def measure(run: Run, args: Namespace) -> Measurement:
         print(told, file=sys.stderr)
     text = read_text(args, loaded.task.source_dictionary)
     windows = choose_windows(len(text) - 1, args)
-    text = text.to(device)
-    measurement = Measurement(run, longest, len(windows) * args.last, {})
+    measurement = Measurement(run, len(windows) * args.last, {})
     for length in lengths:
-        measurement.bits[length] = mean_loss(loaded.model, text, windows, length, args)
-        value = measurement.perplexity(length)
-        print(f"{run.name}: {value:.2f} at {length} tokens, {run.path}", file=sys.stderr)
+        measurement.bits[length] = mean_loss(loaded.model, text.to(device), windows, length, args)
+        told = f"{run.name}: {measurement.perplexity(length):.2f} at {length} tokens, {run.path}"
+        print(told, file=sys.stderr)
     return measurement
-
-
-WIDE = 3  # ratio of perplexities above which their axis is logarithmic
 
 
 def curves_of(measurements: Sequence[Measurement]) -> Dict[str, Dict[int, List[float]]]:
@@ -199,10 +192,8 @@ def curves_of(measurements: Sequence[Measurement]) -> Dict[str, Dict[int, List[f
 
 def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
     """The table in Markdown, with a row per curve and a column per length."""
-    what = (
-        f"Perplexity of {measurements[0].tokens:,} tokens of {args.subset}, the last {args.last} "
-        "of windows of these lengths:"
-    )
+    scored = f"{measurements[0].tokens:,} tokens of {args.subset}"
+    what = f"Perplexity of {scored}, the last {args.last} of windows of these lengths:"
     head = ["name", *map(str, args.lengths)]
     rows = [head, ["---"] * len(head)]
     for name, curve in curves_of(measurements).items():
@@ -221,8 +212,8 @@ def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
         table = csv.writer(stream)
         table.writerow(fields)
         for measurement in measurements:
-            run = measurement.run
-            same = [run.name, run.path, run.overrides or "", run.trained]
+            name, path, overrides, trained = measurement.run
+            same = [name, path, overrides or "", trained]
             same += [args.subset, measurement.tokens, args.last]
             for length, bits in measurement.bits.items():
                 row = [length, f"{bits:.6f}", f"{measurement.perplexity(length):.4f}"]
@@ -231,22 +222,16 @@ def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
 
 def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
     """Plot all curves in one figure."""
-    figure, axes = import_pyplot("--output").subplots(figsize=(8.5, 5), constrained_layout=True)
+    pyplot = figures.import_pyplot("--output")
     from matplotlib import ticker
 
+    figure, axes = pyplot.subplots(figsize=(8.5, 5), constrained_layout=True)
     for number, (name, curve) in enumerate(curves_of(measurements).items()):
-        style, label = curve_style(number), name
-        if list(curve) != args.lengths:  # it ends with a table of positions
-            longest = min(each.longest for each in measurements if each.run.name == name)
-            label, end = f"{name} (ends at {longest:g})", max(curve)
-            cross = {"color": style["color"], "markersize": 12, "markeredgewidth": 2}
-            axes.plot(end, mean(curve[end]), "x", **cross)
-        plot_runs(axes, curve, label=label, **style)
+        figures.plot_runs(axes, curve, label=name, **figures.curve_style(number))
     for trained in sorted({each.run.trained for each in measurements}):
         axes.axvline(trained, linestyle="--", color="grey", linewidth=1, zorder=0)
-        place, top = (trained, 0.99), axes.get_xaxis_transform()  # y as a share of the height
-        text = axes.annotate(f" trained at {trained}", place, xycoords=top, va="top", fontsize=8)
-        text.set_color("grey")
+        top = axes.get_xaxis_transform()  # y as a share of the height
+        axes.text(trained, 0.99, f" trained at {trained}", transform=top, va="top", color="grey")
     axes.set_xscale("log", base=2)
     axes.set_xticks(args.lengths)
     every = [m.perplexity(length) for m in measurements for length in m.bits]
@@ -258,11 +243,13 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
         axis.set_minor_locator(ticker.NullLocator())
     axes.set(xlabel="context length (tokens)", ylabel=f"perplexity ({args.subset})")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, which fill the axes
-    save_figure(figure, args.output)
+    figures.save_figure(figure, args.output)
 
 
 def check_arguments(args: Namespace) -> None:
     """Complete the arguments, in place, and refuse those that would fail after the measurement."""
+    if not os.path.isfile(os.path.join(args.data, "dict.txt")):
+        raise UsageError(f"{args.data}: no dict.txt there; give the output of fairseq-preprocess")
     try:
         lengths = sorted({int(number) for number in args.lengths.split(",")})
     except ValueError:
@@ -272,19 +259,44 @@ def check_arguments(args: Namespace) -> None:
         raise UsageError(f"--lengths {args.lengths}: expected numbers such as 128,256,512")
     args.lengths = lengths
     args.last = max(shortest // 2, 1) if args.last is None else args.last
-    if args.last > shortest:
-        raise UsageError(f"--last {args.last}: windows of --lengths {shortest} have fewer tokens")
-    check_figure(args.output, "--output")
+    if not 0 < args.last <= shortest:
+        raise UsageError(f"--last {args.last}: expected 1 to {shortest}, of --lengths {shortest}")
+    for flag, number in (("tokens", args.tokens), ("max-tokens", args.max_tokens)):
+        if number is not None and number < 1:
+            raise UsageError(f"--{flag} {number}: expected 1 or more")
+    figures.check_figure(args.output, "--output")
     if args.csv is not None:
         check_writable(args.csv, "--csv")
 
 
-def plot(args: Namespace) -> None:
-    """Measure, print and plot, as ``fairseq-posenc plot extrapolation`` does."""
-    check_arguments(args)
-    runs = list(map(read_run, args.runs))
-    measurements = [measure(run, args) for run in runs]
-    print("\n".join(render(measurements, args)))
-    if args.csv:
-        write_csv(measurements, args)
-    draw(measurements, args)
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Measure, print and plot."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("data", metavar="DATA-BIN", help="output folder of fairseq-preprocess")
+    parser.add_argument("runs", nargs="+", metavar="NAME=CHECKPOINT")
+    parser.add_argument("--output", required=True, type=Path, help="the figure to write")
+    parser.add_argument("--csv", type=Path, help="also write the perplexities")
+    parser.add_argument("--lengths", required=True, metavar="L,L,...", help="context lengths")
+    parser.add_argument("--last", type=int, metavar="K", help="tokens scored per window")
+    parser.add_argument("--subset", default="valid", help="subset of DATA-BIN (valid)")
+    parser.add_argument("--tokens", type=int, help="score only so many, spread over the text")
+    parser.add_argument("--max-tokens", type=int, default=8192, help="tokens per batch (8192)")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--user-dir", help="a folder of your own encodings")
+    args = parser.parse_args(argv)
+    fairseq_posenc.register()
+    import_user_module(args)
+    try:
+        check_arguments(args)
+        runs = list(map(read_run, args.runs))
+        measurements = [measure(run, args) for run in runs]
+        print("\n".join(render(measurements, args)))
+        if args.csv:
+            write_csv(measurements, args)
+        draw(measurements, args)
+    except UsageError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
