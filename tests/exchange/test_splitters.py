@@ -85,8 +85,9 @@ def subwords(tmp_path_factory):
         as_it_is = flags.pop("escape_whitespaces", None)  # the trainer cannot do without it
         file = learn_pieces(folder / name, TRAIN, **flags)
         if as_it_is is not None:
-            escape, fields = b"\x28\0", spm._fields(file.read_bytes())  # field 5 is false
-            file.write_bytes(spm._message((n, x + escape * (n == 3)) for n, x in fields))
+            model = spm.read_model(file)
+            model.normalizer_spec.escape_whitespaces = as_it_is
+            file.write_bytes(model.SerializeToString())
         return file
 
     def merges():
@@ -241,7 +242,7 @@ def test_damaged_models_are_refused(tmp_path, subwords):
     for content in (b"", whole[:100], b"not a model", whole[:-3]):
         (tmp_path / "model").write_bytes(content)
         with pytest.raises(UsageError, match="cannot be read as a model of SentencePiece"):
-            spm.read_pieces(str(tmp_path / "model"))
+            spm.read_model(str(tmp_path / "model"))
 
 
 #: Rows of support.expressed, with subwords that the class can carry.

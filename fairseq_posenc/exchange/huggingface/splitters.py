@@ -102,43 +102,45 @@ def _subword_nmt(path: str, symbols: List[str]) -> Splitter:
 
 def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     """A model of SentencePiece, unigram or BPE."""
-    model = spm.read_pieces(path)
-    if model.kind not in (spm.UNIGRAM, spm.BPE) or not model.plain:
+    model = spm.read_model(path)
+    rules, trained = model.normalizer_spec, model.trainer_spec
+    marked_first = rules.escape_whitespaces and not trained.treat_whitespace_as_suffix
+    if trained.model_type not in (spm.UNIGRAM, spm.BPE) or not marked_first:
         raise Inexact("the model of SentencePiece is neither unigram nor BPE with spaces first")
-    if any(piece.kind == spm.USER_DEFINED for piece in model.pieces):
+    if any(piece.type == spm.USER_DEFINED for piece in model.pieces):
         raise Inexact("the model of SentencePiece has symbols of users")
-    known = [piece for piece in model.pieces if piece.kind in (spm.NORMAL, spm.BYTE)]
-    numbers = _numbered(symbols, (piece.symbol for piece in known))
-    strange = len(set(symbols[len(LEADING) :]) - {p.symbol for p in known} - _fillers(symbols))
+    known = [piece for piece in model.pieces if piece.type in (spm.NORMAL, spm.BYTE)]
+    numbers = _numbered(symbols, (piece.piece for piece in known))
+    strange = len(set(symbols[len(LEADING) :]) - {p.piece for p in known} - _fillers(symbols))
     notes = () if not strange else (_STRANGE.format(strange),)
-    make = spm.unigram if model.kind == spm.UNIGRAM else spm.merged
+    make = spm.unigram if trained.model_type == spm.UNIGRAM else spm.merged
     steps = [SEPARATORS, replace(r"\s+", " ")]
-    if not model.squeezed:  # the ends of a line are stripped before
+    if not rules.remove_extra_whitespaces:  # the ends of a line are stripped before
         steps.append(replace("^ | $", ""))
-    if model.charsmap:
-        rules = base64.b64encode(model.charsmap).decode("ascii")
+    if rules.precompiled_charsmap:
+        charsmap = base64.b64encode(rules.precompiled_charsmap).decode("ascii")
         # this step reads a letter and its accents together if they are short, and then leaves out
         # what the rules do not join
-        composed = [{"type": "NFC"}] if model.composed else []
-        steps += [*composed, {"type": "Precompiled", "precompiled_charsmap": rules}, *composed]
-    if model.squeezed:
+        composed = [{"type": "NFC"}] if "nfkc" in rules.name else []
+        steps += [*composed, {"type": "Precompiled", "precompiled_charsmap": charsmap}, *composed]
+    if rules.remove_extra_whitespaces:
         steps += [replace(" {2,}", " "), replace("^ | $", "")]
-    if model.prefix:
+    if rules.add_dummy_prefix:
         steps.append({"type": "Prepend", "prepend": _SPACE})
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
-    if model.squeezed:  # a text can have this sign, too
+    if rules.remove_extra_whitespaces:  # a text can have this sign, too
         steps.append(replace(f"{_SPACE}+$", ""))
     joined = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
     parts: List[Dict[str, Any]] = [joined, {"type": "ByteFallback"}, {"type": "Fuse"}]
-    if model.prefix:
+    if rules.add_dummy_prefix:
         parts.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    unread = {*LEADING, MASK, *_fillers(symbols), *(p.symbol for p in known if p.kind == spm.BYTE)}
+    unread = {*LEADING, MASK, *_fillers(symbols), *(p.piece for p in known if p.type == spm.BYTE)}
     content = {
         "model": make(model, numbers),
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "decoder": {"type": "Sequence", "decoders": parts},
     }
-    same = spm.renumbered(path, model, numbers) if model.kind == spm.BPE else None
+    same = spm.renumbered(model, numbers) if trained.model_type == spm.BPE else None
     return Splitter(as_text(content, unread), tuple(numbers)[len(symbols) :], notes, same)
 
 
