@@ -212,7 +212,7 @@ def read_source(
     _, settings, name, kind = kinds.read_trained(path, lazy=True)
     if kind is None or kind not in accepted:
         known = " or ".join(f"{each.arch} or {each.stock}" for each in accepted)
-        raise UsageError(f"{path}: is a model {name}; {target} can be given {known}")
+        raise UsageError(f"{path}: is a model {name}; {target} takes {known}")
     overrides = dict(wanted.get("model_overrides") or {})
     flags = {flag.name: wanted.get(flag.name) for flag in (DATA, *LANGUAGES)}
     overrides.update({name: value for name, value in flags.items() if value is not None})

@@ -243,8 +243,8 @@ def read_tables(
 ) -> List[str]:
     """Move tables of positions and segments, and return notes.
 
-    Tables that are fairseq's sinusoids are left out where the class can have either.  The vector of
-    an only segment is added to the positions.
+    Tables that are fairseq's sinusoids are left out where the class can have either.  If there is
+    one segment only, its vector is added to the positions.
     """
     longest = settings[source.kind.length]
     tables: List[Tuple[str, Table, Tensor]] = []

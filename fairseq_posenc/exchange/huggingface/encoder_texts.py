@@ -123,7 +123,7 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
 def _copied(
     checkpoint: NativeCheckpoint, files: Files, inputs: List[str], folder: str
 ) -> Optional[Tensor]:
-    """Write the same tokenizer of transformers, where tokenizer.json can describe it.
+    """Write the model's own tokenizer of transformers, where tokenizer.json can describe it.
 
     It cannot describe one with words of jieba.  Returns our number of each of its symbols, (V,).
     """

@@ -106,9 +106,9 @@ def merged(model: Pieces, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def renumbered(path: str, model: Pieces, numbers: Mapping[str, int]) -> bytes:
-    """The content of a file of SentencePiece with other *numbers* of symbols, in their order.
+    """The content of a SentencePiece file with the symbols of *numbers*, in the order there.
 
-    Programs such as llama.cpp read one, and merge its pieces as in a BPE model, whatever it is.
+    Programs such as llama.cpp read it, and merge its pieces as in BPE, whatever its type.
     """
     with open(path, "rb") as file:
         rest = [field for field in _fields(file.read()) if field[0] != _PIECES]
@@ -168,7 +168,7 @@ def _fields(content: bytes) -> Iterator[Tuple[int, Any]]:
 
 
 def _varint(content: bytes, at: int) -> Tuple[int, int]:
-    """A whole number of any size, and the place behind it."""
+    """A whole number of any size, and the index after its bytes."""
     value = shift = 0
     while True:
         byte = content[at]

@@ -227,5 +227,5 @@ def _without_itself(visible: Tensor, itself: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def _with_previous(x: Tensor) -> Tensor:
-    """Chunks (B, H, R, N, C, X) with the one before each in front, (B, H, R, N, 2C, X)."""
+    """Each chunk of (B, H, R, N, C, X) after the chunk before it, (B, H, R, N, 2C, X)."""
     return torch.cat((x.roll(1, dims=3), x), dim=4)

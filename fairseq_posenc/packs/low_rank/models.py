@@ -60,8 +60,8 @@ class LowRankFlags:
     )
     lora_layers: Optional[str] = setting(
         "q_proj,v_proj",
-        "names of the projections that get them, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2, or "
-        "self_attn.q_proj for those of one attention",
+        "names of the projections to adapt, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2, or "
+        "self_attn.q_proj for self-attention alone",
         needs={"lora_rank": None},
     )
     lora_base: Optional[str] = setting(

@@ -146,7 +146,7 @@ def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
 class ElectraModel(MaskedLMModel):
     """A discriminator, the encoder, with a generator that replaces tokens of its input.
 
-    The encoder has no head that predicts tokens; the generator's is that of the model.
+    Only the generator has a head that predicts tokens, not the encoder.
     """
 
     family = ELECTRA
@@ -175,7 +175,7 @@ class ElectraModel(MaskedLMModel):
                 generator's logits alone.
             heads: unused, since no task adds heads to these models.
             inputs: see :meth:`.MaskedLMEncoder.forward`; both get the same ``original``, by default
-                *src_tokens*, since what the generator writes is not.
+                *src_tokens*, not what the generator writes.
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the

@@ -100,7 +100,7 @@ class SentenceOrderHead(RelationHead):
 
 @register_head("sbo", paper="Joshi et al. 2020, arXiv 1907.10529", summary="tokens of spans")
 class SpanBoundaryHead(ObjectiveHead):
-    """Predicts the tokens of spans from the two next to the span."""
+    """Predicts the tokens of a span from the tokens before and after it."""
 
     name, flag = "sbo", "--span-boundary-objective"
     module, counted = "span_boundary_head", "sample_size"
