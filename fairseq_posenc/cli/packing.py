@@ -91,7 +91,7 @@ def _packed(folder: str, given: Text) -> Text:
     argument(
         "--target-subword-file",
         metavar="FILE",
-        help="the subword file of the target, if it is another",
+        help="the subword file of the target, if it is a different one",
     ),
     switch("--trust-subwords", "pack subwords that do not fit the dictionary and the data, too"),
     argument(

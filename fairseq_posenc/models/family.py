@@ -156,8 +156,8 @@ class Family:
     def complete_for_task(self, cfg: Options, task: FairseqTask) -> None:
         """Complete and check the configuration of a model to build, unless that is done.
 
-        A command line is complete.  One of hydra is not, nor are the settings of a checkpoint,
-        which can be older than some flags, nor what a program has changed since.
+        A command line is complete.  A configuration of hydra is not, nor are settings from a
+        checkpoint that is older than some flags, nor those that a program has changed.
         """
         arch = option(cfg, "_name", self.model)
         self._refuse_other_tasks(arch, task)

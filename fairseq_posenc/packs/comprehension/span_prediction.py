@@ -88,7 +88,7 @@ class SpanPredictionConfig(FairseqDataclass):
     )
     no_answer_threshold: float = field(
         default=0.0,
-        metadata={"help": "give no answer if its score exceeds the best answer's by more than this"},
+        metadata={"help": "no answer, if its score exceeds the best answer's by more than this"},
     )
     span_head_name: str = field(default="span_head", metadata={"help": "name of the head"})
     seed: int = II("common.seed")

@@ -34,8 +34,8 @@ class ReformerFlags:
 
     reformer_buckets: Optional[int] = setting(
         64,
-        "number of buckets of --attention reformer, even; twice the longest input over "
-        "--reformer-chunk, or half that, is usual",
+        "even number of buckets of --attention reformer; once or twice the longest input divided "
+        "by --reformer-chunk is usual",
         at_least=2,
         at_most=MOST_BUCKETS,
     )

@@ -121,7 +121,7 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
     """Adapt a model that was just built, in place, as ``--lora-rank`` says.
 
     Raises:
-        UsageError: the base is missing or another model, or no projection has one of the names.
+        UsageError: the base is missing or does not fit, or no projection has one of the names.
     """
     rank = int(option(cfg, "lora_rank") or 0)
     if not rank:

@@ -170,7 +170,7 @@ class SpanBoundaryLayers(nn.Module):
 
 
 def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
-    """The last token before each token, and the first after it, that is in none of *spans* (B, T).
+    """The nearest tokens before and after each token that are in none of *spans* (B, T).
 
     Both (B, T) are undefined where there is no such token.
     """
