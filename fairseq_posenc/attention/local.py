@@ -68,7 +68,7 @@ class LocalFlags(HeadFlags):
     )
     local_global_first_text: Optional[int] = setting(
         0,
-        "the first text of a pair is global as well, up to so many tokens from the start, such as "
+        "the first text of a pair is global as well, up to this many tokens, such as "
         "the question of a reading task",
         role="free",
         at_least=0,

@@ -52,8 +52,8 @@ def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) ->
     for flag, takers in flags.items():
         if flag.name in {*parser._defaults, *(action.dest for action in parser._actions)}:
             raise UsageError(
-                f"{flag_of(flag.name)}: the flag of {' and '.join(takers)} is another one than "
-                "that of other formats or of the command; give it another name"
+                f"{flag_of(flag.name)}: this flag of {' and '.join(takers)} is already one of "
+                "other formats or of the command; give it another name"
             )
         group.add_argument(
             flag_of(flag.name),

@@ -63,7 +63,7 @@ class NativeCheckpoint(NamedTuple):
 
     @property
     def dictionaries(self) -> Dict[str, Dictionary]:
-        """The dictionaries by side, which are the same but in a translation model."""
+        """The dictionaries by side, the same one except in translation models."""
         task = self.loaded.task
         return dict(zip(SIDES, (task.source_dictionary, task.target_dictionary)))
 
@@ -147,7 +147,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
         dictionary: its dict.txt, if that is neither beside it nor in its training data.
 
     Raises:
-        UsageError: it is another model, its parameters are not those that its settings describe, or
+        UsageError: it is not such a model, its parameters do not fit its settings, or
             the dictionary is missing or has another size.
     """
     checkpoint, settings, name, kind = kinds.read_trained(path, lazy=True)

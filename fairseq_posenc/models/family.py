@@ -282,7 +282,7 @@ def register_preset(name: str, base: str, **settings: Any) -> None:
         settings: values of flags, by name: ``encoder_layers=12``.
 
     Raises:
-        UsageError: *base* is none of the plug-in's, *name* is taken, or a setting is unknown.
+        UsageError: *base* is not one of the plug-in's, *name* is taken, or a setting is unknown.
     """
     family = family_of(base)
     if family is None or base not in family.presets:

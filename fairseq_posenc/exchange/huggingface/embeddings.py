@@ -107,12 +107,12 @@ def write_tables(
         table = torch.zeros(rows, channels)
         if encoding == "sinusoidal":
             table = _sinusoids(rows, channels)
-        elif encoding == "learned":  # fairseq's rows begin behind the number of padding
+        elif encoding == "learned":  # fairseq's rows begin after the padding's number
             known = ours.pop(f"{stack.ours}embed_positions.weight")[PAD + 1 :][:rows]
             table[: len(known)] = known
             if len(known) < rows:
                 notes.append(
-                    f"the {side} knows {len(known)} positions; behind them its table is zero"
+                    f"the {side} knows {len(known)} positions; beyond them its table is zero"
                 )
         # the class would lose another table
         if stack.table.computed and not _close(table, stack.table.computed(rows, channels), 1e-5):
@@ -158,7 +158,7 @@ def read_embeddings(
     """Move the embeddings and the output to our names, set whether they are one, and return notes.
 
     Args:
-        gains: the gain of the norm behind the last layer (C), by side, where ours has none.
+        gains: the gain of the norm after the last layer (C), by side, where ours has none.
 
     Raises:
         UsageError: a tensor is missing or misshapen, or the output has a bias that ours has not.

@@ -57,7 +57,7 @@ class MaskedTexts(Texts):
     """The text of encoders, between ``<s>`` and ``</s>``.
 
     Args:
-        counted: whether positions begin behind the number of the padding symbol.
+        counted: whether positions begin after the number of the padding symbol.
     """
 
     def __init__(self, counted: bool = False) -> None:

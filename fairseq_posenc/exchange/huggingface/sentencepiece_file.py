@@ -38,12 +38,12 @@ class Pieces(NamedTuple):
     composed: bool  # whether these rules are those of NFKC, with more or without
     prefix: bool  # whether a space is put before the text
     squeezed: bool  # whether spaces at the ends and repeated ones are removed
-    plain: bool  # whether spaces become part of the pieces behind them
+    plain: bool  # whether spaces become part of the pieces after them
     bytes: bool  # whether unknown characters become bytes
 
 
 def read_pieces(path: str) -> Pieces:
-    """Read a model of SentencePiece, or refuse a file that is none."""
+    """Read a model of SentencePiece, or refuse any other file."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -86,7 +86,7 @@ def unigram(model: Pieces, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def merged(model: Pieces, numbers: Mapping[str, int]) -> Dict[str, Any]:
-    """The same of a BPE model, whose merges are those of all pairs of pieces that make a piece."""
+    """The same for a BPE model; every pair of pieces that makes a piece is a merge."""
     scores = {piece.symbol: piece.score for piece in model.pieces if piece.kind == NORMAL}
     merges: List[Tuple[float, int, int, str]] = []
     for symbol, score in scores.items():

@@ -1,7 +1,7 @@
 """From the subwords of a model to a ``tokenizer.json`` that splits raw text in the same way.
 
 A symbol that subwords can make and the dictionary lacks is ``<unk>`` for fairseq.  A tokenizer has
-a number for every symbol, so such symbols get numbers behind the dictionary, and rows of ``<unk>``.
+a number for every symbol, so such symbols get numbers after the dictionary's and rows of ``<unk>``.
 """
 
 import base64
@@ -43,7 +43,7 @@ class Splitter(NamedTuple):
 
     # entries of tokenizer.json: ``model``, with the number of each symbol, and the steps
     content: Dict[str, Any]
-    # symbols behind those of the dictionary, which stand for ``<unk>``
+    # symbols after those of the dictionary, which stand for ``<unk>``
     hidden: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()  # what the user should know
     # the same as a file of SentencePiece, which some programs read instead, or None

@@ -103,7 +103,7 @@ def check_funnel(completed: Completed) -> None:
     fixed = "stages have a fixed number of layers"
     why = {
         "causal": "a pooled token would see the later one that it holds",
-        "untie_cls": "[CLS] is never pooled, but its logits are those of its position",
+        "untie_cls": "[CLS] is never pooled, but has the logits of its position",
         "random_positions": "the positions of pooled tokens follow from those of all tokens",
         "position_ids": "pooled tokens have the positions of those that they hold, in order",
         "encoder_layerdrop": fixed,

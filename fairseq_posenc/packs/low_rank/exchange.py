@@ -81,7 +81,7 @@ def export_adapter(
 
     Raises:
         UsageError: the class has no place for something that was trained, or the base is missing or
-            another one.
+            does not fit.
     """
     for name, *_ in (*SUBWORD_FLAGS, *CARD_FLAGS):
         if wanted.get(name):

@@ -200,7 +200,7 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     *base* and *data* are given if they are no longer where they were.
 
     Raises:
-        UsageError: the checkpoint has no low-rank matrices, a file is missing or another one, or
+        UsageError: the checkpoint has no low-rank matrices, a file is missing or the wrong one, or
             *out* is one of the files.
     """
     check_writable(out)
