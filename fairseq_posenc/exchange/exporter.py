@@ -24,7 +24,7 @@ from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
 HEAD = Flag(
     "head",
-    "the head to export; lm for the language-model head, and with onnx features for none",
+    "the head to export; lm: the language-model head; with onnx, features: no head",
     "NAME",
 )
 ABOUT = Flag("about", "a sentence on the data, for the card", "TEXT")
