@@ -33,7 +33,7 @@ CARD_FLAGS = (ABOUT, Flag("scores", "texts with scores, for the card", "FILE", n
 #: How text was prepared.
 SUBWORD_FLAGS = (
     Flag("text_of", "the folder of a packed model that says how text was prepared", "FOLDER"),
-    Flag("subwords", "without --text-of: how words were split (none)", choices=SUBWORDS),
+    Flag("subwords", "without --text-of: subwords of the training text (none)", choices=SUBWORDS),
     Flag("subword_file", "merges, model of SentencePiece, or tokenizer", "FILE"),
 )
 

@@ -225,7 +225,7 @@ def read_source(
     if name not in kind.tasks:
         raise UsageError(
             f"{path}: was trained with --task {name}, whose inputs {target} cannot reproduce; "
-            f"it can those of {' or '.join(kind.tasks)}"
+            f"it can reproduce those of {' or '.join(kind.tasks)}"
         )
     return _native(loaded, kind, settings, "", task)
 

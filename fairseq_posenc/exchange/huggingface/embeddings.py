@@ -31,8 +31,8 @@ _END = LEADING.index("</s>")
 #: The logit of a symbol that must not be produced; half precision has it, too.
 _HIDDEN = -65504.0
 _OTHER_START = (
-    "its translations do not begin with </s>: here they do, and </s> has the vector of their first "
-    "token in the decoder, which has embeddings of its own for that"
+    "its translations do not begin with </s>; here they do, so the decoder has embeddings of its "
+    "own, in which </s> has the vector of their first token"
 )
 
 
@@ -205,7 +205,7 @@ def read_embeddings(
     if gain is not None and not bool((gain == 1).all()):
         reader.scale_columns(gain, [name])
         if tied:
-            notes.append("its output is tied, and apart here, with the gain of the last norm")
+            notes.append("its tied output is separate here, to hold the last norm's gain")
     one = torch.equal(last, reader.parameters[name])
     said = {
         "untie_weights_roberta": not one,

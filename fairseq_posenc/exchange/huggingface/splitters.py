@@ -106,7 +106,7 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     if model.kind not in (spm.UNIGRAM, spm.BPE) or not model.plain:
         raise Inexact("the model of SentencePiece is neither unigram nor BPE with spaces first")
     if any(piece.kind == spm.USER_DEFINED for piece in model.pieces):
-        raise Inexact("the model of SentencePiece has symbols of users")
+        raise Inexact("the model of SentencePiece has user-defined symbols")
     known = [piece for piece in model.pieces if piece.kind in (spm.NORMAL, spm.BYTE)]
     numbers = _numbered(symbols, (piece.symbol for piece in known))
     strange = len(set(symbols[len(LEADING) :]) - {p.symbol for p in known} - _fillers(symbols))

@@ -236,14 +236,14 @@ class TransformersClass(NamedTuple):
     # the names of the bias of the output: the usual one, then that of an output that is not the
     # embedding
     output_biases: Tuple[str, ...] = ()
-    # whether the output is the embedding by config.json
+    # whether config.json says that the output is the embedding
     tied: Callable[[Config], bool] = lambda config: config.flag("tie_word_embeddings", True)
     divides: bool = False  # whether an output that is the embedding is divided by √C
     shared: str = ""  # the embedding of two stacks
     two_embeddings: bool = False  # whether the embeddings of two stacks can differ
     start: str = ""  # the symbol that begins a translation where config.json does not say it
     computed: Tuple[str, ...] = ()  # tensors that it computes where a file lacks them
-    # what is to do to a loaded model before it is the reference of a conversion
+    # what to do with a loaded model before a conversion is compared with it
     prepare: Callable[[Any], None] = lambda model: None
     unused: Tuple[str, ...] = ()  # starts of the names of tensors without effect
     texts: Optional[Texts] = None  # how it numbers text, by default as its kind does
@@ -276,13 +276,13 @@ class TransformersClass(NamedTuple):
         return [name for name in names if name]
 
     def shares(self, config: Config) -> bool:
-        """Whether two stacks have the same embedding by config.json."""
+        """Whether config.json says that two stacks have the same embedding."""
         if not self.two_embeddings:
             return bool(self.shared)
         return config.flag("share_encoder_decoder_embeddings", True)
 
     def biased(self, module: str, config: Config) -> bool:
-        """Whether a module of the class has a bias by config.json."""
+        """Whether config.json says that a module of the class has a bias."""
         for start, entry in self.biases.items():
             if module.startswith(start):
                 return entry is not None and config.flag(*entry)

@@ -107,9 +107,9 @@ def generator_settings(cfg: Options) -> Options:
         small.kv_heads = heads // min((n for n in shares if n >= least), default=heads)
     if channels < 1 or (small.layer != "gated" and channels % heads):
         raise UsageError(
-            f"--generator-size {size}: gives {heads} heads and {channels} channels, of "
-            f"--encoder-embed-dim {cfg.encoder_embed_dim}, which is no multiple; give another "
-            "fraction, such as 0.25"
+            f"--generator-size {size}: gives {heads} heads and {channels} channels (of "
+            f"--encoder-embed-dim {cfg.encoder_embed_dim}), and heads must divide channels; give "
+            "another fraction, such as 0.25"
         )
     return small
 
