@@ -23,7 +23,7 @@ shows the flags that one of them takes, too."""
 
 
 def _conversion(out: str, what: str, way: str) -> Sequence[Declare]:
-    """The arguments of a command, *out* with *what* it is among them, and the flags of formats."""
+    """The arguments of a command, such as *out*, which is *what*; and the flags of formats."""
     return (
         argument("out_dir", metavar=out, help=what),
         switch(

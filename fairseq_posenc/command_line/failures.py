@@ -1,4 +1,4 @@
-"""The errors of fairseq's commands that a first day meets, on one line each."""
+"""The errors of fairseq's commands that beginners meet, on one line each."""
 
 import os
 import re

@@ -149,7 +149,7 @@ class Vocabulary(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """The number of fairseq's special symbols that it lacks, which language models can do."""
+        """The number of fairseq's special symbols that it lacks, as language models may."""
         return len([name for name in LEADING if name not in self.names])
 
     @property

@@ -145,7 +145,7 @@ class Family:
         return {} if complete else given_flags(cfg, self.declared, preset)
 
     def _settings(self, cfg: Options, where: Any) -> Dict[str, Any]:
-        """The flags of a model by name, and its task, by the task or command line *where*."""
+        """The flags of a model and its task, by name; *where* is the task or a command line."""
         settings = {n: getattr(cfg, n, None) for n in self.declared if n != "_name"}
         return {**settings, "task": _task_in(where)}
 

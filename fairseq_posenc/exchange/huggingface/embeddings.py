@@ -1,8 +1,8 @@
 """The embeddings and the output of a class of transformers and ours, in both directions.
 
 fairseq multiplies embeddings by √C.  Where a class does not, the factor becomes part of the written
-embedding, which is then apart from the output.  T5 multiplies the states by 1/√C in front of an
-output that is the embedding, which is the same for an embedding of √C times the size.
+embedding, which is then apart from the output.  If T5's output is its embedding, the states before
+it are multiplied by 1/√C, which is what fairseq computes if T5's embedding is ours times √C.
 """
 
 import dataclasses

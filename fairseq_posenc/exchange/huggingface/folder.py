@@ -3,9 +3,9 @@
 Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
 
-Versions of the library read a folder that contradicts itself in different ways.  Where the output
-is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
-and version 5 the matrix.  Such folders are refused.
+Versions of the library read a folder that contradicts itself in different ways.  Where config.json
+says that the output is the embedding, and the weights have another matrix, version 4 takes the
+embedding and version 5 the matrix.  Such folders are refused.
 """
 
 import os
@@ -213,7 +213,7 @@ def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool
 
 
 def has_own_output(source: TransformersClass, folder: Folder) -> bool:
-    """Whether the output is apart from the embedding, in config.json as in the weights."""
+    """Whether the output is not the embedding; refuses weights that contradict config.json."""
     tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
     tied = source.tied(folder.config)
     last = names[-1] if names[-1] in tensors or not source.shared else source.shared

@@ -207,8 +207,8 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
     """Masked-LM loss of the generator plus lambda times the discriminator's (ELECTRA section 2).
 
     The first is a mean over the masked tokens, the second over all tokens of the text.  Tokens that
-    the generator happens to guess right count as original.  Logged are both losses in bits, and of
-    the discriminator's decisions the ``accuracy`` over all tokens and the ``recall`` among replaced
+    the generator happens to guess right count as original.  The log has both losses in
+    bits, and the ``accuracy`` of the discriminator over all tokens and its ``recall`` of replaced
     ones, in percent.
 
     Raises:
