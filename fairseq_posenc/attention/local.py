@@ -90,7 +90,7 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
             what = "even numbers" if even else "numbers"
             raise UsageError(
                 f"{flag} {value}: {part!r} is refused; give {what} from {least} to {_MOST}, "
-                "separated by commas, one or one a layer"
+                "separated by commas: one for all layers, or one per layer"
             )
     return [int(part) for part in parts]
 

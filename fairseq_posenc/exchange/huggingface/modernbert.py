@@ -38,7 +38,7 @@ _HEAD = {"dense": "head.dense", "norm": "head.norm", "out_proj": "classifier"}
 def _last(ours: str) -> t.Group:
     """The entry of the activation in front of the last projection, by its setting here.
 
-    An output layer here has that of the layers; gated layers can have one of their own.
+    An output layer here has the activation of the layers, or its own if the layers are gated.
     """
 
     def settings(config: Config, known: Settings) -> Settings:

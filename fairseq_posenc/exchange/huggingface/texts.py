@@ -22,8 +22,8 @@ from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.transformers_tokenizer import find_files, in_order, read_symbols
 from fairseq_posenc.serving.translate import MAX_LENGTH
 
-#: Entries of tokenizer_config.json by which tokenizer.json is read as it is, and names of special
-#: symbols in a text are text.
+#: Entries of tokenizer_config.json that have tokenizer.json read as it is, and names of special
+#: symbols in a text read as text.
 AS_TEXT = {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True}
 
 
