@@ -148,8 +148,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     ) -> Tensor:
         """The output (B, T, C) of attention from the new tokens to all tokens so far.
 
-        *x* (B, T, C) is the input of the layer for the new tokens, and *keys* (B, S, C) that for
-        keys and values, if it is another; *prepared* is the result of :meth:`prepare`.
+        *x* (B, T, C) is the input of the layer for the new tokens, and *keys* (B, S, C) the
+        input for keys and values, if different; *prepared* is the result of :meth:`prepare`.
         """
         raise NotImplementedError
 
@@ -161,7 +161,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
 
 class JoinedParameters:
-    """Mixin of an attention of which one operation reads several parameters, in inference on a GPU.
+    """Mixin of attention whose parameters one operation reads together, in inference on a GPU.
 
     A decoding step on a GPU is bound by the number of kernels.  On a CPU one product of a few rows
     with the joint weight takes longer than three with its parts, so the parts are used.
@@ -170,7 +170,7 @@ class JoinedParameters:
     moves a parameter to other memory.
     """
 
-    #: tensors of which parameters are views, by a name; None, which PyTorch 2.4 can compile
+    #: tensors by a name, with parameters as views of them; None, which PyTorch 2.4 can compile
     joined: Optional[Dict[str, Tensor]] = None
 
     def joinable(self) -> Dict[str, List[Tensor]]:

@@ -68,7 +68,7 @@ class LocalFlags(HeadFlags):
     )
     local_global_first_text: Optional[int] = setting(
         0,
-        "the first text of a pair is global as well, up to so many tokens from the start, such as "
+        "the first text of a pair is global as well, up to this many tokens, such as "
         "the question of a reading task",
         role="free",
         at_least=0,
@@ -90,7 +90,7 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
             what = "even numbers" if even else "numbers"
             raise UsageError(
                 f"{flag} {value}: {part!r} is refused; give {what} from {least} to {_MOST}, "
-                "separated by commas, one or one a layer"
+                "separated by commas: one for all layers, or one per layer"
             )
     return [int(part) for part in parts]
 

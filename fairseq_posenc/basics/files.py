@@ -110,7 +110,7 @@ def files_in(folder: FilePath) -> List[str]:
 
 @contextlib.contextmanager
 def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
-    """Report what cannot be written under the temporary name *partial* by the name *shown*."""
+    """Report a failure to write *partial*, a temporary name, under the name *shown*."""
     try:
         yield
     except UsageError as error:

@@ -85,7 +85,7 @@ def bar(
     """A bar of tqdm, to iterate over *items* or to update; only on a terminal."""
     from tqdm import tqdm  # here, since most commands draw none
 
-    # without a thread of its own, which processes that map texts would be forked with
+    # no thread of its own, since processes that map texts are forked while the bar runs
     alone: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
     return alone(items, name, total, unit=unit, **{"miniters": 1, "disable": None, **settings})
 

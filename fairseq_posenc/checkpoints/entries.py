@@ -125,7 +125,7 @@ def remedy(path: str) -> str:
 
 
 def _declared(settings: Mapping[str, Any]) -> Dict[str, _Rule]:
-    """The rules of the settings that the family of a model of this plug-in declares."""
+    """Rules for the settings that the family of one of our models declares."""
     name = settings.get("_name") or settings.get("arch")
     family: Any = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
     flags = {} if family is None else family.__dataclass_fields__

@@ -231,7 +231,7 @@ def _saved_values(checkpoint: Values) -> Dict[str, Any]:
 
 
 def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
-    """Overrides, with the text of a number or truth value as the type of the saved value."""
+    """Overrides; texts of numbers and truth values get the type of the saved value."""
     converted = {}
     for name, value in overrides.items():
         kind = type(saved.get(name))

@@ -149,7 +149,7 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
         file, folder = PathManager.get_local_path(path), os.path.abspath(os.path.dirname(path))
         resumes = folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
         checkpoint = read_checkpoint(file, lazy=True)
-        # FSDP shards parameters, so the names are others
+        # FSDP shards parameters, so the names differ
         parameters = {} if trainer.is_fsdp else trainer.get_model().state_dict()
         taken = {} if trainer.is_fsdp else checkpoint["model"]
         changed = changes(checkpoint, trainer.cfg) if resumes else {}

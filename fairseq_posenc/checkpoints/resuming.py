@@ -1,4 +1,4 @@
-"""Training that goes on from a checkpoint: what must agree with it, and what it continues.
+"""Training from a checkpoint: what must agree with the checkpoint, and what training carries on.
 
 A model without a table of positions can be trained in stages of different lengths (RoFormer
 Table 4: 512, 1536, 256, 128, 1536, 512).  Its length in training is the longest of its stages,
@@ -61,7 +61,7 @@ FIXED = [
 
 
 def changes(checkpoint: Mapping[str, Any], cfg: Options) -> Changes:
-    """The settings of *cfg* that have other values than in the run that goes on."""
+    """The settings of *cfg* that have other values than in the run that is resumed."""
     container = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     return differences(_by_group(checkpoint.get("cfg") or {}), _by_group(container))
 
@@ -75,9 +75,9 @@ def _by_group(cfg: Any) -> Dict[Tuple[str, str], Any]:
 
 
 def log_changes(path: str, changed: Changes) -> None:
-    """Say in one line which flags have other values than in the run that goes on.
+    """Say in one line which flags have other values than in the run that is resumed.
 
-    fairseq goes on in silence.  It is no error: users change a learning rate on purpose.
+    fairseq says nothing.  A change is no error: users change a learning rate on purpose.
     """
     flags = {name: values for (_, name), values in changed.items() if not name.startswith("_")}
     said = [
@@ -156,7 +156,7 @@ def check_settings_of(
 def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``Trainer.load_checkpoint`` to say in one line why a training cannot start from a file.
 
-    Its assertions, and what else it raises at a content that it does not expect, are no defects.
+    Its assertions, and its other errors at unexpected content, are no defects.
     """
 
     def wrapper(trainer: Trainer, path: str, *args: object, **kwargs: object) -> Any:
@@ -179,7 +179,7 @@ def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _misfit(path: str, model: Options, cause: BaseException) -> UsageError:
-    """The error that says what does not fit the settings *model*, which fairseq's does not."""
+    """The error that says what does not fit the settings *model*; fairseq's error does not."""
     if isinstance(cause, UsageError):
         return cause
     checkpoint = read_checkpoint(PathManager.get_local_path(path), lazy=True)
@@ -203,7 +203,7 @@ def first_mismatch(error: BaseException) -> str:
 
 
 def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:
-    """Continue with the longest length so far as that of training, in place, also in *settings*."""
+    """Make the longest length so far the training length, in place, also in *settings*."""
     same = saved.get("position_encoding") == settings.position_encoding
     if not same or not _accepts_any_length(settings):
         return
@@ -218,7 +218,7 @@ def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> N
 
 
 def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs: Any) -> Any:
-    """The *epochs* of a training that goes on; none, as its log says, where its end was reached.
+    """The *epochs* of a resumed training; none, with a line in the log, if its end was reached.
 
     fairseq checks for the end only after an update, so it would add an update at every new start.
     """

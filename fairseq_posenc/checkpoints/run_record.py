@@ -61,7 +61,7 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
 
 
 def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
-    """Refuse dictionaries of the right size with other words, or with the same in another order."""
+    """Refuse dictionaries of the right size with other words, or with a different order."""
     saved = record_of(checkpoint).get("dictionaries") or {}
     for name, now in _dictionaries(task).items():
         before = saved.get(name, now)

@@ -132,7 +132,7 @@ def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
 
 
 def differences(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Dict[Any, Tuple[Any, Any]]:
-    """Both values of each setting that both have, and with other values, by name."""
+    """Both values, by name, of each setting that both have, with different values."""
     common = [name for name in before if name in now]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 

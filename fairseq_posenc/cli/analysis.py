@@ -35,8 +35,8 @@ def positions(args: argparse.Namespace) -> None:
     Content-free logits (TUPE, T5 bias, ALiBi, the positional part of BERT-A^d) are drawn as one
     heat map per head, with query positions down and key positions across, as in TUPE Figure 5. The
     heads of a row share one colour scale, from the 1st to the 99th percentile. Where several
-    encodings are summed, or [CLS] is untied, the sum is drawn last. For Transformer-XL, they are
-    its term v·(r W_kR) in the first and the last layer. A learned table is drawn as the cosine
+    encodings are summed, or [CLS] is untied, the sum is drawn last. For Transformer-XL, these
+    are its term v·(r W_kR) in the first and the last layer. A learned table is drawn as the cosine
     similarities of its vectors, less their mean.
 
     For rotary, the plot shows the long-term decay of RoFormer Figure 2: the bound of Eq. 29 by

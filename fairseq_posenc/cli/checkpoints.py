@@ -10,7 +10,7 @@ from fairseq_posenc.cli.command import argument, command, load_plug_in, number, 
 
 
 def _counts(parser: argparse.ArgumentParser) -> None:
-    """Declare the numbers of checkpoints, of which one can be given."""
+    """Declare the flags that number checkpoints; only one of them can be given."""
     one = parser.add_mutually_exclusive_group()
     for which, name, what in (
         ("epoch", "last", "checkpoint<epoch>.pt"),
@@ -88,7 +88,7 @@ def average(args: argparse.Namespace) -> None:
 
 @command(
     "model-flags",
-    "print the flags with which a trained model goes on",
+    "print the flags to continue a trained model with",
     place("CHECKPOINT", "a checkpoint of this plug-in, or of transformer, transformer_lm, roberta"),
     argument("--position-encoding", metavar="NAME", help="another encoding (that of the model)"),
     user_dir(),

@@ -23,7 +23,7 @@ shows the flags that one of them takes, too."""
 
 
 def _conversion(out: str, what: str, way: str) -> Sequence[Declare]:
-    """The arguments of a command, *out* with *what* it is among them, and the flags of formats."""
+    """The arguments of a command, such as *out*, which is *what*; and the flags of formats."""
     return (
         argument("out_dir", metavar=out, help=what),
         switch(
@@ -52,8 +52,8 @@ def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) ->
     for flag, takers in flags.items():
         if flag.name in {*parser._defaults, *(action.dest for action in parser._actions)}:
             raise UsageError(
-                f"{flag_of(flag.name)}: the flag of {' and '.join(takers)} is another one than "
-                "that of other formats or of the command; give it another name"
+                f"{flag_of(flag.name)}: this flag of {' and '.join(takers)} is already one of "
+                "other formats or of the command; give it another name"
             )
         group.add_argument(
             flag_of(flag.name),

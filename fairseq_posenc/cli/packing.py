@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
 #: The arguments that say how the text of a model was prepared.
 prepared_text = (
-    argument("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)"),
+    argument("--tokenizer", choices=TOKENIZERS, default="none", help="of the training text (none)"),
     switch("--dash-splits", "Moses split hyphenated words: rich @-@ text"),
     switch("--lowercase", "text was lower-cased"),
-    argument(
-        "--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)"
-    ),
+    argument("--subwords", choices=SUBWORDS, default="none", help="of the training text (none)"),
     argument(
         "--subword-file",
         metavar="FILE",
@@ -37,7 +35,7 @@ prepared_text = (
     argument(
         "--text-of",
         metavar="FOLDER",
-        help="instead of these flags: as the folder of a packed model says it",
+        help="instead of these flags: a packed model's folder, whose preparation is taken",
     ),
 )
 
@@ -91,7 +89,7 @@ def _packed(folder: str, given: Text) -> Text:
     argument(
         "--target-subword-file",
         metavar="FILE",
-        help="the subword file of the target, if it is another",
+        help="the subword file of the target, if it is a different one",
     ),
     switch("--trust-subwords", "pack subwords that do not fit the dictionary and the data, too"),
     argument(

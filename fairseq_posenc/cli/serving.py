@@ -95,7 +95,7 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
     number("--lenpen", "length penalty (default: as in the folder)", kind=float),
     number("--n-best", "translations of each line", 1, at_least=1),
     switch("--scores", "write the score and a tab before each translation"),
-    switch("--prefix", "after a tab, a line has the text that its translation starts with"),
+    switch("--prefix", "read after a tab in each line the text that its translation starts with"),
     number(
         "--max-length", "longest translation, in tokens (200, as for fairseq-generate)", at_least=1
     ),

@@ -32,7 +32,7 @@ def printing() -> Iterator[None]:
 
     Raises:
         UsageError: the disk is full.
-        SystemExit: nobody reads on, such as head.
+        SystemExit: the reader, such as head, has stopped.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

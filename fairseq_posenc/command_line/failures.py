@@ -1,4 +1,4 @@
-"""The errors of fairseq's commands that a first day meets, on one line each."""
+"""The errors of fairseq's commands that beginners meet, on one line each."""
 
 import os
 import re
@@ -56,8 +56,8 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
     (
         AssertionError,
         r"world size is \d+ but have (\d+) available devices",
-        "--distributed-world-size {distributed_world_size}: this machine has {said} GPUs, one for "
-        "each process",
+        "--distributed-world-size {distributed_world_size}: this machine has {said} GPUs, and "
+        "each process needs one",
     ),
     # with another flag that says where a training starts
     (Exception, r"(--finetune-from-model (?:can not|and) [^:\n]*)", "{said}"),

@@ -37,7 +37,7 @@ def _where_it_belongs(flag: str, having: Sequence[Family], arch: Optional[str]) 
     if arch is None:
         name = flag[2:].replace("-", "_")
         return (
-            "is of the model, and its checkpoint has the value; what may differ is given as "
+            "belongs to the model, whose checkpoint sets it; what may differ is given as "
             f"--model-overrides \"{{'{name}': VALUE}}\""
         )
     if family_of(arch) is None:

@@ -42,7 +42,7 @@ class CopeFlags:
 @register_encoding(
     "cope",
     paper="Golovneva et al. 2024, arXiv 2405.18719",
-    summary="learned keys for contextual positions, sums of gates between query and key",
+    summary="learned keys for contextual positions, which sum gates between query and key",
     flags=CopeFlags,
     causal_only="queries count the keys up to themselves",
 )

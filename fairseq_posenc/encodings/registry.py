@@ -105,7 +105,7 @@ def register_encoding(
 
     The class is a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
 
-    Args: the fields of :class:`Encoding`, of which *flags* is a dataclass declared with
+    Args: the fields of :class:`Encoding`; *flags* is a dataclass declared with
     :func:`~fairseq_posenc.flags.settings.setting`.
 
     Raises:

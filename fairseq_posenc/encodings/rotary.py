@@ -115,8 +115,8 @@ class Multiply(torch.autograd.Function):
             heads = tuple(x[..., :dim] for x in tensors)
         wide = AT_LEAST_FLOAT32[first.dtype]
         where_they_are = wide is first.dtype and pairing == "interleaved"
-        # few operations: on a GPU the host takes longer than the device for small ones, and queries
-        # and keys come from one product
+        # on a GPU, starting a small operation takes longer than its work, so queries and keys
+        # are multiplied together where they come from one product
         joint = view_as_stack(heads) if first.is_cuda else None
         apart = joint is None and (where_they_are or len({x.shape for x in heads}) > 1)
         if joint is None and not apart:

@@ -1,7 +1,7 @@
 """Exporting: a model of ours is written to a temporary folder, checked, and moved into place.
 
 Some checkpoints are adapters, which are no whole models but change one; every format of folders
-writes them, and reads theirs.
+writes adapters, and reads its own.
 """
 
 import os
@@ -24,7 +24,7 @@ from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 
 HEAD = Flag(
     "head",
-    "the head to export; lm for the language-model head, and with onnx features for none",
+    "the head to export; lm: the language-model head; with onnx, features: no head",
     "NAME",
 )
 ABOUT = Flag("about", "a sentence on the data, for the card", "TEXT")
@@ -33,7 +33,7 @@ CARD_FLAGS = (ABOUT, Flag("scores", "texts with scores, for the card", "FILE", n
 #: How text was prepared.
 SUBWORD_FLAGS = (
     Flag("text_of", "the folder of a packed model that says how text was prepared", "FOLDER"),
-    Flag("subwords", "without --text-of: how words were split (none)", choices=SUBWORDS),
+    Flag("subwords", "without --text-of: subwords of the training text (none)", choices=SUBWORDS),
     Flag("subword_file", "merges, model of SentencePiece, or tokenizer", "FILE"),
 )
 

@@ -63,7 +63,7 @@ class NativeCheckpoint(NamedTuple):
 
     @property
     def dictionaries(self) -> Dict[str, Dictionary]:
-        """The dictionaries by side, which are the same but in a translation model."""
+        """The dictionaries by side, the same one except in translation models."""
         task = self.loaded.task
         return dict(zip(SIDES, (task.source_dictionary, task.target_dictionary)))
 
@@ -147,7 +147,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
         dictionary: its dict.txt, if that is neither beside it nor in its training data.
 
     Raises:
-        UsageError: it is another model, its parameters are not those that its settings describe, or
+        UsageError: it is not such a model, its parameters do not fit its settings, or
             the dictionary is missing or has another size.
     """
     checkpoint, settings, name, kind = kinds.read_trained(path, lazy=True)
@@ -212,7 +212,7 @@ def read_source(
     _, settings, name, kind = kinds.read_trained(path, lazy=True)
     if kind is None or kind not in accepted:
         known = " or ".join(f"{each.arch} or {each.stock}" for each in accepted)
-        raise UsageError(f"{path}: is a model {name}; {target} can be given {known}")
+        raise UsageError(f"{path}: is a model {name}; {target} takes {known}")
     overrides = dict(wanted.get("model_overrides") or {})
     flags = {flag.name: wanted.get(flag.name) for flag in (DATA, *LANGUAGES)}
     overrides.update({name: value for name, value in flags.items() if value is not None})
@@ -225,7 +225,7 @@ def read_source(
     if name not in kind.tasks:
         raise UsageError(
             f"{path}: was trained with --task {name}, whose inputs {target} cannot reproduce; "
-            f"it can those of {' or '.join(kind.tasks)}"
+            f"it can reproduce those of {' or '.join(kind.tasks)}"
         )
     return _native(loaded, kind, settings, "", task)
 

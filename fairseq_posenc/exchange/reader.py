@@ -141,15 +141,15 @@ class Vocabulary(NamedTuple):
 
     symbols: List[str]  # the ordinary symbols, one per line of dict.txt
     counts: List[int]  # their frequencies
-    # foreign number of each symbol of fairseq's dictionary, (V,); those that it lacks have the
-    # numbers behind its last
+    # foreign number of each symbol of fairseq's dictionary, (V,); those that it lacks get
+    # numbers after its last
     order: Tensor
     source: str  # its file, for messages
     names: Dict[str, str]  # its names of fairseq's special symbols
 
     @property
     def missing(self) -> int:
-        """The number of fairseq's special symbols that it lacks, which language models can do."""
+        """The number of fairseq's special symbols that it lacks, as language models may."""
         return len([name for name in LEADING if name not in self.names])
 
     @property

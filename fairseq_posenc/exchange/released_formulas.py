@@ -45,8 +45,8 @@ def encoder_model(
 
     Args:
         order: the foreign number of each symbol of fairseq's dictionary, (V,).
-        output: the projection: ``classifier``, of the first position, or one of every token, which
-            is the embedding where it is not there.
+        output: the projection: ``classifier``, for the first position, or the name of one for every
+            token; without such a parameter, the embedding is the projection.
     """
     prefix = entries["model_type"] + "."
     given = {key: value for key, value in entries.items() if value is not None}

@@ -57,7 +57,7 @@ def pattern_of(values: Sequence[Any]) -> str:
 
 
 def number_or_pattern(value: Any) -> Any:
-    """The number that *value* stands for, or *value* if it is a pattern, or no number at all.
+    """The number that *value* stands for, or *value* itself if it is a pattern or not a number.
 
     >>> number_or_pattern("500"), number_or_pattern("500,10000")
     (500.0, '500,10000')

@@ -68,7 +68,7 @@ def telling_once() -> Iterator[None]:
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):
-    """Entries by name, of which a *flag* selects one; *title* is for ``fairseq-posenc list``."""
+    """Entries by name; a *flag* selects one; *title* is for ``fairseq-posenc list``."""
 
     def __init__(self, flag: str, title: str = "") -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def fields_of(flags: type) -> List["dataclasses.Field[Any]"]:
 class Replacement(NamedTuple):
     """A class that is built in place of another where a flag is on."""
 
-    flag: str  # the name of the flag, of which None, False and 0 are off
+    flag: str  # the name of the flag; None, False and 0 are off
     thing: Any  # the class
     of: type  # the class that it derives from, and whose place it takes
     value: Optional[str] = None  # the flag's value that asks for the class, if others do not

@@ -115,7 +115,7 @@ def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> No
 def check_value(
     name: str, value: Any, metadata: Mapping[str, Any], options: Optional[Options] = None
 ) -> None:
-    """Refuse a *value* outside the choices and the range in *metadata*, as of :func:`setting`.
+    """Refuse a *value* outside the choices and the range in *metadata*, as :func:`setting` has it.
 
     *options* is the configuration, for bounds that are names of other flags.
     """

@@ -86,7 +86,7 @@ def read_overrides(text: str) -> Dict[str, Any]:
 
 
 def _check_search(args: Namespace) -> None:
-    """Refuse flags of sampling that contradict each other, and constraints that no line has."""
+    """Refuse flags of sampling that contradict each other, and misplaced constraints."""
     if not hasattr(args, "sampling_topk"):
         return
     for name, most in (("sampling_topk", {}), ("sampling_topp", {"at_most": 1})):

@@ -96,7 +96,7 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
     shared = SHARED[value]
     if value in ("attention", "feed_forward") and option(options, "layer") == "gated":
         raise UsageError(
-            f"--share-layers {value}: a gated attention unit is both in one; give all, or none"
+            f"--share-layers {value}: a gated unit is attention and feed-forward; give all or none"
         )
     first: Optional[Dict[str, nn.Parameter]] = None
     for layer in layers:

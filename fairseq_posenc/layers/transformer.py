@@ -43,7 +43,7 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
 
 
 def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
-    """Inputs of a checkpointed layer, of which the first, (B, T, C), is made to have a gradient.
+    """Inputs of a checkpointed layer; the first, (B, T, C), is made to have a gradient.
 
     fairseq's checkpointing trains no parameter if no input has one, as with frozen embeddings.
     """

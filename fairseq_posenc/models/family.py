@@ -145,7 +145,7 @@ class Family:
         return {} if complete else given_flags(cfg, self.declared, preset)
 
     def _settings(self, cfg: Options, where: Any) -> Dict[str, Any]:
-        """The flags of a model and the task, on the command line or itself, by name."""
+        """The flags of a model and its task, by name; *where* is the task or a command line."""
         settings = {n: getattr(cfg, n, None) for n in self.declared if n != "_name"}
         return {**settings, "task": _task_in(where)}
 
@@ -156,8 +156,8 @@ class Family:
     def complete_for_task(self, cfg: Options, task: FairseqTask) -> None:
         """Complete and check the configuration of a model to build, unless that is done.
 
-        A command line is complete.  One of hydra is not, nor are the settings of a checkpoint,
-        which can be older than some flags, nor what a program has changed since.
+        A command line is complete.  A configuration of hydra is not, nor are settings from a
+        checkpoint that is older than some flags, nor those that a program has changed.
         """
         arch = option(cfg, "_name", self.model)
         self._refuse_other_tasks(arch, task)
@@ -179,7 +179,7 @@ class Family:
         return model
 
     def _refuse_other_tasks(self, arch: str, where: Any) -> None:
-        """Refuse a task, itself or on the parsed command line, that needs another family."""
+        """Refuse the task, or that of the parsed command line, if it needs another family."""
         task = _task_in(where)
         for other in FAMILIES.values():
             if other is not self and task in other.tasks and task not in self.tasks:
@@ -228,7 +228,7 @@ class Family:
 
 
 def _task_in(where: Any) -> Optional[str]:
-    """The name of the task, which is given itself or by the parsed command line."""
+    """The name of the task, given the task itself or the parsed command line."""
     settings = task_settings(where) or where
     return option(settings, "task") or option(settings, "_name")
 
@@ -238,7 +238,7 @@ class PartlySaved:
 
     #: names of the parameters and buffers that checkpoints leave out
     left_out: FrozenSet[str] = frozenset()
-    #: refuses a state, by names, that was not saved beside the parameters that this model has
+    #: refuses a state, by names, that was saved beside other parameters than those left out here
     check_state: Callable[[Mapping[str, Tensor]], None] = staticmethod(lambda state: None)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
@@ -282,7 +282,7 @@ def register_preset(name: str, base: str, **settings: Any) -> None:
         settings: values of flags, by name: ``encoder_layers=12``.
 
     Raises:
-        UsageError: *base* is none of the plug-in's, *name* is taken, or a setting is unknown.
+        UsageError: *base* is not one of the plug-in's, *name* is taken, or a setting is unknown.
     """
     family = family_of(base)
     if family is None or base not in family.presets:

@@ -133,7 +133,7 @@ HEADS = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
 
 
 def kind_of(name: Optional[str]) -> Optional[Kind]:
-    """The kind of a model of this plug-in or of fairseq, by its architecture; None for others."""
+    """The kind of a model of this plug-in or of fairseq, by its architecture, or None."""
     model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
     return next((kind for kind in KINDS if model in (kind.arch, kind.stock)), None)
 

@@ -184,7 +184,7 @@ LANGUAGE_MODEL: Dict[str, Preset] = {
     "llama_lm_small": {**_GPT_SMALL, **_LLAMA, **_grouped(4)},
     "fox_lm": {**_GPT_SMALL, **_LLAMA, **_encoding("fox")},
     # Yang et al., arXiv 2501.18795: three layers of four have rotary and a sliding window, the
-    # fourth has no positions and, up to 65,536 tokens, sees all before
+    # fourth has no positions and sees the 65,536 tokens before
     "rnope_swa_lm": {
         **_GPT_SMALL,
         **_LLAMA,

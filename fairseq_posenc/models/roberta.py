@@ -108,7 +108,7 @@ class SentenceEncoder(TransformerEncoder):
         """Features of a batch of texts.
 
         *src_tokens* (B, T) start with [CLS]; *segment_labels* (B, T) are by ``--segments`` if None.
-        A batch has more, such as ``src_lengths``, and for a stack that :attr:`reads_original`
+        A batch has other entries, such as ``src_lengths``; if :attr:`reads_original`, one is
         ``original``, (B, T), the tokens before any was masked.
         """
         batch, _ = self.begin(src_tokens, self.embed(src_tokens, segment_labels))

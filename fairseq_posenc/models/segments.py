@@ -29,7 +29,7 @@ SAMPLES: Dict[str, Samples] = {}
 
 
 def samples_of(settings: Options) -> Optional[Samples]:
-    """What is registered of the task that *settings* are of, or that a command line names."""
+    """The entry of the task with these *settings*, or of the task that a command line names."""
     return SAMPLES.get(option(settings, "task") or option(settings, "_name"))
 
 
@@ -121,7 +121,7 @@ PATIENCE = 10
 
 
 class FirstBatches:
-    """Logs a message, with ``%d`` for their number, if no first batch has what a flag acts on."""
+    """Logs a message if the first batches, ``%d`` in it, have nothing that a flag acts on."""
 
     def __init__(
         self, log: Callable[[str, int], None], message: str, batches: int = PATIENCE
@@ -141,7 +141,7 @@ def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a step of the task: give masked language models what follows from the original tokens.
 
     A separator can itself be masked, and a random token be one.  Models that read pairs get the
-    segments, all 0 in blocks of running text, and those that go by separators the tokens.
+    segments, all 0 in blocks of running text; models that go by separators get the tokens.
     """
 
     def wrapper(

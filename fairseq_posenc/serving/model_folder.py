@@ -124,7 +124,7 @@ class ModelFolder(NamedTuple):
         """The checkpoint.
 
         Raises:
-            UsageError: there is none, or it is not the one that was packed.
+            UsageError: it is missing, or it is not the one that was packed.
         """
         if self.checkpoint is None:
             raise UsageError(
@@ -250,7 +250,7 @@ def _check_labels(folder: ModelFolder, shown: str) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    """True for a number of JSON; NaN and infinity are none."""
+    """True for a number of JSON, which has no NaN and no infinity."""
     return type(value) in (int, float) and abs(value) < math.inf
 
 

@@ -99,7 +99,7 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
 
 
 def check(path: str) -> int:
-    """Check that a folder's files are those that were packed, and what reads them can.
+    """Check that a folder's files are those that were packed, and can be read.
 
     Returns:
         the number of files that were compared with their digests.
@@ -188,8 +188,8 @@ def check_subwords(
 ) -> None:
     """Refuse subwords that are not those of a model.
 
-    Many symbols of its dictionary cannot come from them, or they split its texts into many that the
-    dictionary does not have.
+    They are not if many symbols of its dictionary cannot come from them, or if they split its texts
+    into many symbols that the dictionary lacks.
 
     Args:
         kind: one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`, which made *subwords*.

@@ -76,8 +76,8 @@ class Preparation:
 def _moses_words(lang: str, dash_splits: bool) -> Split:
     """Normalises punctuation and splits words, by Moses' rules.
 
-    Control, format and private-use characters, which are Unicode's C categories, become spaces
-    before, and runs of white space a single space.
+    Control, format and private-use characters, which are Unicode's C categories, first
+    become spaces, and runs of white space a single space.
     """
     sacremoses = import_extra("sacremoses", "the words of Moses")
     normalizer = sacremoses.MosesPunctNormalizer(lang=lang)

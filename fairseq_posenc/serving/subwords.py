@@ -157,7 +157,7 @@ def _transformers(path: Optional[str]) -> Subwords:
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:
-    """Each byte is a symbol; a model of text8 has none for others than a to z and the space."""
+    """Each byte is a symbol; a model of text8 has symbols for a to z and the space alone."""
     numbers = {symbol: byte for byte, symbol in symbols.items()}
 
     def split(line: str) -> List[str]:

@@ -59,8 +59,8 @@ class Files(NamedTuple):
     def special(self) -> Dict[str, str]:
         """The tokenizer's names of fairseq's special symbols.
 
-        A language model's tokenizer has an end of texts in place of [CLS] and [SEP].  What it has
-        under one name, such as the end and the beginning, is one symbol.
+        A language model's tokenizer has an end of texts in place of [CLS] and [SEP].  Roles with
+        the same name, such as the end and the beginning, are one symbol.
         """
         get = self.settings.get
         if not get("eos_token") or get("cls_token") or get("sep_token"):

@@ -79,7 +79,7 @@ class AssignedPositions:
         """Check positions and make an :class:`Assigned` of them.
 
         All positions are below *bound*; *by_index* says whether distances in the layers are
-        differences of indices; *remedy* is another remedy for too many positions, for the message.
+        differences of indices; *remedy* adds a remedy for too many positions to the message.
         """
         if bound > self.most:
             raise UsageError(

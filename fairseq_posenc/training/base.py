@@ -33,7 +33,7 @@ class Sums:
         metrics.log_scalar(name, self[name] / count / math.log(2), count, round=digits)
 
     def log_percentage(self, name: str, right: str, count: Any) -> None:
-        """Log under *name* which part of *count* the entry *right* is, in percent."""
+        """Log the entry *right* as a percentage of *count*, under *name*."""
         metrics.log_scalar(name, 100.0 * self[right] / count, count, round=2)
 
 

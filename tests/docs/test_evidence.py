@@ -121,9 +121,9 @@ def test_masked_language_models_of_the_readme():
     assert all(len(first[system]) == 3 for system in chosen)
     (row,) = re.findall(r"^\| \[Masked LM\].*$", README, re.MULTILINE)
     for name, system in (("RoFormer", "rotary"), ("TUPE-R", "tupe-r")):
-        assert f"{name} {min(first[system]):,} to {max(first[system]):,}," in row
+        assert f"{name}: {min(first[system]):,} to {max(first[system]):,};" in row
     assert {2200, 2300, None} == set(first["tupe-a-tied"])
-    assert "TUPE-A with [CLS] tied 2,200, 2,300 and never, TUPE-A and three BERTs never" in row
+    assert "TUPE-A with [CLS] tied: 2,200, 2,300 and never; TUPE-A and three BERTs: never" in row
     for system in ("tupe-a", "bert-a", "bert-r", "bert-ad"):
         assert first[system] == [None, None, None]
     with tarfile.open(RESULTS / "masked_lm_long" / "runs.tar.xz") as archive:
@@ -131,7 +131,7 @@ def test_masked_language_models_of_the_readme():
         curve = json.load(archive.extractfile(name))["curve"]
     updates = min(point["update"] for point in curve if point.get("train_loss", 9) < 8)
     assert (
-        f"in one run of 12,000, after {updates:,})" in row
+        f"BERT-A: after {updates:,} in one run of 12,000)" in row
         and f"does so after {updates:,} (" in CHOOSE
     )
 
@@ -211,5 +211,5 @@ def test_what_is_seen_of_the_papers():
     section = CHOOSE.split("### What the papers say")[1]
     hints, others = len(alone) - len(seen), len(tested) - len(alone)
     assert f"The {len(tested)} comparisons" in section
-    assert re.search(rf"Seven are\s+seen, {hints} are hints[^.]*and {others} cannot be", section)
+    assert re.search(rf"Seven are\s+seen, {hints} are hints[^.]* {others} are undecided", section)
     assert len(table(section, "seen")) == 5  # two rows have two of the seven

@@ -70,7 +70,7 @@ PIECES = {
     "spaces as they are": ({"escape_whitespaces": False}, _SPACED),
     "words": ({"model_type": "word"}, _SPACED),
     "characters": ({"model_type": "char", "vocab_size": 40}, _SPACED),
-    "users": ({"user_defined_symbols": "ba"}, "has symbols of users"),
+    "users": ({"user_defined_symbols": "ba"}, "has user-defined symbols"),
 }
 
 

@@ -67,7 +67,7 @@ class FavorFlags(LinearFlags):
     favor_seed: Optional[int] = setting(1, "seed of the random features", role="training")
     favor_redraw: Optional[int] = setting(
         0,
-        "redraw the random features every so many updates; 0 for never. Checkpoints from before "
+        "updates between redraws of the random features; 0 for never. Checkpoints from before "
         "and after a redraw cannot be averaged, and a run that starts from another checkpoint "
         "draws its own",
         role="training",

@@ -49,7 +49,7 @@ _READ = (
     *(f"{side}_{name}" for side in SIDES for name in ("input_dim", "output_dim")),
     "num_positions",
 )
-#: Settings of which some values are expressed.
+#: Settings with the values that can be expressed.
 _VALUES = {
     "activation_fn": tuple(ACTIVATIONS),
     "norm": ("layer", "rms"),

@@ -1,8 +1,8 @@
 """The embeddings and the output of a class of transformers and ours, in both directions.
 
 fairseq multiplies embeddings by √C.  Where a class does not, the factor becomes part of the written
-embedding, which is then apart from the output.  T5 multiplies the states by 1/√C in front of an
-output that is the embedding, which is the same for an embedding of √C times the size.
+embedding, which is then apart from the output.  If T5's output is its embedding, the states before
+it are multiplied by 1/√C, which is what fairseq computes if T5's embedding is ours times √C.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ _END = LEADING.index("</s>")
 #: The logit of a symbol that must not be produced; half precision has it, too.
 _HIDDEN = -65504.0
 _OTHER_START = (
-    "its translations do not begin with </s>: here they do, and </s> has the vector of their first "
-    "token in the decoder, which has embeddings of its own for that"
+    "its translations do not begin with </s>; here they do, so the decoder has embeddings of its "
+    "own, in which </s> has the vector of their first token"
 )
 
 
@@ -107,12 +107,12 @@ def write_tables(
         table = torch.zeros(rows, channels)
         if encoding == "sinusoidal":
             table = _sinusoids(rows, channels)
-        elif encoding == "learned":  # fairseq's rows begin behind the number of padding
+        elif encoding == "learned":  # fairseq's rows begin after the padding's number
             known = ours.pop(f"{stack.ours}embed_positions.weight")[PAD + 1 :][:rows]
             table[: len(known)] = known
             if len(known) < rows:
                 notes.append(
-                    f"the {side} knows {len(known)} positions; behind them its table is zero"
+                    f"the {side} knows {len(known)} positions; beyond them its table is zero"
                 )
         # the class would lose another table
         if stack.table.computed and not _close(table, stack.table.computed(rows, channels), 1e-5):
@@ -158,7 +158,7 @@ def read_embeddings(
     """Move the embeddings and the output to our names, set whether they are one, and return notes.
 
     Args:
-        gains: the gain of the norm behind the last layer (C), by side, where ours has none.
+        gains: the gain of the norm after the last layer (C), by side, where ours has none.
 
     Raises:
         UsageError: a tensor is missing or misshapen, or the output has a bias that ours has not.
@@ -205,7 +205,7 @@ def read_embeddings(
     if gain is not None and not bool((gain == 1).all()):
         reader.scale_columns(gain, [name])
         if tied:
-            notes.append("its output is tied, and apart here, with the gain of the last norm")
+            notes.append("its tied output is separate here, to hold the last norm's gain")
     one = torch.equal(last, reader.parameters[name])
     said = {
         "untie_weights_roberta": not one,
@@ -243,8 +243,8 @@ def read_tables(
 ) -> List[str]:
     """Move tables of positions and segments, and return notes.
 
-    Tables that are fairseq's sinusoids are left out where the class can have either.  The vector of
-    an only segment is added to the positions.
+    Tables that are fairseq's sinusoids are left out where the class can have either.  If there is
+    one segment only, its vector is added to the positions.
     """
     longest = settings[source.kind.length]
     tables: List[Tuple[str, Table, Tensor]] = []

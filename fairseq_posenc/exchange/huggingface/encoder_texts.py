@@ -57,7 +57,7 @@ class MaskedTexts(Texts):
     """The text of encoders, between ``<s>`` and ``</s>``.
 
     Args:
-        counted: whether positions begin behind the number of the padding symbol.
+        counted: whether positions begin after the number of the padding symbol.
     """
 
     def __init__(self, counted: bool = False) -> None:
@@ -123,7 +123,7 @@ def _marks(checkpoint: NativeCheckpoint, inputs: List[str], names: Mapping[str, 
 def _copied(
     checkpoint: NativeCheckpoint, files: Files, inputs: List[str], folder: str
 ) -> Optional[Tensor]:
-    """Write the same tokenizer of transformers, where tokenizer.json can describe it.
+    """Write the model's own tokenizer of transformers, where tokenizer.json can describe it.
 
     It cannot describe one with words of jieba.  Returns our number of each of its symbols, (V,).
     """

@@ -138,8 +138,8 @@ def gated_activation(
     """The entry of the activation in the feed-forward, whose form follows from it.
 
     Args:
-        gate: start of the values for gated forms; others are of a form without a gate.
-        named: the names of the activations of our forms that have their own.
+        gate: start of the values for gated forms; other values are forms without a gate.
+        named: by our form, the name of its activation, for forms that fix one.
     """
     forms = {gate + name: form for form, name in named.items()}
 
@@ -164,7 +164,7 @@ def gated_activation(
 
 
 def biases(*theirs: str, also: Tuple[str, ...] = ()) -> Group:
-    """Entries that say whether modules have biases, which all of ours have or none.
+    """Entries that say whether modules have biases, which in ours all have or none.
 
     Args:
         also: further ones, which are read alone.

@@ -3,9 +3,9 @@
 Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
 
-Versions of the library read a folder that contradicts itself in different ways.  Where the output
-is the embedding by config.json and another matrix by the weights, version 4 takes the embedding,
-and version 5 the matrix.  Such folders are refused.
+Versions of the library read a folder that contradicts itself in different ways.  Where config.json
+says that the output is the embedding, and the weights have another matrix, version 4 takes the
+embedding and version 5 the matrix.  Such folders are refused.
 """
 
 import os
@@ -50,7 +50,7 @@ def open_folder(
         aliases: other names of entries in config.json, each with the one that is read here.
 
     Raises:
-        UsageError: it is another type of model, or a file is missing or unreadable.
+        UsageError: it is a different type of model, or a file is missing or unreadable.
     """
     if os.path.isfile(path):
         raise UsageError(f"{path}: is a file; give the folder written by save_pretrained")
@@ -139,7 +139,7 @@ def _read_safetensors(path: str) -> ForeignParameters:
 def agreed(
     source: TransformersClass, folder: Folder, vocabulary: Vocabulary
 ) -> Tuple[Folder, List[str]]:
-    """A folder without the rows behind the last symbol, and notes on these and on other roles.
+    """A folder without the rows after the last symbol, and notes on these and on other roles.
 
     Raises:
         UsageError: its config.json, its tensors and its symbols contradict each other.
@@ -200,7 +200,7 @@ def _check_numbers(config: Config, vocabulary: Vocabulary, known: int) -> List[s
 
 
 def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool:
-    """True for rows behind the last symbol that are copies of ``<unk>``, or round the number up."""
+    """True for rows after the last symbol that are copies of ``<unk>``, or round the number up."""
     known = len(vocabulary.order) - vocabulary.missing
     unknown = int(vocabulary.order[LEADING.index("<unk>")])
     if unknown < known and bool((table[known:] == table[unknown]).all()):
@@ -213,7 +213,7 @@ def _is_explained(folder: Folder, vocabulary: Vocabulary, table: Tensor) -> bool
 
 
 def has_own_output(source: TransformersClass, folder: Folder) -> bool:
-    """Whether the output is apart from the embedding, in config.json as in the weights."""
+    """Whether the output is not the embedding; refuses weights that contradict config.json."""
     tensors, names = folder.parameters, [stack.embedding for stack in source.stacks]
     tied = source.tied(folder.config)
     last = names[-1] if names[-1] in tensors or not source.shared else source.shared

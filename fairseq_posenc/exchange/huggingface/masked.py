@@ -1,6 +1,6 @@
 """``RobertaForMaskedLM`` and its classifiers: learned positions, norms after residuals, biases.
 
-Its positions begin behind the number of the padding symbol.  Its output layer has GELU, and its
+Its positions begin after the number of the padding symbol.  Its output layer has GELU, and its
 classifier the hyperbolic tangent, whatever config.json says.
 """
 
@@ -24,7 +24,7 @@ def output(modules: Mapping[str, str], **more: Any) -> t.Architecture:
     """The output layer of a masked language model.
 
     Args:
-        modules: names of the class by ours, behind the start of the names in our output layer.
+        modules: the class's names, by ours without the start of the names in our output layer.
     """
     ours = {kinds.LM_HEAD + name: theirs for name, theirs in modules.items()}
     return t.Architecture(ours, any=(*_POOLED, "pooler_norm"), **more)
@@ -84,14 +84,14 @@ def _longest(config: Config, known: Settings) -> Settings:
     rows = config.length(_LONGEST) - padding_of(config) - 1
     if rows < 1:
         raise UsageError(
-            f"{config.path}: {_LONGEST} is {config.length(_LONGEST)}, but positions begin behind "
+            f"{config.path}: {_LONGEST} is {config.length(_LONGEST)}, but positions begin after "
             f"pad_token_id {padding_of(config)}; none is left"
         )
     return {"max_positions": rows, "num_positions": rows}
 
 
 def _count_rows(state: ForeignParameters, entries: Dict[str, Any]) -> None:
-    """Write the number of rows of positions, which begin behind the padding symbol's number."""
+    """Write the number of rows of positions, which begin after the padding symbol's number."""
     entries[_LONGEST] = len(state[_TABLE])
 
 

@@ -38,7 +38,7 @@ _HEAD = {"dense": "head.dense", "norm": "head.norm", "out_proj": "classifier"}
 def _last(ours: str) -> t.Group:
     """The entry of the activation in front of the last projection, by its setting here.
 
-    An output layer here has that of the layers; gated layers can have one of their own.
+    An output layer here has the activation of the layers, or its own if the layers are gated.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -76,8 +76,8 @@ def _attention(settings: Settings, path: str) -> Dict[str, Any]:
     widths = {width for width, kind in zip(by_layer, types) if kind == _LOCAL}
     if len(widths) > 1:
         raise UsageError(
-            f"{path}: --local-window {settings['local_window']}: the class has one window, and "
-            f"layers that attend to all tokens, whose window is {2 * longest - 2} or more here"
+            f"{path}: --local-window {settings['local_window']}: the class has one window; "
+            f"only layers that attend to all tokens (here {2 * longest - 2} or more) may differ"
         )
     entries: Dict[str, Any] = {"layer_types": types, **({_WIDTH: min(widths)} if widths else {})}
     for kind, (former, usual) in _BASES.items():

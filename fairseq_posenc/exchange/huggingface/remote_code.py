@@ -187,7 +187,7 @@ def _side(
     rotations = [encoding.rotation(number) for encoding, number in layers]
     by_base = {each.base: each for each in rotations if each is not None}
     if by_base:
-        first = next(iter(by_base.values()))  # the others have another base alone
+        first = next(iter(by_base.values()))  # the others differ in the base alone
         if first.pairing == "interleaved":
             parts = reordered(parts, "half", dim // heads, 2 * len(first.frequencies))
         numbers = {base: number for number, base in enumerate(by_base)}

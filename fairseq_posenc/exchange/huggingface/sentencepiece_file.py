@@ -18,7 +18,7 @@ _RARER = 10.0
 
 
 def read_model(path: str) -> Any:
-    """The ``ModelProto`` in a file of SentencePiece, or a UsageError if the file is none."""
+    """The ``ModelProto`` in a file of SentencePiece, or a UsageError for any other file."""
     import_extra("google.protobuf", path, "protobuf")
     model = import_extra("sentencepiece.sentencepiece_model_pb2", path).ModelProto()
     try:
@@ -48,7 +48,7 @@ def unigram(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def merged(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
-    """The same of a BPE model, whose merges are those of all pairs of pieces that make a piece."""
+    """The same for a BPE model; every pair of pieces that makes a piece is a merge."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     merges: List[Tuple[float, int, int, str]] = []
     for symbol, score in scores.items():
@@ -68,9 +68,9 @@ def merged(model: Any, numbers: Mapping[str, int]) -> Dict[str, Any]:
 
 
 def renumbered(model: Any, numbers: Mapping[str, int]) -> bytes:
-    """The content of a file of SentencePiece with other *numbers* of symbols, in their order.
+    """The content of a SentencePiece file with the symbols of *numbers*, in the order there.
 
-    Programs such as llama.cpp read one, and merge its pieces as in a BPE model, whatever it is.
+    Programs such as llama.cpp read it, and merge its pieces as in BPE, whatever its type.
     """
     own = {piece.piece: piece for piece in model.pieces if piece.type in (NORMAL, BYTE)}
     written = type(model)()

@@ -1,7 +1,7 @@
 """From the subwords of a model to a ``tokenizer.json`` that splits raw text in the same way.
 
 A symbol that subwords can make and the dictionary lacks is ``<unk>`` for fairseq.  A tokenizer has
-a number for every symbol, so such symbols get numbers behind the dictionary, and rows of ``<unk>``.
+a number for every symbol, so such symbols get numbers after the dictionary's and rows of ``<unk>``.
 """
 
 import base64
@@ -43,7 +43,7 @@ class Splitter(NamedTuple):
 
     # entries of tokenizer.json: ``model``, with the number of each symbol, and the steps
     content: Dict[str, Any]
-    # symbols behind those of the dictionary, which stand for ``<unk>``
+    # symbols after those of the dictionary, which stand for ``<unk>``
     hidden: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()  # what the user should know
     # the same as a file of SentencePiece, which some programs read instead, or None
@@ -108,7 +108,7 @@ def _sentencepiece(path: str, symbols: List[str]) -> Splitter:
     if trained.model_type not in (spm.UNIGRAM, spm.BPE) or not marked_first:
         raise Inexact("the model of SentencePiece is neither unigram nor BPE with spaces first")
     if any(piece.type == spm.USER_DEFINED for piece in model.pieces):
-        raise Inexact("the model of SentencePiece has symbols of users")
+        raise Inexact("the model of SentencePiece has user-defined symbols")
     known = [piece for piece in model.pieces if piece.type in (spm.NORMAL, spm.BYTE)]
     numbers = _numbered(symbols, (piece.piece for piece in known))
     strange = len(set(symbols[len(LEADING) :]) - {p.piece for p in known} - _fillers(symbols))

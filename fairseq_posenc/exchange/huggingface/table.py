@@ -25,7 +25,7 @@ NORM_1, CROSS_NORM, NORM_2 = (
 )
 #: The modules that read the output of each norm of a layer, where norms come first.
 BEHIND = {NORM_1: (Q, K, V), CROSS_NORM: (CROSS_Q,), NORM_2: (FC1, GATE)}
-#: The norm behind the last layer.
+#: The norm after the last layer.
 LAST_NORM = "layer_norm"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -72,8 +72,8 @@ UNSCALED = Layout(
 class Joint(NamedTuple):
     """A module of the class, and the modules of ours that it holds."""
 
-    theirs: str  # its name, behind the start of the names in a layer
-    # our names, behind the start of ours; the class lacks a module of which we have none
+    theirs: str  # its name, without the start that all names in a layer have
+    # our names, without theirs; the class lacks a module that we lack
     ours: Tuple[str, ...]
     layout: Layout = ALONE  # how its tensors hold ours
     # whether the layer of this number has it, given the settings
@@ -81,7 +81,7 @@ class Joint(NamedTuple):
 
 
 def joints(prefix: str = "", **ours: str) -> Tuple[Joint, ...]:
-    """Modules that hold one of ours each, by their names behind *prefix*."""
+    """Modules that hold one of ours each, by their names after *prefix*."""
     return tuple(Joint(prefix + theirs, (mine,)) for theirs, mine in ours.items())
 
 
@@ -114,7 +114,7 @@ def entry(
 
     Args:
         theirs: its name.
-        ours: the setting; several if they are equal in the class, of which the first is written.
+        ours: the setting; several if they are equal in the class; the first is then written.
         checked: reads the entry and checks its range.
         usual: what its absence means, or a function of config.json; None if it must be there.
         into: makes the setting of the entry's value.
@@ -226,7 +226,7 @@ class TransformersClass(NamedTuple):
     always: Settings
     # other values that it can express, by setting; they replace those of *always*
     values: Mapping[str, Collection[Any]] = _NOTHING
-    # settings, beside those of *entries*, of which it expresses every value
+    # settings beside those of *entries*, whose every value it expresses
     any: Collection[str] = ()
     aliases: Mapping[str, str] = _NOTHING  # other names of entries, which it reads as well
     output: str = "lm_head.weight"  # the output projection, if that is not the embedding
@@ -236,18 +236,18 @@ class TransformersClass(NamedTuple):
     # the names of the bias of the output: the usual one, then that of an output that is not the
     # embedding
     output_biases: Tuple[str, ...] = ()
-    # whether the output is the embedding by config.json
+    # whether config.json says that the output is the embedding
     tied: Callable[[Config], bool] = lambda config: config.flag("tie_word_embeddings", True)
     divides: bool = False  # whether an output that is the embedding is divided by √C
     shared: str = ""  # the embedding of two stacks
     two_embeddings: bool = False  # whether the embeddings of two stacks can differ
     start: str = ""  # the symbol that begins a translation where config.json does not say it
     computed: Tuple[str, ...] = ()  # tensors that it computes where a file lacks them
-    # what is to do to a loaded model before it is the reference of a conversion
+    # what to do with a loaded model before a conversion is compared with it
     prepare: Callable[[Any], None] = lambda model: None
     unused: Tuple[str, ...] = ()  # starts of the names of tensors without effect
     texts: Optional[Texts] = None  # how it numbers text, by default as its kind does
-    padded: bool = True  # whether its files can have rows behind the last symbol
+    padded: bool = True  # whether its files can have rows after the last symbol
     # what is left to do, given the reader, the settings and config.json; returns notes
     after_reading: Callable[[Reader, Settings, Config], List[str]] = lambda *given: []
     # what is left to do, given the tensors and the entries of config.json, in place
@@ -276,13 +276,13 @@ class TransformersClass(NamedTuple):
         return [name for name in names if name]
 
     def shares(self, config: Config) -> bool:
-        """Whether two stacks have the same embedding by config.json."""
+        """Whether config.json says that two stacks have the same embedding."""
         if not self.two_embeddings:
             return bool(self.shared)
         return config.flag("share_encoder_decoder_embeddings", True)
 
     def biased(self, module: str, config: Config) -> bool:
-        """Whether a module of the class has a bias by config.json."""
+        """Whether config.json says that a module of the class has a bias."""
         for start, entry in self.biases.items():
             if module.startswith(start):
                 return entry is not None and config.flag(*entry)

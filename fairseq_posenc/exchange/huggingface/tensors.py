@@ -1,7 +1,7 @@
 """The tensors of a class of transformers and our parameters, in both directions.
 
 RMS norms have no gains here: written gains are ones, and read gains become part of the
-weights behind them, because W (g ⊙ x) = (W diag g) x.
+weights after them, because W (g ⊙ x) = (W diag g) x.
 """
 
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
@@ -191,7 +191,7 @@ def _split(reader: Reader, name: str, place: Place) -> List[Tensor]:
 def _read_gains(
     source: TransformersClass, reader: Reader, built: Architecture, settings: Settings
 ) -> Dict[str, Tensor]:
-    """Make gains part of the weights behind them; returns those of the last norms by side."""
+    """Make gains part of the weights after them; returns the last norms' gains by side."""
     last: Dict[str, Tensor] = {}
     for place in places(source, built, settings):
         if place.part not in source.gains:

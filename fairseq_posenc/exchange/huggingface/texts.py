@@ -22,8 +22,8 @@ from fairseq_posenc.models.kinds import PAD
 from fairseq_posenc.serving.transformers_tokenizer import find_files, in_order, read_symbols
 from fairseq_posenc.serving.translate import MAX_LENGTH
 
-#: Entries of tokenizer_config.json by which tokenizer.json is read as it is, and names of special
-#: symbols in a text are text.
+#: Entries of tokenizer_config.json that have tokenizer.json read as it is, and names of special
+#: symbols in a text read as text.
 AS_TEXT = {"tokenizer_class": "PreTrainedTokenizerFast", "split_special_tokens": True}
 
 
@@ -32,7 +32,7 @@ class Marks(NamedTuple):
 
     roles: Dict[str, str]  # the special symbols by their names in tokenizer_config.json
     single: str  # a text between its symbols; ``$A`` is the text
-    # two texts, ``$A`` and ``$B``, between their symbols; ``:1`` behind a part says that it is of
+    # two texts, ``$A`` and ``$B``, between their symbols; ``:1`` after a part says that it is of
     # the second segment
     pair: str
     inputs: List[str]  # what the model reads
@@ -112,7 +112,7 @@ def _template(text: str) -> List[Dict[str, Any]]:
 class WrittenTexts(NamedTuple):
     """What the tokenizer of a written folder says."""
 
-    # by side, our number of each symbol of the folder, (V,); symbols behind those of our dictionary
+    # by side, our number of each symbol of the folder, (V,); symbols after those of our dictionary
     # stand for ``<unk>``
     orders: Mapping[str, Tensor]
     known: Mapping[str, int]  # by side, how many of them our dictionary has; they come first
@@ -157,7 +157,7 @@ class Texts:
 
 
 def write_generation(folder: str, entries: Mapping[str, Any], hidden: Iterable[int] = ()) -> None:
-    """Write generation_config.json, by which ``generate`` never writes padding and *hidden*."""
+    """Write generation_config.json, so that ``generate`` never writes padding or *hidden*."""
     content = {**entries, "suppress_tokens": [PAD, *hidden]}
     Path(folder, "generation_config.json").write_text(json_text(content), "utf-8")
 
@@ -194,7 +194,7 @@ class CausalTexts(Texts):
             )
         end = dictionary.eos()
         entries = {"pad_token_id": PAD, "bos_token_id": end, "eos_token_id": end}
-        # a pipeline would go on behind the longest text
+        # otherwise a pipeline would generate beyond the longest text
         search = {**entries, "max_length": longest}
         write_generation(folder, search, range(known, len(order)))
         return WrittenTexts({"decoder": order}, {"decoder": known}, entries, notes)

@@ -48,8 +48,8 @@ def _files(task: Any, rows: Tensor, split: str) -> Dict[str, Dict[str, Any]]:
         first = {key: texts[0]["text"] for key, texts in best.items()}
         others = scores(first, answers, rules, odds)
         for name in ("exact", "f1"):
-            # SQuAD's search for thresholds is stricter than its scores, so the threshold in use may
-            # be better than all that it tries.
+            # SQuAD's search for thresholds rejects some answers that its scores accept, so the
+            # threshold in use may be better than all that the search tries.
             tried = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
             used = Threshold(total[name], no_answer_probability(task.threshold))
             higher = max(tried, used, key=lambda threshold: threshold.score)

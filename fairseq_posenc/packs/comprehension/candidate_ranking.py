@@ -181,7 +181,7 @@ class CandidateRankingCriterion(SummingCriterion):
 
     ``-log P(right) + alpha * mean(max(0, log P(other) - log P(right) + beta))``, where log P is the
     mean log-probability of a candidate's tokens, all masked.  ``accuracy`` is the percentage of
-    examples whose right candidate has the largest; select checkpoints by it with
+    examples whose right candidate has the largest log P; select checkpoints by it with
     ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.
 
     Raises:

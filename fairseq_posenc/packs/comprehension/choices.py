@@ -46,7 +46,7 @@ class _Choices(Recorded):
 
 
 def check_choices(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse data with another number of choices than --num-classes, and labels that are none.
+    """Refuse data whose number of choices is not --num-classes, and labels that are no choice.
 
     Measured: with too large a number fairseq fails with a traceback, and with too small a one it
     never reads the last choices.

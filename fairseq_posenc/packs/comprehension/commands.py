@@ -146,7 +146,7 @@ _ANSWER = {
     *(number(flag_of(name), what) for name, what in _ANSWER.items()),
     number(
         "--no-answer-threshold",
-        "no answer if the score for none exceeds the best answer's by more",
+        "no answer, if its score exceeds the best answer's by more than this",
         kind=float,
     ),
     number("--batch-size", "windows in a batch", 32, at_least=1),

@@ -186,7 +186,7 @@ def scores(
 def check_values(
     path: str, values: Mapping[str, Any], known: Mapping[str, Any], questions: str, numbers: bool
 ) -> None:
-    """Refuse *values* by id that are no texts, or with *numbers* finite numbers, or of no question.
+    """Refuse *values* by id that are not texts, or (with *numbers*) numbers, or have unknown ids.
 
     *path* and *questions* are the files of the values and of the *known* ids.
     """

@@ -88,7 +88,7 @@ class SpanPredictionConfig(FairseqDataclass):
     )
     no_answer_threshold: float = field(
         default=0.0,
-        metadata={"help": "no answer if the score for none exceeds the best answer's by more"},
+        metadata={"help": "no answer, if its score exceeds the best answer's by more than this"},
     )
     span_head_name: str = field(default="span_head", metadata={"help": "name of the head"})
     seed: int = II("common.seed")
@@ -258,7 +258,7 @@ class SpanPredictionCriterion(SummingCriterion):
     See :func:`fairseq_posenc.packs.comprehension.spans.span_loss`.
 
     Raises:
-        UsageError: the task is another.
+        UsageError: the task is not ``span_prediction``.
     """
 
     def __init__(self, task: FairseqTask) -> None:

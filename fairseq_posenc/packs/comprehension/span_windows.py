@@ -28,7 +28,7 @@ class Window(NamedTuple):
 def windows(length: int, room: int, stride: int) -> List[Window]:
     """Windows of at most *room* tokens that cover a passage of *length* tokens.
 
-    One begins *stride* tokens, at most *room*, after the other.  The context of a token in a window
+    Each begins *stride* tokens, at most *room*, after the last.  The context of a token in a window
     is the smaller of the numbers of tokens before and after it; the earlier window counts where two
     see as much.  So every token is owned by one window.
 

@@ -1,9 +1,9 @@
 """``--cuda-graphs``: decoding steps that a GPU replays, without waiting for its host.
 
-The host starts some hundred operations for every token of a translation, each of which a GPU
-finishes before the next one is started.  A CUDA graph starts all at once (see recorded_step.py).
+The host starts some hundred operations for every token of a translation, and a GPU
+finishes each before the next is started.  A CUDA graph starts all at once (see recorded_step.py).
 
-The first step of a batch is not recorded.  Later batches of the same sizes use a recording again.
+The first step of a batch is not recorded.  Later batches of the same sizes reuse a recording.
 """
 
 import math

@@ -143,7 +143,7 @@ class BigBirdAttention(SparseAttention):
         if option(options, "store_ema", False):
             raise UsageError(
                 "--attention bigbird: --store-ema would average the random numbers of its blocks, "
-                "which are whole; drop it, and average checkpoints instead"
+                "which are integers; drop it, and average checkpoints instead"
             )
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:

@@ -44,13 +44,13 @@ class FunnelFlags:
     funnel_stages: Optional[str] = setting(
         None,
         "layers of each stage of a Funnel encoder, such as 4,4,4; between stages, the tokens but "
-        "[CLS] are pooled by twos",
+        "[CLS] are pooled in pairs",
         traceable=(None,),
     )
     funnel_decoder_layers: Optional[int] = setting(
         2,
         "layers of a Funnel encoder after its last stage is upsampled, for what is predicted for "
-        "each token; classifiers of texts do without",
+        "each token; text classifiers leave them out",
         at_least=0,
         at_most=10_000,
         needs={"funnel_stages": None},
@@ -103,7 +103,7 @@ def check_funnel(completed: Completed) -> None:
     fixed = "stages have a fixed number of layers"
     why = {
         "causal": "a pooled token would see the later one that it holds",
-        "untie_cls": "[CLS] is never pooled, but its logits are those of its position",
+        "untie_cls": "[CLS] is never pooled, but has the logits of its position",
         "random_positions": "the positions of pooled tokens follow from those of all tokens",
         "position_ids": "pooled tokens have the positions of those that they hold, in order",
         "encoder_layerdrop": fixed,

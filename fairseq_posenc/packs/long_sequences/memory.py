@@ -62,7 +62,7 @@ def check_memory(completed: Completed) -> None:
     cfg, task, (stack,) = completed.cfg, completed.task, completed.stacks
     if not cfg.memory_length:
         if completed.fresh and task == TASK:
-            raise UsageError(f"--task {task}: give --memory-length, usually as --tokens-per-sample")
+            raise UsageError(f"--task {task}: give --memory-length, usually --tokens-per-sample")
         return
     flag = f"--memory-length {cfg.memory_length}"
     why = {
@@ -143,7 +143,7 @@ class MemoryDecoder(LanguageModelDecoder):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """As in the base class; with *memory*, which excludes a cache, also ``"memory"``."""
         if memory is not None and incremental_state is not None:
-            raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
+            raise ValueError("memory: a cache holds all earlier tokens already; give only one")
         arguments = (prev_output_tokens, encoder_out, incremental_state, *further)
         named = {**named, "earlier": memory or ()}
         x, extra = super().extract_features_scriptable(*arguments, **named)

@@ -42,7 +42,7 @@ class MixedChunkFlags:
 
     gau_chunk: Optional[int] = setting(
         None,
-        "mixed chunk attention: squared ReLU within chunks of so many tokens, and linear attention "
+        "mixed chunk attention: squared ReLU within chunks of this many tokens, linear attention "
         "between them (default: none, squared ReLU between all tokens)",
         at_least=1,
         at_most=2**16,

@@ -34,8 +34,8 @@ class ReformerFlags:
 
     reformer_buckets: Optional[int] = setting(
         64,
-        "number of buckets of --attention reformer, even; twice the longest input over "
-        "--reformer-chunk, or half that, is usual",
+        "even number of buckets of --attention reformer; once or twice the longest input divided "
+        "by --reformer-chunk is usual",
         at_least=2,
         at_most=MOST_BUCKETS,
     )
@@ -227,5 +227,5 @@ def _without_itself(visible: Tensor, itself: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def _with_previous(x: Tensor) -> Tensor:
-    """Chunks (B, H, R, N, C, X) with the one before each in front, (B, H, R, N, 2C, X)."""
+    """Each chunk of (B, H, R, N, C, X) after the chunk before it, (B, H, R, N, 2C, X)."""
     return torch.cat((x.roll(1, dims=3), x), dim=4)

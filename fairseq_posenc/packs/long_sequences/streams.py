@@ -128,7 +128,7 @@ class Carried:
         if segment == 0:
             self._before = {0: []}
         elif segment not in self._before:
-            logger.warning("segment %d is read without memory, since it follows none", segment)
+            logger.warning("segment %d is read without memory: no segment came before", segment)
             self._before[segment] = []
         memory = self._before[segment]
         if self._updated and segment == max(self._before):  # the update is not repeated

@@ -49,7 +49,7 @@ from fairseq_posenc.packs.low_rank.peft_folder import (
 
 PEFT_BASE = Flag(
     "peft_base",
-    "for an adapter of PEFT: the base in transformers (import: as the adapter says)",
+    "base of a PEFT adapter, in transformers' format (import: the base that it names)",
     "DIR",
 )
 LORA_BASE = Flag("lora_base", "the checkpoint that matrices adapt, if it was moved", "FILE")
@@ -81,7 +81,7 @@ def export_adapter(
 
     Raises:
         UsageError: the class has no place for something that was trained, or the base is missing or
-            another one.
+            does not fit.
     """
     for name, *_ in (*SUBWORD_FLAGS, *CARD_FLAGS):
         if wanted.get(name):

@@ -60,8 +60,8 @@ class LowRankFlags:
     )
     lora_layers: Optional[str] = setting(
         "q_proj,v_proj",
-        "names of the projections that get them, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2, or "
-        "self_attn.q_proj for those of one attention",
+        "names of the projections to adapt, such as q_proj,k_proj,v_proj,out_proj,fc1,fc2, or "
+        "self_attn.q_proj for self-attention alone",
         needs={"lora_rank": None},
     )
     lora_base: Optional[str] = setting(
@@ -121,7 +121,7 @@ def add_low_rank(model: Layer, cfg: Options) -> None:
     """Adapt a model that was just built, in place, as ``--lora-rank`` says.
 
     Raises:
-        UsageError: the base is missing or another model, or no projection has one of the names.
+        UsageError: the base is missing or does not fit, or no projection has one of the names.
     """
     rank = int(option(cfg, "lora_rank") or 0)
     if not rank:
@@ -200,7 +200,7 @@ def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) ->
     *base* and *data* are given if they are no longer where they were.
 
     Raises:
-        UsageError: the checkpoint has no low-rank matrices, a file is missing or another one, or
+        UsageError: the checkpoint has no low-rank matrices, a file is missing or the wrong one, or
             *out* is one of the files.
     """
     check_writable(out)

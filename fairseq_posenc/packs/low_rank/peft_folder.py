@@ -69,7 +69,7 @@ def write_adapter(
 ) -> None:
     """Write an adapter that PEFT loads, with further *entries* of its settings.
 
-    *matrices* are by module of the base, and *modules* those of all layers by the ends of names.
+    *matrices* are by module of the base; *modules* are those of all layers, by the ends of names.
     """
     safetensors = import_extra("safetensors.torch", _WEIGHTS[0])
     ends = [end for end, names in modules.items() if set(names) & set(matrices)]
@@ -129,7 +129,7 @@ def read_adapter(folder: str) -> Dict[str, LowRank]:
 
 
 def _config(folder: str) -> Config:
-    """The settings of an adapter, which change nothing but matrices."""
+    """The settings of an adapter; refuses those that do more than add matrices."""
     file = os.path.join(folder, CONFIG)
     config = Config(file, read_json_object(file, f"{file}:"))
     config.one_of("peft_type", "", ("LORA",))
@@ -154,7 +154,7 @@ def _low_rank(config: Config, file: str, name: str, both: Mapping[str, Tensor]) 
 
 
 def _of_pattern(config: Config, entry: str, name: str, usual: Any) -> Any:
-    """The value of a module, whose name ends as the first of the keys that match."""
+    """The value for a module: that of the first key that matches the end of its name."""
     pattern: Dict[str, Any] = config.get(entry, {})
     try:
         key = next((key for key in pattern if re.match(rf"(.*\.)?({key})$", name)), None)

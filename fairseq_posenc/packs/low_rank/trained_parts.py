@@ -1,4 +1,4 @@
-"""Models of which a part is trained, and the flag of validation before the first update.
+"""Training a part of a model, and the flag of validation before the first update.
 
 A model that is given another position encoding has most of its parameters already.  Training the
 attention alone keeps them, as in arXiv 2408.11382, which gives trained translation models other

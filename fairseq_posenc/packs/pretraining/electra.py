@@ -107,9 +107,9 @@ def generator_settings(cfg: Options) -> Options:
         small.kv_heads = heads // min((n for n in shares if n >= least), default=heads)
     if channels < 1 or (small.layer != "gated" and channels % heads):
         raise UsageError(
-            f"--generator-size {size}: gives {heads} heads and {channels} channels, of "
-            f"--encoder-embed-dim {cfg.encoder_embed_dim}, which is no multiple; give another "
-            "fraction, such as 0.25"
+            f"--generator-size {size}: gives {heads} heads and {channels} channels (of "
+            f"--encoder-embed-dim {cfg.encoder_embed_dim}), and heads must divide channels; give "
+            "another fraction, such as 0.25"
         )
     return small
 
@@ -146,7 +146,7 @@ def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
 class ElectraModel(MaskedLMModel):
     """A discriminator, the encoder, with a generator that replaces tokens of its input.
 
-    The encoder has no head that predicts tokens; the generator's is that of the model.
+    Only the generator has a head that predicts tokens, not the encoder.
     """
 
     family = ELECTRA
@@ -175,7 +175,7 @@ class ElectraModel(MaskedLMModel):
                 generator's logits alone.
             heads: unused, since no task adds heads to these models.
             inputs: see :meth:`.MaskedLMEncoder.forward`; both get the same ``original``, by default
-                *src_tokens*, since what the generator writes is not.
+                *src_tokens*, not what the generator writes.
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the
@@ -207,8 +207,8 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
     """Masked-LM loss of the generator plus lambda times the discriminator's (ELECTRA section 2).
 
     The first is a mean over the masked tokens, the second over all tokens of the text.  Tokens that
-    the generator happens to guess right count as original.  Logged are both losses in bits, and of
-    the discriminator's decisions the ``accuracy`` over all tokens and the ``recall`` among replaced
+    the generator happens to guess right count as original.  The log has both losses in
+    bits, and the ``accuracy`` of the discriminator over all tokens and its ``recall`` of replaced
     ones, in percent.
 
     Raises:

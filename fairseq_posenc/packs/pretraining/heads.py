@@ -100,7 +100,7 @@ class SentenceOrderHead(RelationHead):
 
 @register_head("sbo", paper="Joshi et al. 2020, arXiv 1907.10529", summary="tokens of spans")
 class SpanBoundaryHead(ObjectiveHead):
-    """Predicts the tokens of spans from the two next to the span."""
+    """Predicts the tokens of a span from the tokens before and after it."""
 
     name, flag = "sbo", "--span-boundary-objective"
     module, counted = "span_boundary_head", "sample_size"
@@ -170,7 +170,7 @@ class SpanBoundaryLayers(nn.Module):
 
 
 def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
-    """The last token before each token, and the first after it, that is in none of *spans* (B, T).
+    """The nearest tokens before and after each token that are in none of *spans* (B, T).
 
     Both (B, T) are undefined where there is no such token.
     """

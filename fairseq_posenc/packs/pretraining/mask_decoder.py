@@ -40,7 +40,7 @@ class MaskDecoderFlags:
     mask_decoder_layers: Optional[int] = setting(
         0,
         "predict masked tokens by DeBERTa's enhanced mask decoder: learned absolute positions are "
-        "added to the input of the last layer, which is applied so many times (2 in the paper)",
+        "added to the input of the last layer, which is applied this many times (2 in the paper)",
         at_least=0,
         at_most=1_000,
     )

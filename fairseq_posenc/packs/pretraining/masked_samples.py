@@ -68,7 +68,7 @@ class MaskingConfig(MaskedLMConfig):
     span_boundary_objective: bool = field(
         default=False,
         metadata={
-            "help": "also predict the tokens of a span from the two next to it (SpanBERT); needs "
+            "help": "also predict the tokens of a span from the two around it (SpanBERT); needs "
             "--masking spans"
         },
     )
@@ -153,7 +153,7 @@ class MaskedSamples(SizedDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False, so that processes that load data learn of the epoch, with which masks change."""
+        """False, so that data-loading processes learn the epoch, which changes the masks."""
         return False
 
     def set_epoch(self, epoch: int, **unused: object) -> None:
@@ -170,7 +170,7 @@ class MaskedSamples(SizedDataset):
         return sample
 
     def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
-        """A batch as of fairseq's ``masked_lm``, with ``relation`` (B,) if there are pairs."""
+        """A batch as in fairseq's ``masked_lm``, with ``relation`` (B,) if there are pairs."""
         if not samples:
             return {}
         lengths = torch.tensor([len(sample["source"]) for sample in samples])

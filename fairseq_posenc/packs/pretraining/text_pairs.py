@@ -61,7 +61,7 @@ class Documents:
         return first + np.where(first >= begin, end - begin, 0)
 
     def nearest(self, first: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """The lines (N,) that come about so many *tokens* after the start of lines *first*."""
+        """The lines (N,) nearest to *tokens* (N,) tokens after the start of lines *first*."""
         wanted = self.before[first] + tokens
         above = np.searchsorted(self.before, wanted).clip(max=len(self.numbers))
         below = above - 1
@@ -93,7 +93,7 @@ class Documents:
 
 
 class TextPairs(SizedDataset):
-    """Pairs ``[CLS] a </s> b </s>``, of which half are not as in the text.
+    """Pairs ``[CLS] a </s> b </s>``; half of them are not as in the text.
 
     Each block of lines gives one pair an epoch: it is divided after a random line.  With ``nsp``,
     half of the pairs then get lines of another document as their second text, as many as fit; with
