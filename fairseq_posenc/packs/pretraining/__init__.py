@@ -1,1 +1,1 @@
-"""Ways of pre-training beside masked tokens: replaced-token detection."""
+"""Ways of pre-training beside masked tokens: ELECTRA, spans, pairs of texts, a mask decoder."""
