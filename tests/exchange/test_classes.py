@@ -37,10 +37,6 @@ from fairseq_posenc.exchange.reader import Config
 pytestmark = pytest.mark.properties
 
 
-def settings_in(path):
-    return read_checkpoint(str(path))["cfg"]["model"]
-
-
 @pytest.mark.parametrize("name", EXPRESSED)
 @torch.no_grad()
 def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_path, monkeypatch):
@@ -52,7 +48,7 @@ def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_pat
     tokens = torch.randint(4, len(WORDS), (2, 50))
     want, have = (logits_of(load(path), row, tokens) for path in (found.path, back))
     torch.testing.assert_close(have, want, atol=1e-5, rtol=1e-5)
-    settings = settings_in(back)
+    settings = read_checkpoint(str(back))["cfg"]["model"]
     assert {rate: settings[rate] for rate in HAS_PLACE[row.target]}.items() <= RATES.items()
     convert("export", row.target, back, tmp_path / "again")
     files = {file.name: file.read_bytes() for file in found.theirs.iterdir()}

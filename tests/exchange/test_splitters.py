@@ -1,6 +1,7 @@
 """A tokenizer.json numbers raw text as the model's own subwords and dictionary do."""
 
 import contextlib
+import functools
 import io
 import json
 import random
@@ -74,10 +75,13 @@ PIECES = {
 }
 
 
+ROLES = {f"{role[1:-1].lower()}_token": ours for role, ours in OURS.items()}
+
+
 @pytest.fixture(scope="module")
 def subwords(tmp_path_factory):
     """The kind and the file of subwords, learned from TRAIN once."""
-    folder, found = tmp_path_factory.mktemp("subwords"), {}
+    folder = tmp_path_factory.mktemp("subwords")
 
     def pieces(name):
         usual = {"vocab_size": 90, "character_coverage": 1.0, "model_type": "unigram"}
@@ -102,8 +106,7 @@ def subwords(tmp_path_factory):
         made.add_tokens(list(spaces))
         (folder / name).mkdir()
         made.save(str(folder / name / "tokenizer.json"))
-        roles = {f"{role[1:-1].lower()}_token": ours for role, ours in OURS.items()}
-        (folder / name / "tokenizer_config.json").write_text(json.dumps(roles))
+        (folder / name / "tokenizer_config.json").write_text(json.dumps(ROLES))
         return folder / name
 
     def word_pieces():
@@ -129,11 +132,11 @@ def subwords(tmp_path_factory):
         "symbols": ("none", lambda: None),
     }
 
+    @functools.lru_cache(maxsize=None)
     def get(name):
         kind, learn = make.get(name, ("sentencepiece", lambda: pieces(name)))
-        if name not in found:
-            found[name] = learn()
-        return kind, found[name] and str(found[name])
+        file = learn()
+        return kind, file and str(file)
 
     return get
 
@@ -248,7 +251,6 @@ def test_damaged_models_are_refused(tmp_path, subwords):
 RAW = [("llama", "bpe"), ("grouped", "byte pairs"), ("bart", "merges"), ("mbart", "unigram")]
 RAW += [("roberta", "unigram"), ("roberta", "word pieces"), ("modernbert", "byte pairs")]
 RAW += [(name, "symbols") for name in ("neox", "bloom", "gpt2", "marian", "m2m100", "t5")]
-ROLES = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 #: By the kind of model: the automatic class, and what is before and behind a text.
 KINDS = {
     CAUSAL.name: ("CausalLM", [2], []),
@@ -288,7 +290,7 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
     assert torch.equal(batch["attention_mask"].bool(), real)
     order = torch.arange(len(symbols))
     if copied:
-        names = {ours: getattr(tokenizer, f"{role}_token") for role, ours in ROLES.items()}
+        names = {ours: getattr(tokenizer, role) for role, ours in ROLES.items()}
         names.update({n * "␣": n * " " for n in (2, 3)})
         order = torch.tensor(tokenizer.convert_tokens_to_ids([names.get(s, s) for s in symbols]))
     hidden = batch["input_ids"].ge(len(symbols)) & (not copied)
