@@ -57,10 +57,6 @@ def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_pat
     assert {name for name, content in files.items() if again.get(name) != content} == set()
 
 
-#: An entry that an export takes from the tensors.
-ROWS = {"max_position_embeddings": LONGEST + 2}
-
-
 def test_every_class_that_is_written_has_a_row():
     written = {name for name, each in FORMATS.items() if isinstance(each.exporter, ClassExporter)}
     assert set(FIRST_ROWS) == set(HAS_PLACE) == written
@@ -109,6 +105,7 @@ def test_every_setting_is_expressed_or_refused_by_name(target):
     family, sizes = table.kind.family, SIZES[table.kind.name]
     given = EXPRESSED[FIRST_ROWS[target]].settings
     usual = {**defaults_of(family.dataclass), **SCALED, **sizes, **given}
+    rows = {"max_position_embeddings": LONGEST + 2}  # an export takes it from the tensors
     missed = []
     for architecture, built in table.architectures.items():
         usual.update({name: values[0] for name, values in built.values.items()})
@@ -126,7 +123,7 @@ def test_every_setting_is_expressed_or_refused_by_name(target):
                 if unused or not has_effect(field.name, settings, family.dataclass):
                     continue
                 try:
-                    config = Config("config.json", {**ROWS, **written(settings)})
+                    config = Config("config.json", {**rows, **written(settings)})
                 except UsageError as error:
                     if flag_of(field.name) not in str(error) and field.name not in sizes:
                         missed.append((architecture, field.name, value, str(error)))

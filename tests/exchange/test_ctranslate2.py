@@ -29,15 +29,14 @@ from fairseq_posenc.exchange.ctranslate2.positions import (
 )
 from fairseq_posenc.exchange.ctranslate2.stacks import specification
 from fairseq_posenc.exchange.formats import Wanted
-from fairseq_posenc.models.kinds import KINDS
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
 
 pytestmark = pytest.mark.formulas
 
-pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
+ctranslate2 = pytest.importorskip("ctranslate2", reason="an extra: the engine of exported models")
 
-TRANSLATION, LANGUAGE_MODEL, ENCODER = KINDS
 OURS = "posenc_transformer"
-SIZES = dict(zip([kind.name for kind in KINDS], (TINY, SMALL_LM, SMALL_MLM)))
+SIZES = {TRANSLATION.name: TINY, CAUSAL.name: SMALL_LM, MASKED.name: SMALL_MLM}
 
 
 def loaded(kind, arch, *flags):
@@ -133,16 +132,16 @@ MODELS = {
     **{name: (TRANSLATION, OURS, flags) for name, flags in EXPRESSED.items()},
     **{name: (TRANSLATION, OURS, [*ROTARY, *flags.split()]) for name, flags in SHAPES.items()},
     **{
-        f"language model {name}": (LANGUAGE_MODEL, "posenc_lm", [*EXPRESSED[name], *NORMS_FIRST])
+        f"language model {name}": (CAUSAL, "posenc_lm", [*EXPRESSED[name], *NORMS_FIRST])
         for name in [*OF_DECODERS, "none", "pattern"]
     },
     **{
-        f"encoder {name}": (ENCODER, "posenc_masked_lm", [*EXPRESSED[name], "--num-segments", "2"])
+        f"encoder {name}": (MASKED, "posenc_masked_lm", [*EXPRESSED[name], "--num-segments", "2"])
         for name in OF_ENCODERS
     },
     "transformer": (TRANSLATION, "transformer", ["--encoder-learned-pos", *NORMS_FIRST]),
-    "transformer_lm": (LANGUAGE_MODEL, "transformer_lm", [*NORMS_FIRST, "--activation-fn", "gelu"]),
-    "roberta": (ENCODER, "roberta", []),
+    "transformer_lm": (CAUSAL, "transformer_lm", [*NORMS_FIRST, "--activation-fn", "gelu"]),
+    "roberta": (MASKED, "roberta", []),
 }
 
 
@@ -207,12 +206,11 @@ def test_languages_that_neither_the_checkpoint_nor_the_data_say_are_given(tmp_pa
 
 def test_quantised_weights_are_close(tmp_path, monkeypatch):
     """The engine computes in float32 here: some processors saturate products of 8-bit numbers."""
-    ctranslate2 = pytest.importorskip("ctranslate2")
     engine = ctranslate2.Translator
     monkeypatch.setattr(
         ctranslate2, "Translator", lambda folder, **_: engine(folder, compute_type="float32")
     )
-    flags = ["--position-encoding", "rotary", "--share-all-embeddings"]
+    flags = (*ROTARY, "--share-all-embeddings")
     report = difference(TRANSLATION, tmp_path, OURS, *flags, quantization="int8")
     assert 1e-4 < report.difference < 1
     assert report.quantization == "int8"

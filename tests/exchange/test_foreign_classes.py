@@ -176,16 +176,6 @@ def their_model(transformers, folder, row):
     return model
 
 
-def batch(length):
-    """Texts by their numbers in SYMBOLS, of *length* tokens and fewer, padded on either side."""
-    ids = torch.randint(5, len(SYMBOLS), (3, length), generator=torch.Generator().manual_seed(2))
-    ids[:2, 0] = 3
-    ids[1, length // 2 :] = 0
-    ids[2, : length // 3] = 0
-    ids[2, length // 3] = 3
-    return ids
-
-
 def both_logits(theirs, ours, order, symbols, config, length):
     """Logits of real tokens, or of texts, in their order of symbols."""
     known = len(symbols)
@@ -198,7 +188,9 @@ def both_logits(theirs, ours, order, symbols, config, length):
     if symbols is not SYMBOLS or isinstance(ours, LanguageModel):
         ids = torch.randint(5 if symbols is SYMBOLS else 0, known, (2, length))
         return theirs(input_ids=ids).logits[..., :known], ours(order[ids])[0][..., order]
-    ids = batch(length)
+    ids = torch.randint(5, known, (3, length), generator=torch.Generator().manual_seed(2))
+    ids[:2, 0] = ids[2, length // 3] = 3
+    ids[1, length // 2 :] = ids[2, : length // 3] = 0  # padded on either side
     real, labels = ids.ne(0), None
     given = {"attention_mask": real.long()}
     if hasattr(theirs.config, "type_vocab_size") and theirs.config.type_vocab_size > 1:

@@ -29,6 +29,9 @@ from fairseq_posenc.serving.translation import FairseqEngine
 
 pytestmark = pytest.mark.journeys
 
+#: The longest is longer than any in a batch of training would be.
+TEXTS = ["w1 w2 w39 elsewhere w3", "w7", " ".join(WORDS + WORDS[:18])]
+
 
 @torch.no_grad()
 def continued(model, tokens, number):
@@ -47,11 +50,10 @@ def test_texts_are_continued_alike(name, made, transformers):
     ours = load(path)
     model = transformers.AutoModelForCausalLM.from_pretrained(theirs).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(theirs, padding_side="left")
-    texts = ["w1 w2 w39 elsewhere", "w7", " ".join(WORDS)]
-    batch = tokenizer(texts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    batch = tokenizer(TEXTS, return_tensors="pt", padding=True, return_token_type_ids=False)
     known = {"eos_token_id": -1, "pad_token_id": PAD, "suppress_tokens": [PAD]}
     together = model.generate(**batch, max_new_tokens=12, do_sample=False, **known)
-    for text, row in zip(texts, together):
+    for text, row in zip(TEXTS, together):
         numbers = [4 + WORDS.index(word) if word in WORDS else 3 for word in text.split()]
         want = continued(ours, torch.tensor([[2, *numbers]]), 12)[0]
         assert row[len(row) - len(want) :].tolist() == want.tolist()
@@ -59,10 +61,6 @@ def test_texts_are_continued_alike(name, made, transformers):
         write = transformers.pipeline("text-generation", str(theirs))
         (found,) = write("w1 w2", return_tensors=True, do_sample=False, eos_token_id=-1)
         assert len(found["generated_token_ids"]) == 80
-
-
-#: The longest is longer than any in a batch of training would be.
-TEXTS = ["w1 w2 w39 elsewhere w3", "w7", " ".join(WORDS + WORDS[:18])]
 
 
 def assert_fairseq_writes(rows, loaded, beam):

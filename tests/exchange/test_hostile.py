@@ -24,10 +24,10 @@ QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
 WEIGHTS = {
     "nested": (lambda w: {"state_dict": w}, ["state_dict is a dict"]),
     "beside others": (lambda w: {**w, "epoch": 3}, ["epoch is a int"]),
-    "a list": (lambda w: list(w.values()), ["holds a list"]),
     "one tensor": (lambda w: w[QUERY], ["holds a Tensor"]),
     "numbered": (lambda w: {0: w[QUERY], **w}, ["0 is a Tensor"]),
     "empty": (lambda w: {}, ["has no tensor"]),
+    "int8": (lambda w: {**w, QUERY: w[QUERY].to(torch.int8)}, [QUERY, "int8"]),
 }
 #: The content of a file of the folder; what is said.
 FILES = [
@@ -37,12 +37,16 @@ FILES = [
     ("config.json", b"[1]", "JSON"),
     ("pytorch_model.bin", b"", "is empty"),
     ("pytorch_model.bin", b"weights", "not a PyTorch checkpoint"),
-    ("model.safetensors", b"", "safetensors"),
     ("model.safetensors", b"\x10\0\0\0\0\0\0\0{}", "safetensors"),
     ("vocab.txt", b"", "has no '[CLS]'"),
     ("vocab.txt", b"\xff\n", "line 1: not UTF-8"),
     ("tokenizer_config.json", b"[]", "JSON object"),
     ("tokenizer_config.json", b'{"cls_token": 5}', "cls_token is 5"),
+    (
+        "tokenizer_config.json",
+        b'{"eos_token": "a", "extra_special_tokens": 3}',
+        "extra_special_tokens is 3; it must be a list",
+    ),
     ("tokenizer_config.json", b'{"sep_token": {"text": "x"}}', "sep_token is"),
     ("tokenizer.json", b"{}", "has no vocabulary"),  # in place of vocab.txt
     ("tokenizer.json", b'{"model": []}', "has no vocabulary"),
@@ -197,15 +201,13 @@ def test_every_tensor_is_read_or_refused_by_name(tmp_path, target):
     for number, (name, x) in enumerate(tensors.items()):
         if any(part in name for part in ("layers.1.", "layer.1.", "h.1.", "block.1.")):
             continue
-        damaged = (torch.full_like(x, math.nan), x.flatten()[:3], torch.cat((x, x)))
-        damages = {("nan", "flat", "long")[number % 3]: damaged[number % 3]}
-        if name not in table_of(target).computed:
-            damages["missing"] = None
-        for what, damaged in damages.items():
+        damaged = (torch.full_like(x, math.nan), x.flatten()[:3], torch.cat((x, x)))[number % 3]
+        for damage in [{name: damaged}] + [{}] * (name not in table_of(target).computed):
             rest = {key: value for key, value in tensors.items() if key != name}
-            torch.save({**rest, **({} if damaged is None else {name: damaged})}, file)
+            torch.save({**rest, **damage}, file)
             found = outcome(target, folder, sizes)
             if not isinstance(found, str) or name not in found:
+                what = "damaged" if damage else "missing"
                 missed.append((name, what, found if isinstance(found, str) else "read"))
     torch.save({**tensors, "other.weight": torch.ones(2)}, file)
     assert "unexpected tensor other.weight" in outcome(target, folder)

@@ -153,7 +153,6 @@ def test_an_operation_without_counterpart_is_refused_with_the_encoding(runtime):
 
 ROTATIONS = [
     {},
-    {"rotary_pairing": "half"},
     {"rotary_fraction": 0.5, "rotary_pairing": "half"},
     {"rotary_scaling": "yarn", "rotary_scaling_factor": 4.0, "rotary_value": True},
 ]

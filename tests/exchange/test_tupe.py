@@ -31,12 +31,7 @@ VARIANTS = {
     ),
     "relu": ({}, {"activation_fn": "relu", "max_rel_pos": 24}, {"t5_max_distance": 24}),
     "buckets": ({}, {"rel_pos_bins": 16}, {"t5_num_buckets": 16}),
-    "scale": ({}, {"attn_scale_factor": 1}, {}),
-    "scale and usual": (
-        {},
-        {"attn_scale_factor": 3.0, "rel_pos_bins": 32, "max_rel_pos": 128},
-        {"t5_num_buckets": 32},
-    ),
+    "scale": ({}, {"attn_scale_factor": 3.0, "rel_pos_bins": 32}, {"t5_num_buckets": 32}),
 }
 
 
