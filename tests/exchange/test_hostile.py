@@ -23,7 +23,6 @@ QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
 #: What replaces the content of pytorch_model.bin, by a function of the right one; what is said.
 WEIGHTS = {
     "nested": (lambda w: {"state_dict": w}, ["state_dict is a dict"]),
-    "beside others": (lambda w: {**w, "epoch": 3}, ["epoch is a int"]),
     "one tensor": (lambda w: w[QUERY], ["holds a Tensor"]),
     "numbered": (lambda w: {0: w[QUERY], **w}, ["0 is a Tensor"]),
     "empty": (lambda w: {}, ["has no tensor"]),
