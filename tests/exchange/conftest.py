@@ -1,6 +1,7 @@
 """Fixtures of the conversions: one model of each kind of class serves all tests."""
 
 import contextlib
+import functools
 import io
 import json
 from importlib import import_module
@@ -24,23 +25,19 @@ def out(tmp_path):
 def made(tmp_path_factory):
     """Each row's checkpoint and the folder of its export, compared where transformers is there."""
     pytest.importorskip("safetensors", reason="the weights are written with it")
-    found = {}
 
+    @functools.lru_cache(maxsize=None)
     def get(name):
-        if name not in found:
-            folder, row = tmp_path_factory.mktemp("classes"), EXPRESSED[name]
-            path, theirs = checkpoint_of(folder / "ours", name), folder / "theirs"
-            architectures = [*table_of(row.target).architectures]
-            known = find_spec("transformers") and hasattr(
-                import_module("transformers"), architectures[0]
-            )
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                convert("export", row.target, path, theirs, *["--verify"] * bool(known))
-            (architecture,) = json.loads((theirs / "config.json").read_text())["architectures"]
-            if known:
-                line = f"largest difference from {architecture} of transformers: "
-                assert float(printed.getvalue().split(line)[1].split()[0]) < 3e-5
-            found[name] = SimpleNamespace(row=row, path=path, theirs=theirs, known=known)
-        return found[name]
+        folder, row = tmp_path_factory.mktemp("classes"), EXPRESSED[name]
+        path, theirs = checkpoint_of(folder / "ours", name), folder / "theirs"
+        first = [*table_of(row.target).architectures][0]
+        known = find_spec("transformers") and hasattr(import_module("transformers"), first)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            convert("export", row.target, path, theirs, *["--verify"] * bool(known))
+        (architecture,) = json.loads((theirs / "config.json").read_text())["architectures"]
+        if known:
+            line = f"largest difference from {architecture} of transformers: "
+            assert float(printed.getvalue().split(line)[1].split()[0]) < 3e-5
+        return SimpleNamespace(row=row, path=path, theirs=theirs, known=known)
 
     return get

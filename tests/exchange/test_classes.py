@@ -37,10 +37,6 @@ from fairseq_posenc.exchange.reader import Config
 pytestmark = pytest.mark.properties
 
 
-def settings_in(path):
-    return read_checkpoint(str(path))["cfg"]["model"]
-
-
 @pytest.mark.parametrize("name", EXPRESSED)
 @torch.no_grad()
 def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_path, monkeypatch):
@@ -52,17 +48,13 @@ def test_a_folder_returns_and_is_written_again_byte_for_byte(name, made, tmp_pat
     tokens = torch.randint(4, len(WORDS), (2, 50))
     want, have = (logits_of(load(path), row, tokens) for path in (found.path, back))
     torch.testing.assert_close(have, want, atol=1e-5, rtol=1e-5)
-    settings = settings_in(back)
+    settings = read_checkpoint(str(back))["cfg"]["model"]
     assert {rate: settings[rate] for rate in HAS_PLACE[row.target]}.items() <= RATES.items()
     convert("export", row.target, back, tmp_path / "again")
     files = {file.name: file.read_bytes() for file in found.theirs.iterdir()}
     del files["README.md"]  # has the flags, and the name of the folder
     again = {file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()}
     assert {name for name, content in files.items() if again.get(name) != content} == set()
-
-
-#: An entry that an export takes from the tensors.
-ROWS = {"max_position_embeddings": LONGEST + 2}
 
 
 def test_every_class_that_is_written_has_a_row():
@@ -113,6 +105,7 @@ def test_every_setting_is_expressed_or_refused_by_name(target):
     family, sizes = table.kind.family, SIZES[table.kind.name]
     given = EXPRESSED[FIRST_ROWS[target]].settings
     usual = {**defaults_of(family.dataclass), **SCALED, **sizes, **given}
+    rows = {"max_position_embeddings": LONGEST + 2}  # an export takes it from the tensors
     missed = []
     for architecture, built in table.architectures.items():
         usual.update({name: values[0] for name, values in built.values.items()})
@@ -130,7 +123,7 @@ def test_every_setting_is_expressed_or_refused_by_name(target):
                 if unused or not has_effect(field.name, settings, family.dataclass):
                     continue
                 try:
-                    config = Config("config.json", {**ROWS, **written(settings)})
+                    config = Config("config.json", {**rows, **written(settings)})
                 except UsageError as error:
                     if flag_of(field.name) not in str(error) and field.name not in sizes:
                         missed.append((architecture, field.name, value, str(error)))

@@ -132,7 +132,3 @@ def test_another_end_in_the_tokenizer_is_said(tmp_path, out, capsys):
     printed = capsys.readouterr().out
     assert "eos_token_id in config.json is 6, but the tokenizer has number 2, '[SEP]'" in printed
     assert "pad_token_id in config.json" not in printed
-    (source / "tokenizer_config.json").write_text(
-        json.dumps({"eos_token": "[SEP]", "extra_special_tokens": 3})
-    )
-    refuses(["extra_special_tokens is 3", "a list"], "import", "hf-llama", source, tmp_path / "no")

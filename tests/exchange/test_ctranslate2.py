@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import models as fairseq_models
-from fairseq.data import Dictionary
-from support.commands import shape
-from support.conversion import convert
-from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
+from support.causal_language_models import SMALL as SMALL_LM
+from support.conversion import convert, refuses
+from support.helpers import TINY, VOCABULARY, encoding_of_sides, model_settings
+from support.masked_language_models import SMALL as SMALL_MLM
 from support.model_folders import Task, write_model, write_task_model
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange.ctranslate2 import export
 from fairseq_posenc.exchange.ctranslate2 import stacks as ctranslate2_stacks
@@ -30,36 +29,20 @@ from fairseq_posenc.exchange.ctranslate2.positions import (
 )
 from fairseq_posenc.exchange.ctranslate2.stacks import specification
 from fairseq_posenc.exchange.formats import Wanted
-from fairseq_posenc.models.kinds import KINDS
+from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
 
 pytestmark = pytest.mark.formulas
 
-pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
+ctranslate2 = pytest.importorskip("ctranslate2", reason="an extra: the engine of exported models")
 
-TRANSLATION, LANGUAGE_MODEL, ENCODER = KINDS
 OURS = "posenc_transformer"
-LM = [*shape(2, 32, 48, 4, "decoder"), "--tokens-per-sample", "200", "--dropout", "0"]
-MLM = [*shape(2, 32, 48, 4, "encoder"), "--max-positions", "200", "--dropout", "0"]
-MASKED = Dictionary()
-MASKED.update(VOCABULARY)
-MASKED.add_symbol("<mask>")
-
-
-TASKS = {
-    "language_modeling": Task(
-        VOCABULARY,
-        VOCABULARY,
-        Namespace(_name="language_modeling", tokens_per_sample=200, add_bos_token=False),
-    ),
-    "masked_lm": Task(MASKED, MASKED, Namespace(_name="masked_lm", tokens_per_sample=200)),
-    "translation": TranslationTask(),
-}
+SIZES = {TRANSLATION.name: TINY, CAUSAL.name: SMALL_LM, MASKED.name: SMALL_MLM}
 
 
 def loaded(kind, arch, *flags):
     """A model of random weights, none of which is a zero or a one that an export could forget."""
-    usual = {TRANSLATION.name: TINY, LANGUAGE_MODEL.name: LM, ENCODER.name: MLM}[kind.name]
-    settings, task = model_settings(arch, *usual, *flags, task=kind.task), TASKS[kind.task]
+    settings = model_settings(arch, *SIZES[kind.name], *flags, task=kind.task)
+    task = Task(VOCABULARY, VOCABULARY, Namespace(_name=kind.task, tokens_per_sample=200))
     model = fairseq_models.build_model(settings, task).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -78,8 +61,6 @@ def difference(kind, out, arch, *flags, quantization=None):
 _SCALED = "--rotary-scaling-factor 4 --rotary-original-length 30"
 EXPRESSED = {
     "rotary": "rotary",
-    "half": "rotary --rotary-pairing half",
-    "fraction": "rotary --rotary-fraction 0.5",
     "half fraction": "rotary --rotary-pairing half --rotary-fraction 0.5 --rotary-base 500",
     "bases": "rotary --rotary-base 500,10000",
     "longrope": f"rotary --rotary-scaling longrope --rotary-factors 1,1.5,2,4 {_SCALED}",
@@ -95,16 +76,13 @@ EXPRESSED = {
     "biases": "t5+alibi",
     "pattern": "none,rotary+alibi",
     "rms": "rotary --norm rms --no-bias",
-    "epsilon": "rotary --layer-norm-eps 1e-3",
-    "gated": "rotary --feed-forward glu --activation-fn gelu",
+    "gated": "rotary --feed-forward glu --activation-fn gelu --layer-norm-eps 1e-3",
     "tanh": "rotary --activation-fn gelu_accurate",
     "grouped": "rotary --kv-heads 2",
-    "grouped t5": "t5 --kv-heads 2 --norm rms --no-bias",
+    "rms of heads": "t5 --qk-norm --kv-heads 2 --norm rms --no-bias",
     "one key head": "alibi --kv-heads 1",
     "sides of keys": "shaw --decoder-kv-heads 2",
-    "norms of heads": "rotary --qk-norm",
     "yarn of norms": f"rotary --rotary-scaling yarn --qk-norm {_SCALED}",
-    "rms of heads": "t5 --qk-norm --norm rms --no-bias",
     "embedding norm": "learned --layernorm-embedding",
     **{
         rule: f"rotary --rotary-scaling {rule} {_SCALED}"
@@ -116,7 +94,7 @@ POSITIONS = "--position-encoding"
 EXPRESSED = {name: [POSITIONS, *row.split()] for name, row in EXPRESSED.items()}
 
 
-@pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
+@pytest.mark.parametrize("name", ["half fraction", "yarn", "shaw values", "alibi"])
 def test_long_sentences(name, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "LENGTHS", (1000,))
     report = difference(TRANSLATION, tmp_path, OURS, *EXPRESSED[name])
@@ -138,12 +116,11 @@ def test_t5_reaches_its_maximal_distance_in_short_models(longest):
     assert torch.equal(table[64:128], far.expand(64, -1))
 
 
-OF_DECODERS = ["grouped", "norms of heads", "yarn", "shaw values", "t5", "alibi", "learned"]
+OF_DECODERS = ["grouped", "yarn of norms", "shaw values", "t5", "alibi", "learned"]
 OF_ENCODERS = ["yarn", "shaw", "t5", "alibi", "learned", "rms", "grouped"]
 SHAPES = {
     "sides": "--encoder-position-encoding t5 --decoder-position-encoding rotary",
     "pre-norm": "--encoder-normalize-before --decoder-normalize-before",
-    "one pre-norm": "--decoder-normalize-before",
     "no final norm": "--decoder-normalize-before --no-decoder-final-norm",
     "sizes": "--encoder-attention-heads 2 --decoder-layers 3 --decoder-embed-dim 16",
     "input": "--decoder-input-dim 24",
@@ -155,16 +132,16 @@ MODELS = {
     **{name: (TRANSLATION, OURS, flags) for name, flags in EXPRESSED.items()},
     **{name: (TRANSLATION, OURS, [*ROTARY, *flags.split()]) for name, flags in SHAPES.items()},
     **{
-        f"language model {name}": (LANGUAGE_MODEL, "posenc_lm", [*EXPRESSED[name], *NORMS_FIRST])
+        f"language model {name}": (CAUSAL, "posenc_lm", [*EXPRESSED[name], *NORMS_FIRST])
         for name in [*OF_DECODERS, "none", "pattern"]
     },
     **{
-        f"encoder {name}": (ENCODER, "posenc_masked_lm", [*EXPRESSED[name], "--num-segments", "2"])
+        f"encoder {name}": (MASKED, "posenc_masked_lm", [*EXPRESSED[name], "--num-segments", "2"])
         for name in OF_ENCODERS
     },
     "transformer": (TRANSLATION, "transformer", ["--encoder-learned-pos", *NORMS_FIRST]),
-    "transformer_lm": (LANGUAGE_MODEL, "transformer_lm", [*NORMS_FIRST, "--activation-fn", "gelu"]),
-    "roberta": (ENCODER, "roberta", []),
+    "transformer_lm": (CAUSAL, "transformer_lm", [*NORMS_FIRST, "--activation-fn", "gelu"]),
+    "roberta": (MASKED, "roberta", []),
 }
 
 
@@ -179,7 +156,6 @@ REFUSED = {
     **{f"--position-encoding {x}": x for x in ("learned+rotary", "rotary+shaw", "t5,alibi")},
     "--decoder-position-encoding tupe": "t5 --decoder-position-encoding tupe",
     "--rotary-value True": "rotary --rotary-value",
-    "--attention elu": "rotary --attention elu",
     "--layer gated": "rotary --layer gated",
     "--activation-fn linear": "rotary --activation-fn linear",
     **{
@@ -217,26 +193,24 @@ def test_a_wrong_expression_is_noticed(encoding, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_languages_that_neither_the_checkpoint_nor_the_data_say_are_given(tmp_path):
+def test_languages_that_neither_the_checkpoint_nor_the_data_say_are_given(tmp_path, out):
     model = write_model(tmp_path / "made") / "model.pt"
     state = read_checkpoint(model)
     state["cfg"]["task"].update(source_lang=None, target_lang=None)
     write_checkpoint(state, model)
-    words = ["export", "ctranslate2", str(model), str(tmp_path / "out")]
-    with pytest.raises(SystemExit, match="give .* with --source-lang and --target-lang"):
-        main(words)
-    main([*words, "--source-lang", "en", "--target-lang", "de"])
-    assert (tmp_path / "out" / "model.bin").is_file()
+    export = ("export", "ctranslate2", model, out)
+    refuses(["give ", " with --source-lang and --target-lang"], *export)
+    convert(*export, "--source-lang", "en", "--target-lang", "de")
+    assert (out / "model.bin").is_file()
 
 
 def test_quantised_weights_are_close(tmp_path, monkeypatch):
     """The engine computes in float32 here: some processors saturate products of 8-bit numbers."""
-    ctranslate2 = pytest.importorskip("ctranslate2")
     engine = ctranslate2.Translator
     monkeypatch.setattr(
         ctranslate2, "Translator", lambda folder, **_: engine(folder, compute_type="float32")
     )
-    flags = ["--position-encoding", "rotary", "--share-all-embeddings"]
+    flags = (*ROTARY, "--share-all-embeddings")
     report = difference(TRANSLATION, tmp_path, OURS, *flags, quantization="int8")
     assert 1e-4 < report.difference < 1
     assert report.quantization == "int8"
@@ -265,11 +239,6 @@ def test_a_parameter_without_counterpart_is_refused(tmp_path):
 
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "ctranslate2" / "converter.py"
-#: Functions that write a model, and further flags of the export.
-FOLDERS = {
-    "int8": (write_model, ["--quantization", "int8"]),
-    "language_modeling": (lambda folder: write_task_model(folder, "language_modeling"), []),
-}
 
 
 @pytest.fixture(scope="module")
@@ -287,10 +256,12 @@ def arguments(folder, out, *more):
     return [*(str(word) for name, path in given.items() for word in (f"--{name}", path)), *more]
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_its_files_are_those_of_the_export(name, converter, tmp_path):
-    write, flags = FOLDERS[name]
-    folder = write(tmp_path / "made")
+@pytest.mark.parametrize(
+    "task, flags", [("", ["--quantization", "int8"]), ("language_modeling", [])]
+)
+def test_its_files_are_those_of_the_export(task, flags, converter, tmp_path):
+    made = tmp_path / "made"
+    folder = write_task_model(made, task) if task else write_model(made)
     convert("export", "ctranslate2", folder / "model.pt", tmp_path / "exported", *flags)
     converter.main(arguments(folder, tmp_path / "converted", *flags))
     files = {path.name: path.read_bytes() for path in (tmp_path / "converted").iterdir()}

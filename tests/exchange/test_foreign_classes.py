@@ -27,15 +27,15 @@ SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SIZES.update(num_attention_heads=4, max_position_embeddings=64)
 #: The rates of support.expressed.RATES by the names of each class.
 RATED = {"attention_dropout": 0.17, "hidden_dropout": 0.23}
-OF_BERT = {"hidden_dropout_prob": 0.23, "attention_probs_dropout_prob": 0.17}
-OF_BERT.update(classifier_dropout=0.19)
+BERT = {**SIZES, "hidden_dropout_prob": 0.23, "attention_probs_dropout_prob": 0.17}
+BERT.update(classifier_dropout=0.19, pad_token_id=0)
+NEOX = {**SIZES, **RATED, "use_parallel_residual": False, "rotary_pct": 0.5}
 LLAMA = {**SIZES, "num_key_value_heads": 2, "attention_dropout": 0.17}
 LLAMA3 = {
     **{"rope_type": "llama3", "original_max_position_embeddings": 16},
     **{"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
 }
-GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 64}
-GPT2.update(bos_token_id=0, eos_token_id=0, attn_pdrop=0.17, resid_pdrop=0.23)
+GPT2 = {**SIZES, "bos_token_id": 0, "eos_token_id": 0, "attn_pdrop": 0.17, "resid_pdrop": 0.23}
 MODERN = {**SIZES, "num_hidden_layers": 4, "local_attention": 8, "pad_token_id": 0}
 MODERN.update(bos_token_id=3, cls_token_id=3, eos_token_id=4, sep_token_id=4)
 MODERN.update(embedding_dropout=0.23, attention_dropout=0.17, mlp_dropout=0.13)
@@ -48,6 +48,7 @@ BART = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "max_position_e
 BART.update(dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4))
 BART.update(encoder_ffn_dim=24, decoder_ffn_dim=40, pad_token_id=1, eos_token_id=2)
 BART.update(dropout=0.23, attention_dropout=0.17, activation_dropout=0.13)
+MBART = {**BART, "decoder_start_token_id": 5}
 MARIAN = {**BART, "decoder_start_token_id": 42, "pad_token_id": 42, "eos_token_id": 0}
 T5 = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "n_positions": 64}
 T5.update(dropout_rate=0.23)
@@ -55,29 +56,15 @@ T5.update(decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
 #: By class: the format, the usual end of its name, config.json, and its symbols.
 CLASSES = {
     "Llama": ("hf-llama", "ForCausalLM", LLAMA, OF_CAUSAL),
-    "GPTNeoX": (
-        *("hf-gpt-neox", "ForCausalLM"),
-        {**SIZES, **RATED, "use_parallel_residual": False, "rotary_pct": 0.5},
-        OF_CAUSAL,
-    ),
-    "Bloom": (
-        *("hf-bloom", "ForCausalLM"),
-        {**RATED, "hidden_size": 16, "n_layer": 2, "n_head": 4},
-        OF_CAUSAL,
-    ),
+    "GPTNeoX": ("hf-gpt-neox", "ForCausalLM", NEOX, OF_CAUSAL),
+    "Bloom": ("hf-bloom", "ForCausalLM", {**SIZES, **RATED}, OF_CAUSAL),
     "GPT2": ("hf-gpt2", "LMHeadModel", GPT2, OF_CAUSAL),
-    "Roberta": ("hf-roberta", "ForMaskedLM", {**SIZES, **OF_BERT, "pad_token_id": 0}, OF_MASKED),
+    "Roberta": ("hf-roberta", "ForMaskedLM", BERT, OF_MASKED),
     "ModernBert": ("hf-modernbert", "ForMaskedLM", MODERN, OF_MASKED),
-    "RoFormer": (
-        *("hf-roformer", "ForMaskedLM"),
-        {**SIZES, **OF_BERT, "pad_token_id": 0, "embedding_size": 16},
-        OF_MASKED,
-    ),
+    "RoFormer": ("hf-roformer", "ForMaskedLM", BERT, OF_MASKED),
     "Marian": ("hf-marian", "MTModel", MARIAN, OF_MARIAN),
     "Bart": ("hf-bart", "ForConditionalGeneration", {**BART, "scale_embedding": True}, OF_BART),
-    "MBart": (
-        *("hf-mbart", "ForConditionalGeneration", {**BART, "decoder_start_token_id": 5}, OF_BART),
-    ),
+    "MBart": ("hf-mbart", "ForConditionalGeneration", MBART, OF_BART),
     "M2M100": ("hf-m2m100", "ForConditionalGeneration", BART, OF_BART),
     "T5": ("hf-t5", "ForConditionalGeneration", T5, OF_T5),
 }
@@ -89,10 +76,9 @@ THEIRS = {
     # the gain of the last norm sets its output apart
     "llama tied": ("Llama", {"tie_word_embeddings": True}, {}),
     "llama biases": (
-        *("Llama", {"attention_bias": True, "hidden_act": "relu"}),
-        {"feed_forward": "glu", "no_bias": False},
+        *("Llama", {"attention_bias": True, "hidden_act": "relu", "rope_scaling": LLAMA3}),
+        {"feed_forward": "glu", "no_bias": False, "rotary_scaling": "llama3"},
     ),
-    "llama scaled": ("Llama", {"rope_scaling": LLAMA3}, {"rotary_scaling": "llama3"}),
     "neox": ("GPTNeoX", {}, {"rotary_fraction": 0.5}),
     "bloom": ("Bloom", {}, {"position_encoding": "alibi"}),
     "gpt2": ("GPT2", {}, {"position_encoding": "learned"}),
@@ -190,16 +176,6 @@ def their_model(transformers, folder, row):
     return model
 
 
-def batch(length):
-    """Texts by their numbers in SYMBOLS, of *length* tokens and fewer, padded on either side."""
-    ids = torch.randint(5, len(SYMBOLS), (3, length), generator=torch.Generator().manual_seed(2))
-    ids[:2, 0] = 3
-    ids[1, length // 2 :] = 0
-    ids[2, : length // 3] = 0
-    ids[2, length // 3] = 3
-    return ids
-
-
 def both_logits(theirs, ours, order, symbols, config, length):
     """Logits of real tokens, or of texts, in their order of symbols."""
     known = len(symbols)
@@ -212,7 +188,9 @@ def both_logits(theirs, ours, order, symbols, config, length):
     if symbols is not SYMBOLS or isinstance(ours, LanguageModel):
         ids = torch.randint(5 if symbols is SYMBOLS else 0, known, (2, length))
         return theirs(input_ids=ids).logits[..., :known], ours(order[ids])[0][..., order]
-    ids = batch(length)
+    ids = torch.randint(5, known, (3, length), generator=torch.Generator().manual_seed(2))
+    ids[:2, 0] = ids[2, length // 3] = 3
+    ids[1, length // 2 :] = ids[2, : length // 3] = 0  # padded on either side
     real, labels = ids.ne(0), None
     given = {"attention_mask": real.long()}
     if hasattr(theirs.config, "type_vocab_size") and theirs.config.type_vocab_size > 1:

@@ -109,11 +109,9 @@ def test_the_command_writes_one_head_and_says_how_to_feed_it(
 def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(
     runtime, classifier, tmp_path, monkeypatch
 ):
-    linear = trained(tmp_path / "linear", attention="elu")
     out = tmp_path / "out"
     out.mkdir()
     export = ("export", "onnx")
-    refuses(["--attention elu", "softmax"], *export, linear, out / "a.onnx")
     refuses(["topic, tone", "--head"], *export, classifier, out / "a.onnx")
     refuses(["--head other", "topic, tone"], *export, classifier, out / "a.onnx", "--head", "other")
     refuses(["no folder", "absent"], *export, classifier, out / "absent" / "a.onnx")
@@ -155,7 +153,6 @@ def test_an_operation_without_counterpart_is_refused_with_the_encoding(runtime):
 
 ROTATIONS = [
     {},
-    {"rotary_pairing": "half"},
     {"rotary_fraction": 0.5, "rotary_pairing": "half"},
     {"rotary_scaling": "yarn", "rotary_scaling_factor": 4.0, "rotary_value": True},
 ]

@@ -10,18 +10,20 @@ import shutil
 import pytest
 import torch
 from support.conversion import convert, refuses
-from support.expressed import EXPRESSED, checkpoint_of, trained
-from support.model_folders import SHARED, write_translation
+from support.expressed import EXPRESSED, checkpoint_of, table_of, trained
+from support.model_folders import write_translation
 
 from fairseq_posenc.checkpoints.reading import load_file, read_checkpoint, write_checkpoint
 from fairseq_posenc.exchange import FORMATS
 from fairseq_posenc.exchange.transfer import flags_of
-from fairseq_posenc.models.kinds import CAUSAL, MASKED, TRANSLATION
+from fairseq_posenc.models.kinds import CAUSAL, KINDS, MASKED, TRANSLATION
 from fairseq_posenc.models.masked_lm import MASKED_LM
 
 pytestmark = pytest.mark.refusals
 
-REMOTE, SIZE = "hf-remote-code holds", "--decoder-output-dim 8"
+CODE, SIZE = "hf-remote-code", "--decoder-output-dim 8"
+#: Settings of a language model that the class of RoFormer has not.
+OF_LM = {"lm_head": "projection", "no_scale_embedding": False, "layernorm_embedding": False}
 
 
 @pytest.mark.parametrize(
@@ -30,46 +32,26 @@ REMOTE, SIZE = "hf-remote-code holds", "--decoder-output-dim 8"
         ("bases", {"local_window": "160,4,6"}, "160,4,6.*one window"),
         ("bases", {"rotary_base": "500,100,700"}, "500,100,700.*one base"),
         ("llama", {"rotary_base": "500,10000"}, "--rotary-base 500,10000"),
-        ("roformer lm", {"lm_head": "projection"}, "--lm-head projection"),
+        ("roformer lm", OF_LM, "--layer.*-emb.* False, --no-sc.* False, --lm-head projection"),
         ("roformer lm", {"decoder_normalize_before": True}, "--decoder-normalize-before True"),
-        ("roformer lm", {"no_scale_embedding": False}, "--no-scale-embedding False"),
-        ("roformer lm", {"layernorm_embedding": False}, "--layernorm-embedding False"),
         ("roformer lm", {"position_encoding": "t5", "rotary_pairing": None}, "encoding t5"),
         ("roformer lm", {"decoder_input_dim": 8, "decoder_output_dim": 8}, SIZE),
-        ("marian", {"position_encoding": "sinusoidal"}, f"sinusoidal.*{REMOTE}"),
-        ("marian", {"activation_fn": "tanh"}, f"learned.*MarianMTModel.*{REMOTE}"),
-        ("marian", {"position_encoding": "none"}, f"none.*{REMOTE}"),
+        ("marian", {"position_encoding": "sinusoidal"}, f"sinusoidal.*{CODE} holds"),
+        ("marian", {"activation_fn": "tanh"}, f"learned.*MarianMTModel.*{CODE} holds"),
         ("bart", {"share_all_embeddings": False}, "--share-all-embeddings"),
-        ("t5", {"share_all_embeddings": False}, "--share-all-embeddings"),
         ("t5", {"decoder_ffn_embed_dim": 40}, "--decoder-ffn-embed-dim 40"),
+        (CODE, {"position_encoding": "rotary", "rotary_value": True}, "--rotary-value True"),
+        (CODE, {"position_encoding": "shaw"}, "shaw: the code of the folder has"),
+        (CODE, {"position_encoding": "rotary", "layer": "gated"}, "--layer gated"),
+        (CODE, {"decoder_output_dim": 24}, "--decoder-output-dim 24"),
+        (CODE, {"position_encoding": "alibi,none"}, "have different biases"),
     ],
 )
-def test_classes(tmp_path, name, changed, words):
-    path = checkpoint_of(tmp_path / "ours", name, **changed)
-    said = refuses([], "export", EXPRESSED[name].target, path, tmp_path / "out")
+def test_settings_that_depend_on_others(tmp_path, name, changed, words):
+    row, target = ("marian", name) if name == CODE else (name, EXPRESSED[name].target)
+    path = checkpoint_of(tmp_path / "ours", row, **changed)
+    said = refuses([str(path)] * (name == CODE), "export", target, path, tmp_path / "out")
     assert re.search(words, said), said
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        ("rotary --rotary-value", "--rotary-value True"),
-        ("shaw", "shaw: the code of the folder has"),
-        ("rotary --layer gated", "--layer gated"),
-        ("rotary --decoder-output-dim 24", "--decoder-output-dim 24"),
-        ("alibi,none", "have different biases"),
-    ],
-)
-def test_translation_models_with_code(tmp_path, flags, words):
-    pytest.importorskip("safetensors", reason="the weights are written with it")
-    path = write_translation(tmp_path / "ours", "--position-encoding", *flags.split(), *SHARED)
-    refuses([str(path), words], "export", "hf-remote-code", path, tmp_path / "out")
-
-
-@pytest.mark.parametrize("target", ["hf-llama", "hf-roberta", "hf-bart"])
-def test_models_of_another_kind(made, tmp_path, target):
-    path = made("neox" if target != "hf-llama" else "roberta").path
-    refuses([str(path), "posenc_"], "export", target, path, tmp_path / "out")
 
 
 def test_former_names_are_exported_and_never_printed(tmp_path):
@@ -93,47 +75,41 @@ def inexpressible(tmp_path_factory):
     flags = {"position_encoding": "rotary", "max_target_positions": 40, "decoder_layers": 1}
     lm = trained(folder / "lm", kind=CAUSAL, attention="elu", **flags)
     flags = ["--position-encoding", "sinusoidal", "--attention", "elu"]
-    return {
-        MASKED.name: trained(folder / "ours", attention="elu"),
-        CAUSAL.name: lm,
-        TRANSLATION.name: write_translation(folder / "translation", *flags),
-    }
+    translation = write_translation(folder / "translation", *flags)
+    return list(zip(KINDS, (translation, lm, trained(folder / "ours", attention="elu"))))
+
+
+#: The kinds of models that formats without a table take, and one with another kind, too.
+TAKEN = {
+    **{CODE: (TRANSLATION,), "onnx": (MASKED,), "ctranslate2": KINDS},
+    "hf-roformer": (MASKED, CAUSAL),
+}
 
 
 @pytest.mark.parametrize("name", [name for name, entry in FORMATS.items() if entry.exporter])
 def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
-    package = "safetensors" if name.startswith("hf-") else name
-    pytest.importorskip(package, reason="an extra")
-    table = getattr(FORMATS[name].importer, "source", None)
-    usual = TRANSLATION if name == "hf-remote-code" else MASKED
-    model = inexpressible[(table.kind if table else usual).name]
-    refuses([str(model), "--attention elu"], "export", name, model, tmp_path / "out")
+    """A layer of another kind by its flag, and a model of another kind by its architecture."""
+    pytest.importorskip("safetensors" if name.startswith("hf-") else name, reason="an extra")
+    for kind, model in inexpressible:
+        words = f"--arch {kind.arch}$|is a model {kind.arch};|is a {kind.name}; .* takes masked"
+        if kind in (TAKEN.get(name) or [table_of(name).kind]):
+            words = "--attention elu"
+        elif kind is TRANSLATION:
+            words = "is not a masked language model"
+        said = refuses([str(model)], "export", name, model, tmp_path / "out")
+        assert re.search(words, said), said
     assert list(tmp_path.iterdir()) == []
 
 
 FC1 = "encoder.sentence_encoder.layers.1.fc1.weight"
-DAMAGED = {
-    "no parameter": (lambda model, cfg: model.pop(FC1), [FC1, "Missing key"]),
-    "other size": (
-        lambda model, cfg: model.update({FC1: model[FC1][:4]}),
-        [FC1, "[4, 16]", "[24, 16]"],
-    ),
-    "nan": (lambda model, cfg: model.update({FC1: model[FC1] * float("nan")}), [FC1, "NaN"]),
-    "no tensor": (lambda model, cfg: model.update({FC1: "x"}), [FC1, "is a str"]),
-    "heads": (
-        lambda model, cfg: cfg.update(encoder_attention_heads=3),
-        ["--encoder-attention-heads 3"],
-    ),
-    "layers": (lambda model, cfg: cfg.update(encoder_layers=3), ["layers.2", "Missing key"]),
-    "half a head": (
-        lambda model, cfg: model.update({"classification_heads.x.out_proj.bias": torch.ones(2)}),
-        ["there is no 'classification_heads.x.out_proj.weight'"],
-    ),
-    "another model": (
-        lambda model, cfg: cfg.update(_name="transformer"),
-        ["not a masked language model"],
-    ),
-}
+HEAD = "classification_heads.x.out_proj."
+#: A parameter, what takes its place, and words of the refusal.
+DAMAGED = [
+    (FC1, lambda x: None, "Missing key"),
+    (FC1, lambda x: x[:4], "[4, 16]"),
+    (FC1, lambda x: x * float("nan"), "NaN"),
+    (f"{HEAD}bias", lambda x: torch.ones(2), f"there is no '{HEAD}weight'"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -143,15 +119,15 @@ def ours(tmp_path_factory):
     return trained(folder, "one", "two", pooler_activation_fn="gelu")
 
 
-@pytest.mark.parametrize("case", DAMAGED)
-def test_damaged_checkpoints(tmp_path, out, ours, case):
-    change, words = DAMAGED[case]
+@pytest.mark.parametrize("name, change, word", DAMAGED)
+def test_damaged_checkpoints(tmp_path, out, ours, name, change, word):
     path = tmp_path / "checkpoint.pt"
     shutil.copy(ours.parent / "dict.txt", tmp_path)
     content = load_file(ours)
-    change(content["model"], content["cfg"]["model"])
+    model = {**content["model"], name: change(content["model"].get(name))}
+    content["model"] = {name: x for name, x in model.items() if x is not None}
     write_checkpoint(content, path)
-    refuses(words if case == "heads" else [str(path), *words], "export", "hf-roformer", path, out)
+    refuses([str(path), name.rpartition(".")[0], word], "export", "hf-roformer", path, out)
 
 
 def test_heads_and_dictionaries_that_the_checkpoint_has_not(tmp_path, out, ours):
@@ -164,7 +140,6 @@ def test_heads_and_dictionaries_that_the_checkpoint_has_not(tmp_path, out, ours)
     words = "fairseq's special symbols make 6; give the right dictionary with --vocab"
     for content, said in {
         "a 1\n": ["7 token embeddings", words],
-        "no count\n": ["other.txt: cannot be read as a fairseq dictionary"],
         "a 2\n[SEP] 1\n": ["other.txt", "'[SEP]'", "reserves"],
     }.items():
         other.write_text(content)

@@ -69,27 +69,6 @@ def test_matches_the_formulas(tmp_path, out, capsys, name, config):
     assert tied == ("tie_word_embeddings" not in config)
 
 
-def reference_folder(folder, reference, safe):
-    """The model of a reference of tests/golden as transformers saves it.
-
-    A *safe* one is a model.safetensors, which leaves tied parameters out.
-    """
-    state, computed = reference["state_dict"], reference["outputs"].get("embed_positions")
-    if computed is not None:
-        torch.testing.assert_close(sine_table(*computed.shape), computed, atol=1e-6, rtol=0)
-        state = {**state, TABLE: computed}
-    save_folder(folder, reference["config"], state, reference["meta"]["symbols"])
-    roles = {f"{role[1:-1].lower()}_token": role for role in OURS}
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, **roles}))
-    if safe:
-        reason = "the folder has a model.safetensors"
-        safetensors = pytest.importorskip("safetensors.torch", reason=reason)
-        (folder / "pytorch_model.bin").unlink()
-        kept = {name: value for name, value in state.items() if name not in reference["tied"]}
-        safetensors.save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
 @torch.no_grad()
 def assert_stored_logits(name, expected, source, out):
     """Compare an import, and the formulas of its layers, with logits that other code computed."""
@@ -124,9 +103,23 @@ def assert_stored_logits(name, expected, source, out):
     ],
 )
 def test_stored_outputs(golden, tmp_path, out, name, stored, safe):
+    """A *safe* model is saved as model.safetensors, which leaves tied parameters out."""
     expected = golden(stored)
-    source = reference_folder(tmp_path / "source", expected, safe)
-    assert_stored_logits(name, expected, source, out)
+    state, computed = expected["state_dict"], expected["outputs"].get("embed_positions")
+    if computed is not None:
+        torch.testing.assert_close(sine_table(*computed.shape), computed, atol=1e-6, rtol=0)
+        state = {**state, TABLE: computed}
+    symbols = expected["meta"]["symbols"]
+    folder = save_folder(tmp_path / "source", expected["config"], state, symbols)
+    roles = {f"{role[1:-1].lower()}_token": role for role in OURS}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, **roles}))
+    if safe:
+        reason = "the folder has a model.safetensors"
+        safetensors = pytest.importorskip("safetensors.torch", reason=reason)
+        (folder / "pytorch_model.bin").unlink()
+        kept = {name: value for name, value in state.items() if name not in expected["tied"]}
+        safetensors.save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    assert_stored_logits(name, expected, folder, out)
 
 
 @pytest.mark.parametrize("folder", ["gau_alpha_mlm", "gau_alpha_mlm_bin"])

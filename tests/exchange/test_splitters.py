@@ -1,6 +1,7 @@
 """A tokenizer.json numbers raw text as the model's own subwords and dictionary do."""
 
 import contextlib
+import functools
 import io
 import json
 import random
@@ -74,10 +75,13 @@ PIECES = {
 }
 
 
+ROLES = {f"{role[1:-1].lower()}_token": ours for role, ours in OURS.items()}
+
+
 @pytest.fixture(scope="module")
 def subwords(tmp_path_factory):
     """The kind and the file of subwords, learned from TRAIN once."""
-    folder, found = tmp_path_factory.mktemp("subwords"), {}
+    folder = tmp_path_factory.mktemp("subwords")
 
     def pieces(name):
         usual = {"vocab_size": 90, "character_coverage": 1.0, "model_type": "unigram"}
@@ -103,8 +107,7 @@ def subwords(tmp_path_factory):
         made.add_tokens(list(spaces))
         (folder / name).mkdir()
         made.save(str(folder / name / "tokenizer.json"))
-        roles = {f"{role[1:-1].lower()}_token": ours for role, ours in OURS.items()}
-        (folder / name / "tokenizer_config.json").write_text(json.dumps(roles))
+        (folder / name / "tokenizer_config.json").write_text(json.dumps(ROLES))
         return folder / name
 
     def word_pieces():
@@ -130,11 +133,11 @@ def subwords(tmp_path_factory):
         "symbols": ("none", lambda: None),
     }
 
+    @functools.lru_cache(maxsize=None)
     def get(name):
         kind, learn = make.get(name, ("sentencepiece", lambda: pieces(name)))
-        if name not in found:
-            found[name] = learn()
-        return kind, found[name] and str(found[name])
+        file = learn()
+        return kind, file and str(file)
 
     return get
 
@@ -181,8 +184,16 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
     write_symbols(str(tmp_path), dictionary, 100, TRANSLATION_MARKS, splitter)
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.encode_special_tokens = True  # transformers' split_special_tokens
-    known, same = 0, _in_sentencepiece(splitter.sentencepiece, tokenizer)
-    assert same == (PIECES.get(name, ({},))[0].get("model_type") == "bpe" and not lowercase)
+    content, known = splitter.sentencepiece, 0
+    as_bpe = PIECES.get(name, ({},))[0].get("model_type") == "bpe" and not lowercase
+    assert (content is not None) == as_bpe
+    if content is not None:  # a model of SentencePiece, which has to give the same numbers
+        module = pytest.importorskip("sentencepiece", reason="reads the model")
+        model = module.SentencePieceProcessor(model_proto=content)
+        assert [model.id_to_piece(n) for n in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
+        assert len(model) == tokenizer.get_vocab_size()
+        for line in TEST:
+            assert model.encode(" ".join(line.split())) == tokenizer.encode(line).ids[:-1], line
     for line in TEST:
         if subwords(name)[0] == "transformers" and not line.strip():
             continue  # white space is a symbol there, which fairseq's dictionary cannot hold
@@ -195,18 +206,6 @@ def test_numbers_are_the_same(name, lowercase, subwords, tmp_path):
             restored = preparation.restore(preparation.source(line))
             assert " ".join(tokenizer.decode(got).split()) == restored
     assert known > 20
-
-
-def _in_sentencepiece(content, tokenizer):
-    """Whether there is a model of SentencePiece, which then has to give the same numbers."""
-    if content is not None:
-        module = pytest.importorskip("sentencepiece", reason="reads the model")
-        model = module.SentencePieceProcessor(model_proto=content)
-        assert [model.id_to_piece(n) for n in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
-        assert len(model) == tokenizer.get_vocab_size()
-        for line in TEST:
-            assert model.encode(" ".join(line.split())) == tokenizer.encode(line).ids[:-1], line
-    return content is not None
 
 
 def split(hides=True, **text):
@@ -249,7 +248,6 @@ def test_damaged_models_are_refused(tmp_path, subwords):
 RAW = [("llama", "bpe"), ("grouped", "byte pairs"), ("bart", "merges"), ("mbart", "unigram")]
 RAW += [("roberta", "unigram"), ("roberta", "word pieces"), ("modernbert", "byte pairs")]
 RAW += [(name, "symbols") for name in ("neox", "bloom", "gpt2", "marian", "m2m100", "t5")]
-ROLES = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 #: By the kind of model: the automatic class, and what is before and behind a text.
 KINDS = {
     CAUSAL.name: ("CausalLM", [2], []),
@@ -289,7 +287,7 @@ def test_raw_text_gives_the_logits_of_fairseq_also_when_saved_again(
     assert torch.equal(batch["attention_mask"].bool(), real)
     order = torch.arange(len(symbols))
     if copied:
-        names = {ours: getattr(tokenizer, f"{role}_token") for role, ours in ROLES.items()}
+        names = {ours: getattr(tokenizer, role) for role, ours in ROLES.items()}
         names.update({n * "␣": n * " " for n in (2, 3)})
         order = torch.tensor(tokenizer.convert_tokens_to_ids([names.get(s, s) for s in symbols]))
     hidden = batch["input_ids"].ge(len(symbols)) & (not copied)
