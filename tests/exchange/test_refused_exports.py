@@ -130,6 +130,14 @@ def test_damaged_checkpoints(tmp_path, out, ours, name, change, word):
     refuses([str(path), name.rpartition(".")[0], word], "export", "hf-roformer", path, out)
 
 
+def test_heads_that_do_not_divide_the_channels(tmp_path, out, ours):
+    path = tmp_path / "checkpoint.pt"
+    content = load_file(ours)
+    content["cfg"]["model"]["encoder_attention_heads"] = 3
+    write_checkpoint(content, path)
+    refuses(["--encoder-attention-heads 3"], "export", "hf-roformer", path, out)
+
+
 def test_heads_and_dictionaries_that_the_checkpoint_has_not(tmp_path, out, ours):
     path, other = shutil.copy(ours, tmp_path / "checkpoint.pt"), tmp_path / "other.txt"
     export = ("export", "hf-roformer", path, out)
