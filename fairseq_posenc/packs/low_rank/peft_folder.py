@@ -217,7 +217,7 @@ def is_adapter(folder: str) -> bool:
 
 @contextlib.contextmanager
 def merged_folder(wanted: Wanted) -> Iterator[str]:
-    """A temporary folder of the whole model that an adapter makes of its base.
+    """A temporary folder with the whole model: the base, changed by an adapter.
 
     Raises:
         UsageError: as :func:`merge`.
