@@ -185,7 +185,7 @@ def merge(adapter: str, base: str, out: str) -> None:
         name = _weight_of(module, tensors)
         if name is None:
             raise UsageError(
-                f"{adapter}: adapts {module}, which {file} has not; give the base by --peft-base"
+                f"{adapter}: adapts {module}, which {file} lacks; give the base by --peft-base"
             )
         product = pair.scale * (pair.b.float() @ pair.a.float())
         product = product.t() if transposed else product
