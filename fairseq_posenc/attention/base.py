@@ -101,8 +101,8 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Refuse unsupported settings, encodings and stacks beyond what the attributes say.
 
-        *options* is complete but for defaults that follow from *stacks*, which are filled in place.
-        The *stacks* are all that have this kernel, and *encodings* all that they use.
+        *options* is complete but for defaults that follow from *stacks*; this fills them in place.
+        The *stacks* are all those with this kernel, and *encodings* all those that they use.
         """
 
     @classmethod
@@ -163,14 +163,14 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 class JoinedParameters:
     """Mixin of attention whose parameters one operation reads together, in inference on a GPU.
 
-    A decoding step on a GPU is bound by the number of kernels.  On a CPU one product of a few rows
-    with the joint weight takes longer than three with its parts, so the parts are used.
+    A decoding step on a GPU is bound by the number of operations.  On a CPU one product of a few
+    rows with the joint weight takes longer than three with its parts, so the parts are used.
 
     Names and values of parameters do not change.  A joined tensor is out of date once other code
     moves a parameter to other memory.
     """
 
-    #: tensors by a name, with parameters as views of them; None, which PyTorch 2.4 can compile
+    #: joined tensors by name, with parameters as views; None at first, which PyTorch 2.4 compiles
     joined: Optional[Dict[str, Tensor]] = None
 
     def joinable(self) -> Dict[str, List[Tensor]]:
@@ -215,7 +215,7 @@ def are_views(whole: Tensor, parts: List[Tensor]) -> bool:
 
 
 def launch_bound(x: Tensor) -> bool:
-    """True where starting kernels takes the time: on a GPU, without gradients, in eager mode."""
+    """True where starting operations takes the time: on a GPU, without gradients, in eager mode."""
     return x.is_cuda and not (torch.is_grad_enabled() or in_graph())
 
 
@@ -271,7 +271,7 @@ class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention
         return weights_and_biases([self.q_proj, self.k_proj, self.v_proj])
 
     def joint_product(self, x: Tensor) -> Optional[Tuple[Tensor, ...]]:
-        """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C), or None to use them."""
+        """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C), or None: apply each alone."""
         if self.joined and launch_bound(x):
             parts = self.joinable()
             whole = self.current(parts)

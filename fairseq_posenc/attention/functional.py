@@ -124,7 +124,7 @@ def aligned(bias: Tensor) -> Tensor:
     gap, bias = -bias.size(-1) % 8, bias.contiguous()
     if not gap:
         return bias
-    # as a matrix, because padding may choose another layout for four dimensions
+    # as a matrix, because F.pad may choose another layout for four dimensions
     rows = F.pad(bias.flatten(0, 2), (0, gap))
     return rows.view(*bias.shape[:-1], -1)[..., : bias.size(-1)]
 

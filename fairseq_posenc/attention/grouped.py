@@ -2,7 +2,7 @@
 
 Ainslie et al. 2023, arXiv 2305.13245, section 2.2, with G heads of keys and values for H heads of
 queries: query head h reads key head ⌊h·G / H⌋.  G = 1 is multi-query attention (Shazeer 2019, arXiv
-1911.02150).  The cache of a decoder has G / H of its size.
+1911.02150).  A decoder's cache shrinks to G / H of its usual size.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class HeadFlags:
 
     kv_heads: Optional[int] = setting(
         None,
-        "number of heads of keys and values, each shared by as many query heads; attention to the "
-        "source has as many as the decoder (default: the number of attention heads)",
+        "number of heads of keys and values, each shared by equally many query heads; attention to "
+        "the source has as many as the decoder (default: the number of attention heads)",
         at_least=1,
     )
     qk_norm: Optional[bool] = setting(

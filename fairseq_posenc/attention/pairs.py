@@ -34,7 +34,7 @@ def count_visible(batch: Batch, number: bool) -> Counts:
     >>> count_visible(Batch(x, length=3), number=True)
     3.0
 
-    With *number* they are a number of the host if all queries see equally many keys.
+    With *number*, the result is a Python number if all queries see equally many keys.
     """
     queries, length, mask = batch.like.size(1), batch.length, batch.padding.mask
     if mask is None:
@@ -101,9 +101,9 @@ class PairwiseKernel(AttentionKernel):
         raise NotImplementedError
 
     def terms(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """``factor``, of :meth:`length_factor`, if there is one.
+        """The ``factor`` of :meth:`length_factor`, if there is one.
 
-        And for content-dependent terms ``places``, ``padding_mask``, (B, S) or None, and
+        For content-dependent terms also ``places``, ``padding_mask``, (B, S) or None, and
         ``vectors`` of all distances.
         """
         prepared: Dict[str, Any] = {}

@@ -113,7 +113,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             q, scale, bias, content = self.logits(x, heads, prepared, incremental_state)
         k, v, relative_values = heads.k, heads.v, None
         if terms is not None and content is not None and terms.needs_weights:
-            # a GPU saves the start of one kernel; on a CPU the copy would cost more
+            # on a GPU this saves starting an operation; on a CPU the copy would cost more
             added = terms.added_values(content) if x.is_cuda else None
             if added is None:
                 relative_values = partial(terms.relative_values, content)
@@ -237,7 +237,7 @@ class CrossAttention(StockMultiheadAttention):
     ) -> IncrementalState:
         """Keep the keys and values of the sentences that remain; hypotheses share them.
 
-        *new_order* (B', ) is the row, of the same sentence, that each row continues.
+        *new_order* (B',) has for each row the row of the same sentence that it continues.
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
         if saved and saved["prev_key"].size(0) * beam != new_order.size(0):

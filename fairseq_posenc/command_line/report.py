@@ -83,7 +83,7 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
         parser.error = error
         try:
             parsed = parse_args_and_arch(parser, input_args, *args, **kwargs)
-        except SyntaxError as wrong:  # argparse expects other errors of what reads a value
+        except SyntaxError as wrong:  # argparse itself reports other errors alone
             text = (wrong.text or "").strip()
             given = [f"{flag} " for flag, value in zip(words, words[1:]) if value.strip() == text]
             raise UsageError(

@@ -40,7 +40,7 @@ def value_of(text: str) -> Any:
 
     Raises:
         TypeError: *text* is not a text; fairseq expects this error of ``eval``.
-        UsageError: the text is something else.
+        UsageError: *text* is any other expression.
     """
     if not isinstance(text, str):
         raise TypeError(f"value_of() takes a text, not {text!r}")

@@ -1,7 +1,7 @@
 """Flags of models that belong to no encoding, attention, norm or layer, and the stacks they change.
 
 A pack, or a user's own ``--user-dir``, registers here what its flags do to a configuration, before
-a model is built.  What they change in the model is for others to register.
+a model is built.  What they change in the model is registered elsewhere.
 """
 
 from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence
@@ -53,7 +53,7 @@ FEATURES: List[Feature] = []
 
 
 def register_feature(flags: type, **entries: Any) -> None:
-    """Register a :class:`Feature`, given its flags and by name its other entries.
+    """Register a :class:`Feature`, given its flags, and its other entries by name.
 
     Raises:
         UsageError: a flag has the name of another one.

@@ -129,7 +129,7 @@ def _fill_defaults(cfg: Options, declared: Declared) -> None:
         if name in declared and getattr(cfg, name, None) is None:
             default = declared[name].get("default")
             setattr(cfg, name, getattr(cfg, source) if source in declared else default)
-    if option(cfg, "offload_activations"):  # fairseq says so for its translation models alone
+    if option(cfg, "offload_activations"):  # fairseq sets it in its translation models alone
         cfg.checkpoint_activations = True
 
 

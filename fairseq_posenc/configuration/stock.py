@@ -1,8 +1,8 @@
 """Roles and ranges of fairseq's own model flags, and the settings that some of them need.
 
 Flags without a role here are part of the trained model; see :mod:`fairseq_posenc.flags.settings`.
-Quantisation noise is: after scalar noise evaluation quantises all weights, and with the noise of
-product quantisation the embeddings pass another matrix.
+So is quantisation noise: after scalar noise, evaluation quantises all weights, and the noise of
+product quantisation makes the embeddings pass through another matrix.
 
 fairseq accepts any number, and fails later or computes something else: a negative table of
 positions, a layer that is never found.  The ranges refuse what cannot be meant; upper bounds leave
@@ -32,7 +32,7 @@ STOCK_ROLES: Dict[str, str] = {**dict.fromkeys(FREE, "free"), **dict.fromkeys(TR
 
 _TRANSFORMER: Needs = {"layer": ("transformer",)}
 
-#: fairseq's flags of the sub-layers that units replace, with their ``needs``.
+#: fairseq's flags of the sub-layers that gated units replace, with their ``needs``.
 REPLACED: Dict[str, Needs] = {
     **dict.fromkeys(("scale_attn", "scale_fc", "scale_heads", "scale_resids"), _TRANSFORMER),
     **dict.fromkeys(("activation_dropout", "relu_dropout"), _TRANSFORMER),

@@ -108,7 +108,7 @@ class Hook:
 
 
 def init_normal(*modules: Any) -> None:
-    """Draw the first weights of tables and projections as in BERT, N(0, 0.02²), and no biases."""
+    """Initialise tables and projections as in BERT: weights by N(0, 0.02²), biases to zero."""
     for module in modules:
         if module is not None:
             nn.init.normal_(module.weight, std=0.02)
@@ -180,7 +180,7 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
-        """What :meth:`forward` needs at *positions* (1|B, T) in a layer, once a forward pass.
+        """What :meth:`forward` needs at *positions* (1|B, T) in a layer, computed once a pass.
 
         Layers of one :meth:`variant` share the table.
         """
@@ -206,7 +206,7 @@ class SharedBias(Hook, nn.Module):
     distance_alone = False
 
     def forward(self, places: Places) -> Tensor:
-        """Logits (1|B, 1|H, T, S) of queries and keys at *places*, added to q·k unscaled."""
+        """Logits (1|B, 1|H, T, S) of queries and keys at *places*, added to the scaled q·k."""
         raise NotImplementedError
 
     def cls_logits(self) -> Optional[Tensor]:

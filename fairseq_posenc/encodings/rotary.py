@@ -60,8 +60,8 @@ class RotaryFlags(ScalingFlags):
     )
     rotary_kept: Optional[float] = setting(
         1.0,
-        "share p of the rotary frequencies that is kept, the highest; the pairs of the others are "
-        "not rotated (p-RoPE), above 0 and up to 1",
+        "share p of the rotary frequencies that is kept, above 0 and up to 1; the lowest are "
+        "dropped, and their pairs are not rotated (p-RoPE)",
         above=0,
         at_most=1,
     )
@@ -102,7 +102,7 @@ class Multiply(torch.autograd.Function):
     ) -> Tuple[Tensor, ...]:
         """*tensors* (B, T, H, D), with the pairs of the first d channels multiplied by *table*.
 
-        The *table* is (1|B, T, 1, d/2), complex; *tensors* have one type, as the products.  *ctx*
+        The *table* is (1|B, T, 1, d/2), complex; *tensors* and products have one type.  *ctx*
         is None in the backward pass.
         """
         if ctx is not None:
@@ -151,7 +151,7 @@ class Multiply(torch.autograd.Function):
 
 
 def multiply_real(table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
-    """The same with a table of cosines before sines, (1|B, T, 1, d), computed likewise."""
+    """As :class:`Multiply`, with a real *table* of cosines before sines, (1|B, T, 1, d)."""
     cos, sin = table.chunk(2, dim=-1)
     products, dim = [], table.size(-1)
     for x in tensors:

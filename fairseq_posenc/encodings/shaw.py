@@ -40,7 +40,7 @@ class ShawFlags:
         "attention then runs without a fused kernel",
     )
     shaw_per_head: Optional[bool] = setting(
-        False, "separate vectors for each head (Shaw et al. section 4.1), not for each layer alone"
+        False, "separate vectors for each head, not only for each layer (Shaw et al. section 4.1)"
     )
 
 

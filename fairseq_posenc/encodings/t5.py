@@ -67,9 +67,9 @@ def relative_position_bucket(
     >>> relative_position_bucket(distance, 32, 128, causal=False).tolist()
     [15, 10, 1, 0, 17, 26, 31]
 
-    All distances from *max_distance* on share the last bucket of their side.  *causal* has all
-    buckets for earlier keys; else each side has half of them.  Distances are in tokens, of any
-    shape, as the buckets.
+    All distances from *max_distance* on share the last bucket of their side.  If *causal*,
+    all buckets are for earlier keys, else each side has half of them.  Distances are in tokens; the
+    buckets have their shape.
     """
     first = torch.zeros_like(distance)
     if causal:

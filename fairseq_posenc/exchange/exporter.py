@@ -69,7 +69,7 @@ class Adapter(NamedTuple):
     # model, the class of transformers that loads the folder (or None), and the folder; returns what
     # was written, and the largest difference of the logits if the request asks for it
     export: Callable[[Wanted, WritesWhole, Any, str], Tuple[Exported, Optional[float]]]
-    # makes a temporary folder of the whole model that such a folder makes of its base
+    # makes a temporary folder with the whole model: the base, changed by such a folder
     merged: Callable[[Wanted], ContextManager[str]]
 
 

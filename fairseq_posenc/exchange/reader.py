@@ -158,7 +158,7 @@ class Vocabulary(NamedTuple):
         return self.order >= len(self.order) - self.missing
 
     def rows(self, tensor: Tensor, what: str) -> Tensor:
-        """The rows of *tensor* (V, …) in the order of fairseq's dictionary, zeros where none is."""
+        """The rows of *tensor* (V, …) in the order of fairseq's dictionary, zeros if absent."""
         rows = len(tensor) if tensor.dim() else 1
         known = len(self.order) - self.missing
         if tensor.dim() == 0 or rows != known:

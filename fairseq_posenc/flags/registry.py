@@ -169,7 +169,7 @@ class Replacement(NamedTuple):
     no_matrix: str = ""
 
 
-#: All of them, in the order in which they were registered.
+#: All replacements, in the order in which they were registered.
 REPLACEMENTS: List[Replacement] = []
 
 
@@ -184,7 +184,7 @@ def register_replacement(flag: str, **entries: Any) -> Callable[[Thing], Thing]:
 
 
 def replacements_in(options: Options) -> List[Replacement]:
-    """Those whose flags are on."""
+    """The replacements whose flags are on."""
     values = [(each, getattr(options, each.flag, None)) for each in REPLACEMENTS]
     return [each for each, value in values if value and each.value in (None, value)]
 

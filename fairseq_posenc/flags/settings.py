@@ -13,8 +13,8 @@ role           examples                                        consequence
 ``training``   dropout, redrawing random features              belongs to one training run
 =============  ==============================================  ==================================
 
-A setting of training can be part of the model where another flag has some value: random positions,
-where evaluation spreads them over their range.  :func:`role_in` decides.
+A setting of training can be part of the model where another flag has some value, as random
+positions are where evaluation spreads them over their range.  :func:`role_in` decides.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """The parameters of layers: projections without biases, initial values, and shared layers.
 
-RoFormerV2, Su, has no biases (GAU, Liu, section 5.1), and its released model was drawn from a
+RoFormerV2, Su, has no biases (GAU, Liu, section 5.1), and its released model was initialised from a
 truncated normal distribution.  ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4,
 shares layers.  All are options of every model family.
 """

@@ -238,7 +238,7 @@ class PartlySaved:
 
     #: names of the parameters and buffers that checkpoints leave out
     left_out: FrozenSet[str] = frozenset()
-    #: refuses a state, by names, that was saved beside other parameters than those left out here
+    #: refuses a state that was saved beside other parameters than those left out here
     check_state: Callable[[Mapping[str, Tensor]], None] = staticmethod(lambda state: None)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:

@@ -107,7 +107,7 @@ class SentenceEncoder(TransformerEncoder):
     ) -> Encoded:
         """Features of a batch of texts.
 
-        *src_tokens* (B, T) start with [CLS]; *segment_labels* (B, T) are by ``--segments`` if None.
+        *src_tokens* (B, T) start with [CLS]; *segment_labels* (B, T) follow ``--segments`` if None.
         A batch has other entries, such as ``src_lengths``; if :attr:`reads_original`, one is
         ``original``, (B, T), the tokens before any was masked.
         """
@@ -212,7 +212,7 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
 
-        *segment_labels* (B, T) are by ``--segments`` if None; the head *classification_head_name*
+        *segment_labels* (B, T) follow ``--segments`` if None; the head *classification_head_name*
         is applied instead; for *inputs* see :meth:`MaskedLMEncoder.forward`, and :meth:`predict`
         for logits of tokens.
 

@@ -121,7 +121,7 @@ PATIENCE = 10
 
 
 class FirstBatches:
-    """Logs a message if the first batches, ``%d`` in it, have nothing that a flag acts on."""
+    """Logs a message, their number at its ``%d``, if the first batches lack what a flag acts on."""
 
     def __init__(
         self, log: Callable[[str, int], None], message: str, batches: int = PATIENCE
@@ -140,8 +140,8 @@ class FirstBatches:
 def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a step of the task: give masked language models what follows from the original tokens.
 
-    A separator can itself be masked, and a random token be one.  Models that read pairs get the
-    segments, all 0 in blocks of running text; models that go by separators get the tokens.
+    A separator can itself be masked, and a random token can be a separator.  Models that read pairs
+    get the segments, all 0 in blocks of running text; models that go by separators get the tokens.
     """
 
     def wrapper(

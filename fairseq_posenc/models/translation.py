@@ -100,7 +100,7 @@ class TranslationModel(PartlySaved, TransformerModelBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Encode the source, decode the target, and align them under ``--full-context-alignment``.
 
-        Tokens are (B, S), and shifted right (B, T).  The attention of *alignment_layer* is
+        Source tokens are (B, S), target tokens (B, T).  The attention of *alignment_layer* is
         returned, averaged over *alignment_heads*, by default as the flags say.
 
         Returns:
@@ -206,7 +206,7 @@ def counting_hypotheses(generate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def telling_hypotheses(forward_decoder: Callable[..., Any]) -> Callable[..., Any]:
-    """Put that number into the cache, so that a sentence's hypotheses share the keys of its source.
+    """Put the number of hypotheses into the cache: those of a sentence share its source's keys.
 
     fairseq would put it into the modules of models that have ``set_beam_size``, and leave it there.
     """

@@ -96,7 +96,7 @@ class SentenceHubInterface(RobertaHubInterface):
             topk: number of symbols.
 
         Returns:
-            for each the text with it, its probability, and the text of the symbol.
+            for each symbol, the text with it in place, its probability, and its own text.
 
         Raises:
             UsageError: there is no mask, or more than one, the text is too long, or the model was

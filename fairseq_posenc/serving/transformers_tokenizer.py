@@ -162,7 +162,7 @@ def in_order(numbers: Dict[str, Any], source: str) -> List[str]:
 
 
 def spelled(symbol: str) -> str:
-    """The name in dict.txt, which cannot hold spaces, of a symbol that is a run of them.
+    """The name of a symbol in dict.txt, where a run of spaces is written with ``␣``.
 
     >>> spelled("  "), spelled("a")
     ('␣␣', 'a')

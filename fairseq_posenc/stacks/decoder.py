@@ -52,7 +52,7 @@ class Steps(nn.Module):
     ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
         """Compute a step, or return None to leave it to the layers.
 
-        *tokens* (B, S) are all so far, *seen* in the cache; *weights* are as for ``apply_layers``.
+        *tokens* (B, S) are all so far, *seen* of them cached; *weights* as for ``apply_layers``.
 
         Returns:
             states (B, 1, C) and weights (B, 1, S') or None.
@@ -60,7 +60,7 @@ class Steps(nn.Module):
         raise NotImplementedError
 
 
-#: Functions of a configuration and a decoder that return :class:`Steps`, or None without the flag.
+#: Functions of a configuration and a decoder; return :class:`Steps`, or None without their flag.
 STEPS: List[Callable[[Options, Layer], Optional[Steps]]] = []
 
 

@@ -184,7 +184,7 @@ class PositionedStack:
         self.kinds: Dict[Tuple[Hashable, Hashable], AttentionKernel] = {}
         for place, kernels in enumerate(layers):
             index = self.kept[place] if len(layers) == len(self.kept) else place
-            for kernel in kernels:  # one of gated units can have two
+            for kernel in kernels:  # a layer of gated units can have two
                 kernel.set_layer(index, layers[0][0])
                 self.kinds[kernel.kind] = kernel
         apply_norms_and_biases(cast(nn.Module, self), cfg)
@@ -235,8 +235,8 @@ class PositionedStack:
     def prepare(self, batch: Batch) -> Prepared:
         """The prepared arguments of the self-attentions, by kind.
 
-        They are what a kernel of the kind prepares, ``table`` of the transform of the encoding, and
-        ``key_table`` if keys are more than queries.
+        They are what a kernel of the kind prepares, the ``table`` of the encoding's transform, and
+        ``key_table`` if there are more keys than queries.
         """
         prepared: Prepared = {}
         shared: Dict[Hashable, Dict[str, Any]] = {}

@@ -132,7 +132,7 @@ class SentencePredictionMetricsConfig(SentencePredictionConfig):
         },
     )
     positive_label: str = field(
-        default="1", metadata={"help": "label whose F1 is computed, as it is in the data"}
+        default="1", metadata={"help": "label whose F1 is computed, spelled as in the data"}
     )
 
 

@@ -161,7 +161,7 @@ def read_embeddings(
         gains: the gain of the norm after the last layer (C), by side, where ours has none.
 
     Raises:
-        UsageError: a tensor is missing or misshapen, or the output has a bias that ours has not.
+        UsageError: a tensor is missing or misshapen, or the output has a bias and ours has none.
     """
     vocabulary, stacks, kind = reader.vocabulary, source.stacks, source.kind
 

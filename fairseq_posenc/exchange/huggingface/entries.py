@@ -82,7 +82,7 @@ def _check_heads(
 def entries_of(
     target: TransformersClass, built: Architecture, settings: Settings, path: str
 ) -> Dict[str, Any]:
-    """The entries of config.json that say complete settings, which the class can express."""
+    """The entries of config.json for complete settings, which the class can express."""
     found: Dict[str, Any] = {}
     for each in (*target.entries, *built.entries):
         found.update(each.entries(settings, path))
@@ -164,10 +164,10 @@ def gated_activation(
 
 
 def biases(*theirs: str, also: Tuple[str, ...] = ()) -> Group:
-    """Entries that say whether modules have biases, which in ours all have or none.
+    """Entries that say whether modules have biases; in our models all have one, or none.
 
     Args:
-        also: further ones, which are read alone.
+        also: further entries, which are read and not written.
     """
 
     def settings(config: Config, known: Settings) -> Settings:

@@ -129,7 +129,7 @@ def _entries(
 
 
 def _of_norms(*activations: str) -> Tuple[t.Group, ...]:
-    """The entries of what RoFormerV2 has not, given the settings of the activation."""
+    """The entries of what RoFormerV2 lacks, given the settings of the activation."""
     return (
         activation("hidden_act", *activations),
         t.fixed("norm_type", "layer_norm", written=False, why=_OTHER),

@@ -73,7 +73,7 @@ class Joint(NamedTuple):
     """A module of the class, and the modules of ours that it holds."""
 
     theirs: str  # its name, without the start that all names in a layer have
-    # our names, without theirs; the class lacks a module that we lack
+    # our names, likewise without the start; the class lacks a module that we lack
     ours: Tuple[str, ...]
     layout: Layout = ALONE  # how its tensors hold ours
     # whether the layer of this number has it, given the settings
@@ -91,13 +91,13 @@ def same(*names: str) -> Tuple[Joint, ...]:
 
 
 class Group(NamedTuple):
-    """Entries of config.json and the settings that they say; mostly :func:`entry` makes it."""
+    """Entries of config.json and the settings that they hold; :func:`entry` makes most groups."""
 
     theirs: str  # the name of the first of the entries
     ours: Tuple[str, ...]  # the settings
     # makes them, given config.json and the settings of the entries before
     settings: Callable[[Config, Settings], Settings]
-    # makes the entries, given complete settings and the checkpoint, for messages
+    # makes the entries, given complete settings and, for messages, the checkpoint's path
     entries: Callable[[Settings, str], Dict[str, Any]]
     equal: Tuple[str, ...] = ()  # those of the settings that must be equal to the first
 
@@ -110,15 +110,15 @@ def entry(
     into: Callable[[Any], Any] = lambda value: value,
     back: Callable[[Any], Any] = lambda value: value,
 ) -> Group:
-    """An entry of config.json that says one setting.
+    """An entry of config.json that holds one setting.
 
     Args:
         theirs: its name.
         ours: the setting; several if they are equal in the class; the first is then written.
         checked: reads the entry and checks its range.
         usual: what its absence means, or a function of config.json; None if it must be there.
-        into: makes the setting of the entry's value.
-        back: makes the entry's value of the setting.
+        into: makes the setting from the entry's value.
+        back: makes the entry's value from the setting.
     """
 
     def settings(config: Config, known: Settings) -> Settings:
@@ -192,7 +192,7 @@ class Architecture(NamedTuple):
     modules: Mapping[str, str] = _NOTHING
     heads: str = ""  # start of our names of such heads; nothing for the output of a language model
     entries: Tuple[Group, ...] = ()  # entries of config.json beside those of the class
-    any: Collection[str] = ()  # settings of any value, which it does not have
+    any: Collection[str] = ()  # settings that it lacks, so any value is right
     # other settings that are fixed in it, with their values
     values: Mapping[str, Collection[Any]] = _NOTHING
     # whether a model of these settings is of this architecture
@@ -221,12 +221,12 @@ class TransformersClass(NamedTuple):
     architectures: Mapping[str, Architecture]
     kind: Kind  # what its models are here
     stacks: Tuple[Stack, ...]  # its sides; that of the output is the last
-    entries: Tuple[Group, ...]  # its config.json beside what all classes have
-    # settings that all its models have; a function makes one of those that the entries say
+    entries: Tuple[Group, ...]  # in config.json, beside those of all classes
+    # settings that all its models have; a function makes one from those of the entries
     always: Settings
     # other values that it can express, by setting; they replace those of *always*
     values: Mapping[str, Collection[Any]] = _NOTHING
-    # settings beside those of *entries*, whose every value it expresses
+    # further settings of which it expresses every value
     any: Collection[str] = ()
     aliases: Mapping[str, str] = _NOTHING  # other names of entries, which it reads as well
     output: str = "lm_head.weight"  # the output projection, if that is not the embedding
@@ -239,7 +239,7 @@ class TransformersClass(NamedTuple):
     # whether config.json says that the output is the embedding
     tied: Callable[[Config], bool] = lambda config: config.flag("tie_word_embeddings", True)
     divides: bool = False  # whether an output that is the embedding is divided by √C
-    shared: str = ""  # the embedding of two stacks
+    shared: str = ""  # the embedding that two stacks share
     two_embeddings: bool = False  # whether the embeddings of two stacks can differ
     start: str = ""  # the symbol that begins a translation where config.json does not say it
     computed: Tuple[str, ...] = ()  # tensors that it computes where a file lacks them

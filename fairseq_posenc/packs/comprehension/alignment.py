@@ -95,7 +95,7 @@ def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
 
 
 def _without_gaps(text: str, starts: List[int], ends: List[int]) -> List[Span]:
-    """Give a token without characters those between its neighbours, without outer white space."""
+    """Give a token that has no text the text between its neighbours, without outer white space."""
     limits, following = [0] * len(starts), len(text)
     for token in reversed(range(len(starts))):
         limits[token] = following

@@ -82,10 +82,10 @@ def draw_blocks(
 
     Args:
         shares: random numbers below 2^31, (rows, r).
-        block: numbers of the blocks of queries, (1|B, N).
+        block: indices of the blocks of queries, (1|B, N).
         first: the blocks before this one are global.
-        around: numbers of blocks in the window before and after the block of the query.
-        count: only blocks with numbers below this one are drawn, (1|B, 1|N).
+        around: how many blocks the window has before and after the block of the query.
+        count: only blocks with indices below this one are drawn, (1|B, 1|N).
 
     Returns:
         (1|B, N, r), -1 where there are not enough blocks.
@@ -160,7 +160,7 @@ class BigBirdAttention(SparseAttention):
         return distances <= 0 if causal else torch.ones_like(distances, dtype=torch.bool)
 
     def _drawn(self, block: Tensor, count: Tensor, causal: bool) -> Tensor:
-        """The random blocks of blocks of queries (1|B, N), (1|B, N, r)."""
+        """The random blocks (1|B, N, r) of blocks of queries (1|B, N)."""
         blocks = self.causal_blocks if causal else self.both_blocks
         around = (blocks.before, blocks.after)
         return draw_blocks(self.random_blocks, block, self.first, around, count)

@@ -185,7 +185,7 @@ def merge(adapter: str, base: str, out: str) -> None:
         name = _weight_of(module, tensors)
         if name is None:
             raise UsageError(
-                f"{adapter}: adapts {module}, which {file} has not; give the base by --peft-base"
+                f"{adapter}: adapts {module}, which {file} lacks; give the base by --peft-base"
             )
         product = pair.scale * (pair.b.float() @ pair.a.float())
         product = product.t() if transposed else product
@@ -217,7 +217,7 @@ def is_adapter(folder: str) -> bool:
 
 @contextlib.contextmanager
 def merged_folder(wanted: Wanted) -> Iterator[str]:
-    """A temporary folder of the whole model that an adapter makes of its base.
+    """A temporary folder with the whole model: the base, changed by an adapter.
 
     Raises:
         UsageError: as :func:`merge`.
