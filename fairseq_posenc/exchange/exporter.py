@@ -1,7 +1,7 @@
 """Exporting: a model of ours is written to a temporary folder, checked, and moved into place.
 
-Some checkpoints are adapters, which are no whole models but change one; every format of folders
-writes adapters, and reads its own.
+Some checkpoints are adapters, which are no whole models but change one.  Formats whose exporter has
+a ``target`` write them.
 """
 
 import os

@@ -12,7 +12,6 @@ from fairseq.data import Dictionary
 from support.recipes import recipe_module
 from support.toy_lm import LENGTH, train_lm
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models.language_model import MODEL
 
 pytest.importorskip("matplotlib")
@@ -137,6 +136,7 @@ def test_a_curve_of_several_runs_ends_with_the_first_of_them():
         (["a=FILE {'rotary_scaling': }"], ["rotary_scaling", "overrides"]),
         (["a=FILE {'rotary_scalling': 'yarn'}"], ["'rotary_scalling'", "no such setting"]),
         (["a=FILE {'rotary_scaling': 'yarn'}"], ["--rotary-scaling-factor"]),
+        (["a=TRANSLATION"], ["--task translation"]),
         (["a=FILE", "--lengths", "8,x"], ["--lengths 8,x"]),
         (["a=FILE", "--lengths", "0,8"], ["--lengths 0,8"]),
         (["a=FILE", "--lengths", "8,4096"], ["--lengths 4096", "tokens"]),
@@ -150,13 +150,13 @@ def test_a_curve_of_several_runs_ends_with_the_first_of_them():
         (["a=LEARNED {'max_target_positions': 64}", "--lengths", "32"], ["LEARNED", "do not fit"]),
     ],
 )
-def test_mistakes_are_one_line(arguments, parts, corpus, trained_lm, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_are_one_line(arguments, parts, corpus, trained, trained_lm, tmp_path):
     files = {"FILE": str(trained_lm("rotary")), "LEARNED": str(trained_lm("learned"))}
+    files["TRANSLATION"] = str(trained / "checkpoint_last.pt")
     for short, path in files.items():
         arguments = [argument.replace(short, path) for argument in arguments]
     with pytest.raises(SystemExit) as error:
-        usual = ["--output", "out.png", "--lengths", "8", "--cpu"]
+        usual = ["--output", str(tmp_path / "out.png"), "--lengths", "8", "--cpu"]
         extrapolation.main([str(corpus), *usual, *arguments])
     message = str(error.value)
     assert "\n" not in message
@@ -164,9 +164,7 @@ def test_mistakes_are_one_line(arguments, parts, corpus, trained_lm, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_data_and_other_tasks_are_one_line(corpus, trained, trained_lm, tmp_path):
-    with pytest.raises(UsageError, match="--task translation"):
-        measured(trained / "checkpoint_last.pt", corpus, [8], 4)
+def test_data_without_a_dictionary_are_one_line(tmp_path):
     arguments = [str(tmp_path), "a=a.pt", "--lengths", "8", "--output", "out.png"]
     with pytest.raises(SystemExit, match="no dict.txt"):
         extrapolation.main(arguments)

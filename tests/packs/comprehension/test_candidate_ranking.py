@@ -10,9 +10,10 @@ from fairseq.logging import metrics
 from support.helpers import PAD, VOCABULARY
 from support.masked_language_models import tiny
 
-from fairseq_posenc.packs.comprehension.candidate_ranking import CandidateDataset
+from fairseq_posenc.packs.comprehension import candidate_ranking
 
 pytestmark = pytest.mark.formulas
+pytest_plugins = ["support.toy", "support.toy_lm"]
 BOS, EOS = VOCABULARY.bos(), VOCABULARY.eos()
 MASK = VOCABULARY.index("<mask>")
 
@@ -23,7 +24,7 @@ def texts(*lines):
 
 def dataset():
     places = [texts([10, 11], [12]), texts([13], [14, 15, 16]), texts([17, 18], [])]
-    return CandidateDataset(
+    return candidate_ranking.CandidateDataset(
         texts([5, 6], []), texts([7], [8, 9]), places, VOCABULARY, 1, "data: train"
     )
 
@@ -79,4 +80,15 @@ def test_the_loss_and_the_accuracy_are_those_of_the_formula(margin, weight):
 def test_an_example_without_a_wrong_candidate_is_refused():
     places = [texts([10]), texts([])]
     with pytest.raises(SystemExit, match="train: example 1 has fewer than two candidates"):
-        CandidateDataset(texts([5]), texts([7]), places, VOCABULARY, 1, "train")
+        candidate_ranking.CandidateDataset(texts([5]), texts([7]), places, VOCABULARY, 1, "train")
+
+
+def test_a_folder_has_both_sides_of_the_gap_and_two_candidates(corpus, tmp_path):
+    for number in range(4):
+        (tmp_path / f"input{number}").symlink_to(corpus)
+    cfg = candidate_ranking.CandidateRankingConfig(data=str(tmp_path), seed=1)
+    read = candidate_ranking.CandidateRankingTask.setup_task(cfg).load_dataset
+    assert len(read("valid")) == len((corpus / "valid").read_text().splitlines())
+    (tmp_path / "input3").unlink()
+    with pytest.raises(SystemExit, match="valid has no two candidates for every text"):
+        read("valid")

@@ -199,6 +199,8 @@ def test_every_token_is_predicted_once_after_the_one_before_it(rows, workers):
 def test_what_knows_no_memory_and_more_streams_than_tokens_are_refused():
     with pytest.raises(UsageError, match="fairseq-eval-lm: scores every batch on its own"):
         TASK_REGISTRY[TASK].eval_lm_dataloader(None)
+    with pytest.raises(UsageError, match="--max-tokens 3: a batch holds less than a segment"):
+        TASK_REGISTRY[TASK].get_batch_iterator(None, Corpus(TEXT, EOS, PAD, ROOM), 3)
     with pytest.raises(UsageError, match="24 streams are more than the 23 tokens"):
         Streams(Corpus(TEXT, EOS, PAD, ROOM), 24)
 
