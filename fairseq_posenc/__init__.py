@@ -2,8 +2,8 @@
 
 Importing the package registers its architectures, tasks, criterions and optimisers with fairseq,
 and works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`),
-for stock architectures as well.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment it only
-registers.
+for stock architectures as well.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment, importing
+only registers.
 
 The plug-in's own command line (``fairseq-posenc``, ``python -m fairseq_posenc``) is the exception:
 it starts without importing fairseq and calls :func:`register` only in commands that need it.
@@ -46,7 +46,7 @@ def register() -> None:
 def from_pretrained(
     folder: "Union[str, os.PathLike[str]]", device: "Union[str, torch.device]" = "cpu"
 ) -> Any:
-    """Load a model folder, as ``fairseq-posenc pack`` and the recipes write it.
+    """Load a model folder that ``fairseq-posenc pack`` or a recipe has written.
 
     Args:
         folder: the model folder; nothing else is read, and nothing is fetched from the network.
@@ -54,13 +54,13 @@ def from_pretrained(
 
     Returns:
         fairseq's hub interface in evaluation mode, as ``from_pretrained`` of the model's class
-        returns it: a :class:`~fairseq.hub_utils.GeneratorHubInterface` to a translation or language
-        model, a :class:`~fairseq_posenc.serving.hub.SentenceHubInterface` to a masked language
-        model or a classifier.  A pack's task may have a class of its own.
+        returns it: a :class:`~fairseq.hub_utils.GeneratorHubInterface` for translation or language
+        models, a :class:`~fairseq_posenc.serving.hub.SentenceHubInterface` for masked language
+        models and classifiers.  The task of a pack may have its own interface.
 
     Raises:
-        UsageError: it is no model folder, a piece is missing or damaged, or the device cannot be
-            used.
+        UsageError: *folder* is no model folder, a part of it is missing or damaged, or the device
+            cannot be used.
     """
     from fairseq_posenc.serving.hub import load_folder
     from fairseq_posenc.serving.model_folder import read_model_folder
@@ -69,7 +69,7 @@ def from_pretrained(
 
 
 def _is_own_command_line() -> bool:
-    """True if this import starts ``fairseq-posenc`` or ``python -m fairseq_posenc``."""
+    """True if ``fairseq-posenc`` or ``python -m fairseq_posenc`` imports the package."""
     if os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0] == "fairseq-posenc":
         return True
     importer = sys._getframe(2)  # under -m, runpy imports the package first

@@ -18,7 +18,7 @@ from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import segments, translation
 from fairseq_posenc.serving import pretrained
 
-#: The module or class that holds a function, its name there, and what returns its replacement.
+#: Each function's module or class, its name there, and the wrapper that returns its replacement.
 EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
     (options, "parse_args_and_arch", report.parse_in_one_line),
     (hydra_utils, "_is_env_set", report.fail_in_one_line),
@@ -38,19 +38,19 @@ EXTENSIONS: List[Tuple[Any, str, Wrapper]] = [
 
 
 def register_extension(owner: Any, name: str, make: Wrapper) -> None:
-    """Add to one of fairseq's functions, from a pack; :func:`apply` replaces it.
+    """Let a pack extend one of fairseq's functions; :func:`apply` replaces the function.
 
     Args:
         owner: the module or class that holds the function, which no other extension replaces.
-        name: its name there.
+        name: the function's name in *owner*.
         make: takes the function and returns its replacement.
     """
     EXTENSIONS.append((owner, name, make))
 
 
 def apply() -> None:
-    """Replace all of them, and unpickle checkpoints with an allow-list; idempotent."""
+    """Replace all functions in the table, and unpickle only allowed classes; idempotent."""
     restore.restrict_unpickling()
     for owner, name, extension in EXTENSIONS:
-        if owner is not hydra_utils or hasattr(owner, name):  # not in every version of Hydra
+        if owner is not hydra_utils or hasattr(owner, name):  # some Hydras lack it
             wrap(owner, name, extension)

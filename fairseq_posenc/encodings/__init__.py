@@ -1,4 +1,4 @@
-"""Position encodings, one file each (the tables of fairseq together), and their registry.
+"""Position encodings, one per file (fairseq's two tables share one), and their registry.
 
 A new encoding in this package is one file in this folder.  An encoding of your own is a file in
 your ``--user-dir`` that uses :func:`register_encoding`.

@@ -37,7 +37,7 @@ class Places(NamedTuple):
 
     queries: Tensor  # (1|B, T), int64
     keys: Tensor  # (1|B, S), int64
-    bound: int  # a number above every distance between two of them; the host knows it
+    bound: int  # a number above every distance between two positions; known on the host
     # True if queries are the last T of S tokens and distances are differences of indices.
     # Encodings of distances then need no positions
     by_index: bool = False
@@ -58,7 +58,7 @@ class Stack:
     causal: bool  # whether queries see no later keys
     max_positions: int  # longest sequence the stack accepts, in tokens
     has_cls: bool = False  # whether its input starts with a [CLS] token
-    # whether rotating q and k keeps the product a function of distance; false if a feature map is
+    # whether products of rotated q and k depend on the distance alone; false if a feature map is
     # applied after the rotation
     relative_after_rotation: bool = True
     size_flags: str = "the number of heads"  # the flags that set *head_dim*, for error messages
@@ -99,11 +99,11 @@ class Hook:
         """Refuse options for which the class cannot be constructed; nothing is constructed."""
 
     def check_shape(self, method: str, result: Tensor, letters: str, *shape: int) -> None:
-        """Refuse a result of *method* that has another shape than *shape*, written in *letters*."""
+        """Refuse a result of *method* whose shape is not *shape*; *letters* name the sizes."""
         if not in_graph() and result.shape != shape:
             raise UsageError(
                 f"{type(self).__module__}.{type(self).__name__}.{method}: returned the shape "
-                f"{tuple(result.shape)}; the shape of its logits is {letters}, here {shape}"
+                f"{tuple(result.shape)}; its logits must be {letters}, here {shape}"
             )
 
 
@@ -128,7 +128,7 @@ class InputTable(Hook):
 class Rotation(NamedTuple):
     """The rotation of queries and keys in one layer (RoFormer Eq. 4), for exports."""
 
-    # angle of each pair of the first d channels of a head, in radians for each position, (d/2,),
+    # angle of each pair of the first d channels of a head, in radians per position, (d/2,),
     # float64
     frequencies: Tensor
     base: float  # base of the unscaled frequencies, base^(-2(i-1)/d)
@@ -168,7 +168,7 @@ class QKVTransform(Hook, nn.Module):
         """Warn, if need be, before a forward pass with positions up to *length* - 1."""
 
     def variant(self, layer: int) -> Any:
-        """A key that layers with the same table share; None if all layers do."""
+        """An identifier that layers share if they share a table; None if all layers do."""
         return None
 
     def rotation(self, layer: int) -> Optional[Rotation]:
@@ -180,7 +180,7 @@ class QKVTransform(Hook, nn.Module):
         return None
 
     def table(self, positions: Tensor, layer: int = 0) -> Tensor:
-        """What :meth:`forward` needs at *positions* (1|B, T) in a layer, computed once a pass.
+        """The *table* of :meth:`forward` at *positions* (1|B, T), computed once per forward pass.
 
         Layers of one :meth:`variant` share the table.
         """
@@ -239,8 +239,8 @@ class DistanceBias(SharedBias):
         """Logits (1|B, H, T, S).
 
         If distances are differences of indices, all sequences share them, whatever their padding,
-        and logits are computed for the S + T - 1 distances of a sequence.  Else they are computed
-        for each pair, or for each distance below the bound if there are fewer.
+        and logits are computed for the S + T - 1 distances of a sequence.  Otherwise they are
+        computed for each pair, or for each distance below the bound if those are fewer.
         """
         distances = places.distances
         if distances is None:

@@ -65,9 +65,9 @@ class SharedBiasSum(nn.ModuleDict):
         return sum(logits[1:], logits[0])
 
     def _beside_cls(self, places: Places) -> Tensor:
-        """Logits (1, H, T, S) of tokens other than [CLS], with a row and a column for it.
+        """Logits (1, H, T, S): those of the tokens after [CLS], with a row and a column for [CLS].
 
-        This needs no mask, unlike a choice by position.
+        Unlike a choice by position, joining them needs no mask.
         """
         queries, keys = places.queries, places.keys
         with_cls = int(queries.size(1) == keys.size(1))
@@ -91,7 +91,7 @@ class PositionEncoding:
     It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
     the result of :meth:`build_content_bias`.
 
-    *index* counts the compositions of a stack.
+    *index* is the number, from 0, of the composition in its stack.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class PositionEncoding:
         self.shared_bias = SharedBiasSum(shared, options, stack) if shared else None
         vectors = {e.name: e.distances(options, stack) for e in encodings if e.distances}
         self.vectors = nn.ModuleDict(vectors) if vectors else None
-        #: the content-dependent terms of each layer, by index
+        #: the content-dependent terms, by index of the layer
         self.layer_terms: Dict[int, ContentBiasSum] = {}
         self.relative = is_relative(encodings, options, stack)
         self.bounded = any(e.bounded for e in encodings)
@@ -143,7 +143,7 @@ class PositionEncoding:
     def by_distance(self, distances: Tensor) -> Optional[Tensor]:
         """Content-free logits (H, N), float32, of *distances* (N), key minus query, in tokens.
 
-        None without such logits, or if they are not a function of the distance alone.
+        None if there are no such logits, or if they depend on more than the distance.
         """
         if self.shared_bias is None or not self.shared_bias.distance_alone:
             return None
@@ -160,7 +160,7 @@ class PositionEncoding:
         return {name: table for term in terms.values() for name, table in term.tables().items()}
 
     def without_content(self, positions: Tensor) -> Dict[str, Tensor]:
-        """Content-free logits of all layers, (1, 1|H, T, T) at *positions* (1, T), by encoding."""
+        """Content-free logits of each layer, (1, 1|H, T, T), at *positions* (1, T), by encoding."""
         logits = {} if self.shared_bias is None else self.shared_bias.without_content(positions)
         products = None if self.transform is None else self.transform.without_content(positions)
         if products is not None:
@@ -168,11 +168,11 @@ class PositionEncoding:
         return logits
 
     def distance_vectors(self, places: Places, like: Tensor) -> Optional[Tensor]:
-        """Vectors of all distances between *places*, cast to the dtype of *like* at the end.
+        """Vectors of all distances between *places*, in the dtype of *like*.
 
         Returns:
             (N, L, H·D) for N encodings and L distances, from -n to n with some n that no distance
-            exceeds; or None.
+            exceeds; None if no encoding has such vectors.
         """
         if self.vectors is None:
             return None
@@ -205,7 +205,7 @@ def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
                 raise UsageError(
                     f"--position-encoding {name}: {encoding.name} needs a causal stack, because "
                     f"{encoding.causal_only}, and this {stack.side} sees later keys; give it "
-                    f"another one (in translation by --{stack.side}-position-encoding)"
+                    f"another encoding (in translation by --{stack.side}-position-encoding)"
                 )
             encoding.acts.check(options, stack)
             if encoding.distances is not None:
@@ -215,7 +215,7 @@ def check_encodings(options: Options, stack: Stack, pattern: Pattern) -> None:
     if not any(e.shared for e in pattern.encodings):
         raise UsageError(
             f"--untie-cls: --position-encoding {pattern.value} has no content-free logits to "
-            "reset; drop the flag, or add one that has, such as tupe, t5 or alibi"
+            "reset; drop the flag, or add an encoding with them, such as tupe, t5 or alibi"
         )
     if not stack.has_cls:
         raise UsageError(

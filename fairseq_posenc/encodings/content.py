@@ -56,7 +56,7 @@ class ContentBias(Hook, nn.Module):
     """Content-dependent terms of one layer; every layer has separate parameters."""
 
     hook = "content"
-    #: True if the terms are products with queries, which take every factor on q·k, too
+    #: True if the terms are products with queries: a factor on q·k multiplies them, too
     is_product = True
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -65,9 +65,9 @@ class ContentBias(Hook, nn.Module):
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The flag that makes :meth:`relative_values` return a tensor, or None if it does not.
+        """The flag that makes :meth:`relative_values` return a tensor, or None if none does.
 
-        The default is ``--position-encoding`` for every class that defines that method.
+        By default ``--position-encoding`` for every class that defines that method.
         """
         defined = cls.relative_values is not ContentBias.relative_values
         return "--position-encoding" if defined else None
@@ -75,13 +75,13 @@ class ContentBias(Hook, nn.Module):
     def key_states(self, x: Tensor) -> Dict[str, Tensor]:
         """Further tensors (B, H, T, …) of keys whose input is *x* (B, T, C); by default none.
 
-        They are cached with the keys, and returned as :attr:`Content.key_states`, by names that no
-        other encoding has.
+        They are cached with the keys, and passed on in :attr:`Content.key_states`; other encodings
+        must not use their names.
         """
         return {}
 
     def project(self, vectors: Tensor) -> Tensor:
-        """Project distance vectors (N, H·D) for :meth:`forward`, (…, N, D or H·D).
+        """The projections (…, N, D or H·D) that :meth:`forward` reads, of *vectors* (N, H·D).
 
         The result is cached between the steps of incremental decoding.
         """
@@ -98,10 +98,10 @@ class ContentBias(Hook, nn.Module):
         raise NotImplementedError
 
     def tables(self) -> Dict[str, Tensor]:
-        """Vectors that are added to ``keys`` and ``values`` by distance, (N, D) or (H, N, D) each.
+        """Vectors added to ``keys`` and to ``values`` by distance, (N, D) or (H, N, D) each.
 
-        The rows are those of all distances from -K to K, or to 0 in a causal stack; empty, as by
-        default, if the terms are no such vectors.
+        They have a row for each distance from -K to K, or to 0 in a causal stack.  By default there
+        are none: the terms are no such vectors.
         """
         return {}
 
@@ -116,14 +116,14 @@ class ContentBias(Hook, nn.Module):
         """Vectors a (1|B, 1|H, S, D) to add to the values of a single query, T = 1.
 
         Σ_j w_j v_j + Σ_j w_j a_j = Σ_j w_j (v_j + a_j).  This lets a decoding step use the fused
-        kernel, at the price of one vector per key.  None, as by default, for
-        :meth:`relative_values`.
+        kernel, at the price of one vector per key.  If the result is None, as by default, the step
+        calls :meth:`relative_values`.
         """
         return None
 
 
 class ContentBiasSum(nn.ModuleDict):
-    """Sum of content-dependent terms by encoding name; *with_vectors* have distance vectors."""
+    """Sum of content-dependent terms by name; those in *with_vectors* have distance vectors."""
 
     def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
         super().__init__(terms)
@@ -146,9 +146,9 @@ class ContentBiasSum(nn.ModuleDict):
     ) -> Tensor:
         """Logits (B, H, T, S), scaled.
 
-        *vectors* (N, L, H·D) are for the N terms with distance vectors and L distances; *projected*
-        caches projected ones by name, in place; *factor*, (1|B, 1, 1|T, 1) or a number, multiplies
-        products with queries.
+        *vectors* (N, L, H·D) are the vectors of N terms at L distances; *projected* is a cache of
+        their projections by name, filled in place; *factor*, (1|B, 1, 1|T, 1) or a number,
+        multiplies products with queries.
         """
         terms: Any = self
         for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):

@@ -1,7 +1,7 @@
 """CoPE: contextual positions, which count the keys that a query chooses to count.
 
 Golovneva, Wang, Weston, Sukhbaatar, arXiv 2405.18719, section 4.  In a causal stack each query
-decides by gates which of the keys before it count, and sees a key at the distance of their sum:
+has a gate for every key up to itself; its distance to a key sums the gates from that key on:
 
     g_ij = σ(q_i · k_j)
     p_ij = Σ_{k=j}^{i} g_ik, at most p_max

@@ -53,8 +53,8 @@ class DapeFlags:
 class Dape(ContentBias):
     """b_ij + f(a_ij, b_ij).
 
-    The backward pass recomputes the hidden units, which would take W/H times the memory of the
-    logits.
+    The backward pass recomputes the W hidden units: saving them would take W/H times the memory
+    of the logits.
     """
 
     takes_positions = True
@@ -85,7 +85,7 @@ class Dape(ContentBias):
         return static + torch.cat(adapted, dim=2)
 
     def _segment(self, products: Tensor, static: Tensor) -> Tensor:
-        """f of some queries, (B, H, t, S)."""
+        """f for t of the queries, (B, H, t, S)."""
         if not torch.is_grad_enabled():
             return self.adapted(products, static)
         settings: Any = {"use_reentrant": False, "preserve_rng_state": False}

@@ -5,8 +5,8 @@ He, Liu, Gao, Chen, arXiv 2006.03654, Eq. 2 to 4:
     α_ij = 1/√(3D) · (q_i·k_j + q_i·(P_{δ(i,j)} W_kR) + k_j·(P_{δ(j,i)} W_qR))
     δ(i,j) = 0 where i - j ≤ -K,  2K - 1 where i - j ≥ K,  i - j + K between
 
-The released code has δ(i,j) in the third term, too, and so has ``--deberta-released``; RoFormer
-Eq. 37 has the same, without the scale.
+The released code uses δ(i,j) in the third term, too, as ``--deberta-released`` does; RoFormer
+Eq. 37 is that form without the scale.
 As in the paper (section 3.1), all layers of a stack share the table P of 2K rows, and each has its
 own W_kR and W_qR.
 """

@@ -61,7 +61,7 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
 
     The values are for the distances from -(S - 1) to T - 1; the result is dense.
     """
-    if in_graph():  # ONNX has no windows, and a compiled graph would keep the size of one
+    if in_graph():  # ONNX has no windows, and a compiled graph would fix their size
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
     # a window of S values for every query; the last one has the smallest distances
     return values.contiguous().unfold(-1, key_length, 1).flip(-2)
@@ -75,7 +75,7 @@ def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """Of the vectors (…, 2n + 1, D) of all distances -n … n, those of -(S - 1) … T - 1."""
+    """The rows for distances -(S - 1) … T - 1 of *vectors* (…, 2n + 1, D), for -n … n."""
     first = (vectors.size(-2) + 1) // 2 - key_length  # the last query is at the last key
     return vectors[..., first : first + key_length + query_length - 1, :]
 
@@ -85,7 +85,7 @@ def relative_products(
 ) -> Tensor:
     """Products x_i·r_d of queries with the vectors of their distances d to keys, (B, H, T, S).
 
-    *x* is (B, H, T, D), *vectors* are r of all distances -n … n, (H, 2n + 1, D), and *distances*
+    *x* is (B, H, T, D); *vectors* (H, 2n + 1, D) are r_d for d = -n … n; *distances* are
     (1|B, 1, T, S), or None if they are differences of indices.
     """
     if distances is None:
@@ -112,7 +112,7 @@ def _aligned(products: Tensor, key_length: int) -> Tensor:
     *leading, rows, columns = products.shape
     if rows == 1:
         return products
-    if in_graph():  # ONNX has no strides, and compilers choose others
+    if in_graph():  # ONNX has no strides, and compilers choose their own
         columns_of = _columns(rows, key_length, products.device)
         return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()

@@ -5,12 +5,12 @@ Li et al., arXiv 2310.04418, section 3: a query at position i adds
     b(i, j) = f_θ(ψ(i - j) / ψ(max(L, i))),    ψ(x) = log(c x + 1)
 
 to the logit of key j, where f_θ is a two-layer perceptron with ReLU and one output a head, and
-c > 0 and the threshold L > 0 are learned.  A query is normalised by its position i, its
-distance to the first key, so cached decoding equals the full forward pass.  All layers share one
-function, the paper's FIRE-S.
+c > 0 and the threshold L > 0 are learned.  A query's distances are normalised by its position i,
+not by the length of the text, so cached decoding equals the full forward pass.  All layers share
+one function, the paper's FIRE-S.
 
-The paper is about causal stacks.  In an encoder, where keys also follow the query, f_θ gets the
-negative of its argument with i and j exchanged.
+The paper is about causal stacks.  In an encoder, keys also follow the query; for them i and j are
+exchanged, and the argument of f_θ is negated.
 """
 
 import math
@@ -26,7 +26,7 @@ from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
-_ADAPTED = {"dape_bias": ("fire",)}  # DAPE has this bias, too
+_ADAPTED = {"dape_bias": ("fire",)}  # DAPE can adapt this bias
 
 
 @dataclass
@@ -38,7 +38,7 @@ class FireFlags:
     )
     fire_length: Optional[int] = setting(
         512,
-        "first value of the learned threshold L, in tokens: shorter texts are not interpolated",
+        "initial value of the learned threshold L, in tokens: shorter texts are not interpolated",
         role="training",
         at_least=1,
         at_most=2**31 - 1,

@@ -1,15 +1,15 @@
 """FoX: gates of the tokens between a query and a key decide how far the key is forgotten.
 
 Forgetting Transformer, Lin, Nikishin, He, Courville, arXiv 2503.02130, Eq. 5 to 8.  Every head has
-a gate for each token, and a query sees a key through the gates of all tokens after it:
+a gate for each token, and a query sees a key through the gates of all tokens after the key:
 
     f_t = σ(w · x_t + b)
     D_ij = Σ_{l=j+1}^{i} log f_l = c_i - c_j,    c_t = Σ_{l≤t} log f_l
     α_ij = 1/√D · q_i · k_j + D_ij
 
-x_t is the input of the layer.  A cache keeps log f_t of all tokens beside their keys.  The bias
-is an argument of fused attention; q·k is not computed for it.  Gates look back from a
-query, so an encoder has none: the paper defines no gate for later keys.
+x_t is the input of the layer.  A cache keeps log f_t of all tokens beside their keys.  Fused
+attention takes the bias as an argument, so q·k is not computed apart.  Gates look back from a
+query, so encoders cannot use FoX: the paper defines no gate for later keys.
 """
 
 from typing import Dict, Optional
@@ -30,7 +30,7 @@ _LOG_GATES = "fox_log_gates"
 @register_encoding(
     "fox",
     paper="Lin et al. 2025, arXiv 2503.02130",
-    summary="a gate of each token lets queries after it forget the keys before it (FoX)",
+    summary="a gate of each token makes later queries forget earlier keys (FoX)",
     causal_only="gates forget what is before a query",
 )
 class ForgetGates(ContentBias):
@@ -43,7 +43,7 @@ class ForgetGates(ContentBias):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        # no projection of fairseq's: --no-bias keeps the gates' bias, as the released code does
+        # not one of fairseq's projections: --no-bias keeps this bias, as the released code does
         self.weight = nn.Parameter(torch.empty(stack.num_heads, stack.width))
         self.bias = nn.Parameter(torch.zeros(stack.num_heads))
         nn.init.normal_(self.weight, std=0.02)

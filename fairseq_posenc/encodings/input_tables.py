@@ -2,7 +2,7 @@
 
     learned      x_i + p_i with p in R^{L x C} trained (RoFormer Eq. 30; Gehring et al.; BERT)
     sinusoidal   p_{i,2t} = sin(i / 10000^{2t/d}), p_{i,2t+1} = cos(…)  (RoFormer Eq. 31)
-    none         attention over a bag of tokens, or in a decoder over the previous ones
+    none         attention over a bag of tokens; in a decoder, of the previous tokens
 
 fairseq's table has frequencies 10000^(-t/(d/2 - 1)), and all sines before all cosines.
 """

@@ -37,7 +37,7 @@ class KerpleFlags:
         "logarithmic",
         "kernel of KERPLE: {choices}",
         choices=("power", "logarithmic"),
-        or_with={"dape_bias": ("kerple",)},  # DAPE has this bias, too
+        or_with={"dape_bias": ("kerple",)},  # DAPE can adapt this bias
     )
 
 

@@ -5,7 +5,7 @@ with a^K = a^V = a, which is not learned and the same in all layers and heads:
 
     a_d[2t] = sin(d / 10000^{2t/D}),   a_d[2t+1] = cos(d / 10000^{2t/D}),   d = j - i, clipped
 
-The released code numbers distances from -K on, so its a_d is this a_{d+K}.
+The released code numbers distances from -K on, so its vector for d is a_{d+K} here.
 """
 
 from dataclasses import dataclass

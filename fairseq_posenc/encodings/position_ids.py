@@ -1,6 +1,6 @@
 """``--position-ids``: rules by which tokens have other positions than 0, 1, 2, ….
 
-The position of a token depends on this and earlier tokens alone, so that cached decoding and beam
+The position of a token depends on it and earlier tokens alone, so that cached decoding and beam
 search find the same positions again.
 """
 
@@ -78,7 +78,7 @@ class PositionRule:
         UsageError: a symbol that the rule needs is not in the dictionary.
     """
 
-    #: True if position 0 means none, so that random positions leave it unchanged
+    #: True if position 0 means "no position", so that random positions leave it unchanged
     zero_is_none: ClassVar[bool] = False
     #: True if the rule needs a table that is added to the embeddings
     needs_table: ClassVar[bool] = False
@@ -114,8 +114,8 @@ def check_position_ids(
     refuse_uncounted(flag, name, encodings)
     if options.untie_cls:
         raise UsageError(
-            f"--untie-cls: [CLS] is known by its position 0, which others have under {flag}; drop "
-            "one of the two"
+            f"--untie-cls: [CLS] is known by its position 0, which other tokens have under {flag}; "
+            "drop one of the two"
         )
     class_of_rule(options.position_ids).check(options, stack, name, encodings)
 
@@ -138,7 +138,7 @@ def numbers_of(
     symbols: Mapping[str, int],
     chosen: Optional[List[str]] = None,
 ) -> List[int]:
-    """The token ids of the symbols in a setting, else in *default*, or of *chosen* alone."""
+    """The ids of the symbols in setting *name*, else in *default*; or only of those *chosen*."""
     value = str(option(options, name) or default)
     chosen = value.split() if chosen is None else chosen
     for symbol in chosen:
@@ -197,10 +197,10 @@ class SeparatorFlags:
 
     position_separators: Optional[str] = setting(
         None,
-        "symbols of the dictionary, separated by blanks, that --position-ids and --document-mask "
-        "go by: ends of documents (default: </s>, the end of a line; </s></s> for empty lines) or "
-        "segments (default: a full stop), or operators, the last of which begins the answer "
-        "(default: '+ =')",
+        "symbols of the dictionary, separated by blanks, at which --position-ids and "
+        "--document-mask divide a text: ends of documents (default: </s>, the end of a line; give "
+        "</s></s> for empty lines), ends of segments (default: a full stop), or operators, the "
+        "last of which begins the answer (default: '+ =')",
     )
 
 
@@ -214,8 +214,8 @@ class DocumentPositions(PositionRule):
     """Positions that start again after each separator.
 
     In a decoder, whose input is its target shifted by one, a separator begins the next document and
-    has position 0; in an encoder it ends a document.  A symbol written twice, ``</s></s>``,
-    separates where it follows itself: at empty lines.
+    has position 0; in an encoder it ends a document.  A symbol written twice, as in
+    ``</s></s>``, separates where it follows itself: at empty lines.
     """
 
     def __init__(self, options: Options, stack: Stack, symbols: Mapping[str, int]) -> None:

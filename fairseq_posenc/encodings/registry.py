@@ -22,9 +22,9 @@ from fairseq_posenc.flags.settings import setting
 class Encoding:
     """Registry entry of a position encoding."""
 
-    name: str  # its value of ``--position-encoding``
+    name: str  # its name in ``--position-encoding``
     paper: str  # authors, year and arXiv number or venue, for ``fairseq-posenc list``
-    summary: str  # one clause for the same table
+    summary: str  # one clause for ``fairseq-posenc list``
     acts: Type[Hook]  # the class of the hook through which it acts
     flags: Optional[type] = None  # dataclass of its flags, if any
     # class of the vectors that its content-dependent terms project, if any
@@ -42,7 +42,7 @@ class Encoding:
         return self.acts.takes_positions
 
     def is_relative(self, options: Options) -> bool:
-        """Whether shifting all positions changes nothing, with the flags of a model."""
+        """Whether a shift of all positions changes no output, under the flags of a model."""
         return self.relative and self.acts.shifts_freely(options)
 
     def _at(self, hook: str) -> Any:
@@ -118,7 +118,7 @@ def register_encoding(
         if entry.acts.hook == "input" and entry.input not in TABLES and name != "none":
             raise UsageError(
                 f"{FLAG} {name}: its table is {entry.input}, and fairseq's are "
-                f"{' and '.join(TABLES)}; vectors of your own act through another hook"
+                f"{' and '.join(TABLES)}; give vectors of your own to another hook"
             )
         ENCODINGS.add(name, entry)
         return acting
@@ -170,8 +170,8 @@ def parse(value: str, flag: str = FLAG) -> Pattern:
     ['rotary', 'rotary', 'rotary', 'none']
 
     Raises:
-        UsageError: a composition is unknown, a count is not a positive integer, or an encoding of
-            the input is restricted to some of the layers.
+        UsageError: a composition is unknown, a count is not a positive integer, or an encoding that
+            is added to the embeddings is restricted to some of the layers.
     """
     period: List[str] = []
     compositions: Dict[str, List[Encoding]] = {}

@@ -79,7 +79,7 @@ class RotaryFlags(ScalingFlags):
 
 
 def pairs_of(x: Tensor, pairing: str) -> Tensor:
-    """A view of (…, d), with adjacent channels in memory, as pairs (…, d/2, 2).
+    """View *x* (…, d), whose channels are adjacent in memory, as pairs (…, d/2, 2).
 
     >>> [pairs_of(torch.arange(4), pairing).tolist() for pairing in PAIRINGS]
     [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
@@ -93,7 +93,7 @@ class Multiply(torch.autograd.Function):
     """Products of pairs with a complex table, in float32 or wider.
 
     The gradient is one product with the conjugates.  Autograd would conjugate the table twice, for
-    queries and for keys, and cast them one by one in half precision.
+    queries and for keys, and in half precision cast queries and keys one by one.
     """
 
     @staticmethod
@@ -102,7 +102,7 @@ class Multiply(torch.autograd.Function):
     ) -> Tuple[Tensor, ...]:
         """*tensors* (B, T, H, D), with the pairs of the first d channels multiplied by *table*.
 
-        The *table* is (1|B, T, 1, d/2), complex; *tensors* and products have one type.  *ctx*
+        The *table* is (1|B, T, 1, d/2), complex; *tensors* and products have one dtype.  *ctx*
         is None in the backward pass.
         """
         if ctx is not None:
@@ -188,12 +188,12 @@ def rotated(options: Options, head_dim: int) -> Tuple[int, int]:
 class Rotary(QKVTransform):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
-    The length in training is that of the stack, unless a flag gives it.
+    The length in training is the longest of the stack, unless a flag gives another.
     """
 
     applies_to_features = True  # rotations keep norms
     named = "rotary"  # in messages
-    #: True if layers are compiled, whose graphs have no operators for complex numbers
+    #: True if layers are compiled; compiled graphs have no operators for complex numbers
     compiled = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -208,7 +208,7 @@ class Rotary(QKVTransform):
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
-        """Refuse odd head sizes, shares without a pair, and scaling without effect."""
+        """Refuse odd head sizes, fractions that leave no pair, and scaling without effect."""
         stack.refuse_odd_heads(cls.named)
         size = f"head size {stack.head_dim} of the {stack.side}"
         dim, kept = rotated(options, stack.head_dim)
@@ -258,7 +258,7 @@ class Rotary(QKVTransform):
         return self.bases[layer % len(self.bases)]
 
     def rotation(self, layer: int) -> Optional[Rotation]:
-        """The angles and the temperature of *layer*; a class with other products returns None."""
+        """The angles and the temperature of *layer*; a subclass that also scales returns None."""
         base = self.variant(layer)
         theta = frequencies(self.dim, base, None, self.scaling, self.kept)
         return Rotation(theta, base, self.pairing, self.temperature)

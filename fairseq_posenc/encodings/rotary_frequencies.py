@@ -21,7 +21,7 @@ the length would mix frequencies in the cache of a decoder):
 ``linear`` is from Chen et al. 2023, arXiv 2306.15595; ``ntk`` from bloc97 2023, in Peng et al.
 2023, arXiv 2309.00071, section 3.1; ``yarn`` from Peng et al., section 3.2, with the ramp and the
 temperature of their released code; ``llama3`` from Llama 3.1, arXiv 2407.21783; ``longrope`` from
-Ding et al., arXiv 2402.13753, for all positions (the paper may leave the first n̂ unscaled), with
+Ding et al., arXiv 2402.13753, for all positions (the paper can leave the first n̂ unscaled), with
 the temperature of the released code.  The γ of Peng et al. is 1 - γ here.  In ``yarn`` the ramp of
 γ is linear in the number i of the pair and starts and ends at whole pairs; in ``yarn_untruncated``
 it starts and ends exactly at 32 rotations and at one; in ``llama3`` it is linear in the number of
@@ -44,8 +44,8 @@ from fairseq_posenc.flags.settings import setting
 
 logger = logging.getLogger(__name__)
 
-# rotations within L tokens: pairs with more keep their frequency, pairs with fewer are interpolated
-# (β and α of Peng et al. section 3.2, for Llama)
+# numbers of rotations within L tokens: pairs with more than the first keep their frequency, pairs
+# with fewer than the second are interpolated (β and α of Peng et al. section 3.2, for Llama)
 MANY_TURNS, FEW_TURNS = 32, 1
 # the same bounds in Llama 3.1
 LLAMA3_MANY_TURNS, LLAMA3_FEW_TURNS = 4, 1
@@ -161,7 +161,7 @@ def read_factors(value: str) -> str:
     >>> read_factors("1, 1.5 4")
     '1.0,1.5,4.0'
 
-    *value* is the name of a file, or numbers; separated by commas, spaces or line ends.
+    *value* is a list of numbers, separated by commas, spaces or line ends, or a file of them.
 
     Raises:
         UsageError: the file cannot be read, or holds anything but numbers above 0.
@@ -194,8 +194,8 @@ class ScalingFlags:
     rotary_scaling: Optional[str] = setting(
         "none",
         "scaling of the frequencies for sequences longer than in training: none, linear (position "
-        "interpolation), ntk (a larger base), yarn, yarn_untruncated (its ramp between exact "
-        "ends), llama3, longrope (a factor for each pair)",
+        "interpolation), ntk (a larger base), yarn, yarn_untruncated (yarn with exact ends "
+        "of the ramp), llama3, longrope (a factor for each pair)",
         role="free",
         choices=RULES,
         refused={
@@ -229,7 +229,7 @@ class ScalingFlags:
 
 
 def read_scaling(options: Options, longest: int) -> Scaling:
-    """The scaling of a model; *longest* is its length in training unless a flag has it."""
+    """The scaling of a model; *longest* is its length in training unless a flag gives another."""
     rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
     length = int(options.rotary_original_length or longest)
     factors = _numbers(options.rotary_factors or "") if rule == "longrope" else None

@@ -5,8 +5,8 @@ Shaw, Uszkoreit, Vaswani, arXiv 1803.02155, Eq. 3 and 4 (RoFormer Eq. 32), with 
     e_ij = 1/√D · q_i · (k_j + a^K_d)
     z_i  = Σ_j softmax(e_i)_j · (v_j + a^V_d)        d = max(-K, min(K, j - i))
 
-The heads of a layer share a^K and a^V, unless ``--shaw-per-head`` (section 4.1, for the base
-model); layers do not.
+The heads of a layer share a^K and a^V, except under ``--shaw-per-head`` (section 4.1, for the base
+model); layers never share them.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class ClippedDistances(ContentBias):
     def vectors_of(self, part: str, like: Tensor) -> Tensor:
         """a^K (*part* ``key``) or a^V (``value``) of d = -K, -K + 1, …: (N, D), or (H, N, D).
 
-        The dtype is that of *like*; values are asked for if the encoding changes them.
+        The dtype is that of *like*; *part* is ``value`` only if the encoding changes values.
         """
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class ClippedDistances(ContentBias):
         """Σ_j w_ij a^V_d, (B, H, T, D), for weights (B, H, T, S).
 
         Weights of equal distance are summed first, in float32: half precision cannot accumulate the
-        thousands that may share the clipped distance.
+        thousands of weights that may share the clipped distance.
         """
         values = self.vectors_of("value", weights)
         wide = weights.to(AT_LEAST_FLOAT32[weights.dtype])

@@ -38,7 +38,7 @@ class T5Flags:
 
 
 class BucketProducts(nn.Module):
-    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5; our factor)."""
+    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5; own factor)."""
 
     def __init__(self, num_buckets: int, stack: Stack) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ def relative_position_bucket(
     [15, 10, 1, 0, 17, 26, 31]
 
     All distances from *max_distance* on share the last bucket of their side.  If *causal*,
-    all buckets are for earlier keys, else each side has half of them.  Distances are in tokens; the
-    buckets have their shape.
+    all buckets are for earlier keys, else each side has half of the buckets.  Distances are in
+    tokens; the result has the shape of *distance*.
     """
     first = torch.zeros_like(distance)
     if causal:

@@ -28,7 +28,7 @@ class TupeFlags:
 
     tupe_free: Optional[bool] = setting(
         False,
-        "learn the logit of every two positions and head by itself (tried in TUPE section 5), "
+        "learn a separate logit for each pair of positions and head (tried in TUPE section 5), "
         "instead of vectors and projections; memory is quadratic in the positions",
     )
 

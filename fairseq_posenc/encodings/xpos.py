@@ -109,7 +109,7 @@ class Xpos(Rotary):
         check_range(options, stack, torch.float32)
 
     def rotation(self, layer: int) -> Optional[Rotation]:
-        """None: queries and keys are scaled, too."""
+        """None, because queries and keys are scaled, too."""
         return None
 
     def exceeded(self, length: int) -> None:
