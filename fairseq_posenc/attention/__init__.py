@@ -32,7 +32,7 @@ from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import class_for, replacements_in
 
-#: What messages say that an encoding does, by its hook.
+#: What an encoding with each hook does, in the words of messages.
 _ACTS = {
     "transform": "transforms queries and keys",
     "shared": "adds to logits by position",
@@ -73,7 +73,7 @@ def check_attention(options: Options, encodings: List[Encoding], stacks: List[St
             taken = [entry.name for entry in ENCODINGS.values() if kernel.accepts(entry)]
             raise UsageError(
                 f"{chosen}: {FLAG} {encoding.name} {_ACTS[encoding.acts.hook]}, which "
-                f"this attention does not take; give {' or '.join(taken)}"
+                f"this attention does not support; give {' or '.join(taken)}"
             )
         for hook in (encoding.transform, encoding.content):
             flag = hook.changes_values(options) if hook is not None else None
@@ -101,4 +101,4 @@ def refuse_any_order(options: Options, flag: str) -> None:
     instead = f"give --attention {' or '.join(taking)}"
     if options.layer == "gated":  # the usual units take positions in any order
         instead = f"drop {chosen.split()[0]}"
-    raise UsageError(f"{flag}: {chosen} takes the tokens of all sequences in order; {instead}")
+    raise UsageError(f"{flag}: {chosen} needs the tokens of all sequences in order; {instead}")

@@ -48,10 +48,10 @@ class AttentionFlags:
 class AttentionKernel(FairseqIncrementalState, nn.Module):
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
-    Once a forward pass, one kernel of each :attr:`kind` prepares the keyword arguments of all
+    Once per forward pass, one kernel of each :attr:`kind` prepares the keyword arguments of all
     kernels of that kind.  A tensor with a gradient has to be an argument itself, because fairseq's
-    activation checkpointing sees no tensors inside other objects.  A cache holds tensors with the
-    batch first, which beam search reorders.  Class methods are called before a model is built.
+    activation checkpointing sees no tensors inside other objects.  Tensors in a cache begin with
+    the batch, which beam search reorders.  Class methods are called before a model is built.
     """
 
     #: What the kernel supports; other encodings and flags are refused.  ``transform``: transforms
@@ -65,14 +65,14 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     bidirectional_only: ClassVar[Optional[str]] = None
     #: How a decoding step can use tensors of constant shapes: ``keys``, if the cache has the keys
     #: and values of all tokens so far, and *padding_mask* or *bias* can hide the room after them;
-    #: ``sums``, if the cache has a constant size; empty if it cannot.
+    #: ``sums``, if the cache has a constant size; empty if a step cannot.
     static_cache: ClassVar[str] = ""
     #: True if the length of the first text of a pair matters.
     reads_first_text = False
     #: True if *bias* hides later keys, even if a fused kernel could do so.
     causal_in_bias = False
     #: Kernels with an equal first entry share the result of :meth:`prepare`, except for the table,
-    #: which the second selects; :meth:`set_layer` sets both.
+    #: which the second entry selects; :meth:`set_layer` sets both.
     kind: Tuple[Hashable, Hashable]
     #: The index of the layer in its stack; :meth:`set_layer` sets it.
     number = 0
@@ -94,20 +94,20 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
     @classmethod
     def relative_after_rotation(cls, options: Options) -> bool:
-        """Whether rotating q and k keeps the product a function of distance."""
+        """Whether the products of rotated q and k depend on the distance alone."""
         return True
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse unsupported settings, encodings and stacks beyond what the attributes say.
+        """Refuse settings, encodings and stacks that the attributes allow, but the kernel does not.
 
         *options* is complete but for defaults that follow from *stacks*; this fills them in place.
-        The *stacks* are all those with this kernel, and *encodings* all those that they use.
+        *stacks* are all stacks with this kernel, and *encodings* are all encodings in them.
         """
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """H, and the channels or features of a head that encodings act on; refuses a remainder."""
+        """H, and the channels or features per head that encodings act on; H has to divide C."""
         channels = option(options, f"{side}_embed_dim")
         heads = option(options, f"{side}_attention_heads")
         if heads < 1 or channels % heads:
@@ -124,7 +124,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     def set_layer(self, index: int, first: "AttentionKernel") -> None:
         """Tell the kernel the index of its layer, once all layers of a stack are built.
 
-        Parameters of the *first* layer's kernel may be shared.
+        It may then share parameters of the *first* layer's kernel.
         """
         self.number = index
         transform = self.encoding.transform
@@ -132,7 +132,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
         self.kind = (self.encoding.name, table)
 
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
-        """Keyword arguments of :meth:`forward` for all kernels of one kind, once a forward pass.
+        """The arguments of :meth:`forward` for kernels of one kind, made once per forward pass.
 
         By default the result of :func:`.masks`.  *places* are the positions of the queries and keys
         of *batch*.  The stack adds the ``table`` of the encoding's transform.
@@ -161,7 +161,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
 
 
 class JoinedParameters:
-    """Mixin of attention whose parameters one operation reads together, in inference on a GPU.
+    """Mixin for attention: in inference on a GPU, one operation reads several parameters.
 
     A decoding step on a GPU is bound by the number of operations.  On a CPU one product of a few
     rows with the joint weight takes longer than three with its parts, so the parts are used.
@@ -170,7 +170,7 @@ class JoinedParameters:
     moves a parameter to other memory.
     """
 
-    #: joined tensors by name, with parameters as views; None at first, which PyTorch 2.4 compiles
+    #: joined tensors by name, with parameters as views; first None, which PyTorch 2.4 can compile
     joined: Optional[Dict[str, Tensor]] = None
 
     def joinable(self) -> Dict[str, List[Tensor]]:
@@ -220,10 +220,10 @@ def launch_bound(x: Tensor) -> bool:
 
 
 def weights_and_biases(layers: List[nn.Module]) -> Dict[str, List[Tensor]]:
-    """The weights and the biases of linear layers; empty if one product cannot replace theirs.
+    """The weights and the biases of linear layers; empty if one product cannot replace the layers.
 
-    It cannot replace layers with the hooks of quantisation noise or pruning, with sharded
-    parameters, or of another type.
+    It cannot replace layers with hooks (of quantisation noise or pruning), layers with sharded
+    parameters, or layers of another type.
     """
     for layer in layers:
         if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
@@ -243,10 +243,10 @@ def weights_and_biases(layers: List[nn.Module]) -> Dict[str, List[Tensor]]:
 class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention):
     """A kernel with fairseq's projections of queries, keys, values and output, and its dropout.
 
-    Their names are fairseq's, on which checkpoints, quantisation noise, pruning and initialisation
-    rely.
+    Checkpoints, quantisation noise, pruning and initialisation rely on the names of these modules,
+    which are fairseq's.
 
-    It is constructed with C, H, the encoding of its layer, and further arguments of fairseq's
+    The constructor takes C, H, the encoding of the layer, and further arguments of fairseq's
     attention (dropout, quantisation noise).
     """
 
@@ -267,11 +267,11 @@ class MultiheadKernel(JoinedParameters, AttentionKernel, StockMultiheadAttention
         return x.view(*x.shape[:2], self.num_heads, self.head_dim)
 
     def joinable(self) -> Dict[str, List[Tensor]]:
-        """The weights and biases of the projections, which have one input."""
+        """The weights and biases of the projections, which share one input."""
         return weights_and_biases([self.q_proj, self.k_proj, self.v_proj])
 
     def joint_product(self, x: Tensor) -> Optional[Tuple[Tensor, ...]]:
-        """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C), or None: apply each alone."""
+        """The outputs of q_proj, k_proj and v_proj for *x* (B, T, C); None to apply each alone."""
         if self.joined and launch_bound(x):
             parts = self.joinable()
             whole = self.current(parts)

@@ -75,7 +75,7 @@ class Blocks(NamedTuple):
     def around(self, parts: Tensor, start: int, end: int) -> Tensor:
         """The tokens of blocks *start* to *end* and of their neighbours, zeros beyond the ends.
 
-        From all blocks (R, N, L, …), (R, end - start, K, …), whose overlaps share their memory.
+        *parts* are (R, N, L, …), and the result (R, end - start, K, …); its overlaps share memory.
         """
         first, last, number = start - self.before, end + self.after, parts.size(1)
         front, gap = max(-first, 0), max(last - number, 0)
@@ -113,7 +113,7 @@ def pair_bias(
 ) -> Tensor:
     """The additive mask and the content-free logits of *encoding*, (1|B, 1|H, T, S).
 
-    *places* are below 0 at padding; *visible* (1|B, T, S) says whether a query sees a key.
+    Positions are below 0 at padding; *visible* (1|B, T, S) says whether a query sees a key.
     """
     logits = None
     if encoding.shared_bias is not None:
@@ -125,8 +125,8 @@ def pair_bias(
 class BlockBias:
     """The bias of blocks of queries to several kinds of keys, (1|B, d, N, 1|H, L, ·) each.
 
-    S is T in *batch*.  *positions* (1|B, S) have no padding in front, and are None for 0, 1, 2, …;
-    *visible* (1|B, S) is False at padding, which is on the right.
+    All tokens of *batch* are new: S = T.  *positions* (1|B, S) have no padding in front; None for
+    0, 1, 2, ….  *visible* (1|B, S) is False at padding, which is on the right.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class BlockBias:
         return self._bias(visible, self._at(self._split(self.positions), first))
 
     def from_first(self, number: int) -> Tensor:
-        """The bias of the first queries and all keys, (1|B, 1|H, G, S)."""
+        """The bias of the first *number* queries to all keys, (1|B, 1|H, G, S)."""
         visible = self.visible.unsqueeze(1).expand(-1, number, -1)
         places = Places(self.positions[:, :number], self.positions, self.bound)
         return pair_bias(self.encoding, places, visible, self.dtype)
@@ -190,7 +190,7 @@ class BlockBias:
         if self.shared_bias is None or not (self.counted and self.shared_bias.distance_alone):
             at = (self._split(self.positions), self._around(self.positions))
             return self._bias(visible, self._at(*at))
-        # the same for all blocks
+        # all blocks have the same logits
         start, step = self.blocks.before * self.blocks.size, self.blocks.dilation
         keys = torch.arange(self.blocks.span, device=self.device).unsqueeze(0)
         queries = keys[:, start : start + self.blocks.size]

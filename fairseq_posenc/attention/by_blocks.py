@@ -1,9 +1,9 @@
 """Softmax attention of blocks of queries to the keys of their pattern, a few blocks at a time.
 
 Longformer, Beltagy et al., arXiv 2004.05150; BigBird, Zaheer et al., arXiv 2007.14062.  Windows
-overlap, so the keys of all blocks would take several times the memory of the keys themselves.  They
-are copied for a segment of blocks at a time, and again in the backward pass.  Only queries, keys
-and values are saved for it, as in fused softmax attention.
+overlap, so the keys of all blocks would take several times the memory of the keys themselves.  So
+keys are copied for one segment of blocks at a time, and again in the backward pass, for which only
+queries, keys and values are saved, as in fused softmax attention.
 """
 
 import contextlib
@@ -64,13 +64,13 @@ class Seen(NamedTuple):
 
     blocks: Blocks  # the split; a window is a block and its neighbours
     first: int = 0  # G, how many first tokens of its sentence each block sees
-    # numbers, from 0 to R·N - 1, of further blocks for each block, (R, N, r), or None
+    # numbers, from 0 to R·N - 1, of further blocks that each block sees, (R, N, r), or None
     chosen: Optional[Tensor] = None
 
     def read(self, x: Tensor, index: BlockSlice) -> Tensor:
         """The keys or values (n, S, H, D) that the n blocks at *index* see, of all (R, N, L, H, D).
 
-        First tokens, the window and chosen blocks follow each other.
+        Along S, first tokens come first, then the window, then chosen blocks.
         """
         rows, blocks = index
         parts = [self.blocks.around(x[rows], blocks.start, blocks.stop)]  # (·, ·, K, H, D)
@@ -128,7 +128,7 @@ class KeyGradient:
 class BlockAttention(NamedTuple):
     """Softmax attention of N blocks of queries in each of R sequences.
 
-    Arguments are those of :func:`.attend`; *seen* are the keys of every block.
+    *seen* selects the keys of every block; the other fields are arguments of :func:`.attend`.
     """
 
     seen: Seen
@@ -173,7 +173,7 @@ def random_state(device: torch.device) -> Tensor:
 def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterator[Any]:
     """A context in which random numbers start from *state*, of :func:`random_state`, if not None.
 
-    Afterwards they go on as if there had been no context.
+    Afterwards the generator goes on as if there had been no context.
     """
     if state is None:
         yield
@@ -187,7 +187,7 @@ def same_random_numbers(state: Optional[Tensor], device: torch.device) -> Iterat
 class ReadAgain(torch.autograd.Function):
     """Block attention that saves the keys of all tokens once, and no copies for blocks.
 
-    The backward pass copies the keys of each segment again, and computes its output again.
+    The backward pass copies the keys of each segment again, and recomputes the segment's output.
     """
 
     @staticmethod

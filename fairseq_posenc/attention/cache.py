@@ -18,16 +18,16 @@ Parts = Dict[str, Tensor]
 _Kind = Tuple[int, int, torch.dtype]  # heads, channels and type
 _Spare = Dict[Tuple[_Kind, Optional[int]], Tensor]  # by kind and window
 
-# keys in the incremental state: fairseq's, and ours
+# names in the incremental state: fairseq's, and ours
 STATE, _BUFFERS, TERMS = "attn_state", "buffers", "position_terms"
 _SPARE = "spare_memory"
-#: Key of the number of hypotheses of each sentence; their rows are consecutive.
+#: Name of the number of hypotheses per sentence; the rows of a sentence are consecutive.
 BEAM = "beam"
-#: Key of the index of the new token, (1, ), in a state whose tensors have room for more tokens and
+#: Name of the index of the new token, (1, ), in a state whose tensors have room for more tokens and
 #: stay where they are in memory.
 COLUMN = "column"
 _BLOCK = 64  # tokens
-_ALWAYS = 2**62  # shared tokens of a hypothesis and itself
+_ALWAYS = 2**62  # the tokens that a hypothesis shares with itself
 _TRACKED = 512  # most hypotheses for which a table of the tokens shared by each pair is kept
 
 
@@ -41,13 +41,13 @@ class KeyValueBuffers:
     Hypotheses of a beam search share most of their past.  On a CPU, the number of leading tokens
     that each pair shares is tracked, so that reordering copies only the rest; on a GPU the host
     would have to wait for the order.  If most tokens have to be copied, they go to the spare memory
-    of the decoder, and the memory of the layer becomes the spare one.
+    of the decoder, and the layer's old memory becomes the spare one.
 
     Args:
-        parts: keys, values and others of the tokens so far, (B, H, S, D) each.
+        parts: keys, values and other tensors of the tokens so far, (B, H, S, D) each.
         spare: memory without tokens, which the layers of a decoder share.
-        keep: cut the tokens to this number before new ones are added, as for a sliding window,
-            which moves back to the beginning of the memory at its end; or None for all.
+        keep: the number of tokens kept when new ones are added, or None for all.  Such a sliding
+            window moves back to the beginning of the memory at its end.
     """
 
     def __init__(self, parts: Parts, spare: _Spare, keep: Optional[int] = None) -> None:
@@ -153,7 +153,7 @@ def append_to_cache(
     """The tensors of all tokens so far, (B, H, S, D) each, in the cache of *layer*.
 
     *new* are the tensors of the new tokens by name, (B, H, T, D) each; *keep* is the number of
-    tokens to keep before them, or None for all.
+    earlier tokens to keep, or None for all.
     """
     saved = layer.get_incremental_state(incremental_state, STATE)
     column: Any = None if incremental_state is None else incremental_state.get(COLUMN)
@@ -184,9 +184,9 @@ def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:
 
 
 def counted(like: Tensor, number: int) -> Tensor:
-    """The *number* of tokens as the shape (B, S, 0) of an empty tensor, reordered like the rest.
+    """An empty tensor (B, S, 0), with S the *number* of tokens, which is reordered like others.
 
-    A cache without the keys of all tokens holds it as ``prev_tokens``.
+    A cache that lacks the keys of some tokens holds this tensor as ``prev_tokens``.
     """
     return like.as_strided((len(like), number, 0), (1, 1, 1))
 
@@ -222,7 +222,7 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
 
 
 def reordered(parts: Parts, order: Tensor) -> Parts:
-    """*parts* (B, …) with row i replaced by row ``order[i]``; an empty one is not read."""
+    """*parts* (B, …) with row i replaced by row ``order[i]``; empty tensors are not read."""
     return {
         name: x.index_select(0, order)
         if x.numel()

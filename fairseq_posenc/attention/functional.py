@@ -55,8 +55,8 @@ class Batch(NamedTuple):
     length: int  # S
     padding: Padding = Padding()  # the padding of all S tokens
     causal: bool = False  # hide later keys
-    # number of last keys that this forward pass projects, by default T; the others are in the
-    # cache; S if layers get *keys*, as with a memory
+    # this forward pass projects that many keys, the last ones: by default T, as the cache has the
+    # others; S if layers get *keys*, as with a memory
     projected: Optional[int] = None
     assigned: Optional[Places] = None  # positions in place of 0, 1, 2, …
 
@@ -145,7 +145,7 @@ def masks(kernel: Layer, batch: Batch, places: Places) -> Dict[str, Any]:
     """
     padding, like, shared_bias = batch.padding, batch.like, kernel.encoding.shared_bias
     logits = None if shared_bias is None else shared_bias(places, cls_first=not padding.left)
-    # the causal mask of the fused kernel needs T = S, and cannot go with a bias
+    # the causal mask of the fused kernel needs T = S, and cannot be combined with a bias
     in_bias = kernel.causal_in_bias or logits is not None or padding.mask is not None
     fused, bias = not in_bias and like.size(1) == batch.length, None
     if not fused:
@@ -205,7 +205,7 @@ def attend(
     heads, groups = q.size(1), {}
     if k.size(1) != heads:
         if not causal and (bias is None or bias.size(1) == bias.size(2) == 1):
-            # all queries of a key head see the same keys: they are one long query, without copies
+            # all queries of a key head see the same keys, so they form one long query, uncopied
             out = attend(by_key_head(q, k.size(1)), k, v, scale, bias, False, dropout, empty_rows)
             return out.reshape(q.shape[:3] + v.shape[3:])
         # on a GPU, only the half-precision kernel without a bias supports groups
@@ -229,7 +229,7 @@ def attend(
 def _without_empty_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
     """*bias* with zeros in rows that hide all keys; and True at these rows, (1|B, 1|H, 1|T, 1).
 
-    Their softmax and gradients would be NaN.
+    The softmax of such rows and its gradients would be NaN.
     """
     masked = bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
     return bias.masked_fill(masked, 0.0), masked

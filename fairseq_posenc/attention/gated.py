@@ -70,8 +70,8 @@ class GatedFlags:
     )
     gau_divisor: Optional[str] = setting(
         "n*s",
-        "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu a divisor of "
-        "the products, to which positional logits are added",
+        "divisor of squared_relu: {choices} (GAU Table 1); with scaled_squared_relu it divides "
+        "the products before positional logits are added",
         choices=DIVISORS,
         needs={"gau_normaliser": RELU},
     )
@@ -182,7 +182,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return "--gau-key-size"
 
     def length_factor(self, counts: Counts) -> Counts:
-        """log n / log(reference) of softmax_plus, n *counts* (GAU section 3.3), or 1 / √divisor."""
+        """1 / √divisor; for softmax_plus log n / log(reference) of n *counts* (GAU section 3.3)."""
         options = self.encoding.options
         reference = float(options.gau_reference_length)
         if self.normaliser in SOFTMAX:
@@ -239,7 +239,7 @@ class GatedAttention(JoinedParameters, PairwiseKernel):
         return F.silu(self.in_proj(x)).split((self.width, self.width, self.head_dim), dim=-1)
 
     def queries_and_keys(self, z: Tensor, kind: str = "") -> Tuple[Tensor, ...]:
-        """Queries and keys (B, T, 1, s) of Z (B, T, s); *kind* begins the names of parameters."""
+        """Queries and keys (B, T, 1, s) of Z (B, T, s); the parameters' names begin with *kind*."""
         scales, offsets = (self._both(f"{kind}{name}", z) for name in ("scale", "offset"))
         z = z.unsqueeze(2)
         both = z * scales if offsets is None else torch.addcmul(offsets, z, scales)

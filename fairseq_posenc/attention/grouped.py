@@ -65,7 +65,7 @@ def check_groups(encoding: PositionEncoding, heads: int) -> None:
 def keep_heads(projection: Any, channels: int) -> None:
     """Reduce a linear layer to its first output *channels*, G·D, in place.
 
-    The rows that remain are distributed as without groups.
+    The initial values of the remaining rows are distributed as without groups.
     """
     for name, parameter in list(projection.named_parameters()):
         setattr(projection, name, nn.Parameter(parameter.detach()[:channels].clone()))

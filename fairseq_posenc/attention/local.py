@@ -1,8 +1,8 @@
 """Local attention: a window that slides over the sequence, and a few global tokens.
 
-Longformer, Beltagy, Peters, Cohan, arXiv 2004.05150, section 3.1.  A window of w tokens with gaps
-of d reaches from i - d·w/2 to i + d·w/2, in causal attention from i - d·w to i.  The first G tokens
-are global: all queries see them, and they see all keys, with separate query, key and value
+Longformer, Beltagy, Peters, Cohan, arXiv 2004.05150, section 3.1.  A window of w tokens with
+dilation d reaches from i - d·w/2 to i + d·w/2, in causal attention from i - d·w to i.  The first G
+tokens are global: all queries see them, and they see all keys, with separate query, key and value
 projections.  In causal attention a global token, like any other, sees no later keys, and has no
 separate projections.
 """
@@ -51,7 +51,7 @@ class LocalFlags(HeadFlags):
     local_window: Optional[str] = setting(
         "512",
         "tokens beside its own that a query of --attention local sees: half of them on each side, "
-        "in causal attention all before; an even number, or a pattern over the layers, such as "
+        "in causal attention all before it; an even number, or a pattern over the layers, such as "
         "32,64,128 or 64*3,1024",
     )
     local_dilation: Optional[str] = setting(
@@ -61,7 +61,7 @@ class LocalFlags(HeadFlags):
     )
     local_global_tokens: Optional[int] = setting(
         0,
-        "that many tokens at the start are global: all queries see them, and in bidirectional "
+        "number of global tokens, the first of a text: all queries see them, and in bidirectional "
         "attention they see all keys, through projections of their own; 1 for [CLS]",
         at_least=0,
         at_most=4096,
@@ -130,7 +130,7 @@ class LocalAttention(SparseAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse windows and dilations that are no lists of numbers, or longer than the model."""
+        """Refuse windows and dilations that are no numbers, or more numbers than layers."""
         first = options.local_global_first_text
         if first and option(options, "causal", True):
             raise UsageError(
@@ -161,7 +161,7 @@ class LocalAttention(SparseAttention):
         self.kind = ((name, window, dilation), variant)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """The window, (L, K)."""
+        """The mask of the window, (L, K)."""
         distances = blocks.distances(device)
         before = self.before if causal else self.either_side
         after = 0 if causal else self.either_side
@@ -222,7 +222,7 @@ class LocalAttention(SparseAttention):
     def _extend(
         self, new: Parts, prepared: Mapping[str, Any], state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
-        """The global tokens and the window, (B, H, ·, D)."""
+        """Keys and values of the global tokens and the window, (B, H, ·, D) each."""
         saved: Any = self.get_incremental_state(state, _GLOBAL)
         saved = self._keep_global(saved, new, prepared["starts"], state)
         parts = append_to_cache(self, new, state, self.before * self.dilation)
@@ -269,7 +269,7 @@ class LocalAttention(SparseAttention):
             self.set_incremental_state(incremental_state, _GLOBAL, saved)
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Start the projections of global tokens from the others where a checkpoint has none."""
+        """Copy the projections of global tokens from the others if a checkpoint has none."""
         if self.has_projections and f"{prefix}global_q_proj.weight" not in state:
             for key in [key for key in state if key.startswith(prefix)]:
                 if key[len(prefix) :].partition(".")[0] in _PROJECTIONS:

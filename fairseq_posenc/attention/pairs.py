@@ -62,7 +62,7 @@ class Heads(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """The terms of the logits scale · q kᵀ + bias of a layer, and the content of the bias."""
+    """The terms of a layer's logits scale · q kᵀ + bias, and the inputs of the bias."""
 
     q: Tensor  # (B, H, T, D)
     scale: float
@@ -74,14 +74,14 @@ class PairwiseKernel(AttentionKernel):
     """A kernel that computes a logit for every query and key.
 
     A subclass calls :meth:`compose` in its constructor.  With a cache or content-dependent terms,
-    its forward pass hands its projections to :meth:`extended`, and the result to :meth:`logits`.
+    its forward pass calls :meth:`extended` on its projections, and :meth:`logits` on the result.
     """
 
     #: the content-dependent terms of this layer, or None
     position_terms: Optional[ContentBiasSum]
     #: True if there is a :meth:`length_factor`
     scales_by_length = False
-    #: True if the layer is compiled, so that what is prepared for it must be tensors
+    #: True if the layer is compiled, so that its prepared arguments must be tensors
     compiled = False
 
     def compose(self, encoding: PositionEncoding) -> None:
@@ -111,7 +111,7 @@ class PairwiseKernel(AttentionKernel):
             prepared["places"], prepared["padding_mask"] = places, batch.padding.mask
             prepared["vectors"] = self.encoding.distance_vectors(places, batch.like)
         if self.scales_by_length:
-            # a number would have a compiled layer compiled anew, and stay in a traced graph
+            # each number would compile a compiled layer anew; a traced graph would keep one
             number = not (self.compiled or torch.jit.is_tracing())
             prepared["factor"] = self.length_factor(count_visible(batch, number))
         return prepared

@@ -73,7 +73,7 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
             keep_heads(self.v_proj, self.kv_heads * self.head_dim)
         self.compose(encoding)
         normed = bool(option(options, "qk_norm"))
-        # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
+        # Dehghani et al. 2023, arXiv 2302.05442, section 2; --norm replaces these norms, too
         self.q_norm = nn.LayerNorm(self.head_dim) if normed else None
         self.k_norm = nn.LayerNorm(self.head_dim) if normed else None
         self.length_scale = option(options, "log_length_scale")
@@ -138,8 +138,8 @@ class MultiheadAttention(MultiheadKernel, PairwiseKernel):
     ) -> Heads:
         """Queries, keys and values of the new tokens x (B, T, C), with positions applied.
 
-        Keys and values come from *keys* (B, S, C), if passed, with ``key_table`` in *tables*;
-        *projections* are used in place of q_proj, k_proj and v_proj.
+        If *keys* (B, S, C) is passed, keys and values come from it, and ``key_table`` in *tables*
+        transforms them; *projections* are used in place of q_proj, k_proj and v_proj.
         """
         if projections is not None:
             q, k, v = (projection(x) for projection in projections)
@@ -170,7 +170,7 @@ class CrossAttention(StockMultiheadAttention):
 
     Source and target positions are not comparable, so no position encoding is applied.
 
-    It is constructed with C of the decoder, H, G (a divisor of H), and arguments of fairseq's
+    The constructor takes C of the decoder, H, G (a divisor of H), and arguments of fairseq's
     attention.
     """
 
@@ -237,7 +237,7 @@ class CrossAttention(StockMultiheadAttention):
     ) -> IncrementalState:
         """Keep the keys and values of the sentences that remain; hypotheses share them.
 
-        *new_order* (B',) has for each row the row of the same sentence that it continues.
+        *new_order* (B',) gives each new row the old row, of the same sentence, that it continues.
         """
         saved, beam = self._get_input_buffer(incremental_state), _beam(incremental_state)
         if saved and saved["prev_key"].size(0) * beam != new_order.size(0):

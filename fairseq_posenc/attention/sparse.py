@@ -28,7 +28,7 @@ class SparseAttention(MultiheadAttention):
 
     takes = frozenset({"transform", "values", "shared"})
     traceable, static_cache = False, ""
-    #: numbers of first tokens: G, which can be global, and how many of them always are
+    #: G, the number of first tokens that can be global, and the number that always are
     global_tokens = always_global = 0
     #: The blocks of a sequence, in causal and in bidirectional attention.
     causal_blocks: Blocks
@@ -82,7 +82,7 @@ class SparseAttention(MultiheadAttention):
         if chosen is not None:
             parts.append(maker.to_chosen(chosen, first))
             before = torch.arange(rows, device=device).view(-1, 1, 1) * chosen.size(1)
-            chosen = chosen.clamp(min=0) + before  # among the blocks of the batch
+            chosen = chosen.clamp(min=0) + before  # index among all blocks of the batch
         bias = torch.cat(parts, dim=-1)  # (1|B, d, N, 1|H, L, S)
         outer = bias.shape[:3]
         bias = aligned(bias.flatten(0, 2)).unflatten(0, outer)
@@ -160,7 +160,7 @@ class SparseAttention(MultiheadAttention):
         """The output of the global queries, which see all keys, (B, H, G, D)."""
         q, k, v = from_global
         rate = dropout_rate(self.dropout_module)
-        # a copy, because autograd would save the queries of all tokens with a view
+        # a copy, because with a view autograd would save the queries of all tokens
         q = q[:, :, : global_bias.size(2)].contiguous()
         return attend(q, k, v, self.encoding.scale, global_bias, dropout=rate)
 

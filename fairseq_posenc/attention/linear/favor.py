@@ -30,8 +30,8 @@ from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
-#: Clamps exponents where there is no stabiliser: exp(20) · exp(20), squared in a gradient, is still
-#: finite in float32.
+#: Bound of exponents where there is no stabiliser: exp(20) · exp(20), squared in a gradient, is
+#: still finite in float32.
 LARGEST_EXPONENT = 20.0
 
 #: The kernels and their default ε.
@@ -69,7 +69,7 @@ class FavorFlags(LinearFlags):
         0,
         "updates between redraws of the random features; 0 for never. Checkpoints from before "
         "and after a redraw cannot be averaged, and a run that starts from another checkpoint "
-        "draws its own",
+        "draws its own features",
         role="training",
         at_least=0,
     )
@@ -172,7 +172,7 @@ class Favor(DrawnInFloat32, FeatureMap):
     def of_token(
         self, q: Tensor, k: Tensor, positions: Optional[Tensor] = None
     ) -> Tuple[Tensor, Tensor]:
-        """φ and ϕ of a query and a key (B, H, 1, D), computed together where they are alike."""
+        """φ and ϕ of a query and a key (B, H, 1, D), computed together where possible."""
         both = view_as_stack((q, k))
         if both is None or (self.epsilon == 0 and self.kernel != "relu"):
             return super().of_token(q, k, positions)

@@ -55,8 +55,8 @@ class FeatureMap(nn.Module):
     ) -> Tensor:
         """ϕ of keys (B, H, S, D), as (B, H, S, M).
 
-        *stabiliser* is None in causal attention, and *positions* (1|B, S) unless the map takes
-        them.
+        *stabiliser* is None in causal attention; *positions* (1|B, S) is None unless the map takes
+        positions.
         """
         raise NotImplementedError
 

@@ -2,7 +2,7 @@
 
 Katharopoulos et al. 2020, arXiv 2006.16236.  Sums over keys are in prefix_sums.py; the feature map
 elu(x) + 1 is here, FAVOR+ in favor.py.  Tokens are processed in segments, whose features are small
-enough to be reused in a cache of the processor.  In large batches the backward pass computes
+enough to stay in the processor's cache.  In large batches the backward pass computes
 features again (segments.py).
 """
 
@@ -70,7 +70,7 @@ class LinearFlags:
     linear_rotary: Optional[str] = setting(
         "features",
         "what rotary rotates in linear attention: features, in the numerator only (RoFormer Eq. "
-        "11), or inputs, queries and keys before the feature map",
+        "11); or inputs, that is, queries and keys before the feature map",
         choices=("features", "inputs"),
         needs={"position_encoding": transforms_of_features},
     )
@@ -142,7 +142,7 @@ class LinearAttention(MultiheadKernel):
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``hidden``, (B, T, 1, 1), True at padding, or None; ``causal``.
 
-        And ``positions`` of the new tokens, (1|B, T), for feature maps that depend on them.
+        Also ``positions`` of the new tokens, (1|B, T), for feature maps that depend on them.
         """
         mask = batch.new_padding
         hidden = None if mask is None else mask[:, :, None, None]

@@ -256,8 +256,8 @@ def widen(x: Tensor) -> Tensor:
 def feature_dtype(x: Tensor) -> torch.dtype:
     """The type in which features of queries and keys *x*, (B, T, H, D), are multiplied.
 
-    A GPU multiplies bfloat16 much faster than float32.  float16 is too narrow: causal keys have no
-    common maximum to divide their features by, so the features exceed its range.
+    A GPU multiplies bfloat16 much faster than float32.  float16 is too narrow: in causal attention
+    no maximum over all keys scales their features, so these exceed its range.
     """
     if x.dtype is torch.bfloat16 and x.is_cuda and x.numel() >= NARROW_FROM:
         return x.dtype
@@ -265,7 +265,7 @@ def feature_dtype(x: Tensor) -> torch.dtype:
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """(B, H, T, D) as (B, T, H, D) in *dtype*, clamped to the range of half precision.
+    """(B, H, T, D) as (B, T, H, D) in *dtype*, clamped to the range of float16.
 
     bfloat16 has the range of float32.  Weights of rotated features do not sum to one, and are large
     where the denominator is small.

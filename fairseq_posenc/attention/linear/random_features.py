@@ -1,4 +1,4 @@
-"""Orthogonal random projections, and features of them in few operations and little memory.
+"""Orthogonal random projections, and their features in few operations and little memory.
 
 Choromanski et al. 2021, arXiv 2009.14794.
 """
@@ -128,7 +128,7 @@ class PositiveFeatures(torch.autograd.Function):
         of_x = scaled_product(falls, projection, -root)
         if form.norms:
             of_x.addcmul_(x, total, value=root**2)
-        if place is not None:  # of the largest projection, which was subtracted
+        if place is not None:  # the gradient of the largest projection, which was subtracted
             of_x.addcmul_(projection[place.squeeze(-1)], total, value=root)
         needed = ctx.needs_input_grad[1]
         return of_x, total.sum(dim=2, keepdim=True) if needed else None, None, None

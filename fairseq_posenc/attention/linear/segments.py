@@ -3,8 +3,8 @@
 Features are the largest tensors of a layer: for FAVOR+ about four times as large as its input.
 Autograd would save several of them for every token.  Here only queries, keys and values are saved,
 as in fused softmax attention; the backward pass recomputes the segments, and holds the features of
-one at a time.  Sums over keys are not saved either: in a causal layer, one (D, M) tensor for each
-segment would take as much memory as the queries.
+one segment at a time.  Sums over keys are not saved either: in a causal layer, one (D, M) tensor
+for each segment would take as much memory as the queries.
 """
 
 import functools
@@ -103,7 +103,7 @@ def attend_to_next(
 
 
 def leaf(x: Tensor, gradient: Optional[Tensor]) -> Tensor:
-    """*x* without its history; :func:`differentiate` adds to *gradient*, None for no gradient."""
+    """*x* without its history; :func:`differentiate` adds its gradient to *gradient*, if any."""
     x = x.detach()
     if gradient is not None:
         x.requires_grad_().grad = gradient
@@ -118,7 +118,7 @@ def differentiate(outputs: Sequence[Tensor], gradients: Sequence[Optional[Tensor
     >>> total
     tensor([7.])
 
-    *gradients* are those of the first outputs; others, and those without a gradient, are left out.
+    *gradients* belong to the first outputs; other outputs, and those that need none, are skipped.
     """
     pairs = [pair for pair in zip(outputs, gradients) if pair[0].requires_grad]
     if pairs:
