@@ -1,7 +1,7 @@
-"""Errors of a user on one line: the exception, and what is wrong with a command line.
+"""Errors of users, reported on one line: the exception, and messages about a command line.
 
-A function of this package that *refuses* something raises :class:`UsageError` and names what it is,
-the value, and what would work.
+A function of this package that *refuses* something raises :class:`UsageError`, which names the
+thing, its value, and what would work.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def flags_of_parser(parser: argparse.ArgumentParser) -> Sequence[str]:
 
 
 def _given(flag: str, words: Sequence[str]) -> str:
-    """The spelling of ``--max-sentences/--batch-size`` that is in *words*, or else the longest."""
+    """The name of a flag like ``--max-sentences/--batch-size`` in *words*, or else the longest."""
     names = flag.split("/")
     used = [name for name in names for word in words if word.partition("=")[0] == name]
     return max(used or names, key=lambda name: (name.startswith("--"), len(name)))

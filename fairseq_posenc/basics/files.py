@@ -1,4 +1,4 @@
-"""Writing files that are complete or absent, and telling whether one has changed."""
+"""Write files that are complete or absent, and tell whether a file has changed."""
 
 import contextlib
 import errno
@@ -14,11 +14,11 @@ from typing import Iterator, List, Union
 from fairseq_posenc.basics.errors import UsageError
 
 FilePath = Union[str, "os.PathLike[str]"]
-#: What would work where a folder cannot be written.
+#: The advice where a folder cannot be written.
 GIVE_A_FOLDER = "give a folder that can be created or written to, on a disk with free space"
-#: The errors of a disk that takes no more.
+#: The errors of a full disk or quota.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: Ends of the names of weights.
+#: Suffixes of files of weights.
 _WEIGHTS = (".pt", ".safetensors")
 
 
@@ -27,7 +27,7 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
     """A temporary file that atomically replaces *path* at the end, unless writing fails.
 
     A symbolic link is followed: the file that it points to is replaced, and the link stays.
-    Temporary files of writers of the same *path* that were killed are removed.
+    Temporary files that killed writers of the same *path* have left are removed.
 
     Raises:
         UsageError: *path* is a folder, a device or a pipe, or cannot be written.
@@ -52,8 +52,8 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
 def new_folder(path: FilePath) -> Iterator[str]:
     """A temporary folder that becomes *path* at the end, unless writing fails.
 
-    *path* does not exist, or is an empty folder; its parents are created.  Temporary folders of
-    writers of the same *path* that were killed are removed.
+    *path* does not exist, or is an empty folder; its parents are created.  Temporary folders
+    that killed writers of the same *path* have left are removed.
 
     Raises:
         UsageError: *path* exists and is not an empty folder, or cannot be written.
@@ -90,7 +90,7 @@ def staging(out: str) -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
             os.mkdir(folder)
             yield folder
-            # where the weights are, everything is
+            # where there are weights, all files are complete
             for name in sorted(files_in(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
                 os.makedirs(os.path.dirname(os.path.join(out, name)), exist_ok=True)
                 with replace_file(os.path.join(out, name)) as partial:
@@ -114,11 +114,11 @@ def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        if str(partial) in error.message:  # of a file inside
+        if str(partial) in error.message:  # about a file inside
             raise UsageError(error.message.replace(str(partial), shown)) from error
         raise
     except Exception as error:
-        # on a full disk torch.save fails with an error of its own, while the disk's is handled
+        # on a full disk torch.save raises its own error while it handles that of the disk
         cause = error.__context__ if isinstance(error, RuntimeError) else error
         reason = next((text for text in map(os.strerror, _FULL) if text in str(error)), "")
         if isinstance(cause, OSError):
@@ -130,7 +130,7 @@ def writing(partial: Path, shown: str, advice: str) -> Iterator[None]:
 
 
 def _refuse_other(error: OSError, partial: Path) -> None:
-    """Name the file of an error, unless that is what is being written or a folder around it."""
+    """Name the file of an error, unless it is *partial*, inside *partial* or around it."""
     copied = error.errno in _FULL and error.filename2 is not None
     name = error.filename2 if copied else error.filename  # a copy names its source first
     if isinstance(name, str):
@@ -167,7 +167,7 @@ def remove_leftovers(folder: FilePath, prefix: str) -> None:
             match = re.fullmatch(pattern, name)
             if match and not _is_running(int(match.group(1))):
                 path = os.path.join(folder, name)
-                shutil.rmtree(path, ignore_errors=True)  # leaves a file alone
+                shutil.rmtree(path, ignore_errors=True)  # does nothing to a file
                 with contextlib.suppress(OSError):  # another process may be doing the same
                     os.remove(path)
 

@@ -28,7 +28,7 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
 
 
 def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
-    """The lines of the text in a file; see :func:`decoded`.  Its messages begin with *subject*."""
+    """The lines of the text in a file; see :func:`decoded`.  Messages begin with *subject*."""
     subject = str(path) if subject is None else subject
     try:
         with open(path, "rb") as lines:
@@ -49,7 +49,7 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def json_value(text: str) -> Any:
-    """The value that a text has in JSON; ValueError if it has none that UTF-8 could hold."""
+    """The value of a JSON text; ValueError if there is none, or none that UTF-8 can hold."""
     value = json.loads(text)
     if re.search(r"\\u[dD][89a-fA-F]", text):  # halves of characters, most of them in pairs
         half = re.search("(.{0,30})([\ud800-\udfff])", json.dumps(value, ensure_ascii=False))
@@ -82,7 +82,7 @@ def bar(
     unit: str = " lines",
     **settings: Any,
 ) -> Any:
-    """A bar of tqdm, to iterate over *items* or to update; only on a terminal."""
+    """A bar of tqdm, to iterate over *items* or to update; shown only on a terminal."""
     from tqdm import tqdm  # here, since most commands draw none
 
     # no thread of its own, since processes that map texts are forked while the bar runs

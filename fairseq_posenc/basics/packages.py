@@ -1,4 +1,4 @@
-"""Packages by others, and packs: folders of this package; both may be absent.
+"""Packages by others, and packs, which are folders of this package; both may be absent.
 
 A pack has modules for what it adds, so that each is imported only where it is used:
 

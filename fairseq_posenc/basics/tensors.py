@@ -17,10 +17,10 @@ AT_LEAST_FLOAT32: Dict[torch.dtype, torch.dtype] = {
 
 
 def view_as_stack(tensors: Sequence[Tensor]) -> Optional[Tensor]:
-    """A view (N, …) of N *tensors* (…) in one memory with equal strides, or None.
+    """A view (N, …) of N *tensors* (…) in one memory with equal strides, else None.
 
-    The queries and keys of a joint projection have one, for single operations on both.  The view
-    has no gradient.
+    Queries and keys of a joint projection have such a view, so one operation can serve both.  The
+    view has no gradient.
 
     >>> whole = torch.arange(6).view(2, 3)
     >>> with torch.no_grad():

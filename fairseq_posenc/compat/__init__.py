@@ -1,8 +1,8 @@
 """Workarounds for bugs of fairseq, PyTorch and NumPy versions, in one table.
 
-Each repair is a function that takes one of fairseq's and returns the repaired one; its docstring
-says what was measured without it.  :func:`apply` installs them all.  They are idempotent, and do
-nothing where their bug is absent.
+Each repair is a function that takes a function and returns the repaired one; its docstring says
+what was measured without the repair.  :func:`apply` installs all repairs.  They are idempotent, and
+do nothing where their bug is absent.
 """
 
 import functools
@@ -27,7 +27,7 @@ __all__ = ["REPAIRS", "Wrapper", "apply", "no_fast_path", "wrap"]
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 _MARK = "_fairseq_posenc_original"
 
-#: The module or class that holds a function, its name there, and the repair.
+#: Each function's module or class, its name there, and the repair.
 REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (PathManager, "copy", files.copy_atomically),
     (checkpoint_utils, "torch_persistent_save", files.save_atomically),

@@ -1,4 +1,4 @@
-"""Data sets and batches: no sentence lost, every epoch its own, masks of words, NumPy 2."""
+"""Data sets and batches: last batches, workers, masks of whole words, and NumPy 2."""
 
 import inspect
 import types
@@ -19,7 +19,7 @@ def keep_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., Li
     Measured: if the number of sentences left at the end is not a multiple of
     ``--required-batch-size-multiple`` (8 by default), ``batch_by_size`` drops the whole last batch
     of training, validation and test sets: 461 sentences in, 456 translations out.  fairseq 0.12.2
-    keeps it.  The same lines fail with an IndexError on an empty set; with this it has no batches.
+    keeps it.  The same lines fail with an IndexError on an empty set; repaired, they give no batch.
     A sentence longer than ``--max-tokens`` becomes a one-line error.
     """
 
@@ -48,7 +48,7 @@ def restart_workers(init: Callable[..., None]) -> Callable[..., None]:
 
     Measured, fairseq 0.12.2 and fairseq-fixed 0.12.3.1 with ``--num-workers`` 1 or 2: the workers
     live as long as their loader, with the data set as it was in the first epoch, so that
-    ``--task masked_lm`` repeats its masks in every epoch.  With ``--num-workers 0`` they differ.
+    ``--task masked_lm`` repeats its masks in every epoch.  With ``--num-workers 0`` masks differ.
     """
 
     def wrapper(iterator: EpochBatchIterator, *args: Any, **kwargs: Any) -> None:

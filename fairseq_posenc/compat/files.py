@@ -41,7 +41,7 @@ def save_atomically(torch_persistent_save: Callable[..., Any]) -> Callable[..., 
         asynchronous = args[0] if args else kwargs.get("async_write", False)
         if asynchronous or not isinstance(filename, (str, os.PathLike)) or _is_remote(filename):
             return torch_persistent_save(obj, filename, *args, **kwargs)
-        with contextlib.suppress(OSError):  # fairseq leaves it where it is killed while saving
+        with contextlib.suppress(OSError):  # fairseq leaves this file if it is killed
             os.remove(f"{os.fspath(filename)}.tmp")
         with replace_file(filename) as partial, open(str(partial), "wb") as file:
             torch.save(obj, file)

@@ -19,8 +19,8 @@ def join_launched_processes(infer_init_method: Callable[..., None]) -> Callable[
     """Let the processes that torchrun starts train one model, with and without GPUs.
 
     fairseq looks for torchrun only if ``--distributed-world-size``, which defaults to the number of
-    GPUs, is above 1.  Measured: two processes started without it, on a CPU, train a model each and
-    write to the same folder; with it, they end with "integer modulo by zero".
+    GPUs, is above 1.  Measured: two processes started without this flag, on a CPU, train a model
+    each and write to one folder; with the flag, they end with "integer modulo by zero".
     """
 
     def wrapper(cfg: Any, force_distributed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Settings that fairseq passes to ``eval``, also from checkpoints, are values; and the user-dir."""
+"""Settings that fairseq passes to ``eval``, even those of checkpoints, as values; the user-dir."""
 
 import ast
 import operator
@@ -23,9 +23,9 @@ _OPERATORS: Dict[type, Callable[..., Any]] = {
 def settings_are_values() -> None:
     """Give the modules of fairseq an ``eval`` of literals and arithmetic.
 
-    A language model of fairseq's builds its convolutions by ``eval(args.character_filters)``, its
-    convolutional models all their layers, and ``args`` may be a checkpoint's. ``weights_only`` does
-    not help, since such a setting is a plain text.
+    fairseq builds convolutions of a language model by ``eval(args.character_filters)``, and all
+    layers of convolutional models likewise; ``args`` may come from a checkpoint.  ``weights_only``
+    does not help, since such a setting is a plain text.
     """
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("fairseq", "fairseq_cli") and module is not None:

@@ -1,1 +1,1 @@
-"""How a flag is declared: its help, default, range and role, and what has no effect."""
+"""How a flag is declared: its help, default, range and role, and when it has no effect."""

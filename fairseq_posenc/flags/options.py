@@ -22,7 +22,7 @@ def option(options: Options, name: str, default: Any = None) -> Any:
 
 
 def by_name(settings: Any) -> Dict[str, Any]:
-    """Settings (a namespace, dictionary or ``DictConfig``) in a new dictionary; None has none."""
+    """Settings (a namespace, dictionary or ``DictConfig``) in a new dictionary; empty for None."""
     if isinstance(settings, Namespace):
         return dict(vars(settings))
     # items() of OmegaConf 2.0 fails on the settings of a Namespace

@@ -39,14 +39,14 @@ Thing = TypeVar("Thing", bound=type)
 class Registered(NamedTuple):
     """A registered class."""
 
-    name: str  # its value of the registry's flag
+    name: str  # its name as a value of the registry's flag
     paper: str  # authors, year and arXiv number
     summary: str  # one clause, or a formula
     thing: Any  # the class
     flags: Optional[type]  # dataclass of its flags, declared with ``setting``
 
 
-#: How a name that is not registered may be right, for messages.
+#: For messages: what makes an unregistered name right.
 MAY_BE_OWN = "if it is your own, import it or give --user-dir with its folder"
 #: Called after every registration; model families then declare their flags again.
 listeners: List[Callable[[], None]] = []
@@ -99,7 +99,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         return self[name]
 
     def choices(self, name: str) -> str:
-        """The registered names, how *name* may be right, and the nearest to it, for messages."""
+        """For messages: the registered names, :data:`MAY_BE_OWN`, and those nearest to *name*."""
         return f"{' or '.join(self)}; {MAY_BE_OWN}{near(name, list(self), shown=0)}"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
@@ -129,7 +129,7 @@ class ClassRegistry(Registry[Registered]):
     def register(
         self, name: str, *, paper: str, summary: str, flags: Optional[type] = None
     ) -> Callable[[Thing], Thing]:
-        """Class decorator that registers a class, with the entries of :class:`Registered`."""
+        """Class decorator that registers a class, with the fields of :class:`Registered`."""
 
         def add(thing: Thing) -> Thing:
             self.add(name, Registered(name, paper, summary, thing, flags))
@@ -142,7 +142,7 @@ def fields_of(flags: type) -> List["dataclasses.Field[Any]"]:
     """The fields of a dataclass of flags.
 
     Raises:
-        UsageError: it is not a dataclass, or one of its flags was not declared with ``setting``.
+        UsageError: *flags* is not a dataclass, or a flag in it was not declared with ``setting``.
     """
     if not dataclasses.is_dataclass(flags):
         raise UsageError(f"{flags.__name__}: flags are declared in a dataclass; add @dataclass")
@@ -161,11 +161,11 @@ class Replacement(NamedTuple):
     flag: str  # the name of the flag; None, False and 0 are off
     thing: Any  # the class
     of: type  # the class that it derives from, and whose place it takes
-    value: Optional[str] = None  # the flag's value that asks for the class, if others do not
-    # names of flags that have an effect on it, whatever else these need
+    value: Optional[str] = None  # the only value that is on; by default all but the above
+    # names of flags that have an effect on the class, whatever their ``needs`` say
     reads: Collection[str] = ()
-    # why the attention of its layers has no one matrix for all tokens, if it has none, and what to
-    # analyse instead
+    # if the attention of its layers has no single matrix for all tokens: why, and what to analyse
+    # instead
     no_matrix: str = ""
 
 
@@ -174,7 +174,7 @@ REPLACEMENTS: List[Replacement] = []
 
 
 def register_replacement(flag: str, **entries: Any) -> Callable[[Thing], Thing]:
-    """Class decorator that registers a :class:`Replacement`, given its other entries by name."""
+    """Class decorator that registers a :class:`Replacement`, given its other fields by name."""
 
     def add(thing: Thing) -> Thing:
         REPLACEMENTS.append(Replacement(flag, thing, **entries))

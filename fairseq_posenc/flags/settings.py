@@ -13,8 +13,8 @@ role           examples                                        consequence
 ``training``   dropout, redrawing random features              belongs to one training run
 =============  ==============================================  ==================================
 
-A setting of training can be part of the model where another flag has some value, as random
-positions are where evaluation spreads them over their range.  :func:`role_in` decides.
+A ``training`` setting is part of the model if another flag has a certain value: so are random
+positions if evaluation spreads them over their range.  :func:`role_in` decides.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from fairseq_posenc.flags.registry import Registry
 
 ROLES = ("model", "free", "training")
 Number = Union[int, float]
-#: A number, or the name of the flag that has it.
+#: A number, or the name of the flag whose value is the bound.
 Bound = Union[Number, str]
 #: Values by flag; a function returns values of a registry that may still grow, and None stands for
 #: any value but the default.
@@ -45,7 +45,7 @@ def setting(
     model_with: Optional[Mapping[str, Collection[Any]]] = None,
     # the allowed values; a registry, if given, may still grow
     choices: Optional[Collection[str]] = None,
-    # why other values, known from elsewhere, are no choices, and what to give
+    # by value: why a value known from elsewhere is no choice, and what to give
     refused: Optional[Mapping[str, str]] = None,
     names: Optional[Collection[str]] = None,  # names that a composite value is made of
     # inclusive lower bound of a number; like the other bounds a number, or the name of another flag
@@ -66,8 +66,8 @@ def setting(
     # values with which one traced graph serves texts of every length, as ONNX needs; a function
     # returns those of a registry that may still grow; by default all values
     traceable: Union[Collection[Any], Callable[[], Collection[Any]], None] = None,
-    # for a setting of samples of several texts, which fine-tuning does not inherit and an exported
-    # model does without: what such a model does instead
+    # for a setting about samples of several texts: what a model does without the setting, which
+    # fine-tuning does not inherit and an exported model lacks
     alone: Optional[str] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given."""
@@ -115,7 +115,7 @@ def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> No
 def check_value(
     name: str, value: Any, metadata: Mapping[str, Any], options: Optional[Options] = None
 ) -> None:
-    """Refuse a *value* outside the choices and the range in *metadata*, as :func:`setting` has it.
+    """Refuse a *value* outside the choices and the range in *metadata*, see :func:`setting`.
 
     *options* is the configuration, for bounds that are names of other flags.
     """
@@ -161,7 +161,7 @@ def refuse_empty(name: str, value: object) -> None:
 
 
 def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> None:
-    """Refuse flags that have other values than *off*, by name, where they do not work.
+    """Refuse flags whose values differ from those in *off*, by name, for this *reason*.
 
     >>> from argparse import Namespace
     >>> refuse_unless_off(Namespace(shorten_method="None"), {"shorten_method": "none"}, "no effect")

@@ -32,7 +32,7 @@ _MASKING: Dict[str, Mapping[str, Bound]] = {
 }
 #: Names of files and splits.
 _NOT_EMPTY = ("path", "lm_path", "save_dir", "train_subset", "valid_subset", "gen_subset")
-#: Flags that a command takes from its own line, whatever --model-overrides says.
+#: Flags that a command reads from its command line, whatever --model-overrides says.
 _BY_THEMSELVES = ("task", "criterion", "bpe", "tokenizer", "scoring", "user_dir")
 
 
@@ -69,7 +69,7 @@ def read_overrides(text: str) -> Dict[str, Any]:
     """The settings of ``--model-overrides``, a dictionary in Python's notation.
 
     Raises:
-        UsageError: the text is no dictionary, or names a flag that commands take only by itself.
+        UsageError: the text is no dictionary, or names a flag that has to be given by itself.
     """
     overrides = _literal(text)
     if not isinstance(overrides, dict):

@@ -28,8 +28,8 @@ class ClassifierFlags:
     )
     pooler_norm: Optional[bool] = setting(
         False,
-        "classification and token heads are dense, activation, norm, projection, as in ModernBERT; "
-        "else they have no norm, and token heads are the projection alone",
+        "make classification and token heads of dense layer, activation, norm and projection, as "
+        "in ModernBERT; else they have no norm, and token heads are the projection alone",
     )
 
 
@@ -80,7 +80,7 @@ def refuse_tokens(head: nn.Module, inputs: Tuple[Tensor, ...]) -> None:
 
 
 class NormedHead(RobertaClassificationHead):
-    """Dense, activation, norm, projection, of the first token or, if *by_token*, of all.
+    """Dense, activation, norm, projection, for the first token or, if *by_token*, for each.
 
     Further *arguments* are those of fairseq's head, which has no norm.
     """
@@ -96,13 +96,13 @@ class NormedHead(RobertaClassificationHead):
         return int(self.out_proj.out_features)
 
     def forward(self, features: Tensor, **kwargs: object) -> Tensor:
-        """Logits (B, N) of features (B, T, C), or (B, T, N)."""
+        """Logits (B, N) of features (B, T, C), or (B, T, N) by token."""
         x = features if self.by_token else features[:, 0]
         x = self.norm(self.activation_fn(self.dense(self.dropout(x))))
         return self.out_proj(self.dropout(x))
 
 
-#: The pre-training flag that needs a module, by the name of the module; fine-tuning omits it.
+#: By the name of a module, the pre-training flag that needs it; fine-tuning omits the module.
 PRETRAINING: Dict[str, str] = {}
 
 
@@ -114,18 +114,18 @@ class StateHead:
 
     #: the name of the head's module in the model
     module: ClassVar[str]
-    #: whether the head reads the states between all layers, or the last one alone
+    #: whether the head reads the states between all layers, or the last state alone
     reads_all: ClassVar[bool] = False
 
     def add(self, model: nn.Module) -> None:
-        """Add the module, and draw its parameters."""
+        """Add the module, with new parameters."""
         raise NotImplementedError
 
     def read(self, model: Any, states: Sequence[Tensor], **inputs: Any) -> Tensor:
         """The output of the head, which also reads *inputs* from the criterion.
 
         *states* are the input of the first layer and the outputs of all layers, (B, T, C) each, the
-        last one after the final norm; or the last one alone.
+        last one after the final norm; or only this last state, unless a head reads all.
         """
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ def in_attention(name: str) -> bool:
     return "attn" in name.split(".")[0].split("_")
 
 
-#: Tests whether a parameter is shared, from its name in a layer, by the value of the flag.
+#: By the value of the flag, a test whether a parameter is shared, given its name in a layer.
 SHARED: Dict[str, Callable[[str], bool]] = {
     "none": lambda name: False,
     "all": lambda name: True,
@@ -75,7 +75,7 @@ def initialise(module: nn.Module, options: Options) -> None:
 
 
 def _named_parameters(layer: nn.Module) -> Iterator[Tuple[str, nn.Parameter]]:
-    """All names of parameters; a tied parameter has several."""
+    """All parameters with their names; a tied parameter has several names."""
     for path, module in layer.named_modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:

@@ -43,9 +43,9 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
 
 
 def _with_gradient(layer: nn.Module, inputs: Tuple[Any, ...]) -> Optional[Tuple[Any, ...]]:
-    """Inputs of a checkpointed layer; the first, (B, T, C), is made to have a gradient.
+    """Inputs of a checkpointed layer; the first, (B, T, C), is made to require a gradient.
 
-    fairseq's checkpointing trains no parameter if no input has one, as with frozen embeddings.
+    If no input requires one, as with frozen embeddings, fairseq's checkpointing trains nothing.
     """
     x, *others = inputs
     if x.requires_grad or not torch.is_grad_enabled():
