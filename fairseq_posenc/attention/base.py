@@ -57,7 +57,7 @@ class AttentionKernel(FairseqIncrementalState, nn.Module):
     #: What the kernel supports; other encodings and flags are refused.  ``transform``: transforms
     #: of queries and keys, or ``linear``: only linear maps of single vectors; ``values``: encodings
     #: that also change values; ``shared``: content-free logits; ``content``: content-dependent
-    #: terms; ``keys``: other keys than its queries; ``any_order``: positions in any order.
+    #: terms; ``keys``: keys of other tokens; ``any_order``: positions in any order.
     takes: ClassVar[FrozenSet[str]] = frozenset()
     #: True if a traced graph serves texts of every length, as ONNX needs.
     traceable: ClassVar[bool] = False

@@ -153,7 +153,7 @@ class PairwiseKernel(AttentionKernel):
             # all hypotheses share the projected vectors, so beam search need not reorder them
             projected: Any = self.get_incremental_state(incremental_state, TERMS) or {}
             terms = self.position_terms(content, prepared["vectors"], projected, factor)
-            # the state of a recorded step would outlive changes of the parameters
+            # vectors kept in a recorded step would outlive changes of the parameters
             if incremental_state is not None and COLUMN not in incremental_state:
                 self.set_incremental_state(incremental_state, TERMS, projected)
             bias = aligned(terms if bias is None else bias + terms)

@@ -4,7 +4,7 @@ A pack has modules for what it adds, so that each is imported only where it is u
 
 ============  ===================================================================
 ``register``  registers encodings, attentions, models, tasks and the like
-``exchange``  registers formats of import and export, and what is written with one
+``exchange``  registers formats of import and export, and adapters that exports write
 ``serving``   registers what model folders of tasks hold, and what reads them
 ``commands``  ``COMMANDS`` of ``fairseq-posenc``, without PyTorch and fairseq
 ============  ===================================================================

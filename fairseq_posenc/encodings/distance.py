@@ -2,7 +2,7 @@
 
 A distance is key minus query, in tokens.  It is a difference of indices, not of positions.  The two
 agree for real tokens, because padding is only at the ends and queries are the last T of S tokens;
-all sentences of a batch can therefore share one table, whatever their padding.  For other
+all sentences of a batch can therefore share one table, whatever their padding.  For assigned
 positions, :func:`relative_products` looks up the products of each pair.
 """
 

@@ -2,7 +2,7 @@
 
 Raffel et al., arXiv 1910.10683, section 2.1 (RoFormer Eq. 35; the relative part of TUPE-R):
 q_i · k_j + b_{bucket(j - i)}.  Short distances have a bucket each, longer ones share buckets of
-logarithmic width, and everything beyond the maximum distance shares the last.
+logarithmic width, and everything beyond the maximum distance shares the last bucket.
 """
 
 import math

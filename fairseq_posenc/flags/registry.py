@@ -161,7 +161,7 @@ class Replacement(NamedTuple):
     flag: str  # the name of the flag; None, False and 0 are off
     thing: Any  # the class
     of: type  # the class that it derives from, and whose place it takes
-    value: Optional[str] = None  # the only value that is on; by default all but the above
+    value: Optional[str] = None  # the only value of the flag that is on, if there is one
     # names of flags that have an effect on the class, whatever their ``needs`` say
     reads: Collection[str] = ()
     # if the attention of its layers has no single matrix for all tokens: why, and what to analyse

@@ -41,7 +41,7 @@ class ParameterFlags:
     )
     init_weights: Optional[str] = setting(
         "default",
-        "default: that of the model family; truncated_normal: standard deviation 0.02, truncated "
+        "default: as in the model family; truncated_normal: standard deviation 0.02, truncated "
         "at two standard deviations",
         role="training",
         choices=("default", "truncated_normal"),
@@ -88,7 +88,7 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
     Each layer keeps a separate cache and separate random features.
 
     Raises:
-        UsageError: a gated unit has no such part, or the layers have different parameters.
+        UsageError: gated units lack such a part, or the layers have different parameters.
     """
     value = option(options, "share_layers") or "none"
     if value == "none":
