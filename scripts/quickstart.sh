@@ -26,7 +26,7 @@ stage "environment"
 PATH=$VENV/bin:$PATH
 # A model of this size gains nothing from more threads, and is slower with one per core.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-# made FILE COMMAND...: FILE is the output of COMMAND, once that is whole.
+# made FILE COMMAND...: write the output of COMMAND to FILE once all of it is there.
 made() { [[ -s $1 ]] || { "${@:2}" >"$1.part" && mv "$1.part" "$1"; }; }
 
 stage "corpus of $PAIRS pairs"

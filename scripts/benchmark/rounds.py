@@ -65,7 +65,7 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
 
 
 def in_rounds(subjects: List[Subject], deadline: float = math.inf) -> List[Row]:
-    """Time the models in turn, ``--repeat`` rounds or until *deadline*, by ``time.monotonic``.
+    """Time the models in turn, in ``--repeat`` rounds or until ``time.monotonic`` is *deadline*.
 
     Returns:
         a row for each clock and model; the first model is the baseline.

@@ -66,7 +66,7 @@ class Subject:
     """A model with its task, built from the command line as fairseq does, and one batch.
 
     Args:
-        entry: as in ``--archs``: an architecture, its flags, and words of :data:`SWITCHES` before.
+        entry: as in ``--archs``: an architecture, its flags, and :data:`SWITCHES` before it.
         job: what it does, as in ``--jobs``.
         args: the flags of the command line.
     """
@@ -91,7 +91,7 @@ class Subject:
         self.sample = self.batch(torch.Generator().manual_seed(args.seed))
 
     def build(self, words: List[str]) -> nn.Module:
-        """A model from an architecture and its flags, which take precedence over the shared."""
+        """A model from an architecture and its flags, which take precedence over shared ones."""
         flags = ["-", *self.flags(), "--arch", *words]
         args = options.parse_args_and_arch(options.get_training_parser(), flags)
         cfg = convert_namespace_to_omegaconf(args)
@@ -218,7 +218,7 @@ class MaskedLMSubject(Subject):
 
 
 class LanguageModelSubject(Subject):
-    """A language model in the shape of GPT-3; prompts have the first of two ``--length``."""
+    """A language model in the shape of GPT-3; the first of two ``--length`` is of prompts."""
 
     def make_task(self, cfg: Any) -> LanguageModelingTask:
         """The task."""

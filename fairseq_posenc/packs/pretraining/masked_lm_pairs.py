@@ -228,7 +228,7 @@ def _check(cfg: MaskedLMPairsConfig) -> None:
     refuse_unless_off(cfg, _UNSUPPORTED, f"--task {TASK} does not support it")
     check_masking(cfg)
     if cfg.pairs == NONE:
-        # the checkpoint of a model of pairs has them when it is validated on running text
+        # a checkpoint trained on pairs keeps these flags when it is validated on running text
         for name in ("unit", "separator_token", "mask_special_tokens"):
             value = option(cfg, name)
             if value not in (None, False):
