@@ -5,7 +5,7 @@
 #   matrix.sh [NAME ...]     (all; an unknown name lists them)
 #
 # Environments are made by setup.sh in runs/matrix and removed afterwards; logs and results stay
-# there. A failure fills a row of the table and does not end the run. The table also holds the rows of earlier runs.
+# there. A failure is a row of the table, and does not end the run. The table keeps rows of earlier runs.
 # Interpreters are looked up as python3.8 and so on; with pyenv, name the versions to use, as in
 # PYENV_VERSION=3.8.18:3.10.13. DEVICE is that of setup.sh (cpu); KEEP=1 keeps the environments.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pre-train any masked language model on Chinese text, with the GAU paper's Table 7; whole words are masked.
+# Pre-train any masked language model on Chinese text, with the settings of the GAU paper's Table 7; whole words are masked.
 #   [UPDATES=100000] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
 # The flags are for 8 GPUs; ../bert_pretraining has those for other machines. Started again, it goes on.
 set -euo pipefail

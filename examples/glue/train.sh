@@ -10,7 +10,7 @@ EPOCHS=${EPOCHS:-${TASK[0]}} BATCH=${BATCH:-${TASK[1]}} LR=${LR:-${TASK[2]}} WAR
 EXAMPLES=$(wc -l <"$DATA/label/train.label")
 UPDATES=$(((EXAMPLES + BATCH - 1) / BATCH)) && UPDATES=$((UPDATES * EPOCHS))
 KIND=(--task sentence_prediction --criterion sentence_prediction_metrics --init-token 0 --shorten-method truncate)
-[[ ! -e $DATA/input2 ]] || KIND=(--task candidate_ranking --criterion candidate_ranking) # of pronouns.py
+[[ ! -e $DATA/input2 ]] || KIND=(--task candidate_ranking --criterion candidate_ranking) # data of pronouns.py
 mkdir -p "$SAVE_DIR"
 
 exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE_DIR" \

@@ -12,7 +12,7 @@ German of three kinds of sentence depends on a sentence before it, and on nothin
 
 OUT/choices.json and OUT/documents/choices.{en,de} ask for each of them at each distance, in the
 format of ContraPro. What decides is drawn independently of the sentence, so that no model that sees
-the sentence alone is right more often than OUT/bounds.json says, but by chance.
+the sentence alone is right more often than OUT/bounds.json says, except by chance.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Line(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """Sentences that begin with what decides the last."""
+    """Sentences of which the first decides the last."""
 
     lines: List[Line]
     kind: str
@@ -107,7 +107,7 @@ class Documents(Sampler):
 
         Args:
             kind: one of :data:`KINDS`.
-            choice: the number of what is said, among :data:`GENDERS` or :data:`INTRANSITIVE`.
+            choice: the index of what is said, in :data:`GENDERS` or :data:`INTRANSITIVE`.
         """
         if kind == "did":
             return self._did(choice)

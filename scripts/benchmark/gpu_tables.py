@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--seconds", type=float, default=500, help="for all tables (500)")
-    parser.add_argument("--cpu", action="store_true", help="tiny models on a CPU, for trying")
+    parser.add_argument("--cpu", action="store_true", help="a trial: tiny models on a CPU")
     given = parser.parse_args()
     unknown = set(given.tables) - set(TABLES)
     if unknown:

@@ -218,7 +218,7 @@ class MaskedLMSubject(Subject):
 
 
 class LanguageModelSubject(Subject):
-    """A language model in the shape of GPT-3; the first of two ``--length`` is of prompts."""
+    """A language model in the shape of GPT-3; the first of two ``--length`` is that of prompts."""
 
     def make_task(self, cfg: Any) -> LanguageModelingTask:
         """The task."""

@@ -146,8 +146,8 @@ def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str
     threshold = 0.0
     for number in order:
         entry = each[number]
-        # Once answered, a question without an answer loses its point. SQuAD's script takes it for
-        # an answer of articles alone, too, though the score of its normalised text is 1.
+        # Once answered, a question without an answer loses its point, in SQuAD's script even by an
+        # answer of articles alone, though the score of its normalised text is 1.
         current += getattr(entry, name) if entry.answerable else -float(entry.answered)
         if current > best:
             best, threshold = current, no_answer[number]

@@ -157,7 +157,7 @@ def flex_attend(
         logits: by head and distance, (H, 2T - 1), float32.
         blocks: the visible keys, from :func:`visible_blocks`.
     """
-    zero = torch.full((), q.size(2) - 1, device=q.device)  # see FlexAttention.forward
+    zero = torch.full((), q.size(2) - 1, device=q.device)  # a Python number would be recompiled
 
     def add_logit(score: Tensor, _: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return score + logits[head, key - query + zero]

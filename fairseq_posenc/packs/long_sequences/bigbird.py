@@ -11,8 +11,7 @@ All heads of a layer share the random blocks; each layer has different ones.  A 
 random number for every block of queries and every draw.  As a fraction u in [0, 1), it picks block
 ⌊u·n⌋ of the n blocks that the queries may see and do not see yet.  In causal attention only earlier
 blocks are drawn, so that the pattern depends on the position of a token, not on the length of the
-text.  A later query may draw any block, so the cache holds all keys, but a step reads a constant
-number.
+text.  Any block may be drawn later, so the cache holds all keys; a step reads a constant number.
 """
 
 from dataclasses import dataclass
