@@ -3,7 +3,7 @@
 #
 #   quickstart.sh [ARCH [OUT]]     (roformer_tiny runs/quickstart)
 #
-# Started again, it goes on where it ended. Variables: PAIRS of sentences to train on (10000), EPOCHS
+# Started again, it resumes where it ended. Variables: PAIRS of sentences to train on (10000), EPOCHS
 # over them (10), SEED (1), the environment VENV (.venv), and MIN_BLEU, below which it fails (90).
 
 set -euo pipefail

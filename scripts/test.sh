@@ -8,7 +8,7 @@
 # --copies    only the core's tests, on copies without one pack and without all packs
 # --gpu       only the tests that need a GPU
 # Arguments are appended to those of pytest: `test.sh -n 0 -k rotary` runs tests with rotary in their
-# name, one at a time; `test.sh -m formulas` tests with a mark that pyproject.toml lists.
+# name, one at a time; `test.sh -m formulas` runs those with a mark of pyproject.toml.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -3,7 +3,7 @@
 #   [PAPER=tupe] [UPDATES=N] [OPTIMIZER=adam] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
 # PAPER is tupe (Table 1), roformer (section 4.2), roberta or roberta-large (Table 9), or roberta-256, -2k
 # or -8k (Table 3). The flags are for 8 GPUs; README.md has those for other machines. Started again, it
-# goes on.
+# resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 PAPER=${PAPER:-tupe} PRECISION=${PRECISION---fp16}

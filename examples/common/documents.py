@@ -1,4 +1,4 @@
-"""Documents of a text: lines without spaces around, and an empty line between two documents.
+"""Print the documents of a text: stripped lines, and an empty line between two documents.
 
     python documents.py [--wikitext] [--articles] [--lowercase] FILE >OUT
 

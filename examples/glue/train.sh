@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fine-tune a pre-trained model on a sentence task. DATA says which, with epochs, batch and rate of its paper.
 #   [LR=X] [BATCH=N] [EPOCHS=N] [PRECISION=--fp16] train.sh DATA MODEL SAVE_DIR [flags of fairseq-train, which win]
-# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model. Started again, it goes on.
+# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model. Started again, it resumes.
 set -euo pipefail
 DATA=${1:?the data-bin of prepare.sh} MODEL=${2:?a model folder} SAVE_DIR=${3:?a folder for checkpoints}
 PRECISION=${PRECISION---fp16}

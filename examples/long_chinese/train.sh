@@ -4,7 +4,7 @@
 #   [flags of fairseq-train, which win]
 # A stage is: tokens per sample x samples per update x updates. A GPU takes up to TOKENS in a pass;
 # GPUS is the number of all processes. SAVE_DIR/stage1 and so on have checkpoints and train.log. Started
-# again, it goes on.
+# again, it resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 GPUS=${GPUS:-8} TOKENS=${TOKENS:-16384} PRECISION=${PRECISION---fp16} BEFORE=() number=0

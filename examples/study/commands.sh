@@ -13,7 +13,7 @@ logged() {
     (set -x && "$@") >>"$log" 2>&1 && echo "seconds $SECONDS" >>"$log"
 }
 
-# diverged LOG: whether a training ended because its loss did, which counts as the worst result
+# diverged LOG: whether a training ended because its loss diverged; this counts as the worst result
 diverged() { tail -n 20 "$1" | grep -q ^FloatingPointError || { tail -n 20 "$1" >&2 && return 1; }; }
 
 # trained JSON OUTPUT: if the training has diverged, writes an empty OUTPUT and ends the job

@@ -7,7 +7,7 @@ OUT/{train,valid,test}.{en,de} have a sentence a line and a blank line after eac
 German of three kinds of sentence depends on a sentence before it, and on nothing else:
 
     it    "It is old." - "Er/Sie/Es ist alt.", by the gender of the last thing that was named
-    one   "My sister buys a new one." - "... einen neuen/eine neue/ein neues", by the same
+    one   "My sister buys a new one." - "... einen neuen/eine neue/ein neues", by its gender, too
     did   "The doctor did, too." - "Auch der Arzt hat geschlafen.", by what was done last
 
 OUT/choices.json and OUT/documents/choices.{en,de} ask for each of them at each distance, in the

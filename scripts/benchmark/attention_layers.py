@@ -24,7 +24,7 @@ class Layer(NamedTuple):
     comparable: bool = True
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """*x* (B, T, C) in the layout of the layer, and back."""
+        """Convert *x* (B, T, C) to the layout of the layer, or back."""
         return x if self.batch_first else x.transpose(0, 1).contiguous()
 
 

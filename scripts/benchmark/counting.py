@@ -201,7 +201,7 @@ class _AsOnGPU(TorchFunctionMode):
 
 
 def _as_one(operations, replay):
-    """*replay* as a GPU does it, whose host starts a recorded step as one operation."""
+    """*replay* counted as on a GPU, whose host starts a recorded step as one operation."""
 
     def replayed(recording, decoder):
         operations.counts.operations["graph"] += operations.active

@@ -71,10 +71,10 @@ class Subject:
         args: the flags of the command line.
     """
 
-    by_length = False  # each number of --length is a table of its own, and not a side of the model
+    by_length = False  # True if each --length makes a table; else they are source and target
     flags: Callable[[], List[str]]  # of fairseq-train, for all entries
     make_task: Callable[[Any], Any]  # the task of a configuration
-    batch: Callable[[torch.Generator], Dict[str, Any]]  # random, from what is drawn
+    batch: Callable[[torch.Generator], Dict[str, Any]]  # drawn by a generator
     generation: Callable[[], Run]  # what generates texts of --length tokens
 
     def __init__(self, entry: str, job: str, args: argparse.Namespace) -> None:

@@ -43,7 +43,7 @@ class Sizes(NamedTuple):
     length: int  # S, target tokens
     sources: int  # N, sentences, or hypotheses if each has a copy of its source
     source_length: int  # S', source tokens
-    weights: Weights  # the layer whose attention to the source is returned, or None; heads
+    weights: Weights  # layer and heads of the attention to the source that is returned, or None
     dtype: torch.dtype
     device: torch.device
 

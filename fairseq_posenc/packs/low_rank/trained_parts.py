@@ -1,8 +1,8 @@
 """Training a part of a model, and the flag of validation before the first update.
 
 A model that is given another position encoding has most of its parameters already.  Training the
-attention alone keeps the others, as in arXiv 2408.11382, which gives trained translation models
-other encodings.
+attention alone leaves all other parameters unchanged, as in arXiv 2408.11382, which gives trained
+translation models other encodings.
 """
 
 import re
