@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetch what gpu_tables.sh installs on a machine without a network: about 40 MB of wheels for Python
-# 3.12 on Linux, beside PyTorch, transformers and pytest, which images for GPUs have.
+# 3.12 on Linux, without PyTorch, transformers and pytest, which images for GPUs have.
 #
 #   gpu_wheels.sh [DIR]     (runs/gpu-wheels)
 

@@ -2,10 +2,10 @@
 # Run the quickstart and the core tests with every combination of Python, PyTorch, fairseq and NumPy
 # that is supported, and print a table of what passed.
 #
-#   matrix.sh [NAME ...]     (all; one that does not exist lists them)
+#   matrix.sh [NAME ...]     (all; an unknown name lists them)
 #
 # Environments are made by setup.sh in runs/matrix and removed afterwards; logs and results stay
-# there. A failure is a row of the table, not an end. The table also holds the rows of earlier runs.
+# there. A failure is a row of the table, and does not end the run. The table keeps rows of earlier runs.
 # Interpreters are looked up as python3.8 and so on; with pyenv, name the versions to use, as in
 # PYENV_VERSION=3.8.18:3.10.13. DEVICE is that of setup.sh (cpu); KEEP=1 keeps the environments.
 
@@ -24,13 +24,13 @@ ENVIRONMENTS=(
     "fork-3.13 3.13 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.1,<2.4"
     "numpy2-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.4"
 )
-# Folders, and single tests, that between them touch what differs between versions; test.sh runs all.
+# Folders and single tests that together use what differs between versions; test.sh runs all tests.
 COMMAND_TEST=test_training_resuming_averaging_and_generating
 CORE_TESTS=(
     tests/{attention,basics,compat,configuration,encodings,models,packs} tests/test_properties.py
     tests/checkpoints/test_reading.py "tests/commands/test_translation.py::$COMMAND_TEST"
 )
-# Slow, and close to others that are run.
+# Slow tests that are much like others that are run.
 LEFT_OUT="half_precision_stays or mixed_precision or cached_decoding_equals or prompts_padded"
 
 ALL="${ENVIRONMENTS[*]%% *}"
@@ -39,7 +39,7 @@ for name; do
 done
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
-# The last line of a log that is not empty, without paths of this machine and what breaks a table.
+# Prints the last non-empty line of a log, without local paths and characters that break a table.
 reason() {
     grep -v '^ *$' "$1" | tail -n 1 | sed "s| (full log: .*||; s|$REPO/||g" | tr '|' '/' |
         cut -c 1-200
@@ -53,7 +53,7 @@ versions() {
         END { print found["Python"] " | " found["torch"] " | " found["numpy"] " | " fairseq }'
 }
 
-# Prints the BLEU, or what failed; in two minutes, not converged, but about the same everywhere.
+# Prints the BLEU, or what failed. After two minutes it has not converged, but is similar everywhere.
 quickstart() {
     local folder=$1
     if VENV=$folder/venv PAIRS=6000 EPOCHS=8 MIN_BLEU=0 "$REPO/scripts/quickstart.sh" \

@@ -3,7 +3,7 @@
 #
 #   quickstart.sh [ARCH [OUT]]     (roformer_tiny runs/quickstart)
 #
-# Started again, it goes on where it ended. Variables: PAIRS of sentences to train on (10000), EPOCHS
+# Started again, it resumes where it ended. Variables: PAIRS of sentences to train on (10000), EPOCHS
 # over them (10), SEED (1), the environment VENV (.venv), and MIN_BLEU, below which it fails (90).
 
 set -euo pipefail
@@ -26,7 +26,7 @@ stage "environment"
 PATH=$VENV/bin:$PATH
 # A model of this size gains nothing from more threads, and is slower with one per core.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-# made FILE COMMAND...: FILE is the output of COMMAND, once that is whole.
+# made FILE COMMAND...: write the output of COMMAND to FILE once all of it is there.
 made() { [[ -s $1 ]] || { "${@:2}" >"$1.part" && mv "$1.part" "$1"; }; }
 
 stage "corpus of $PAIRS pairs"

@@ -33,12 +33,12 @@ case $DEVICE in auto | cpu | cuda | v100) ;; *) die "--device $DEVICE: expected 
 
 CPU_INDEX=https://download.pytorch.org/whl/cpu # PyTorch's own
 VENV_PYTHON=$VENV/bin/python LOG=$VENV/setup.log BUILD=$VENV/build-fairseq
-# The marker holds what is installed, by a hash of everything that determines it; or "unfinished".
+# The marker holds the extras and a hash of all that determines what is installed, or "unfinished".
 MARKER=$VENV/.fairseq_posenc
 HASH=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
 READY="$EXTRA ${HASH%% *}"
 if ((!DRY_RUN)) && [[ -x $VENV_PYTHON && -f $MARKER ]]; then
-    # what the tests need holds what the recipes need
+    # what the tests need includes what the recipes need
     [[ $(<"$MARKER") != "$READY" && $(<"$MARKER") != "test ${HASH%% *}" ]] || { log "$VENV is ready" && exit; }
 fi
 
@@ -63,7 +63,7 @@ choose_versions() {
         3.10) TORCH=${TORCH:-torch==2.4.1} ;;
         3.11 | 3.12) [[ $DEVICE != v100 ]] || TORCH=${TORCH:-torch==2.4.1} ;;
         3.13)
-            NUMPY=${NUMPY:-"numpy>=2.1,<2.4"} # the first with wheels, the last without repairs
+            NUMPY=${NUMPY:-"numpy>=2.1,<2.4"} # 2.1 is the first with wheels, 2.3 the last without repairs
             [[ $DEVICE != v100 ]] || die "--device v100: no PyTorch for Python 3.13; use 3.10" ;;
         *) die "Python $python: fairseq runs on 3.8 to 3.13; give one, as PYTHON=python3.11" ;;
     esac
@@ -76,7 +76,7 @@ choose_versions() {
     esac
 }
 
-# Not in the user's folder, where a checkout could shadow the installed packages.
+# Runs in VENV, not in the user's folder, where a checkout could shadow the installed packages.
 in_venv() { (cd "$VENV" && exec "$VENV_PYTHON" "$@"); }
 imports() { in_venv -c "import $1" >>"$LOG" 2>&1; }
 pip() { in_venv -m pip --quiet --no-input --disable-pip-version-check "$@"; }
@@ -135,8 +135,8 @@ install_torch() {
             "give --device cuda for the CUDA build, or install torch into $VENV yourself"
 }
 
-# Built with this torch and with numpy 2, whose headers also work for numpy 1; never taken from
-# pip's cache, where it may have been built for other versions.
+# Builds fairseq with this torch and with numpy 2, whose headers also work for numpy 1. Never takes
+# it from pip's cache, where it may have been built for other versions.
 build_fork() {
     local wheel=(wheel --no-cache-dir --no-deps --no-build-isolation -w "$BUILD" "$FAIRSEQ")
     pip install --no-compile --target "$BUILD/tools" setuptools wheel cython "numpy>=2" || return
@@ -172,7 +172,7 @@ log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already in
 
 mkdir -p "$VENV"
 exec 9>"$VENV/.lock"
-flock 9 # of several that start at once, one installs
+flock 9 # if several start at once, one installs
 trap stop_jobs EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

@@ -5,10 +5,10 @@
 #   test.sh [--all | --copies | --gpu] [arguments for pytest]     (VENV=.venv)
 #
 # --all       the long tests, too
-# --copies    only the core's tests on copies without a pack, and without all
-# --gpu       only the tests of a GPU
+# --copies    only the core's tests, on copies without one pack and without all packs
+# --gpu       only the tests that need a GPU
 # Arguments are appended to those of pytest: `test.sh -n 0 -k rotary` runs tests with rotary in their
-# name, one at a time; `test.sh -m formulas` those of a kind, which pyproject.toml lists.
+# name, one at a time; `test.sh -m formulas` runs those with a mark of pyproject.toml.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,8 +1,8 @@
 """Byte-level BPE (Radford et al. 2019): python byte_bpe.py learn FOLDER SIZE TEXT >dict.txt
                                             python byte_bpe.py split FOLDER < TEXT > SYMBOLS
 
-FOLDER becomes that of a tokenizer of transformers. The dictionary has SIZE symbols, all bytes among
-them, so no text has unknown ones. With LOWERCASE in the environment, it lower-cases text.
+FOLDER becomes a tokenizer folder of transformers. The dictionary has SIZE symbols, including all
+bytes, so no text has unknown ones. With LOWERCASE in the environment, the tokenizer lower-cases.
 """
 
 import json

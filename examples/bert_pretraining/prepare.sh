@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Raw text for masked language models, in FULL-SENTENCES form, to binary data in OUT/data-bin.
-#   [SUBWORDS=subword-nmt] [SIZE=32678]: merges of Moses' tokens, SIZE with their characters; or
+#   [SUBWORDS=subword-nmt] [SIZE=32678]: merges of Moses' tokens; SIZE counts characters, too; or
 #   sentencepiece: pieces of the text; or byte-bpe: byte-level BPE as RoBERTa's [SIZE=50000]
 #   [LOWERCASE=1] [WIKITEXT=] [LANGUAGE=en] [LONGEST=510] [WORKERS=N] prepare.sh TEXTS OUT
 # TEXTS has train.txt, valid.txt, perhaps test.txt: a sentence or paragraph a line, blank lines between
-# documents; with WIKITEXT=1, they begin at " = Heading = ". Lines of more than LONGEST symbols are
+# documents; with WIKITEXT=1, documents begin at " = Heading = ". Lines of more than LONGEST symbols are
 # broken. LOWERCASE= keeps capitals.
 set -euo pipefail
 TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,7 +17,7 @@ SIZE=${SIZE:-32678}
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
 documents() { python "$COMMON/documents.py" ${WIKITEXT:+--wikitext} ${LOWERCASE:+--lowercase} "$1"; }
 
 SPLITS=(train valid)

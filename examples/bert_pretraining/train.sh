@@ -3,14 +3,14 @@
 #   [PAPER=tupe] [UPDATES=N] [OPTIMIZER=adam] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR [flags of fairseq-train, which win]
 # PAPER is tupe (Table 1), roformer (section 4.2), roberta or roberta-large (Table 9), or roberta-256, -2k
 # or -8k (Table 3). The flags are for 8 GPUs; README.md has those for other machines. Started again, it
-# goes on.
+# resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 PAPER=${PAPER:-tupe} PRECISION=${PRECISION---fp16}
 mkdir -p "$SAVE_DIR"
 
 # Where a paper says nothing: RoFormer has TUPE's warm-up and clipping; of RoBERTa's Table 3, the first
-# row has BERT's warm-up and beta 2, as in its section 2.4, and the others have those of Table 9.
+# row has BERT's warm-up and beta 2, as in RoBERTa's section 2.4, and the other rows those of Table 9.
 case $PAPER in # samples of a GPU, passes; updates, warm-up; learning rate, beta 2, clip norm
     tupe) NUMBERS="32 1 1000000 10000 1e-4 0.999 1.0" ;;
     roformer) NUMBERS="8 1 100000 1000 1e-5 0.999 1.0" ;;
@@ -22,11 +22,11 @@ case $PAPER in # samples of a GPU, passes; updates, warm-up; learning rate, beta
     *) echo "train.sh: PAPER=$PAPER: expected tupe, roformer, roberta, or roberta-large, -256, -2k or -8k" >&2 && exit 1 ;;
 esac
 read -r SAMPLES PASSES USUAL WARMUP RATE BETA CLIP <<<"$NUMBERS"
-UPDATES=${UPDATES:-$USUAL} # warm-up stays the same share of them; a checkpoint is kept at every tenth
+UPDATES=${UPDATES:-$USUAL} # warm-up stays the same share of them; a checkpoint is kept after every tenth of them
 RULE=(--optimizer adam --adam-betas "(0.9, $BETA)" --adam-eps 1e-6 --weight-decay 0.01
     --lr "$RATE" --lr-scheduler polynomial_decay --total-num-update "$UPDATES")
 [[ ${OPTIMIZER:-adam} != amos ]] || RULE=(--optimizer amos --amos-momentum 0.9 --fp16-no-flatten-grads
-    --lr "$(awk "BEGIN { print 1 / sqrt($UPDATES) }")" --lr-scheduler fixed) # it finds its own decay (RoFormer, section 4.8)
+    --lr "$(awk "BEGIN { print 1 / sqrt($UPDATES) }")" --lr-scheduler fixed) # Amos finds its own decay (RoFormer, section 4.8)
 
 exec fairseq-train "$DATA" --user-dir "$(fairseq-posenc path)" --save-dir "$SAVE_DIR" \
     --task masked_lm --criterion masked_lm --arch "$ARCH" --dropout 0.1 --attention-dropout 0.1 \

@@ -1,14 +1,14 @@
-"""Symbols of Chinese words, of which all but the first have the mark ##.
+"""Split Chinese words into symbols; all symbols of a word but the first have the mark ##.
 
     python marked.py words jieba|spaces WORKERS < TEXT > WORDS  of each line, separated by spaces
-    python marked.py others < WORDS > PARTS                 what merges are to be learned from
-    python marked.py choose SIZE < WORDS > LIST             characters and LIST are SIZE symbols
+    python marked.py others < WORDS > PARTS                 the text from which merges are learned
+    python marked.py choose SIZE < WORDS > LIST             with characters, SIZE symbols
     python marked.py split CODES|LIST < WORDS > SYMBOLS
 
 CODES are merges of subword-nmt: Chinese characters and signs are symbols, and parts of other
 scripts are split by the merges. A LIST has words that are symbols; others become characters.
-In model folders, these are marked-pieces and marked-words. With LOWERCASE in the environment, words
-are lower-cased.
+In model folders, these two are called marked-pieces and marked-words. With LOWERCASE in the
+environment, words are lower-cased.
 """
 
 import os

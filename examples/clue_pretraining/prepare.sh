@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Chinese text for masked language models that mask whole words, to binary data in OUT/data-bin.
 #   [LEVEL=piece]: characters, and pieces of other scripts by OPERATIONS=8000 merges; or word: the most
-#   frequent words, and characters for the others; or character   [SYMBOLS=20000]: most of them
+#   frequent words, and characters for the others; or character   [SYMBOLS=20000]: the largest number of symbols
 #   [LENGTHS=512]: samples of 512 symbols; or diff: a sample is a document of up to 512
-#   [WORDS=jieba]: who finds the words, or spaces   [LOWERCASE=1] [WORKERS=N] prepare.sh TEXTS OUT
+#   [WORDS=jieba]: jieba finds the words; or spaces: they separate them   [LOWERCASE=1] [WORKERS=N] prepare.sh TEXTS OUT
 # TEXTS has train.txt, valid.txt, perhaps test.txt, one document a line. LOWERCASE= keeps capitals.
 set -euo pipefail
 TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +13,7 @@ export LOWERCASE=${LOWERCASE-1} TQDM_MININTERVAL=10 # of subword-nmt, whose prog
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
 
 SPLITS=(train valid)
 [[ ! -e $TEXTS/test.txt ]] || SPLITS+=(test)

@@ -1,11 +1,11 @@
-"""Stop before text is lost without a word.
+"""Check texts, and stop before lines are lost silently.
 
     python check.py texts FILE...             each is UTF-8, not compressed, and not empty
-    python check.py pairs SOURCE TARGET       the same, and both have as many lines
+    python check.py pairs SOURCE TARGET       the same, and both have equally many lines
     python check.py lengths MOST FILE...      no line has more than MOST tokens
-    python check.py vocabulary DICT FILE...   DICT, of fairseq, has the tokens of the files
+    python check.py vocabulary DICT FILE...   DICT, a dict.txt, has the tokens of the files
 
-What is wrong is named with its file and line, and the exit status is 1.
+The first fault is reported with its file and line, and the exit status is 1.
 """
 
 import sys
@@ -19,7 +19,7 @@ COMPRESSED = {
     "unzstd": b"\x28\xb5\x2f\xfd",
     "unzip": b"PK\x03\x04",
 }
-MOST_UNKNOWN = 0.05  # share of the tokens; a model of little text has up to 0.03
+MOST_UNKNOWN = 0.05  # share of the tokens; with subwords of little text it is up to 0.03
 
 
 def lines_of(path: str) -> Iterator[str]:
@@ -67,7 +67,7 @@ def check_lengths(most: int, path: str) -> None:
 
 
 def check_vocabulary(dictionary: str, path: str) -> None:
-    """Refuse a dictionary of other tokens than those of the text."""
+    """Refuse a dictionary that lacks many tokens of the text."""
     known = {line.split(" ")[0] for line in lines_of(dictionary)}
     total = unknown = 0
     for line in lines_of(path):
@@ -76,7 +76,7 @@ def check_vocabulary(dictionary: str, path: str) -> None:
         unknown += sum(token not in known for token in tokens)
     print(f"{path}: {unknown} of {total} tokens are not in {dictionary}", file=sys.stderr)
     if unknown > MOST_UNKNOWN * total:
-        sys.exit(f"{path}: {unknown / total:.0%} is not in {dictionary}; is it another's?")
+        sys.exit(f"{path}: {unknown / total:.0%} is not in {dictionary}; is it another model's?")
 
 
 def main() -> None:

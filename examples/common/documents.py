@@ -1,10 +1,10 @@
-"""Documents of a text: lines without spaces around, and an empty line between two documents.
+"""Print the documents of a text: stripped lines, and an empty line between two documents.
 
     python documents.py [--wikitext] [--articles] [--lowercase] FILE >OUT
 
-FILE.jsonl has a document as {"text": ...} in every line, and an empty line follows each; in another
-file, blank lines part documents. With --wikitext it is WikiText: a document is an article, and the
-marks of headings and of joined characters are taken away. With --articles each article is one line.
+A .jsonl FILE has a document as {"text": ...} in each line, and an empty line follows each; in other
+files, blank lines separate documents. With --wikitext, FILE is WikiText: a document is an article,
+and the marks of headings and joined characters are removed. With --articles each article is a line.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def plain(line: str) -> str:
 
 
 def lines_of(path: str, wikitext: bool) -> Iterator[str]:
-    """The lines, stripped; an empty one wherever another document begins."""
+    """The lines, stripped; an empty one between two documents."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             if path.endswith(".jsonl"):

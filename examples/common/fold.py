@@ -1,8 +1,8 @@
 """Break lines that are longer than a sample: python fold.py MOST [START] < SYMBOLS > SYMBOLS
 
 A piece of at most MOST symbols ends after the last sentence that fits, otherwise after the last
-word, otherwise within a word. START is what the symbols that begin a word begin with; without it,
-@@ marks those that do not end a word, and ## those that do not begin one.
+word, otherwise within a word. START is the prefix of symbols that begin a word; without START, @@
+marks symbols that do not end a word, and ## symbols that do not begin one.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Split texts into the symbols of a model: python symbols.py [--longest N] MODEL OUT TEXT...
 
-MODEL is a folder that `fairseq-posenc pack` wrote; its text preparation is a --bpe of fairseq. Each
-TEXT becomes a file of its name in the folder OUT. Of lines with more than N symbols, the last ones
-are kept.
+MODEL is a folder that `fairseq-posenc pack` wrote; its text preparation is used as a --bpe. Each
+TEXT becomes a file of its name in the folder OUT. Of longer lines, only the last N symbols are
+kept.
 """
 
 import sys

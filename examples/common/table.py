@@ -2,7 +2,7 @@
 
 Each FOLDER has the train.log of a run of fairseq-train with --log-format json. Runs whose folders
 differ in "seedN" alone are one row: the mean of their scores, or the median, and the standard
-deviation. The score of a run is that of its best epoch by the first score, or of its last.
+deviation. The scores of a run are those of its best epoch by the first score, or of its last.
 """
 
 import json

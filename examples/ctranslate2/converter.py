@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Convert checkpoints of fairseq and fairseq_posenc to CTranslate2, as its own converters do.
+"""Convert checkpoints of fairseq and fairseq_posenc to CTranslate2, like CTranslate2's converters.
 
 The arguments are those of ct2-fairseq-converter, and the class has the interface of
-ctranslate2.converters.  Translation models, language models and encoders are taken.
+ctranslate2.converters.  It converts translation models, language models and encoders.
 """
 
 import argparse
@@ -22,7 +22,7 @@ class FairseqPosencConverter(Converter):
         model_path: the checkpoint.
         data_dir: the folder with its dictionaries.
         source_lang: the language of the source, where neither checkpoint nor data say it.
-        target_lang: the same of the target.
+        target_lang: the language of the target, likewise.
         user_dir: a folder with your own extensions of fairseq, if the model needs some.
     """
 

@@ -16,7 +16,7 @@ from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
 
 Tokens = List[str]
 Pair = Tuple[Tokens, Tokens]  # a sentence and its translation
-Sample = Tuple[Tokens, Tokens, int]  # the same of a sample, and how many sentences did not fit
+Sample = Tuple[Tokens, Tokens, int]  # the two sides of a sample, and how many sentences did not fit
 SEPARATOR = "<brk>"
 SIDES = {"both": (True, True), "source": (True, False), "target": (False, True)}
 
@@ -43,7 +43,7 @@ def documents(source: str, target: str) -> Iterator[List[Pair]]:
                 sys.exit(f"{source} and {target} have different numbers of lines")
             one, two = (line.split() for line in lines)
             if bool(one) != bool(two):
-                sys.exit(f"{source} and {target}: line {number} is blank in one of them alone")
+                sys.exit(f"{source} and {target}: line {number} is blank in only one of them")
             if SEPARATOR in one + two:
                 sys.exit(f"{source} and {target}: line {number} has {SEPARATOR}; replace it")
             if one:
@@ -58,7 +58,7 @@ def documents(source: str, target: str) -> Iterator[List[Pair]]:
 def with_context(
     before: Sequence[Pair], pair: Pair, count: Optional[int], sides: str, room: Sequence[int]
 ) -> Sample:
-    """A sentence after up to *count* of those before it, or all, as many as there is room for."""
+    """A sentence after up to *count* earlier ones, or all if None, as many as there is room for."""
     wanted = before if count is None else before[max(len(before) - count, 0) :]
     for first in range(len(wanted) + 1):
         source, target = (

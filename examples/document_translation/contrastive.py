@@ -3,10 +3,10 @@
     python contrastive.py write contrapro.json documents OUT.en OUT.de
     python contrastive.py score contrapro.json generated.txt [accuracies.json]
 
-write makes a document for each translation of a sentence, first the right one, after the sentences
-before. generated.txt is what `fairseq-generate --score-reference` printed of them. A choice is
-right if the right translation is more probable than each wrong one. Choices without a wrong one are
-left out and counted.
+write makes a document for each translation of a sentence, the right one first: earlier sentences,
+then this one. generated.txt is the output of `fairseq-generate --score-reference` for them. A
+choice is right if the right translation is more probable than each wrong one. Choices without a
+wrong one are left out and counted.
 """
 
 import json
@@ -50,7 +50,7 @@ def write(choices: str, folder: str, source: str, target: str) -> None:
                 sys.exit(f"{folder}: has no file {' or '.join(sides)}")
             lines = [files[side].read_text(encoding="utf-8").split("\n") for side in sides]
             if len(lines[0]) != len(lines[1]):
-                sys.exit(f"{files[name]}: has not as many lines as {sides[0]}")
+                sys.exit(f"{files[name]}: has more or fewer lines than {sides[0]}")
             texts[name] = [(one.strip(), two.strip()) for one, two in zip(*lines)]
         if not 0 <= place < len(texts[name]) or not all(texts[name][place]):
             sys.exit(f"{choices}: {name} has no sentence in line {place + 1}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Parallel documents that are published, checked: a sentence a line, a blank line after each document.
+# Fetch and check published parallel documents: a sentence a line, a blank line after each document.
 #   [SOURCE=en] [TARGET=de] [RAW=FOLDER] [HELD_OUT=400] [ARCHIVES=FILE] corpus.sh CORPUS OUT
 # CORPUS news-commentary: version 14; half of its last HELD_OUT documents become valid, half test.
 # CORPUS ted: IWSLT 2017 with dev2010 and tst2010; RAW has its archive, which a browser downloads.

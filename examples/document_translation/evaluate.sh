@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Translate the test documents, score them, and score the choices of a contrastive set.
 #   [CONTEXT=N,...] [CHOICES=FILE DOCUMENTS=DIR] evaluate.sh DATA CHECKPOINT OUT [flags of fairseq-generate, which win]
-# CONTEXT: sentences before each, or whole; by default the last of the data's. Documents are translated
-# with the first, choices scored with each: OUT/scores.txt, OUT/choices-N.txt and .json.
+# CONTEXT: numbers of sentences before each, or whole (the last of the data). Documents are translated
+# with the first number, choices scored with every one: OUT/scores.txt, OUT/choices-N.txt and .json.
 set -euo pipefail
 DATA=${1:?the data-bin of prepare.sh} CHECKPOINT=${2:?a checkpoint} OUT=${3:?the folder to write}
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) CHOICES=${CHOICES:-} DOCUMENTS=${DOCUMENTS:-}

@@ -57,7 +57,7 @@ def of_table(path: str) -> Iterator[List[Lines]]:
 
 
 def of_tagged(*paths: str) -> Iterator[List[Lines]]:
-    """The documents of two tagged files, which have as many documents, of as many sentences."""
+    """The documents of two tagged files, with equally many documents and sentences."""
     sides = [list(_tagged(path)) for path in paths]
     for number, (one, two) in enumerate(zip_longest(*sides, fillvalue=()), 1):
         if len(one) != len(two):

@@ -2,7 +2,7 @@
 # Parallel documents, a sentence a line and a blank line after each, to binary data in OUT/data-bin.
 #   [SOURCE=en] [TARGET=de] [CONTEXT=0,3] [SIDES=both] [LONGEST=1022] [SIZE=0] prepare.sh TEXTS OUT
 # CONTEXT: sentences before each sentence, or whole; a list makes samples of each kind.
-# SIDES: where these are, both, source or target.   LONGEST: most tokens of a sample on a side.
+# SIDES: the sides with this context, both, source or target.   LONGEST: most tokens of a sample on a side.
 # SIZE: merges of subword-nmt, learned here; 0 leaves Moses' tokens whole.
 set -euo pipefail
 TEXTS=${1:?a folder with train, valid and test} OUT=${2:?the folder to write} SOURCE=${SOURCE:-en} TARGET=${TARGET:-de}
@@ -11,7 +11,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$OUT"/{tokens,subwords,context}
 exec 9>"$OUT/.lock"

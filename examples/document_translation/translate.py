@@ -2,8 +2,8 @@
 
     python translate.py DATA --path CHECKPOINT --context 3 [flags of fairseq-generate] < EN > DE
 
-A sentence is given the sentences before it, and its translation begins with theirs. With --context
-whole, documents are translated in one piece, or in as many as must be, and put back on their lines.
+A sentence is translated after the sentences before it, with their translations as a prefix. With
+--context whole, a document is translated in one piece if it fits, and put back on its lines.
 """
 
 import logging
@@ -24,7 +24,7 @@ class Translator(GeneratorHubInterface):
     """A checkpoint, and the tokens for which it has room beside ``</s>``."""
 
     def search(self, source: Tokens, prefix: Tokens, sentences: int) -> List[Tokens]:
-        """The best translation that begins with a prefix, by sentence and without that."""
+        """The best translation that begins with *prefix*, without the prefix, in sentences."""
         numbers, start = (
             words.encode_line(" ".join(side), add_if_not_exist=False, append_eos=end).long()
             for words, side, end in ((self.src_dict, source, True), (self.tgt_dict, prefix, False))
@@ -44,7 +44,7 @@ class Translator(GeneratorHubInterface):
             return
         before: List[Pair] = []
         longest = [size - 1 for size in self.max_positions]
-        # the context leaves a translation half of what the model can write, or its longest
+        # the context leaves --max-len-b tokens for a translation, at most half of all
         room = (longest[0], longest[1] - min(self.cfg.generation.max_len_b, longest[1] // 2))
         for sentence in text:
             source, prefix, _ = with_context(before, (sentence, []), count, sides, room)
@@ -66,7 +66,7 @@ class Translator(GeneratorHubInterface):
 
 
 def loaded(words: List[str]) -> Tuple[Translator, Namespace]:
-    """What the words of a command line name, and all that they say."""
+    """The checkpoint that a command line names, and its arguments."""
     parser = options.get_generation_parser()
     parser.add_argument("--context", type=contexts, required=True)
     parser.add_argument("--sides", choices=SIDES, default="both")

@@ -22,11 +22,11 @@ _NAME = "--criterion answer_cross_entropy"
 
 
 class _Predicted(NamedTuple):
-    """What a model says of the answers of B samples."""
+    """What a model predicts for the answers of B samples."""
 
     log_probs: Tensor  # (N, V) of the N tokens of all answers
     targets: Tensor  # (B, T) tokens of the samples
-    asked: Tensor  # (B, T) whether a token is of the answer; N are
+    asked: Tensor  # (B, T) whether a token is of the answer; N tokens are
 
 
 @register_criterion("answer_cross_entropy", dataclass=FairseqDataclass)
@@ -35,12 +35,12 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
 
     In a translation the answer is the target.  In a language model it is what follows the symbol
     ``<answer>``, to the end of the sentence.  In a masked language model it is the same without the
-    end: all of its tokens are masked, and nothing else is, so the model is told its length.
+    end: all tokens of the answer and no others are masked, so the model is told its length.
 
-    Logged are ``loss`` in bits per token, ``accuracy``, the percentage of tokens predicted right,
-    and ``exact_match``, the percentage of answers with all tokens right.  Where a model writes
-    token by token, the most probable token after the right ones is right everywhere if and only if
-    greedy search gives the right answer, so nothing has to be generated.
+    The log has ``loss`` in bits per token, ``accuracy``, the percentage of tokens predicted right,
+    and ``exact_match``, the percentage of answers with all tokens right.  If a model writes token
+    by token, greedy search gives the right answer if and only if the most probable token after each
+    right beginning is right, so nothing has to be generated.
 
     Raises:
         UsageError: the data have no such symbol or several samples in one text, or the task is none
@@ -101,7 +101,7 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
         return _Predicted(log_probs[asked], targets, asked)
 
     def _masked(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> _Predicted:
-        """Answers of which all tokens are masked, and predicted at once."""
+        """Answers whose tokens are all masked, and predicted at once."""
         given, hidden = sample["net_input"]["src_tokens"], sample["target"]
         tokens = torch.where(hidden.eq(self.padding_idx), given, hidden)  # before fairseq's masks
         asked = self._after(tokens) & tokens.ne(self.padding_idx) & tokens.ne(self.end)
@@ -116,7 +116,7 @@ class AnswerCrossEntropyCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the loss, the accuracy of tokens and the part of answers that are right."""
+        """Log the loss, the accuracy of tokens and the percentage of right answers."""
         names = ("loss", "sample_size", "nsentences", "ncorrect", "nexact")
         loss, size, answers, correct, exact = (
             sum(output.get(name, 0) for output in logging_outputs) for name in names

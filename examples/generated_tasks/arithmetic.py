@@ -17,7 +17,7 @@ _ADDED, _FACTOR = "digits of each number", "digits of the first number"
 
 
 def _number(digits: int, random: Random) -> int:
-    """A number with so many digits, the first of which is not 0 unless the number is."""
+    """A number of *digits* digits; the first is not 0, unless the number itself is 0."""
     return random.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
 
@@ -90,7 +90,7 @@ def multiplication_reversed(length: int, random: Random) -> Tuple[Symbols, Symbo
     least=3,
 )
 def binary_addition(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Two binary numbers of any split of the length, and their sum; the last digit comes last."""
+    """Two binary numbers that share the length at random, and their sum, last digit last."""
     first = random.randint(1, length - 2)
     one, two = (random.choices(BITS, k=digits) for digits in (first, length - 1 - first))
     total = int("".join(one), 2) + int("".join(two), 2)

@@ -61,7 +61,7 @@ def counting(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     symbols=(*BITS, EVEN, ODD),
 )
 def even_pairs(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A binary string, and whether an even number of neighbours differ: if its ends are equal."""
+    """A binary string, and whether an even number of neighbours differ (so its ends are equal)."""
     string = random.choices(BITS, k=length)
     return string, _parity(sum(one != two for one, two in zip(string, string[1:])))
 

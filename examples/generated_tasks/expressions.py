@@ -18,7 +18,7 @@ AND, AFTER, OPPOSITE, AROUND = "and", "after", "opposite", "around"
 
 
 def _phrase(random: Random) -> Tuple[List[str], List[str]]:
-    """A verb with where and how often, and its actions."""
+    """A verb with a direction and a number of times, and its actions."""
     verb, turn = random.choice(list(VERBS)), random.choice(list(TURNS))
     action, towards = [VERBS[verb]] if VERBS[verb] else [], TURNS[turn]
     ways = {
@@ -26,7 +26,7 @@ def _phrase(random: Random) -> Tuple[List[str], List[str]]:
         (OPPOSITE, turn): [towards, towards, *action],
         (AROUND, turn): [towards, *action] * 4,
     }
-    if action:  # "turn" has a direction
+    if action:  # "turn" always has a direction
         ways[()] = action
     way, actions = random.choice(list(ways.items()))
     times, count = random.choice(list(TIMES.items()))
@@ -78,10 +78,10 @@ END, DEPTH, WIDEST = "]", 3, 5
     least=2,
 )
 def listops(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """A list with so many digits in all, and its value.
+    """A list with *length* digits in all, and its value.
 
-    Lists have two to five entries, and the innermost as many as are left.  The median of an even
-    number of digits is the lower one of the two in the middle, as lists give digits.
+    Lists have two to five entries, and the innermost ones as many as are left.  The median of an
+    even number of digits is the lower of the two in the middle, because values are digits.
     """
     symbols, value = _list(length, DEPTH, random)
     return symbols, [str(value)]

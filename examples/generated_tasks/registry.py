@@ -62,7 +62,7 @@ class GeneratedTask(NamedTuple):
             flag: what gave the lengths, for messages.
 
         Raises:
-            UsageError: naming the first such length, and those that there are.
+            UsageError: naming the first such length, and the lengths that the task has.
         """
         for length in lengths:
             if not self.among((length,)):
@@ -81,7 +81,7 @@ class GeneratedTask(NamedTuple):
         """Refuse a family of models for which the task makes no sense.
 
         Raises:
-            UsageError: naming those for which the task does.
+            UsageError: naming the families for which the task does.
         """
         if family not in self.families:
             raise UsageError(f"{flag} {family}: {self.name} is for {' and '.join(self.families)}")

@@ -7,7 +7,7 @@ from fairseq_posenc.basics.errors import UsageError
 from generated_tasks.registry import LANGUAGE_MODELING, GeneratedTask, find
 
 Sample = Tuple[List[str], List[str]]  # an input and its output
-_FEW = 8  # different inputs of a length, so few that none can be kept from the training
+_FEW = 8  # with fewer different inputs of a length, none can be kept from the training
 _POOL = 4  # inputs drawn for each one to hold out, to see how many different inputs there are
 
 
@@ -50,15 +50,15 @@ class Splits(NamedTuple):
     train: List[Sample]
     valid: List[Sample]
     test: Dict[int, List[Sample]]  # by length
-    # lengths with so few inputs that those of the tests are in the training data, too
+    # lengths with so few inputs that the test inputs are in the training data, too
     shared: List[int]
 
 
 def split(settings: Settings) -> Splits:
     """Draw the samples of a task; the same arguments give the same samples.
 
-    Each length of the training has equally many samples, but for one.  Test and validation sets
-    have no input twice, and none that is in the training data, unless a length has less than eight
+    The numbers of training samples of two lengths differ by one at most.  Test and validation sets
+    have no input twice, and none that is in the training data, unless a length has fewer than eight
     inputs.  Where a length has few, its sets are smaller: no more than a quarter of the inputs
     found is held out.
     """
@@ -87,7 +87,7 @@ def split(settings: Settings) -> Splits:
 
 
 def _drawing(task: GeneratedTask, length: int, what: str, seed: int) -> Callable[[], Sample]:
-    random = Random(f"{task.name} {length} {what} {seed}")  # the text decides, on every machine
+    random = Random(f"{task.name} {length} {what} {seed}")  # a text seeds every machine alike
     return lambda: task.sample(length, random)
 
 
@@ -103,7 +103,7 @@ def _different(draw: Callable[[], Sample], number: int) -> List[Sample]:
 def _without(
     draw: Callable[[], Sample], avoided: Set[Tuple[str, ...]], number: int
 ) -> Iterator[Sample]:
-    """So many samples whose inputs are not to be avoided."""
+    """Draw *number* samples whose inputs are not among *avoided*."""
     while number:
         sample = draw()
         if tuple(sample[0]) not in avoided:
@@ -112,6 +112,6 @@ def _without(
 
 
 def _share(number: int, lengths: Sequence[int], length: int) -> int:
-    """The part of a number that a length has, where they have equal parts but for one."""
+    """The share of *number* that *length* gets; the shares differ by one at most."""
     place = sorted(lengths).index(length)
     return number * (place + 1) // len(lengths) - number * place // len(lengths)

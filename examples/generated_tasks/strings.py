@@ -33,7 +33,7 @@ def copy(length: int, random: Random) -> Tuple[Symbols, Symbols]:
 @register_generated_task(
     "copy_repeats",
     paper=ZHOU,
-    summary="the string itself, which has two letters, so that no place is known by its letters",
+    summary="the string itself, which has two letters, so that letters do not tell places apart",
     unit=_UNIT,
     symbols=LETTERS[:2],
 )
@@ -74,7 +74,7 @@ def reverse(length: int, random: Random) -> Tuple[Symbols, Symbols]:
     symbols=DIGITS,
 )
 def sort(length: int, random: Random) -> Tuple[Symbols, Symbols]:
-    """Random digits, and the same in order.  Delétang et al. have five different ones."""
+    """Random digits, and the same in order.  Delétang et al. have five different digits."""
     string = random.choices(DIGITS, k=length)
     return string, sorted(string)
 

@@ -2,10 +2,10 @@
 
     make.py reverse data/reverse --lengths 1-20 --test-lengths 20,40,80
 
-LIST has lengths and ranges, such as 1-20,30 or 1-19:2; by default, those of 1-10, and of
-5,10,15,20,30,40, that the task has.  For translation there are pairs of input and output; for the
-others, a line has an input, the symbol <answer> and the output.  No input of a test is in the
-training data, except of lengths with less than eight inputs, which are named.
+LIST has lengths and ranges, such as 1-20,30 or 1-19:2; the defaults are 1-10, and for tests
+5,10,15,20,30,40, without lengths that the task lacks.  For translation, input and output are pairs;
+for other families, a line has an input, the symbol <answer> and the output.  No test input is in
+the training data, except for lengths with fewer than eight inputs, which are printed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from generated_tasks.registry import ANSWER, FAMILIES, LANGUAGE_MODELING, TRANSL
 from generated_tasks.splits import Settings, split
 
 SIDES = ("input", "output")  # the languages of a translation
-_LONGEST = 100_000  # symbols of an input that can be meant
+_LONGEST = 100_000  # symbols of an input; larger lengths are taken for mistakes
 _PART = re.compile(r"\s*(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?\s*", re.ASCII)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # GLUE, SuperGLUE, CLUE, or a task of one's own, from its files to the data of fairseq-train in OUT/data-bin.
 #   [WORKERS=N] prepare.sh TASK SOURCE MODEL OUT [flags of tasks.py]
-# TASK is one of the table in tasks.py, SOURCE the folder of its files, MODEL the folder that
-# `fairseq-posenc pack` wrote of the pre-trained model. With TASK own, --text and --label name columns.
+# TASK is a task of the table in tasks.py, SOURCE the folder of its files, MODEL the folder that
+# `fairseq-posenc pack` wrote for the pre-trained model. With TASK own, --text and --label name columns.
 set -euo pipefail
 TASK=${1:?a task} SOURCE=${2:?the folder of its files} MODEL=${3:?a model folder} OUT=${4:?the folder to write}
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) WORKERS=${WORKERS:-$(nproc)}

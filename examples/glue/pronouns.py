@@ -1,6 +1,6 @@
 """SuperGLUE's WSC, which has the sentences of GLUE's WNLI, as noun phrases to be ranked.
 
-As in RoBERTa's section 5.1, the phrases that are asked of the same pronoun are each other's
+As in RoBERTa's section 5.1, the phrases that are asked about the same pronoun are each other's
 candidates; sentences without a right phrase are left out, and here those without a wrong one, too.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Tuple
 
 
 def around(record: Dict[str, Any]) -> Tuple[str, str]:
-    """The text before and after the pronoun, of which the file has the number of its first word.
+    """The text before and after the pronoun; the file has the number of the pronoun's first word.
 
     >>> span = {"span2_text": "he", "span2_index": 2}
     >>> around({"text": "She said (he left).", "target": span})
@@ -29,7 +29,7 @@ def around(record: Dict[str, Any]) -> Tuple[str, str]:
 
 
 def examples(path: Path) -> List[List[str]]:
-    """What stands before a pronoun and after it, and noun phrases, the right one first.
+    """The texts before and after each pronoun, and noun phrases, the right one first.
 
     The space before a phrase belongs to it, for byte-level BPE.
     """

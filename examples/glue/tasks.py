@@ -5,8 +5,8 @@
 SOURCE is the folder of TASK with its files. OUT/input0/SPLIT, OUT/input1/SPLIT and OUT/label/SPLIT
 get an example a line, for the splits train, valid and, of MNLI, valid1; OUT/task has epochs, batch,
 learning rate, warm-up in percent, and flags for fairseq-train. The task `own` has train.tsv and
-dev.tsv, or train.jsonl and dev.jsonl, with these columns; LOW and HIGH are the ends of the scale of
-labels that are numbers, which become 0 and 1.
+dev.tsv, or train.jsonl and dev.jsonl, with these columns; if labels are
+numbers, LOW and HIGH are the ends of their scale, and become 0 and 1.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CLUE_FLAGS = ("--pooler-dropout", "0.1", "--adam-eps", "1e-8")
 class Task(NamedTuple):
     """How the files of a task are read, and how a model is trained on it."""
 
-    text: Tuple[str, ...]  # the columns of the sentence, or of both
+    text: Tuple[str, ...]  # the column of the sentence, or the columns of both
     label: str = "label"
     classes: int = 2
     scores: Tuple[str, ...] = ("accuracy",)  # the first chooses the checkpoint
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     lr: str = "2e-5"
     warmup: int = 6  # percent of the updates
     numbers: Optional[Tuple[float, float]] = None  # the ends of the scale, if labels are numbers
-    header: Tuple[str, ...] = ()  # names of the columns, where the first line is an example
+    header: Tuple[str, ...] = ()  # names of the columns, if the file has no header
     files: Tuple[str, ...] = ("train", "dev")
     flags: Tuple[str, ...] = GLUE_FLAGS
 
@@ -113,13 +113,13 @@ def tsv_rows(path: Path, header: Sequence[str], wanted: Sequence[str]) -> Iterat
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         cells = line.rstrip("\r").split("\t")
         if number == 1 and (not header or set(wanted) <= set(cells)):
-            names = cells  # MNLI has a name twice: the last one is meant
+            names = cells  # MNLI has two columns of one name; the last one is used
         elif line:
             yield f"{path}: line {number}", dict(zip(names, cells))
 
 
 def shown(value: Any) -> str:
-    """A value in JSON as text: a list of words with spaces, true and false as they stand there."""
+    """A value in JSON as text: a list of words with spaces, true and false as JSON has them."""
     text = " ".join(value) if isinstance(value, list) else str(value)
     return " ".join((text.lower() if isinstance(value, bool) else text).split())
 
@@ -222,7 +222,7 @@ def main() -> None:
     args = parser.parse_args()
     task = TASKS[args.task]
     if (args.task == "own") != bool(args.text):
-        parser.error("--text: says the columns of the task own; give both, or none")
+        parser.error("--text: names the columns of the task own; give both, or neither")
     if args.text:
         task = task._replace(text=tuple(args.text), label=args.label or "label")
     if args.numbers:

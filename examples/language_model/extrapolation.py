@@ -279,7 +279,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--lengths", required=True, metavar="L,L,...", help="context lengths")
     parser.add_argument("--last", type=int, metavar="K", help="tokens scored per window")
     parser.add_argument("--subset", default="valid", help="subset of DATA-BIN (valid)")
-    parser.add_argument("--tokens", type=int, help="score only so many, spread over the text")
+    parser.add_argument("--tokens", type=int, help="score only this many, spread over the text")
     parser.add_argument("--max-tokens", type=int, default=8192, help="tokens per batch (8192)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--user-dir", help="a folder of your own encodings")

@@ -4,7 +4,7 @@
 # KIND wikitext: SOURCE has the words of WikiText, {train,valid,test}.txt or wiki.{train,valid,test}.tokens.
 # KIND text8, enwik8: SOURCE is the file; its characters or bytes, 90 % to train, 5 % to validate, 5 % to test.
 # KIND subwords: SOURCE has running text, {train,valid}.jsonl, {"text": ...} a line, or .txt with blank lines
-# between documents; SUBWORDS are byte-bpe or sentencepiece. ARTICLES=1: it has WikiText, an article a line.
+# between documents; SUBWORDS are byte-bpe or sentencepiece. ARTICLES=1: SOURCE has WikiText; make each article a line.
 set -euo pipefail
 KIND=${1:?wikitext, text8, enwik8 or subwords} SOURCE=${2:?a folder or file} OUT=${3:?the folder to write}
 SUBWORDS=${SUBWORDS:-byte-bpe} SIZE=${SIZE:-50000} ARTICLES=${ARTICLES:-} WORKERS=${WORKERS:-$(nproc)}
@@ -13,7 +13,7 @@ PART=$OUT/data-bin.part FILES=() PREFIXES=() DICTIONARY=()
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
 case $KIND in
     wikitext | subwords)
         for split in train valid test; do

@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 def field(entry: Any, name: str, kind: type, where: str) -> Any:
-    """An entry of an object that has a value of its type."""
+    """The value of an entry of an object, which has to be of type *kind*."""
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, kind):
         sys.exit(f"{where}: has no {name} that is a {kind.__name__}")
@@ -71,7 +71,7 @@ def lambada(entry: Dict[str, Any], where: str) -> Question:
 
 
 def hellaswag(entry: Dict[str, Any], where: str) -> Question:
-    """The four endings of a description, behind the activity and the beginning."""
+    """The four endings of a description, after the activity and the beginning."""
     activity, beginning = (field(entry, name, str, where) for name in ("activity_label", "ctx"))
     context = f"{activity}: {beginning}"
     return _question(where, context, field(entry, "endings", list, where), entry.get("label"))
@@ -96,7 +96,7 @@ def piqa(entry: Dict[str, Any], where: str) -> Question:
 
 
 def choices(entry: Dict[str, Any], where: str) -> Question:
-    """Choices behind any text."""
+    """Choices after any text."""
     context = field(entry, "context", str, where)
     return _question(where, context, field(entry, "choices", list, where), entry.get("label"))
 
@@ -155,8 +155,8 @@ class Continuation(NamedTuple):
     """The score of a text that follows another.
 
     Args:
-        log_probabilities: natural logarithms, of each of its symbols given all before it.
-        greedy: whether each of them is the most probable symbol at its place.
+        log_probabilities: of each symbol of the text given all before it; natural logarithms.
+        greedy: whether each symbol is the most probable one at its place.
     """
 
     log_probabilities: List[float]
@@ -166,7 +166,7 @@ class Continuation(NamedTuple):
 def first_new(context: Tensor, whole: Tensor) -> int:
     """The number of tokens that a text (T,) and its beginning (S,) have in common at the start.
 
-    Subwords of the beginning may be others where something follows it; those that change belong to
+    The subwords of the beginning may change if something follows it; those that change belong to
     the continuation.
     """
     shared = min(len(context), len(whole))
@@ -178,7 +178,7 @@ def first_new(context: Tensor, whole: Tensor) -> int:
 def score_continuations(hub: Any, pairs: Sequence[Tuple[str, str]]) -> List[Continuation]:
     """Score texts that follow others; the two are split into subwords as one text.
 
-    What is too long for the model loses its beginning.
+    Texts that are too long for the model lose their beginning.
 
     Args:
         hub: fairseq's hub interface to a language model.
@@ -226,8 +226,8 @@ def answers(hub: Any, asked: Iterator[Question]) -> Iterator[Dict[str, Any]]:
         asked: the questions.
 
     Returns:
-        for each its place, the label, and of each choice the log-probability, the number of tokens
-        and whether it is what the model would say.
+        for each question its place, its label, and of each choice the log-probability, the number
+        of tokens, and whether they are the most probable ones.
     """
     for block in _blocks(asked):
         pairs = [(question.context, choice) for question in block for choice in question.choices]
@@ -248,7 +248,7 @@ def _best(values: Sequence[float]) -> int:
 
 
 def summary(task: str, given: Sequence[Dict[str, Any]]) -> Dict[str, float]:
-    """Accuracies in percent, of LAMBADA with the perplexity of the last word."""
+    """Accuracies in percent; for LAMBADA, also the perplexity of the last word."""
     count = len(given)
     if task == "lambada":
         mean = math.fsum(answer["log_probabilities"][0] for answer in given) / count

@@ -2,9 +2,9 @@
 # Pre-train a Chinese model in the six stages of RoFormer's Table 4, each from the weights of the one before.
 #   [GPUS=8] [TOKENS=16384] [STAGES="512x256x200000 ..."] [PRECISION=--fp16] train.sh ARCH DATA SAVE_DIR
 #   [flags of fairseq-train, which win]
-# A stage has tokens of a sample x samples of an update x updates. A GPU takes up to TOKENS in a pass;
+# A stage is: tokens per sample x samples per update x updates. A GPU takes up to TOKENS in a pass;
 # GPUS is the number of all processes. SAVE_DIR/stage1 and so on have checkpoints and train.log. Started
-# again, it goes on.
+# again, it resumes.
 set -euo pipefail
 ARCH=${1:?an architecture} DATA=${2:?the data-bin of prepare.sh} SAVE_DIR=${3:?a folder for checkpoints}
 GPUS=${GPUS:-8} TOKENS=${TOKENS:-16384} PRECISION=${PRECISION---fp16} BEFORE=() number=0

@@ -2,9 +2,9 @@
 
     python headings.py WIKITEXT OUT [WORDS]
 
-WIKITEXT has train.txt and valid.txt of WikiText. An article gives two examples: its text without
-headings, at most WORDS (4096) of it, with the headings of the sections that begin in them, and with
-those of another article. OUT gets train.tsv and dev.tsv for examples/glue/prepare.sh own.
+WIKITEXT has train.txt and valid.txt of WikiText. An article gives two examples: its first WORDS
+(4096) words without headings, once with the headings of their sections, and once with the headings
+of another article. OUT gets train.tsv and dev.tsv for examples/glue/prepare.sh own.
 """
 
 import random

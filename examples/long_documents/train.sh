@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train a model on short samples, or go on with it on longer ones, with another way to read them.
+# Train a model on short samples, or train it further on longer ones, with another way to read them.
 #   [SHORT=512] [WINDOW=512] [BLOCK=64] [PRECISION=--fp16] train.sh language|masked SYSTEM LENGTH DATA SAVE_DIR START [flags]
 # SYSTEM: rotary (as it is), base, yarn, linear, ntk, llama3, local, bigbird, favor, memory (language models),
 # or full, which leaves a model's own encoding. START is the checkpoint to go on with; START none begins anew.

@@ -24,7 +24,7 @@ SENTENCE_END = "。！？!?"
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 #: GLUE's labels of QNLI: does the sentence answer the question?
 ANSWERS = {"entailment": True, "not_entailment": False}
-SENTENCES = 4  # the most a question of QNLI has: the answer and the first of the others
+SENTENCES = 4  # the most for a question of QNLI: the answer and the first of the others
 CAIL = {"train": 6, "valid": 2, "valid1": 2}  # shares of the splits (RoFormer, section 4.5.3)
 
 
@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 def record(passage: str, question: str, choices: Sequence[str], label: Optional[int]) -> Record:
-    """A record of one line a text; a choice fills the question's blank, or follows the question."""
+    """A record of one-line texts; a choice fills the question's blank, or follows the question."""
     passage, question, *texts = (" ".join(text.split()) for text in (passage, question, *choices))
     if not all([passage, *texts]):
         raise ValueError("a text is empty")
@@ -117,14 +117,14 @@ def parsed(text: str, place: str) -> Any:
 
 
 def lines(path: Path) -> Iterator[Tuple[str, Any]]:
-    """The places and objects of a file with one a line."""
+    """The places and objects of a file with one object a line."""
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         if line.strip():
             yield f"line {number}", parsed(line, f"{path}: line {number}")
 
 
 def array(path: Path) -> Iterator[Tuple[str, Any]]:
-    """The places and objects of a file with a list of them."""
+    """The places and objects of a file with a list of objects."""
     for number, entry in enumerate(parsed(path.read_text("utf-8"), str(path))):
         yield f"record {number}", entry
 
@@ -215,7 +215,7 @@ def main(name: str, source: str, out: str) -> None:
         if split in ("train", "valid") and (not known or len(known) < len(found)):
             sys.exit(f"{source}: {len(found)} questions for {split}, {len(known)} with answers")
         if not known or (split > "valid1" and len(known) == len(sets["valid1"])):
-            continue  # a test set without answers, or a part that is all of it
+            continue  # a test set without answers, or a part that is the whole test set
         if max(len(one.choices) for one in known) > most:
             sys.exit(f"{source}: a question for {split} has more choices than any for train")
         columns = {"input0": [one.passage for one in known]}

@@ -2,7 +2,7 @@
 # Reading comprehension, from the published files of a TASK to the data of fairseq-train in OUT/data-bin.
 #   [TRAIN=FILE] [VALID=FILE] prepare.sh squad|cmrc SOURCE MODEL OUT [flags of `fairseq-posenc reading prepare`]
 #   [LONGEST=128] [WORKERS=N] prepare.sh race|c3|chid|copa|qnli|cail SOURCE MODEL OUT
-# SOURCE has the published files, MODEL is the folder that `fairseq-posenc pack` wrote of the pre-trained
+# SOURCE has the published files, MODEL is the folder that `fairseq-posenc pack` wrote for the pre-trained
 # model. LONGEST: symbols of a question with its choice; longer ones lose their beginning.
 set -euo pipefail
 TASK=${1:?a task} SOURCE=${2:?the folder of its files} MODEL=${3:?a model folder} OUT=${4:?the folder to write}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fine-tune a pre-trained model on a reading task, with the hyper-parameters of a paper.
 #   [LR=X] [BATCH=N] [EPOCHS=N] [PRECISION=--fp16] train.sh TASK DATA MODEL SAVE_DIR [flags of fairseq-train]
-# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model; of batches, spans
-# have windows and choices questions. Started again, it goes on.
+# DATA is the data-bin of prepare.sh, MODEL the folder of the pre-trained model; a batch has
+# windows for spans, and questions for choices. Started again, it resumes.
 set -euo pipefail
 TASK=${1:?a task} DATA=${2:?the data-bin of prepare.sh} MODEL=${3:?a model folder} SAVE_DIR=${4:?a folder for checkpoints}
 PRECISION=${PRECISION---fp16} WARMUP=10 LONGEST=64
@@ -26,7 +26,7 @@ esac
 if [[ $TASK == squad || $TASK == cmrc ]]; then
     FLAGS+=(--task span_prediction --criterion span_prediction --best-checkpoint-metric f1
         --longest-question 64 --longest-answer "$LONGEST")
-    EXAMPLES=$(fairseq-posenc reading windows "$DATA" "${FLAGS[@]}" "${@:5}") # a long passage has several
+    EXAMPLES=$(fairseq-posenc reading windows "$DATA" "${FLAGS[@]}" "${@:5}") # a long passage has several windows
 else
     inputs=("$DATA"/input*) subsets=$(cd "$DATA/label" && echo valid*.label)
     FLAGS+=(--task sentence_ranking --criterion sentence_ranking --best-checkpoint-metric accuracy

@@ -87,7 +87,7 @@ def check(plan: Dict[str, Any], gpus: int) -> None:
 
 def _check_data(plan: Dict[str, Any], folder: str, one: Training) -> None:
     if one.task:
-        return  # the study makes them
+        return  # the study makes the data
     need(Path(folder).is_dir(), f"data: {folder}: no such folder")
     names = ["dict.txt", "train.idx", "valid.idx"]
     if plan["recipe"] in ("translation", "documents"):

@@ -14,7 +14,7 @@ from logs import Part, losses, stage, train
 from result import choose, read, result
 from scores import answers, bleu, documents, extrapolation, lengths
 
-#: What is read from the arguments, by the subcommand.
+#: For each subcommand, the function that reads what its arguments name.
 READERS: Dict[str, Callable[[Any], Part]] = {
     "stage": lambda args: {},
     "train": lambda args: train(args.files[0]),
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("what", choices=list(READERS))
     parser.add_argument("files", nargs="*", help="what is read")
     parser.add_argument("--log", help="the log with the command and its time")
-    parser.add_argument("--stage", default="", help="what the command's time counts for")
+    parser.add_argument("--stage", default="", help="the stage to which the command's time counts")
     for flag in ("suffix", "subset", "references", "sources", "target", "key", "positive", "task"):
         parser.add_argument(f"--{flag}", default="")
     parser.add_argument("--names", nargs="*", default=[])

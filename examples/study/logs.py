@@ -21,7 +21,7 @@ Part = Dict[str, Any]
 
 
 def lines_of(path: str) -> List[str]:
-    """The lines of a text, split at line feeds only, which ``str.splitlines`` is not."""
+    """The lines of a text, split at line feeds only, unlike ``str.splitlines``."""
     lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
     return lines if lines[-1] else lines[:-1]
 

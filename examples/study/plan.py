@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 import yaml
 
-Flags = Dict[str, Any]  # a value by flag; True for a flag without one, False drops one of the base
+Flags = Dict[str, Any]  # a value by flag; True if a flag has none, False drops a flag of the base
 
 
 class Wrong(Exception):

@@ -37,7 +37,7 @@ def read(path: str) -> Part:
 
 
 def together(trainings: Dict[str, Part], controls: Sequence[str]) -> Part:
-    """What is told of the trainings of all generated tasks of a run together."""
+    """One part for the trainings of all generated tasks of a run."""
     chosen = [task for task in trainings if task not in controls] or list(trainings)
     points = [{one["update"]: one for one in trainings[task]["curve"]} for task in chosen]
     curve = []
@@ -72,14 +72,14 @@ def result(
 
     Args:
         about: what the plan says of the run.
-        trainings: what is told of the training of each generated task, or of the only one.
+        trainings: the part of the training of each generated task, or of the only training.
         rest: the other parts.
         controls: generated tasks that means leave out.
     """
     found: Part = {"status": "done", "error": "", "commands": [], **about}
     whole = next(iter(trainings.values())) if "" in trainings else together(trainings, controls)
     failed = [one["error"] for one in trainings.values() if "error" in one]
-    if "" in trainings:  # the loss of the checkpoint that is scored is that of its validation
+    if "" in trainings:  # the loss comes from validating the scored checkpoint
         whole = {**whole, "scores": {}}
     for part in (whole, *rest):
         _add(found, part)

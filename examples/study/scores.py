@@ -12,7 +12,7 @@ from typing import Dict, Sequence
 
 from logs import Part, fields_of, lines_of
 
-ENOUGH = 90.0  # percentage of right outputs up to which a model is not said to break
+ENOUGH = 90.0  # a model breaks at a length with a lower percentage of right outputs
 
 
 def bleu(generated: str, references: str, sources: str, target: str, suffix: str) -> Part:
@@ -99,7 +99,7 @@ def _of_answers(table: str, names: Sequence[str], positive: str) -> Dict[str, fl
 
 
 def lengths(log: str, task: str, trained: int) -> Part:
-    """The percentage of right outputs of a generated task by length, and what that tells.
+    """The percentage of right outputs of a generated task by length, and its scores.
 
     Args:
         trained: the longest length of the training.

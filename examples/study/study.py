@@ -1,4 +1,4 @@
-"""The runs of a study, and the file ``plan.yaml`` that tells the report of them.
+"""The runs of a study, and the file ``plan.yaml`` that describes them to the report.
 
 Read by the Snakefile; neither PyTorch nor fairseq is imported.
 """
@@ -50,7 +50,7 @@ def name_of(part: str) -> str:
 
 
 def parts(plan: Dict[str, Any]) -> Dict[str, str]:
-    """The parts of the data that are scored, and what follows the names of their scores.
+    """The parts of the data that are scored, with the suffixes of the names of their scores.
 
     ``test@1200`` is ``test``, scored with the averaged checkpoint of update 1,200.
     """

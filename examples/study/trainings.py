@@ -17,7 +17,7 @@ from plan import Flags, Wrong, generated, need
 
 
 def merge(*parts: Flags) -> Flags:
-    """Flags, changed by later ones, whose False drops a flag."""
+    """The flags of all parts; later parts override earlier ones, and False drops a flag."""
     together = {flag: value for part in parts for flag, value in part.items() if flag != "data"}
     return {flag: value for flag, value in together.items() if value is not False}
 
@@ -28,7 +28,7 @@ def words(flags: Flags) -> List[str]:
 
 
 def whole(flags: Flags, flag: str, where: str, usual: int = 0) -> int:
-    """The value of a flag that has to be a whole number above 0; the first one of ``[4]``."""
+    """The value of a flag that has to be a whole number above 0; of a list, the first."""
     first = str(flags.get(flag, usual or "nothing")).strip("[]() ").split(",")[0].strip()
     fits = first.isdecimal() and int(first)
     need(fits, f"{where}: {flag} {first}: expected a whole number above 0")
@@ -106,7 +106,7 @@ def starts(plan: Dict[str, Any], one: Training) -> List[str]:
 
 
 def passes(plan: Dict[str, Any], one: Training) -> int:
-    """The passes that gather a batch on the number of GPUs that the plan is meant for."""
+    """The passes that make up a batch on the number of GPUs for which the plan is made."""
     return whole(merge(plan["base"], flags_of(plan, one)), "--update-freq", one.system, 1)
 
 
@@ -201,7 +201,7 @@ def name_of(plan: Dict[str, Any], one: Training) -> str:
 
 
 def device_words(plan: Dict[str, Any], one: Training, gpus: int) -> List[str]:
-    """The words of a training on so many GPUs, or on the CPU, with the batch that is meant."""
+    """The words that train on *gpus* GPUs, or on the CPU if 0, with the batch of the plan."""
     share, processes = plan["gpus"], max(1, gpus)
     more = ["--update-freq", str(passes(plan, one) * share // processes)]
     here = ["--distributed-world-size", str(processes), *([] if gpus else ["--cpu"])]
@@ -283,7 +283,7 @@ def flags_in(words: List[str]) -> Flags:
 
 
 def rates(plan: Dict[str, Any], task: Task) -> List[str]:
-    """The learning rates of which the best is taken."""
+    """The learning rates; the best one is used."""
     return list(plan["finetune"].get("lr") or [str(task.flags["--lr"])])
 
 

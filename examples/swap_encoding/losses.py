@@ -14,7 +14,7 @@ SIZES = re.compile(r"num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]
 
 
 def fields_of(line: str) -> Dict[str, Any]:
-    """What a line of fairseq's log says in JSON; nothing if it says nothing."""
+    """The fields of a line of fairseq's log in JSON; none if it has none."""
     start = line.find('{"')
     try:
         return dict(json.loads(line[start:])) if start >= 0 else {}

@@ -4,7 +4,7 @@
 # CHECKPOINT is a translation model, masked language model or language model of this plug-in or of fairseq,
 # DATA the data that it was trained on. PART, what is trained: all, attention (with its layer norms and the
 # encoding) or lora (matrices of low rank beside its projections). OVERRIDES: "{'arch': 'transformer'}" for a
-# model of fairseq whose architecture has another name. Started again, it goes on.
+# model of fairseq whose architecture has another name. Started again, it resumes.
 set -euo pipefail
 ENCODING=${1:?a position encoding} CHECKPOINT=${2:?a checkpoint} DATA=${3:?a data folder} SAVE_DIR=${4:?a folder for checkpoints}
 UPDATES=${UPDATES:-1000} OVERRIDES=${OVERRIDES:-} DEVICE=() TASK=translation

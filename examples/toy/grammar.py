@@ -1,7 +1,7 @@
 """A small English-German grammar: one structure, realised in both languages.
 
 Articles and adjectives agree with their noun in gender, number and case, verbs with their subject.
-Clauses know three German word orders: verb second, verb first after a fronted clause, and verb
+Clauses have three German word orders: verb second, verb first after a fronted clause, and verb
 final. The German of a sentence is a function of its English.
 """
 

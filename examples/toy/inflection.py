@@ -69,7 +69,7 @@ def noun_form(noun: Noun, plural: bool, case: int) -> str:
 
 
 def conjugate_english(verb: str, person: int) -> str:
-    """Present tense of an English verb, of its first word where it has a particle."""
+    """Present tense of an English verb; before a particle, the first word is inflected."""
     if verb == "be":
         return ("am", "are", "is", "are", "are")[person]
     if person != THIRD_SINGULAR:

@@ -7,12 +7,12 @@ OUT/{train,valid,test}.{en,de} have a sentence a line and a blank line after eac
 German of three kinds of sentence depends on a sentence before it, and on nothing else:
 
     it    "It is old." - "Er/Sie/Es ist alt.", by the gender of the last thing that was named
-    one   "My sister buys a new one." - "... einen neuen/eine neue/ein neues", by the same
+    one   "My sister buys a new one." - "... einen neuen/eine neue/ein neues", by its gender, too
     did   "The doctor did, too." - "Auch der Arzt hat geschlafen.", by what was done last
 
 OUT/choices.json and OUT/documents/choices.{en,de} ask for each of them at each distance, in the
 format of ContraPro. What decides is drawn independently of the sentence, so that no model that sees
-the sentence alone is right more often than OUT/bounds.json says, but by chance.
+the sentence alone is right more often than OUT/bounds.json says, except by chance.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Line(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """Sentences that begin with what decides the last."""
+    """Sentences of which the first decides the last."""
 
     lines: List[Line]
     kind: str
@@ -107,7 +107,7 @@ class Documents(Sampler):
 
         Args:
             kind: one of :data:`KINDS`.
-            choice: the number of what is said, among :data:`GENDERS` or :data:`INTRANSITIVE`.
+            choice: the index of what is said, in :data:`GENDERS` or :data:`INTRANSITIVE`.
         """
         if kind == "did":
             return self._did(choice)

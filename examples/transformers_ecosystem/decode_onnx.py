@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Quantise an ONNX file of optimum to int8, decode with both, and compare with fairseq.
+"""Quantise an ONNX file of optimum to int8, decode with both files, and compare with fairseq.
 
     python decode_onnx.py MODEL ONNX TEXT [--prompts N]
 

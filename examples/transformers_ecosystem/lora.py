@@ -3,8 +3,8 @@
 
     python lora.py MODEL TRAIN TEST OUT [--updates N]
 
-MODEL is a folder of transformers, TRAIN and TEST are texts with a sentence a line. Printed is the
-perplexity of TEST before and after, and of the merged model.
+MODEL is a folder of transformers, TRAIN and TEST are texts with a sentence a line. The output has
+the perplexity of TEST before and after the training, and of the merged model.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def batch_of(tokenizer, lines):
-    """Tokens with their labels; padding is none."""
+    """Tokens with their labels; padding has none."""
     batch = tokenizer(lines, return_tensors="pt", padding=True)
     labels = batch["input_ids"].masked_fill(batch["attention_mask"].eq(0), -100)
     return {"input_ids": batch["input_ids"], "labels": labels}

@@ -3,7 +3,7 @@
 
     python same_gguf.py MODEL FILE.gguf
 
-Compared are all tensors, the sizes and constants, and the symbols with their numbers.
+It compares all tensors, the sizes and constants, and the symbols with their numbers.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 
     python word_order.py TEXT OUT [--questions N]
 
-In the wrong one, two neighbouring words have changed places behind the first word, which is the
-context. OUT becomes a folder with questions.jsonl, which examples/language_model/zero_shot.py reads
+The first word is the context. In the wrong sentence, two neighbouring words after it have changed
+places. OUT becomes a folder with questions.jsonl, which examples/language_model/zero_shot.py reads
 as well, and word_order.yaml.
 """
 

@@ -13,7 +13,7 @@ fairseq-generate "$DATA" --user-dir "$(fairseq-posenc path)" --path "$OUT/averag
     --max-tokens 4000 --required-batch-size-multiple 1 "${@:3}" >"$OUT/generated.txt"
 grep ^H- "$OUT/generated.txt" | cut -c 3- | sort -n | cut -f 3 >"$OUT/hypotheses.subwords"
 [[ $(wc -l <"$OUT/hypotheses.subwords") == $(wc -l <"$DATA/test.$TARGET") ]] ||
-    { echo "$OUT/generated.txt: has not one translation for each line of $DATA/test.$TARGET" >&2; exit 1; }
+    { echo "$OUT/generated.txt: does not have one translation for each line of $DATA/test.$TARGET" >&2; exit 1; }
 
 if [[ -e $DATA/bpe.codes ]]; then
     sed -E 's/@@( |$)//g' "$OUT/hypotheses.subwords" >"$OUT/hypotheses.tok"

@@ -2,7 +2,7 @@
 # A folder of parallel text, by default Multi30k English-German, to binary data in OUT/data-bin.
 #   [SOURCE=en] [TARGET=de] [TRAIN=train] [VALID=val] [TEST=test_2016_flickr] prepare.sh TEXTS OUT
 #   [SUBWORDS=subword-nmt] [SIZE=6000]: merges of Moses' tokens; or sentencepiece: pieces of the text
-#   [RATIO=9]: longest side of a training pair by its shortest   [WORKERS=N]
+#   [RATIO=9]: how many times as long as the other a side of a training pair may be   [WORKERS=N]
 # TEXTS has $TRAIN.$SOURCE and so on; if there is no such folder, Multi30k is downloaded to it.
 set -euo pipefail
 TEXTS=${1:?a folder of texts} OUT=${2:?the folder to write} HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +13,7 @@ COMMON=$HERE/../common MULTI30K=https://raw.githubusercontent.com/multi30k/datas
 export TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$OUT"/{tokens,subwords,clean}
 exec 9>"$OUT/.lock"

@@ -12,7 +12,7 @@ fairseq-generate "$DATA" --user-dir "$(fairseq-posenc path)" --path "$OUT/averag
     --max-tokens 8000 --required-batch-size-multiple 1 "${@:3}" >"$OUT/generated.txt"
 grep ^H- "$OUT/generated.txt" | cut -c 3- | sort -n | cut -f 3 >"$OUT/hypotheses.tok"
 [[ $(wc -l <"$OUT/hypotheses.tok") == $(wc -l <"$DATA/test.de") ]] ||
-    { echo "$OUT/generated.txt: has not one translation for each line of $DATA/test.de" >&2; exit 1; }
+    { echo "$OUT/generated.txt: does not have one translation for each line of $DATA/test.de" >&2; exit 1; }
 sacremoses -q -l de detokenize <"$OUT/hypotheses.tok" >"$OUT/hypotheses.txt"
 
 # rich @-@ text is one word, rich-text, in the first score; in the second, as in tensor2tensor, three

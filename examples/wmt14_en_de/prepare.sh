@@ -10,7 +10,7 @@ ARCHIVES=${ARCHIVES:-$HERE/archives.txt} CHECK=$HERE/../common/check.py
 export TQDM_MININTERVAL=10 # of subword-nmt, whose progress would fill a log
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 # create FILE COMMAND...: FILE becomes what COMMAND prints, once that is complete
-create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; the same command goes on"; mv "$1.part" "$1"; }; }
+create() { [[ -e $1 ]] || { echo "$1" >&2; "${@:2}" >"$1.part" || die "$1 was not made; run the same command again to go on"; mv "$1.part" "$1"; }; }
 
 mkdir -p "$RAW" "$OUT"/{plain,tokens,bpe,clean}
 exec 9>"$OUT/.lock"
@@ -29,7 +29,7 @@ while read -r sum digest name url; do
         die "$RAW/$name: is not the file that $ARCHIVES names; remove it, or correct the list"
 done <"$ARCHIVES"
 
-# A carriage return within a line would part it, and the last line of a text may have no end.
+# A carriage return within a line would split it, and the last line of a text may have no end.
 training() {
     local corpus
     for corpus in europarl-v7:training/europarl-v7 commoncrawl:commoncrawl nc-v9:training/news-commentary-v9; do

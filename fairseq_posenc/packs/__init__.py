@@ -1,5 +1,5 @@
-"""Parts of the plug-in that it works without: a folder each, which registers what it has.
+"""Parts that the plug-in works without: each is a folder, which registers what it adds.
 
-A folder can be deleted, with its tests; nothing outside of it imports it or names what it
-registers.  :mod:`fairseq_posenc.basics.packages` loads them.
+A folder can be deleted, with its tests; nothing outside of a folder imports it or names what it
+registers.  :mod:`fairseq_posenc.basics.packages` loads the folders.
 """

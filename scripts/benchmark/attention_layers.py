@@ -20,11 +20,11 @@ class Layer(NamedTuple):
     compute: Callable[[Tensor], Tensor]
     channels: int  # C
     batch_first: bool = True  # the layout that the layer has in its own models
-    # with the same weights, its outputs should equal those of our layer
+    # whether its outputs, with the same weights, should equal those of our layer
     comparable: bool = True
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """*x* (B, T, C) in the layout of the layer, and back."""
+        """Convert *x* (B, T, C) to the layout of the layer, or back."""
         return x if self.batch_first else x.transpose(0, 1).contiguous()
 
 

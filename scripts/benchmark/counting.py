@@ -2,10 +2,10 @@
 
     python scripts/benchmark/counting.py --archs transformer roformer_base
 
-The flags are those of ``scripts/benchmark/time_models.py``.  Counted are, of a training step or per
-generated token: waits of the host for the device; constants copied to it; operations, which are all
-ATen calls that are no views, dispatched by the host one by one; kernels, which are the operations
-but those that start none on a GPU, such as allocations; bytes saved for the backward pass, without
+The flags are those of ``scripts/benchmark/time_models.py``.  The table counts, for a training step
+or a generated token: waits of the host for the device; constants copied to it; operations, which
+are all ATen calls that are no views, dispatched by the host one by one; kernels, which are the
+operations that start one on a GPU, unlike allocations; bytes saved for the backward pass, without
 parameters; elements of the largest mask or stored matrix of attention; and the kernel that PyTorch
 would choose on V100, A100 and H100 for each attention, or the reason for none (see fused.py).
 Fused attention is one operation, and so is a step that ``--cuda-graphs`` records.
@@ -126,7 +126,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Fused(torch.autograd.Function):
-    """Something as a GPU counts it: one kernel, which saves inputs, output and a number per row."""
+    """A function counted as on a GPU: a kernel, which saves inputs, output and a number per row."""
 
     @staticmethod
     def forward(ctx, operations, name, compute, *tensors):
@@ -157,7 +157,7 @@ class _Fused(torch.autograd.Function):
 
 
 class _AsOnGPU(TorchFunctionMode):
-    """Says of tensors that they are on a GPU, and notes waits and attention that only it sees."""
+    """Claims that tensors are on a GPU, and notes waits and attention, unseen by _Operations."""
 
     def __init__(self, operations, capability):
         super().__init__()
@@ -201,7 +201,7 @@ class _AsOnGPU(TorchFunctionMode):
 
 
 def _as_one(operations, replay):
-    """*replay* as a GPU does it, whose host starts a recorded step as one operation."""
+    """*replay* counted as on a GPU, whose host starts a recorded step as one operation."""
 
     def replayed(recording, decoder):
         operations.counts.operations["graph"] += operations.active
@@ -221,7 +221,7 @@ def count(run, parameters, capability=80):
     """Count what *run* would make a GPU do.
 
     Args:
-        run: something that has run before, so that constants are made already.
+        run: a function that has run before, so that constants are made already.
         parameters: those of its model, which are not counted as saved.
         capability: compute capability of the GPU times ten.
     """
@@ -232,7 +232,7 @@ def count(run, parameters, capability=80):
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        if in_backward():  # computed again there, and let go at once
+        if in_backward():  # recomputed there, and freed at once
             return tensor
         if operations.active and storage.data_ptr() not in own | seen:
             seen.add(storage.data_ptr())

@@ -54,7 +54,7 @@ class AttentionCall(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A kernel, ``"flash"`` or ``"memory-efficient"``, or None; and why not another.
+    """A kernel, ``"flash"`` or ``"memory-efficient"``, or None; and what rules out others.
 
     Args:
         kernel: its name, or None.

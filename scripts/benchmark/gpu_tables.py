@@ -1,11 +1,11 @@
-"""The tables of a GPU, the most valuable first, each with a limit of its own: see gpu_tables.sh.
+"""The tables of a GPU, the most valuable first, each with its own time limit: see gpu_tables.sh.
 
     python scripts/benchmark/gpu_tables.py OUT [TABLE ...] [--seconds 500] [--cpu]
 
 OUT/rows.jsonl gets the rows of a table when it is made: times as of time_models.py, or the error of
-a model, which the others of the table go without.
+a model that failed; the table then has the other models.
 
-What the tables decide, for the card at hand, was set before any was made.  It stays if
+What the tables decide for the card at hand was set before any was made.  A feature stays if
 - --cuda-graphs: generation of roformer_base takes at most 0.7 of stock's time;
 - --attention-backend flex: at 2,048 tokens it is faster than the dense bias, or halves the memory;
 - --compile-layers: a training step takes at most 0.95 of that without;
@@ -115,7 +115,7 @@ def out_of_time(*_: Any) -> None:
 
 
 def rows_of(case: argparse.Namespace, limit: float) -> List[Row]:
-    """The rows of one job and length: models that fail, or have no time left, with the reason."""
+    """The rows of one job and length: models that fail, or have no time left, get the reason."""
     start, rows, subjects = time.monotonic(), [], []
     about = {"job": case.job, "length": str(case.length[0])}
     signal.alarm(int(limit))
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--seconds", type=float, default=500, help="for all tables (500)")
-    parser.add_argument("--cpu", action="store_true", help="tiny models on a CPU, to try it")
+    parser.add_argument("--cpu", action="store_true", help="a trial: tiny models on a CPU")
     given = parser.parse_args()
     unknown = set(given.tables) - set(TABLES)
     if unknown:

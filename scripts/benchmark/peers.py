@@ -1,6 +1,6 @@
 """Other libraries: attention layers with the sizes and weights of ours, and a masked LM.
 
-Each is built as its own documentation does it, with its fused attention where it has a choice.  A
+Each is built as its own documentation shows, with its fused attention where it offers a choice.  A
 layer is timed only if its outputs are those of our layer.
 """
 
@@ -40,7 +40,7 @@ class Request:
         return hidden if self.causal else None
 
     def projections(self) -> nn.ModuleDict:
-        """Projections for a library that has the attention between them alone."""
+        """Projections for a library that has only the attention between them."""
         sizes = (self.channels, self.channels)
         return nn.ModuleDict({name: nn.Linear(*sizes) for name in PROJECTIONS})
 
@@ -78,7 +78,7 @@ def rotary_embedding_torch(wanted: Request, package: Any) -> Layer:
 
 
 def performer(wanted: Request, package: Any) -> Layer:
-    """The layer of performer-pytorch, without positions and with the features of ours."""
+    """The layer of performer-pytorch, without positions and with the features of our layer."""
     favor = wanted.ours.module.feature_map
     relu, features = favor.kernel == "relu", favor.projection.size(0)
     sizes = {"heads": wanted.heads, "dim_head": wanted.head_dim, "nb_features": features}
@@ -183,7 +183,7 @@ class MaskedLMOrPeer(MaskedLMSubject):
     """A masked language model of fairseq or the plug-in, or Hugging Face's RoFormer."""
 
     def build(self, words: List[str]) -> nn.Module:
-        """The model of an architecture and its flags, or with ``--layers`` layers the peer's."""
+        """The model of an architecture and its flags, or the peer's, with ``--layers`` layers."""
         if words != ["hf-roformer"]:
             return super().build(words)
         package, self.task = (

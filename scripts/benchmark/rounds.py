@@ -65,7 +65,7 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
 
 
 def in_rounds(subjects: List[Subject], deadline: float = math.inf) -> List[Row]:
-    """Time the models in turn, ``--repeat`` rounds or until *deadline*, by ``time.monotonic``.
+    """Time the models in turn, in ``--repeat`` rounds or until ``time.monotonic`` is *deadline*.
 
     Returns:
         a row for each clock and model; the first model is the baseline.
@@ -123,7 +123,7 @@ def _peak_of_process(kind: Type[Subject], entry: str, job: str, args: argparse.N
 
 
 class SteppedSearch:
-    """A search in a thread of its own, which from a position on waits before each token.
+    """A search in its own thread, which waits before each token from *position* on.
 
     A call computes one token: the decoder's step, the search's choice of hypotheses, and the
     reordering of the cache for the next token.

@@ -66,15 +66,15 @@ class Subject:
     """A model with its task, built from the command line as fairseq does, and one batch.
 
     Args:
-        entry: as in ``--archs``: an architecture, its flags, and words of :data:`SWITCHES` before.
+        entry: as in ``--archs``: an architecture, its flags, and :data:`SWITCHES` before it.
         job: what it does, as in ``--jobs``.
         args: the flags of the command line.
     """
 
-    by_length = False  # each number of --length is a table of its own, and not a side of the model
+    by_length = False  # True if each --length makes a table; else they are source and target
     flags: Callable[[], List[str]]  # of fairseq-train, for all entries
     make_task: Callable[[Any], Any]  # the task of a configuration
-    batch: Callable[[torch.Generator], Dict[str, Any]]  # random, from what is drawn
+    batch: Callable[[torch.Generator], Dict[str, Any]]  # drawn by a generator
     generation: Callable[[], Run]  # what generates texts of --length tokens
 
     def __init__(self, entry: str, job: str, args: argparse.Namespace) -> None:
@@ -91,7 +91,7 @@ class Subject:
         self.sample = self.batch(torch.Generator().manual_seed(args.seed))
 
     def build(self, words: List[str]) -> nn.Module:
-        """A model from an architecture and its flags, which take precedence over the shared."""
+        """A model from an architecture and its flags, which take precedence over shared ones."""
         flags = ["-", *self.flags(), "--arch", *words]
         args = options.parse_args_and_arch(options.get_training_parser(), flags)
         cfg = convert_namespace_to_omegaconf(args)
@@ -218,7 +218,7 @@ class MaskedLMSubject(Subject):
 
 
 class LanguageModelSubject(Subject):
-    """A language model in the shape of GPT-3; prompts have the first of two ``--length``."""
+    """A language model in the shape of GPT-3; the first of two ``--length`` is that of prompts."""
 
     def make_task(self, cfg: Any) -> LanguageModelingTask:
         """The task."""

@@ -7,13 +7,13 @@
         --length 512 1024 --archs softmax elu "local --local-window 256" x-transformers
 
 The first of --archs is the baseline.  Every round runs every model once, and a ratio compares runs
-of one round: a slow moment of the machine falls on all.  Printed are medians of all rounds, and in
-brackets the quartiles of the ratios.  Jobs:
+of one round: a slow moment of the machine falls on all.  The table has medians of all rounds, and
+in brackets the quartiles of the ratios.  Jobs:
 
 training, masked-lm, lm-training: forward and backward pass of the loss, with dropout, without
-optimiser; generation, lm-generation: beam search of exactly --length tokens, by a language model
-after prompts of half of them; attention, causal-attention: forward and backward pass of one layer
-of an encoder or decoder, with its projections.  --archs are then values of --attention, or peers.
+optimiser; generation, lm-generation: beam search of exactly --length tokens (language models get
+half of them as prompts); attention, causal-attention: forward and backward pass of one layer of an
+encoder or decoder, with its projections.  For these, --archs are values of --attention, or peers.
 
 Words before an entry: "explicit" (attention matrices are computed and stored), "no-joint"
 (projections one by one), "no-sharing" (a source is read once for each hypothesis).
@@ -62,7 +62,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--layers", type=int, default=6, help="of each encoder and decoder (6)")
     add("--vocabulary", type=int, default=10000, help="symbols (10000)")
     add("--batch", type=int, default=16, help="sentences (16)")
-    help = "source and target, or a table for each in masked-lm and attention (32)"
+    help = "of source and target, or one table for each in masked-lm and attention (32)"
     add("--length", type=int, nargs="+", default=[32], help=help)
     help = "time a token of generation that follows P others, instead of whole texts"
     add("--positions", type=int, nargs="+", default=[None], metavar="P", help=help)

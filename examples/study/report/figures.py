@@ -58,7 +58,7 @@ def panels(
     mark: Optional[float] = None,
     spread: Any = ("pi", 100),
 ) -> None:
-    """A panel for each system: its mean and range over the seeds before the means of all others.
+    """A panel for each system: its mean and range over the seeds, in front of all other means.
 
     Args:
         data: columns ``system``, ``seed``, ``x`` and ``y``.

@@ -6,11 +6,11 @@ from typing import Dict, List, Optional
 from runs import Run, Study
 from writing import markdown, names, number, plural
 
-_ALIKE = 5.0  # percent by which sizes may differ without a word
+_ALIKE = 5.0  # percent by which sizes may differ without a warning
 
 
 def relative_sizes(study: Study) -> Dict[str, float]:
-    """The parameters of each system, less those of the baseline, in percent of the baseline's."""
+    """The parameters of each system minus the baseline's, in percent of the baseline's."""
     sizes = {name: study.of(name)[0]["parameters"] for name in study.systems}
     base = sizes.get(study.baseline)
     return {name: 100 * size / base - 100 for name, size in sizes.items()} if base else {}
@@ -71,7 +71,7 @@ def tried(study: Study) -> Dict[str, Dict[str, List[float]]]:
     """The losses of each seed of the search, by system and value."""
     found = {}
     for name, by_setting in (study.plan.get("tried") or {}).items():
-        # studies of one seed that are older than searches with several have a number
+        # older studies, whose searches had one seed, have a number instead of a list
         each = {s.partition(" ")[2]: one for s, one in by_setting.items()}
         found[name] = {v: one if isinstance(one, list) else [one] for v, one in each.items()}
     return found

@@ -23,7 +23,7 @@ from seeds import LEVEL, Comparison, Difference, compare, seeds_for
 from sentences import sentence_tests
 from writing import Table, capitalised, ends, markdown, names, number, p_value, plural
 
-MOST_SEEDS = 1000  # larger numbers of seeds are not told
+MOST_SEEDS = 1000  # larger numbers of seeds are not printed
 METHOD = (
     "Differences have t-tests in the additive model of systems and seeds, with the error pooled "
     "over all systems and Holm's correction over all pairs; “pair alone” is the paired t-test, not "
@@ -137,7 +137,7 @@ def differences(study: Study, found: Comparisons, tests: Dict[str, SentenceTests
     """A row for each measure and pair of systems.
 
     The last columns say in how many seeds a test on the sentences finds a difference from the
-    baseline, and ``seeds_needed`` how many a study of a pair that is not separable needs.
+    baseline; ``seeds_needed`` says how many seeds a pair that is not separable needs.
     """
     rows = []
     for measure, comparison in found.items():

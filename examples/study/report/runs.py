@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 
 Run = Dict[str, Any]  # a result, with the "folder" to which its paths are relative
-#: What results of failed runs and of earlier versions lack.
+#: Values for entries that results of failed runs and of earlier versions lack.
 ABSENT: Run = {
     **dict.fromkeys(("flags", "seconds", "scores", "signatures", "extrapolation"), {}),
     **dict.fromkeys(("lengths", "files", "environment"), {}),
@@ -109,7 +109,7 @@ def _by_number(values: Dict[str, float]) -> Dict[int, float]:
 
 
 def losses(run: Run) -> Dict[int, float]:
-    """The validation losses by update, if the first is before any training; else nothing."""
+    """The validation losses by update if update 0, before any training, has one; else none."""
     points = [point for point in run["curve"] if "valid_loss" in point]
     found = {int(point["update"]): point["valid_loss"] for point in points}
     return found if 0 in found else {}

@@ -17,7 +17,7 @@ from writing import Table, listing, markdown, names, number, spread
 
 #: Generated tasks that models are expected to fail; means over tasks leave them out.
 CONTROLS = ("parity", "counting")
-ENOUGH = 90.0  # the percentage of right outputs up to which a model is not said to break
+ENOUGH = 90.0  # a model breaks at a length with a lower percentage of right outputs
 _SETTINGS = ("budget", "average", "decode", "validate")  # of the plan, for all systems
 
 Drawn = List[str]
@@ -31,7 +31,7 @@ def picture(name: str, caption: str) -> str:
 
 
 def series_of(study: Study, values: Callable[[Run], Any]) -> Dict[str, List[Any]]:
-    """What each system's runs have, by system; without those that have nothing."""
+    """The values of the runs of each system, without runs and systems that have none."""
     found = {name: list(filter(None, map(values, study.of(name)))) for name in study.systems}
     return {name: runs for name, runs in found.items() if runs}
 
@@ -191,7 +191,7 @@ def from_trained(study: Study) -> Drawn:
 
 
 def learning(study: Study, folder: Path) -> Drawn:
-    """Validation losses by update, or losses of the training where few were validated."""
+    """Validation losses by update, or training losses if there are few validations."""
     for key, what in (("valid_loss", "Validation loss"), ("train_loss", "Training loss")):
         series = series_of(study, partial(curve, key))
         if long_form(series).x.nunique() > 2:

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from statsmodels.stats.weightstats import DescrStatsW
 
 LEVEL = 0.05  # the error rate of the tests; intervals have the rest as confidence
-POWER = 0.8  # the part of studies that find a difference with the number of seeds that is told
+POWER = 0.8  # the share of studies that find a difference with :func:`seeds_for` seeds
 Interval = Tuple[float, float]
 Pair = Tuple[str, str]
 _COLUMNS = ("Conf. Int. Low", "Conf. Int. Upp.", "P>|t|", "pvalue-holm")  # of statsmodels
@@ -80,7 +80,7 @@ def summarise(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def connected(scores: pd.DataFrame) -> pd.DataFrame:
-    """The scores of the most systems that a chain of shared seeds connects."""
+    """The scores of the largest group of systems that shared seeds connect."""
     table = pd.crosstab(scores.system, scores.seed)
     _, parts = connected_components(table.to_numpy() @ table.to_numpy().T)
     return scores[scores.system.isin(table.index[parts == np.bincount(parts).argmax()])]
@@ -113,7 +113,7 @@ def seeds_for(effect: float) -> int:
 
 
 def _power(effect: float, number: int) -> float:
-    """The probability of a t beyond the limit; statsmodels' has none (NaN) for large effects."""
+    """The probability of a t beyond the limit; statsmodels gives NaN for large effects."""
     limit = stats.t.ppf(1 - LEVEL / 2, number - 1)
     return float(stats.nct.sf(limit, number - 1, effect * number**0.5))
 

@@ -16,7 +16,7 @@ def number(value: Optional[float], like: Optional[float] = None) -> str:
     """A number with four significant digits, with no more than four decimals.
 
     Args:
-        like: a number whose decimals are taken over; *value* itself by default.
+        like: a number with the wanted number of decimals; *value* itself by default.
     """
     if value is None or math.isnan(value):
         return "–"
@@ -44,14 +44,14 @@ def ends(low: float, high: float, like: float) -> str:
 
 
 def p_value(p: Optional[float]) -> str:
-    """A p-value of a table."""
+    """A p-value as tables show it."""
     if p is None:
         return "–"
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def names(items: Sequence[Any]) -> str:
-    """A list of words."""
+    """The items in words: ``a, b and c``."""
     words = list(map(str, items))
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 

@@ -1,7 +1,7 @@
 """The characters of a text that each of its tokens stands for, whichever tool split the text.
 
 The tokens may be lower-case, without accents, escaped as Moses does, or unknown; so they are
-compared with the text character by character, in a form that does not depend on any of that.
+compared with the text character by character, in a form that leaves such differences out.
 """
 
 import bisect
@@ -33,7 +33,7 @@ def _key(character: str) -> str:
 
 
 def _keys(parts: Iterable[Tuple[str, Span]]) -> Tuple[str, List[Span]]:
-    """The characters as they are compared, and for each the place that it comes from."""
+    """The joined keys of characters, and for each character of a key the place of its source."""
     found = [(key, place) for character, place in parts for key in _key(character)]
     return "".join(key for key, _ in found), [place for _, place in found]
 
@@ -47,9 +47,9 @@ def _characters(surfaces: Sequence[str]) -> Iterable[Tuple[str, Span]]:
 
 
 def covering(offsets: Sequence[Span], start: int, end: int) -> Optional[Span]:
-    """The first and the last token that cover characters of a text, *end* exclusive.
+    """The first and the last token that cover the characters *start* to *end* (exclusive).
 
-    *offsets* are the characters of each token.  None if no token stands for any of them.
+    *offsets* are starts and ends of tokens.  None if no token stands for any of the characters.
     """
     first = bisect.bisect_right([token_end for _, token_end in offsets], start)
     last = bisect.bisect_left([token_start for token_start, _ in offsets], end) - 1
@@ -61,7 +61,7 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
 
     Starts and ends never decrease.  *surfaces* are the tokens without marks of where words begin.
     A token that has no character in common with the text, such as ``<unk>``, stands for all
-    characters between its neighbours; so do the bytes of one character.
+    characters between its neighbours; so do tokens for the bytes of one character.
 
     >>> text = "Zürich – 1 «Stadt»"
     >>> [text[start:end] for start, end in token_offsets(text, ["zur", "##ich", "-", "1",
@@ -83,7 +83,7 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
 
 
 def _matching(one: str, other: str) -> List[Tuple[int, int, int]]:
-    """Equal parts of two strings, in order: both starts and the size."""
+    """Equal parts of two strings, in order: the start in each string, and the size."""
     before = len(os.path.commonprefix([one, other]))
     behind = len(os.path.commonprefix([one[before:][::-1], other[before:][::-1]]))
     middle = difflib.SequenceMatcher(

@@ -19,7 +19,7 @@ def answer_questions(
     *overrides* are settings of the task by name; ``data`` is the folder of the questions.
 
     Raises:
-        UsageError: the checkpoint or the data are of another kind.
+        UsageError: the checkpoint is of another task, or the data have no such split.
     """
     loaded = load(path, overrides=overrides, device=device)
     task = loaded.task

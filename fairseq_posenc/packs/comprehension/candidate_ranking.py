@@ -1,4 +1,4 @@
-"""Choosing among candidates for a gap by a masked language model: WNLI as RoBERTa does it.
+"""Choosing among candidates for a gap by a masked language model, as RoBERTa does for WNLI.
 
 RoBERTa section 5.1, with the loss of Kocijan et al., arXiv 1905.06290: a pronoun is replaced by
 each noun phrase that it may refer to.
@@ -42,7 +42,7 @@ class CandidateDataset(SizedDataset):
             each with a final </s>; an empty text before </s> stands for no further candidate.
 
     Raises:
-        UsageError: an example has fewer than two candidates, with its number.
+        UsageError: an example has fewer than two candidates; the message has its number.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class CandidateRankingTask(MaskedLMTask):
     """Ranking candidates for a gap; for ``--criterion candidate_ranking``.
 
     In the data folder, ``input0`` has the texts before the gap, ``input1`` those after it,
-    ``input2`` the right candidates, and ``input3`` and on the others, with empty lines where an
-    example has fewer.
+    ``input2`` the right candidates, and ``input3`` and further folders the other candidates, with
+    empty lines where an example has fewer.
     """
 
     @classmethod
@@ -144,7 +144,7 @@ class CandidateRankingTask(MaskedLMTask):
             parts.append(part)
         if len(parts) < 4 or len(set(map(len, parts))) > 1:
             raise UsageError(
-                f"{self.cfg.data}: {split} has no two candidates for every text; prepare it again"
+                f"{self.cfg.data}: {split} lacks a second candidate for a text; prepare it again"
             )
         left, right, *candidates = parts
         self.datasets[split] = CandidateDataset(
@@ -196,7 +196,7 @@ class CandidateRankingCriterion(SummingCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Compute the loss, and count the examples whose right candidate is first.
+        """Compute the loss, and count the examples that rank the right candidate first.
 
         *sample* has B examples with R rows in all; ``target`` (R, T) is padding except at the
         tokens of the candidates, and ``counts`` (B,) has the rows of each example.

@@ -19,8 +19,8 @@ def leave_out_empty_choices(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     ``--task sentence_ranking`` has the same number of choices for all questions.  Measured: an
     empty line in the place of a missing choice is scored like the others, and takes part in the
-    softmax and in the accuracy.  With this its score is -inf.  A choice is empty if </s> is its
-    first token, or with --init-token its second.
+    softmax and in the accuracy.  With this wrapper, its score is -inf.  A choice is empty if </s>
+    is its first token, or with --init-token its second.
     """
 
     def wrapper(
@@ -48,8 +48,8 @@ class _Choices(Recorded):
 def check_choices(load: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse data whose number of choices is not --num-classes, and labels that are no choice.
 
-    Measured: with too large a number fairseq fails with a traceback, and with too small a one it
-    never reads the last choices.
+    Measured: fairseq fails with a traceback if --num-classes is too large, and never reads the last
+    choices if it is too small.
     """
 
     def wrapper(task: SentenceRankingTask, split: str, *args: Any, **kwargs: Any) -> Any:

@@ -48,9 +48,9 @@ def prepare(args: argparse.Namespace) -> None:
         fairseq-posenc reading prepare DATA --dict dict.txt --train train-v2.0.json \\
             --valid dev-v2.0.json --tokenizer moses --subwords subword-nmt --subword-file codes
 
-    The flags of the text are those of `pack`. Each token remembers its characters, whatever split
-    the text, so answers become spans of tokens and spans of tokens answers. DATA is then what
-    fairseq-train --task span_prediction takes.
+    The flags of the text are those of `pack`. DATA records the characters of every token, whichever
+    tool split the text, so answers can be turned into spans of tokens, and spans into answers.
+    Give DATA to fairseq-train --task span_prediction.
     """
     from fairseq_posenc.basics.files import new_folder, refuse_existing
 
@@ -61,7 +61,7 @@ def prepare(args: argparse.Namespace) -> None:
     refuse_existing(args.out_dir)
     from fairseq_posenc.packs.comprehension.questions import read_questions
 
-    # a place is needed to train on an answer, not to score one
+    # training needs the place of an answer, scores do not
     misplaced = dict.fromkeys(names, "keep")
     misplaced["train"] = "leave out" if args.leave_out_wrong else "refuse"
     readings = {
@@ -103,8 +103,8 @@ def windows(args: argparse.Namespace) -> None:
 
         fairseq-posenc reading windows DATA --max-positions 384 --stride 128 --separator-token 2
 
-    An epoch with --batch-size B has that number divided by B updates, rounded up. FLAGS may be all
-    flags of the training; those of --task span_prediction count.
+    With --batch-size B, the updates of an epoch are that number divided by B, rounded up. FLAGS may
+    be all flags of the training; only those of --task span_prediction are used.
     """
     load_plug_in()
     from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -146,7 +146,7 @@ _ANSWER = {
     *(number(flag_of(name), what) for name, what in _ANSWER.items()),
     number(
         "--no-answer-threshold",
-        "no answer, if its score exceeds the best answer's by more than this",
+        "say no answer if its score exceeds the best answer's by more than this",
         kind=float,
     ),
     number("--batch-size", "windows in a batch", 32, at_least=1),

@@ -109,7 +109,7 @@ def split_texts(
 def write_split(
     folder: str, name: str, reading: Reading, preparation: "Preparation", dictionary: Dictionary
 ) -> int:
-    """Prepare a file of questions; says how many answers begin or end within a token.
+    """Prepare a file of questions; return how many answers begin or end within a token.
 
     Raises:
         UsageError: as :func:`split_texts`, or the dictionary knows less than half of the tokens.
@@ -181,7 +181,7 @@ def read_split(folder: str, split: str) -> Split:
     """Read a prepared file of questions.
 
     Raises:
-        FileNotFoundError: there is no such split, as fairseq expects it.
+        FileNotFoundError: there is no such split (fairseq expects this exception).
         UsageError: its files do not belong together.
     """
     base = os.path.join(folder, split)
@@ -215,7 +215,7 @@ def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:
 
 
 def _check_known(split: Split, dictionary: Dictionary, where: str) -> None:
-    """Refuse texts most of whose tokens are unknown: subwords of another kind, or language."""
+    """Refuse texts with mostly unknown tokens: from other subwords, or in another language."""
     unknown = Counter(
         passage.text[slice(*passage.offsets[place])]
         for passage, numbers in zip(split.passages, split.passage_tokens)
@@ -226,5 +226,5 @@ def _check_known(split: Split, dictionary: Dictionary, where: str) -> None:
         examples = ", ".join(text for text, _ in unknown.most_common(3))
         raise UsageError(
             f"{where}: {share:.0%} of the tokens are not in the dictionary ({examples}); split the "
-            "text as that of the pre-training (--tokenizer, --subwords, --lowercase)"
+            "text as in pre-training (--tokenizer, --subwords, --lowercase)"
         )

@@ -106,7 +106,7 @@ def _question(
 ) -> Optional[Question]:
     """A question, or None if it is left out."""
     passage = len(reading.passages) - 1
-    if isinstance(entry, dict) and type(entry.get("id")) is int:  # GermanQuAD has numbers
+    if isinstance(entry, dict) and type(entry.get("id")) is int:  # GermanQuAD's ids are numbers
         entry = {**entry, "id": str(entry["id"])}
     key = some_text(entry, "id", f"{path}: a question on passage {passage} (counted from 0)")
     where = f"{path}: question {key}"

@@ -1,4 +1,4 @@
-"""Importing this registers the tasks, and that they start from a masked language model."""
+"""Importing this registers the tasks, and lets them start from a masked language model."""
 
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.tasks.sentence_ranking import SentenceRankingTask

@@ -49,7 +49,7 @@ def _longest_run(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 class Rules(NamedTuple):
-    """The rules of a data set, by which a prediction and one right answer have scores."""
+    """The rules of a data set, which score a prediction against one right answer."""
 
     form: Callable[[str], str]  # an answer in the form in which it is compared
     parts: Callable[[str], List[str]]  # what F1 counts in an answer
@@ -60,7 +60,7 @@ class Rules(NamedTuple):
         return float(self.form(prediction) == self.form(answer))
 
     def f1(self, prediction: str, answer: str) -> float:
-        """F1 of the parts; without parts on either side, 1 if neither has any.
+        """F1 of the parts; if a text has no part, 1 if the other has none either, else 0.
 
         >>> RULES["squad"].f1("the old cat", "a cat")
         0.6666666666666666
@@ -87,7 +87,7 @@ class Scored(NamedTuple):
     exact: float  # from 0 to 1
     f1: float  # from 0 to 1
     answerable: bool  # whether the question has an answer
-    answered: bool  # whether the prediction is a text, if only of articles and signs
+    answered: bool  # whether the prediction is not empty, even if only of articles and signs
 
     def without_answer(self) -> "Scored":
         """The scores if the question is said to have no answer."""
@@ -96,9 +96,9 @@ class Scored(NamedTuple):
 
 
 def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
-    """The scores of a prediction, empty if the question is said to have no answer.
+    """The scores of a *prediction*, which is empty if the model says that there is no answer.
 
-    There are no right *answers* if it has none.
+    *answers* are the right answers, empty if the question has none.
     """
     # a right answer of articles and signs alone counts as none, as in SQuAD's script
     kept = [answer for answer in answers if rules.parts(answer)] or [""]
@@ -111,7 +111,7 @@ def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
 
 
 def percentages(each: Sequence[Scored]) -> Dict[str, float]:
-    """Mean scores in percent; of questions with and without an answer, too, if there are both.
+    """Mean scores in percent; if some questions have no answer, also separately with and without.
 
     >>> percentages([Scored(1, 1, True, True), Scored(0, 0.5, True, True)])
     {'exact': 50.0, 'f1': 75.0, 'total': 2}
@@ -146,8 +146,8 @@ def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str
     threshold = 0.0
     for number in order:
         entry = each[number]
-        # Any answer to a question without one loses the point for saying so. SQuAD's script counts
-        # an answer of articles alone, too, though the score of its normalised text is 1.
+        # Once answered, a question without an answer loses its point, in SQuAD's script even by an
+        # answer of articles alone, though the score of its normalised text is 1.
         current += getattr(entry, name) if entry.answerable else -float(entry.answered)
         if current > best:
             best, threshold = current, no_answer[number]
@@ -161,10 +161,10 @@ def scores(
     no_answer: Optional[Mapping[str, float]] = None,
     threshold: float = 1.0,
 ) -> Dict[str, float]:
-    """The scores of predictions, in percent; a question without one counts as answered wrongly.
+    """The scores of predictions, in percent; a question without a prediction counts as wrong.
 
-    Predictions whose *no_answer* score is above *threshold* count as empty; with these scores, the
-    best thresholds are found, too.  All are by id.
+    Predictions whose *no_answer* score is above *threshold* count as empty; given these scores, the
+    best thresholds are found, too.  The keys of all mappings are ids.
     """
     each = [
         scored(predictions[key], right, rules)
@@ -186,7 +186,7 @@ def scores(
 def check_values(
     path: str, values: Mapping[str, Any], known: Mapping[str, Any], questions: str, numbers: bool
 ) -> None:
-    """Refuse *values* by id that are not texts, or (with *numbers*) numbers, or have unknown ids.
+    """Refuse *values* by id that are no texts (with *numbers*: no numbers), or have unknown ids.
 
     *path* and *questions* are the files of the values and of the *known* ids.
     """

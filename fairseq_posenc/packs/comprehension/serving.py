@@ -1,6 +1,6 @@
-"""Models of model folders that answer questions: by a span of a passage, or by a choice.
+"""Models that answer questions, from model folders: by a span of a passage, or by a choice.
 
-Importing this registers what model folders of their tasks hold.
+Importing this registers what the model folders of both tasks hold.
 """
 
 from typing import List, NamedTuple, Sequence, Tuple
@@ -25,9 +25,9 @@ _WINDOWS = 32  # in a batch
 
 
 def check_texts(texts: object, function: str, size: int = 1) -> None:
-    """Refuse anything but a list of texts, or of *size* texts each.
+    """Refuse anything but a list of texts, or of tuples of *size* texts.
 
-    A text would be taken for its characters.
+    A single text would be read as a list of its characters.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
         raise UsageError(f"{function}: takes a list of texts; write [text] for a single one")
@@ -41,7 +41,7 @@ def check_texts(texts: object, function: str, size: int = 1) -> None:
 class Reply(NamedTuple):
     """What a model says to a question on a passage."""
 
-    text: str  # the answer in the words of the passage, empty if it is said to have none
+    text: str  # the answer in the words of the passage, empty if the model says there is none
     no_answer: float  # the probability that there is no answer
     best: List[Answer]  # the possible answers, best first
 
@@ -85,9 +85,9 @@ class ChoiceModel(SentenceHubInterface):
         """The best of several choices.
 
         Args:
-            context: what the choices belong to, in the recipes a passage.
-            choices: such as a question with an answer each.  Where the model was trained with
-                ``--shorten-method truncate``, what is too long is cut as in training.
+            context: what the choices belong to; in the recipes, a passage.
+            choices: in the recipes, each is the question with one answer.  Where the model was
+                trained with ``--shorten-method truncate``, long texts are cut as in training.
 
         Raises:
             UsageError: there are no choices, one is empty, or one is too long with its context.

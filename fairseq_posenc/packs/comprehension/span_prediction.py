@@ -50,7 +50,7 @@ from fairseq_posenc.training.masked_lm import Recorded
 logger = logging.getLogger(__name__)
 
 TASK = "span_prediction"
-#: The rows of candidates in the logging output of a validation batch.
+#: The key of the candidates' rows in the logging output of a validation batch.
 ROWS = "_spans"
 _POSITIVE = {"at_least": 1}
 
@@ -68,7 +68,7 @@ class SpanPredictionConfig(FairseqDataclass):
     max_positions: int = field(default=512, metadata={"help": "max tokens per window"})
     stride: int = field(
         default=128,
-        metadata={"help": "tokens from the start of a window to that of the next", **_POSITIVE},
+        metadata={"help": "tokens between the starts of neighbouring windows", **_POSITIVE},
     )
     longest_question: Optional[int] = field(
         default=None,
@@ -82,13 +82,13 @@ class SpanPredictionConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "how to tell that a question has no answer: span, by the span [CLS], as in "
-            "BERT; classifier, trained jointly, as in RoBERTa; none, every question has one "
+            "BERT; classifier, trained jointly, as in RoBERTa; none, every question has an answer "
             "(default: span or none, by the training data)"
         },
     )
     no_answer_threshold: float = field(
         default=0.0,
-        metadata={"help": "no answer, if its score exceeds the best answer's by more than this"},
+        metadata={"help": "say no answer if its score exceeds the best answer's by more than this"},
     )
     span_head_name: str = field(default="span_head", metadata={"help": "name of the head"})
     seed: int = II("common.seed")
@@ -98,9 +98,9 @@ class SpanPredictionConfig(FairseqDataclass):
 class SpanPredictionTask(MaskedLMTask):
     """Finding the answer of a question in a passage, in windows over long passages.
 
-    In validation, ``exact`` and ``f1`` are those of the published scripts, in percent, of the best
-    answers over all windows; select checkpoints by them with ``--best-checkpoint-metric f1
-    --maximize-best-checkpoint-metric``.
+    In validation, ``exact`` and ``f1`` are the scores that the published scripts would give to the
+    best answers over all windows, in percent; select checkpoints by them with
+    ``--best-checkpoint-metric f1 --maximize-best-checkpoint-metric``.
 
     Raises:
         UsageError: a flag has a value that cannot work, or the data are not prepared.
@@ -162,7 +162,7 @@ class SpanPredictionTask(MaskedLMTask):
         return model
 
     def build_criterion(self, cfg: Options, from_checkpoint: bool = False) -> FairseqCriterion:
-        """Build the criterion, which has to be that of spans."""
+        """Build the criterion, which has to be ``span_prediction``."""
         if cfg._name != TASK:
             raise UsageError(f"--criterion {cfg._name}: --task {TASK} needs --criterion {TASK}")
         return super().build_criterion(cfg)

@@ -28,9 +28,9 @@ class Window(NamedTuple):
 def windows(length: int, room: int, stride: int) -> List[Window]:
     """Windows of at most *room* tokens that cover a passage of *length* tokens.
 
-    Each begins *stride* tokens, at most *room*, after the last.  The context of a token in a window
-    is the smaller of the numbers of tokens before and after it; the earlier window counts where two
-    see as much.  So every token is owned by one window.
+    Each begins *stride* tokens, at most *room*, after the one before.  The context of a token in a
+    window is the smaller of the numbers of tokens before and after it.  Every token is owned by the
+    window that gives it the most context, or by the earlier of two that give as much.
 
     >>> windows(7, 4, 2)
     [Window(start=0, end=4, own_start=0, own_end=3), Window(start=2, end=6, own_start=3, \
@@ -114,9 +114,9 @@ class SpanWindows(SizedDataset):
 
         Returns:
             ``net_input`` with ``src_tokens`` (B, T) and ``src_lengths`` (B,), and by window:
-            ``question`` (B,) its number, ``passage`` and ``own`` (B, 2) ranges of positions,
-            ``shift`` (B,) the position of the passage's token 0, ``target`` (B, 2) the positions of
-            the answer's first and last token, or 0.
+            ``question`` (B,) its question's number, ``passage`` and ``own`` (B, 2) ranges of
+            positions, ``shift`` (B,) the position of the passage's token 0, ``target`` (B, 2) the
+            positions of the answer's first and last token, or 0.
         """
         if not samples:
             return {}

@@ -41,8 +41,8 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
     """The loss of each window.
 
     It is the mean of the cross entropies of the first and the last token of the answer, or of
-    [CLS] where the window has no answer.  With a classifier, a logistic regression on [CLS], its
-    loss is added, and windows without an answer have no loss of the span.
+    [CLS] where the window has no answer.  A classifier is a logistic regression on [CLS]; with one,
+    its loss is added, and windows without an answer have no loss of the span.
 
     *target* (B, 2) has the positions of the first and the last token, 0 where there is no answer;
     other arguments are those of :func:`span_logits`.
@@ -77,7 +77,7 @@ def best_spans(
         own: (B, 2) range of the positions where an answer may begin; others are left to
             overlapping windows.
         longest: largest number of tokens of an answer.
-        count: K, at most, of spans.
+        count: K, the largest number of spans.
 
     Returns:
         start and end positions (B, K), scores (B, K), -inf where there are fewer than K spans, and
@@ -131,8 +131,8 @@ class Answered(NamedTuple):
     """What the model says to a question."""
 
     best: List[Answer]  # the possible answers, best first, each text once
-    # a classifier's score for no answer; without a classifier, the score for no answer less the
-    # score of the best span, the null score difference of BERT and SQuAD 2.0
+    # a classifier's score for no answer; without a classifier, the score for no answer minus
+    # the score of the best span, the null score difference of BERT and SQuAD 2.0
     null_difference: float
 
     def text(self, threshold: float) -> str:
@@ -150,10 +150,10 @@ def answered(
 ) -> Answered:
     """The best answers over all windows of a question.
 
-    A question has no answer if no window has one: its score for no answer is the lowest of its
-    windows'.
+    A question has no answer if no window has one, so its score for no answer is the lowest score
+    for no answer of its windows.
 
-    The score of a classifier is not compared with that of a span (RoBERTa, arXiv 1907.11692,
+    The score of a classifier is not compared with the score of a span (RoBERTa, arXiv 1907.11692,
     section 5.2).
     """
     ranked = sorted(candidates, key=lambda c: (-c.score, c.start, c.end))

@@ -120,5 +120,5 @@ def _check_shift(pattern: Pattern, options: Options, stack: Stack) -> None:
 
 
 def trained_length(cfg: Options, length: int) -> int:
-    """The length of training under random positions, which are those of longer texts."""
+    """The length up to which positions are trained: *length*, or the N of random positions."""
     return max(length, int(option(cfg, "random_positions") or 0))

@@ -1,4 +1,4 @@
-"""Rules of ``--position-ids`` for texts of segments and of numbers.
+"""Rules of ``--position-ids`` for texts with segments or with numbers.
 
     segments   BiPE, He et al., arXiv 2401.16421, section 3: input tables encode the position inside
                a segment, relative encodings the number of the segment
@@ -112,8 +112,8 @@ class Digits(PositionRule):
 class Coupling(PositionRule):
     """2, 3, … n + 1 for the n digits of each operand, n + 2 for the operators after it.
 
-    Positions go down again after the last kind of operator: n + 1, n, … for the answer.  Each
-    separator of documents, ``</s>``, has 0.
+    Positions go down after the last symbol of ``--position-separators``: n + 1, n, … for the
+    answer.  Each ``</s>``, which separates documents, has 0.
     """
 
     zero_is_none = True

@@ -5,10 +5,10 @@
     shift      all positions of a sequence moved by one random number: SHAPE, Kiyono et al., arXiv
                2109.05644, section 3
 
-In evaluation positions are 0, 1, …, as in SHAPE; Ruoss et al. draw them there, too.  In place of a
-random sample, ``--evaluation-positions spread`` uses the means over all sorted samples of n
-positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, rounded.  A decoder
-with a cache cannot have such positions, because a longer text would change those of cached keys.
+In evaluation, positions are 0, 1, …, as in SHAPE; Ruoss et al. draw positions in evaluation, too.
+In place of a random sample, ``--evaluation-positions spread`` uses the means over all sorted
+samples of n positions: token i, counted from 0, has position (i + 1)(N + 1) / (n + 1) - 1, rounded.
+A decoder with a cache cannot have such positions: a longer text would change those of cached keys.
 """
 
 from typing import Optional, Type, cast
@@ -25,7 +25,7 @@ from fairseq_posenc.flags.registry import ClassRegistry, register_replacement
 from fairseq_posenc.stacks.positions import Assigned, AssignedPositions
 
 COUNTED, SPREAD = EVALUATION_POSITIONS = ("counted", "spread")
-SAMPLERS = ClassRegistry("--position-sampler", "how --random-positions draws them")
+SAMPLERS = ClassRegistry("--position-sampler", "how --random-positions draws positions")
 #: Decorates a subclass of :class:`Sampler`.
 register_sampler = SAMPLERS.register
 
@@ -48,7 +48,7 @@ class Sampler:
         raise NotImplementedError
 
     def draw(self, length: int, rows: int, device: torch.device) -> Tensor:
-        """New positions (1|B, *length*), int64, in ascending order, for 0, 1, …, *length* - 1."""
+        """New positions (1|B, *length*), int64, ascending, in place of 0, 1, …, *length* - 1."""
         raise NotImplementedError
 
     def spread(self, length: int, sizes: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def check_compiled(completed: Completed) -> None:
 
 
 def compile_layers(model: Layer, cfg: Options) -> None:
-    """Have the layers of a model that was just built compiled at their first calls.
+    """Set up the layers of a new model so that PyTorch compiles each at its first call.
 
     Raises:
         UsageError: the layers are units of FSDP.

@@ -57,7 +57,7 @@ def room(number: int, block: int) -> int:
 class RecordedBatch:
     """A batch with recorded steps, an entry of its incremental state.
 
-    It has B *rows*, hypotheses, and *length* tokens in the cache, S.
+    It has B = *rows* hypotheses, and S = *length* tokens in the cache.
     """
 
     recording: Recording
@@ -70,7 +70,7 @@ class RecordedBatch:
         self.source: Optional[Tensor] = None
 
     def reorder(self, order: Tensor) -> None:
-        """Let row i continue row ``order[i]``, (B', )."""
+        """Let row i continue row ``order[i]``, for *order* (B',)."""
         self.order = order if self.order is None else self.order.index_select(0, order)
         self.rows = order.size(0)
 
@@ -132,7 +132,7 @@ class Recorder(Steps):
         return super()._apply(*args, **kwargs)
 
     def reorder_incremental_state(self, incremental_state: CacheState, new_order: Tensor) -> None:
-        """Let row i continue row ``new_order[i]``, (B', ), if steps are recorded."""
+        """Let row i continue row ``new_order[i]`` if steps are recorded; *new_order* is (B',)."""
         if _BATCH in incremental_state:
             incremental_state[_BATCH].reorder(new_order)
 

@@ -6,7 +6,7 @@ T5, ALiBi, KERPLE and Sandwich add a logit b_h(j - i) that depends on the distan
     softmax_j(scale · q_i·k_j + b_h(j - i)) v_j,
 
 so no tensor has the size T·T, and whole blocks of hidden keys are skipped.  PyTorch computes
-gradients only on a GPU, and the gradient of b by atomic additions, in no fixed order.
+gradients only on a GPU, and sums up the gradient of b by atomic additions, in no fixed order.
 """
 
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class FlexAttention(MultiheadAttention):
     def prepare(self, batch: Batch, places: Places) -> Dict[str, Any]:
         """``logits`` by distance, (H, 2T - 1), float32, and ``blocks``, in place of a bias.
 
-        For a part of the tokens, and on a CPU, the arguments of softmax attention.
+        For a part of the tokens, and on a CPU, it returns the arguments of softmax attention.
         """
         encoding, mask, device = self.encoding, batch.padding.mask, batch.like.device
         whole = batch.like.size(1) == batch.length and places.by_index
@@ -137,7 +137,7 @@ class FlexAttention(MultiheadAttention):
         # with a cache, x has the first tokens, and there are no others yet
         heads = self.extended(self.project(x, prepared, keys), x, incremental_state)
         q, factor = heads.q, prepared.get("factor")
-        if factor is not None:  # a number would be compiled anew for every length
+        if factor is not None:  # a Python number would need a compilation for every length
             q = (q * factor).type_as(q)
         by_distance = (prepared["logits"], prepared["blocks"])
         out = flex_attend(q, heads.k, heads.v, self.encoding.scale, *by_distance)
@@ -157,7 +157,7 @@ def flex_attend(
         logits: by head and distance, (H, 2T - 1), float32.
         blocks: the visible keys, from :func:`visible_blocks`.
     """
-    zero = torch.full((), q.size(2) - 1, device=q.device)  # a number would be compiled anew
+    zero = torch.full((), q.size(2) - 1, device=q.device)  # a Python number would be recompiled
 
     def add_logit(score: Tensor, _: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return score + logits[head, key - query + zero]
@@ -211,6 +211,6 @@ def visible_blocks(
 
 
 def _in_order(chosen: Tensor) -> Tuple[Tensor, Tensor]:
-    """For each block of queries, the number of *chosen* blocks of keys; all, the chosen first."""
+    """For each block of queries: how many key blocks are *chosen*; all key blocks, these first."""
     order = chosen.int().argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1).int(), order.int()

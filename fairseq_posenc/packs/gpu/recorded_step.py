@@ -4,7 +4,7 @@ A CUDA graph starts all operations of a step at once, but always on the same ten
 
 * The caches have room for further tokens.  A number on the device is the index of the new token;
   the places after it are hidden, like padding.
-* The source and the batch have room for more, too.
+* There is room for more source tokens and more hypotheses, too.
 * The step begins by reordering the hypotheses.
 """
 
@@ -43,7 +43,7 @@ class Sizes(NamedTuple):
     length: int  # S, target tokens
     sources: int  # N, sentences, or hypotheses if each has a copy of its source
     source_length: int  # S', source tokens
-    weights: Weights  # the layer whose attention to the source is returned, or None; its heads
+    weights: Weights  # layer and heads of the attention to the source that is returned, or None
     dtype: torch.dtype
     device: torch.device
 
@@ -152,7 +152,7 @@ class Recording:
                     parts[name][tuple(slice(size) for size in x.shape)].copy_(x)
 
     def take_sources(self, state: CacheState, bias: Optional[Tensor]) -> None:
-        """Copy keys and values of the source, and its padding; there is a source.
+        """Copy the keys, values and padding of the source, which has to exist.
 
         *bias* is the padding as an additive mask, (B, 1, 1, S'), or None.
         """

@@ -7,11 +7,11 @@ tokens.  A block of queries sees
 - the first g blocks, which are global: they see all keys (in causal attention, all earlier ones),
 - r blocks drawn at random from the others.
 
-All heads of a layer share the random blocks, and layers differ.  A checkpoint holds a random number
-for every block of queries and every draw.  As a fraction u in [0, 1), it picks block ⌊u·n⌋ of the n
-blocks that the queries may see and do not see yet.  In causal attention only earlier blocks are
-drawn, so that the pattern depends on the position of a token, not on the length of the text.  A
-later query may draw any block, so the cache holds all keys, but a step reads a constant number.
+All heads of a layer share the random blocks; each layer has different ones.  A checkpoint holds a
+random number for every block of queries and every draw.  As a fraction u in [0, 1), it picks block
+⌊u·n⌋ of the n blocks that the queries may see and do not see yet.  In causal attention only earlier
+blocks are drawn, so that the pattern depends on the position of a token, not on the length of the
+text.  Any block may be drawn later, so the cache holds all keys; a step reads a constant number.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class BigBirdFlags(HeadFlags):
     )
     bigbird_global_blocks: Optional[int] = setting(
         1,
-        "blocks at the start that all queries see, and that see all keys",
+        "blocks at the start that all queries see, and whose queries see all keys",
         at_least=0,
         at_most=64,
     )
@@ -97,7 +97,7 @@ def draw_blocks(
     left = ((count - first).clamp(min=0) - seen).unsqueeze(-1) - order
     places = (shares[block % len(shares)].long() * left.clamp(min=0)) >> _BITS
     for k in range(1, shares.size(1)):
-        # move on by one for each block at or before this place that is drawn already
+        # move on by one for each block at or before this place that was drawn already
         earlier = places[..., :k].sort(dim=-1).values - order[:k]
         places[..., k] += (earlier <= places[..., k : k + 1]).sum(dim=-1)
     drawn = places + first
@@ -133,7 +133,7 @@ class BigBirdAttention(SparseAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
-        """Refuse an even window, and averaged parameters, which would average random numbers."""
+        """Refuse an even window, and ``--store-ema``, which would average the random numbers."""
         if options.bigbird_window_blocks % 2 == 0:
             raise UsageError(
                 f"--bigbird-window-blocks {options.bigbird_window_blocks}: must be odd, so that "
@@ -166,7 +166,7 @@ class BigBirdAttention(SparseAttention):
         return draw_blocks(self.random_blocks, block, self.first, around, count)
 
     def _choose(self, batch: Batch, visible: Tensor) -> Optional[Tensor]:
-        """Random blocks of the sequence, without blocks of nothing but padding."""
+        """Random blocks for a sequence, leaving out blocks that are all padding."""
         if not self.draws:
             return None
         block = torch.arange(self.both_blocks.count(batch.length), device=visible.device)
@@ -206,7 +206,7 @@ class BigBirdAttention(SparseAttention):
         return {"bias": bias, "empty_rows": empty, "starts": starts, "chosen": chosen}
 
     def _pattern_of(self, block: Tensor, random: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """Positions of the keys that one query sees, (1|B, ·), and which exist, (1|B, 1, ·)."""
+        """Positions of the keys a query sees, (1|B, ·), and which of these exist, (1|B, 1, ·)."""
         inside = torch.arange(self.size, device=block.device)
         globals_ = torch.arange(self.first, device=block.device).expand(len(block), -1)
         window = block + torch.arange(-self.causal_blocks.before, 1, device=block.device)
@@ -240,7 +240,7 @@ class BigBirdAttention(SparseAttention):
         return k.gather(2, index), v.gather(2, index)
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Load the random numbers of a checkpoint; without any, keep those of the seed."""
+        """Load the random numbers of a checkpoint; if it has none, keep those of the seed."""
         saved = state.setdefault(f"{prefix}random_blocks", self.random_blocks.clone())
         if saved.shape != self.random_blocks.shape:
             raise UsageError(

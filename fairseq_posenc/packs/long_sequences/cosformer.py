@@ -38,8 +38,8 @@ class CosformerFlags(LinearFlags):
 class CosineFeatures(FeatureMap):
     """φ(x_i) = [ReLU(x_i) cos(π i / 2M), ReLU(x_i) sin(π i / 2M)] (Qin et al. Eq. 9 and 10).
 
-    φ(q_i)·φ(k_j) = ReLU(q_i)·ReLU(k_j) cos(π/2 · (i - j)/M), which depends on positions by their
-    distance alone and is not negative below a distance of M.  M is fixed for a model: if it were
+    φ(q_i)·φ(k_j) = ReLU(q_i)·ReLU(k_j) cos(π/2 · (i - j)/M), which depends on positions only by
+    their distance and is not negative below a distance of M.  M is fixed for a model: if it were
     the length of the batch, weights would depend on padding and, in decoding, on later tokens.
     """
 

@@ -1,6 +1,6 @@
 """The Funnel encoder: stages that halve the number of tokens, and layers that restore it.
 
-Funnel-Transformer, Dai, Lai, Yang, Le, arXiv 2006.03236, section 2.2 and 2.3.  Between stages,
+Funnel-Transformer, Dai, Lai, Yang, Le, arXiv 2006.03236, sections 2.2, 2.3.  Between stages,
 every pair of neighbours in h is replaced by its mean, except for [CLS].  The first layer of a stage
 has pooled queries, but keys and values that are not pooled:
 
@@ -43,14 +43,14 @@ class FunnelFlags:
 
     funnel_stages: Optional[str] = setting(
         None,
-        "layers of each stage of a Funnel encoder, such as 4,4,4; between stages, the tokens but "
+        "layers of each stage of a Funnel encoder, such as 4,4,4; between stages, all tokens but "
         "[CLS] are pooled in pairs",
         traceable=(None,),
     )
     funnel_decoder_layers: Optional[int] = setting(
         2,
-        "layers of a Funnel encoder after its last stage is upsampled, for what is predicted for "
-        "each token; text classifiers leave them out",
+        "layers of a Funnel encoder after its last stage is upsampled, for predictions about "
+        "each token; text classifiers leave these layers out",
         at_least=0,
         at_most=10_000,
         needs={"funnel_stages": None},
@@ -78,7 +78,7 @@ def complete_funnel(cfg: Options) -> None:
     """Fill in the number of layers of a Funnel encoder, in place.
 
     Raises:
-        UsageError: the flag has another number.
+        UsageError: ``--encoder-layers`` has another number.
     """
     value = option(cfg, "funnel_stages")
     if value is None:
@@ -136,7 +136,7 @@ register_feature(
 
 
 def pool(x: Tensor, mask: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
-    """[CLS], and means of two tokens each.
+    """[CLS], and the mean of every two of the other tokens.
 
     >>> pool(torch.tensor([[[9.0], [1.0], [3.0], [5.0]]]), None)[0].flatten()
     tensor([9., 2., 5.])

@@ -21,7 +21,7 @@ MOST_BUCKETS = 1024
 
 
 class Hashing(DrawnInFloat32, nn.Module):
-    """R rounds of angular hashing into *buckets*, of chunks of *chunk* tokens, by a seed *key*."""
+    """R *rounds* of angular hashing into *buckets*, cut into chunks of *chunk* tokens."""
 
     rotations: Tensor
     drawn_buffer = "rotations"
@@ -73,7 +73,7 @@ class Hashing(DrawnInFloat32, nn.Module):
     def _ranks(self, buckets: Tensor) -> Tuple[Tensor, Tensor]:
         """How many earlier tokens share the bucket of each token, and the size of each bucket.
 
-        (B, H, R, T), and (B, H, R, n), where the last bucket is the bucket of padding.
+        The shapes are (B, H, R, T) and (B, H, R, n); the last bucket is the bucket of padding.
         """
         counts = buckets.new_zeros(*buckets.shape[:-1], self.buckets + 1)
         counts.scatter_add_(-1, buckets, torch.ones_like(buckets))

@@ -1,4 +1,4 @@
-"""What kernels need of sequences: none that is too long, and real tokens in one piece."""
+"""Checks that sequences are not too long for a kernel, and moves of real tokens to the front."""
 
 from typing import List, Optional, Tuple
 
@@ -15,7 +15,7 @@ def complete_length(options: Options, stacks: List[Stack], name: str, why: str) 
     """Fill in the setting *name*, by default the longest input of the *stacks*, in tokens.
 
     Raises:
-        UsageError: an input could be longer; *why* says why it cannot.
+        UsageError: an input could be longer than that; *why* says what the problem would be.
     """
     longest = max(stack.max_positions for stack in stacks)
     if option(options, name) is None:

@@ -80,11 +80,11 @@ class LinformerAttention(MultiheadKernel):
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding], stacks: List[Stack]) -> None:
         """Fill in ``--linformer-length``, by default the longest input."""
-        why = "the projections have no columns then"
+        why = "the projections have no columns for these"
         complete_length(options, stacks, "linformer_length", why)
 
     def set_layer(self, index: int, first: AttentionKernel) -> None:
-        """Share the projection of the first layer, if all layers do."""
+        """Use the projection of the first layer with ``--linformer-sharing layerwise``."""
         super().set_layer(index, first)
         if self.sharing == "layerwise":
             assert isinstance(first, LinformerAttention)

@@ -79,7 +79,7 @@ def check_memory(completed: Completed) -> None:
         what = " and ".join(absolute or [f for f in changing if f] or [name])
         raise UsageError(
             f"{flag}: {what} in --position-encoding {name} gives tokens absolute positions, which "
-            "those of a segment and of its memory would share; give relative ones alone, such as "
+            "tokens of a segment and of its memory would share; give relative ones alone, such as "
             "rotary, t5, alibi, shaw or transformer_xl"
         )
     if completed.fresh and task != TASK:
@@ -141,7 +141,7 @@ class MemoryDecoder(LanguageModelDecoder):
         memory: Optional[Memory] = None,
         **named: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """As in the base class; with *memory*, which excludes a cache, also ``"memory"``."""
+        """As in the base class; given a *memory* (never with a cache), also ``"memory"``."""
         if memory is not None and incremental_state is not None:
             raise ValueError("memory: a cache holds all earlier tokens already; give only one")
         arguments = (prev_output_tokens, encoder_out, incremental_state, *further)

@@ -71,7 +71,7 @@ class Projected(NamedTuple):
     no_matrix="chunks have matrices of their own; give a model without the flag",
 )
 class MixedChunkAttention(GatedAttention):
-    """A gated unit whose attention is the sum of two.
+    """A gated unit whose attention is the sum of a quadratic and a linear one.
 
     Four factors (and offsets) of Z make two kinds of queries and keys, (q, k) and (q', k').  For a
     query m in chunk g, where chunks of C tokens divide a sequence without its padding:
@@ -156,7 +156,7 @@ class MixedChunkAttention(GatedAttention):
             tokens = Projected(*moved.split(sizes, dim=-1))
         size = min(self.chunk, length)
         q, k, linear_q, linear_k, v = (chunked(part, size) for part in tokens)
-        first = torch.arange(0, v.size(1) * size, size, device=v.device)  # place of each chunk, (N)
+        first = torch.arange(0, v.size(1) * size, size, device=v.device)  # start of each chunk, (N)
         if causal:
             within = torch.arange(1, size + 1, device=v.device).view(1, 1, -1, 1)
             before, mask = first.view(1, -1, 1, 1), additive_mask(size, size, True, None, q)
@@ -237,7 +237,7 @@ class MixedChunkAttention(GatedAttention):
         }
 
     def _step(self, token: Projected, real: Tensor, state: Dict[str, Tensor]) -> Tensor:
-        """Output (B, e) of one token, (B, s | e) each, which is added to *state* in place.
+        """Output (B, e) of one *token*, of parts (B, s | e); it is added to *state* in place.
 
         *real* (B) is False at padding, which does not change *state*.
         """

@@ -41,7 +41,7 @@ class ReformerFlags:
     )
     reformer_rounds: Optional[int] = setting(
         4,
-        "rounds of hashing; more find more of the tokens that a query would attend to",
+        "rounds of hashing; more rounds find more of the tokens that a query would attend to",
         at_least=1,
         at_most=64,
     )
@@ -73,8 +73,8 @@ class ReformerAttention(MultiheadKernel):
     to the union of the keys of all rounds (Eq. 6 to 8; N of appendix A gives a key in several
     rounds the weight of one key).
 
-    Unlike in the paper, each bucket is cut into chunks, not the sorted sequence, where cuts depend
-    on all tokens, later ones included.  For the same reason the number of buckets is fixed.
+    Unlike in the paper, each bucket is cut into chunks, not the sorted sequence, because its cuts
+    would depend on later tokens, too.  For the same reason the number of buckets is fixed.
     Vectors are hashed before positions rotate them, so buckets depend on content alone.
 
     Arguments are those of :class:`MultiheadKernel`.
@@ -220,7 +220,7 @@ class ReformerAttention(MultiheadKernel):
 def _without_itself(visible: Tensor, itself: Tensor) -> Tuple[Tensor, Tensor]:
     """Hide each token from *itself* in the mask *visible* (..., T, S), unless it sees no other.
 
-    Also returned is (..., T, 1), True at queries that see other tokens.
+    Also returns (..., T, 1), True at queries that see other tokens.
     """
     others = (visible & ~itself).any(dim=-1, keepdim=True)
     return visible & ~(itself & others), others

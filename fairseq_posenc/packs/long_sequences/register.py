@@ -17,6 +17,6 @@ from fairseq_posenc.packs.long_sequences import (  # noqa: F401 - importing regi
     streams,
 )
 
-IDENTICAL.append(".self_attn.hashing.rotations")  # Reformer's, which are drawn
+IDENTICAL.append(".self_attn.hashing.rotations")  # of Reformer, drawn from a seed
 LANGUAGE_MODEL.tasks += (language_modeling_with_memory.TASK,)
 register_extension(checkpoint_utils, "save_checkpoint", streams.gather_memories)

@@ -148,7 +148,7 @@ class Carried:
 class StreamIterator(EpochBatchIterator):
     """Batches in order; the state within an epoch includes the memory of all workers.
 
-    *carried* is the memory of training, *streams* B of all workers together.
+    *carried* is the memory of training, *streams* the number of streams of all workers, B.
     """
 
     def __init__(self, carried: Carried, streams: int, **kwargs: Any) -> None:
@@ -197,7 +197,7 @@ class StreamIterator(EpochBatchIterator):
                 raise UsageError(
                     f"--batch-size: the checkpoint was saved by {was} within an epoch, and this "
                     f"run has {self.streams} streams (--batch-size times the number of workers); "
-                    "give the same, or --reset-dataloader to start at the beginning of the text"
+                    "give as many, or --reset-dataloader to start at the beginning of the text"
                 )
             rows = self.streams // self.num_shards
             first = self.shard_id * rows

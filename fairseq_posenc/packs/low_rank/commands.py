@@ -10,8 +10,8 @@ from fairseq_posenc.cli.command import argument, command, load_plug_in, place, u
     "merge trained low-rank matrices with the model that they adapt",
     place("CHECKPOINT", "a checkpoint trained with --lora-rank"),
     argument("output", metavar="FILE", help="the checkpoint to write"),
-    argument("--lora-base", metavar="FILE", help="its base, if that is no longer where it was"),
-    argument("--data", metavar="DIR", help="its data, if they are no longer where they were"),
+    argument("--lora-base", metavar="FILE", help="the checkpoint that is adapted, if it was moved"),
+    argument("--data", metavar="DIR", help="the data of the training, if they were moved"),
     user_dir(),
 )
 def merge_lora(args: argparse.Namespace) -> None:

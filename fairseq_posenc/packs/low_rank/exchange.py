@@ -49,14 +49,14 @@ from fairseq_posenc.packs.low_rank.peft_folder import (
 
 PEFT_BASE = Flag(
     "peft_base",
-    "base of a PEFT adapter, in transformers' format (import: the base that it names)",
+    "base of a PEFT adapter, in transformers' format (import: the base that the adapter names)",
     "DIR",
 )
 LORA_BASE = Flag("lora_base", "the checkpoint that matrices adapt, if it was moved", "FILE")
 _TASKS = {CAUSAL.name: "CAUSAL_LM", TRANSLATION.name: "SEQ_2_SEQ_LM"}
 #: Brings the rows of parameters, by our names, into the order of a class.
 Ordered = Callable[[Parameters], Parameters]
-#: Entries of config.json that can differ in a folder with more symbols or of another precision.
+#: Entries of config.json that can differ in a folder with more symbols or another precision.
 _FREE = ("vocab_size", "torch_dtype")
 _MERGE = "merge them first by fairseq-posenc merge-lora, and export the whole model"
 

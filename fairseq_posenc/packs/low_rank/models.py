@@ -97,7 +97,7 @@ class LowRankLinear(nn.Linear):
 
 
 def check_low_rank(completed: Completed) -> None:
-    """Refuse flags under which the base would not fit, or hooks of frozen layers be lost."""
+    """Refuse flags under which the base would not fit, or frozen layers would lose their hooks."""
     cfg = completed.cfg
     rank = option(cfg, "lora_rank")
     if not rank:
@@ -197,7 +197,7 @@ def digest_of(state: Mapping[str, Tensor]) -> Tensor:
 def merge_file(path: str, out: str, base: Optional[str], data: Optional[str]) -> None:
     """Write a checkpoint without low-rank matrices that computes the same as an adapted one.
 
-    *base* and *data* are given if they are no longer where they were.
+    *base* and *data* are given if they were moved.
 
     Raises:
         UsageError: the checkpoint has no low-rank matrices, a file is missing or the wrong one, or

@@ -33,7 +33,7 @@ _INERT = (
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
     *("lora_dropout", "fan_in_fan_out", "megatron_core", "qalora_group_size", "runtime_config"),
 )
-#: Values of other entries that leave Eq. 3 as it is, as do values that mean no.
+#: Values of other entries that leave Eq. 3 as it is; values that mean no do so, too.
 _PLAIN: Mapping[str, Collection[Any]] = {
     "bias": ("none",),
     "init_lora_weights": (True, "gaussian", "eva", "orthogonal"),  # others change the base
@@ -69,7 +69,7 @@ def write_adapter(
 ) -> None:
     """Write an adapter that PEFT loads, with further *entries* of its settings.
 
-    *matrices* are by module of the base; *modules* are those of all layers, by the ends of names.
+    The keys of *matrices* name modules of the base; *modules* lists all by the ends of names.
     """
     safetensors = import_extra("safetensors.torch", _WEIGHTS[0])
     ends = [end for end, names in modules.items() if set(names) & set(matrices)]
@@ -129,7 +129,7 @@ def read_adapter(folder: str) -> Dict[str, LowRank]:
 
 
 def _config(folder: str) -> Config:
-    """The settings of an adapter; refuses those that do more than add matrices."""
+    """The settings of an adapter; refuses settings that do more than add matrices."""
     file = os.path.join(folder, CONFIG)
     config = Config(file, read_json_object(file, f"{file}:"))
     config.one_of("peft_type", "", ("LORA",))

@@ -1,4 +1,4 @@
-"""Importing this registers the flags, what they change in a model, and what checkpoints lack."""
+"""Importing this registers the flags, how they change a model, and that checkpoints are partial."""
 
 from fairseq.trainer import Trainer
 

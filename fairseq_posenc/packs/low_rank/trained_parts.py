@@ -1,8 +1,8 @@
 """Training a part of a model, and the flag of validation before the first update.
 
 A model that is given another position encoding has most of its parameters already.  Training the
-attention alone keeps them, as in arXiv 2408.11382, which gives trained translation models other
-encodings.
+attention alone leaves all other parameters unchanged, as in arXiv 2408.11382, which gives trained
+translation models other encodings.
 """
 
 import re
@@ -33,7 +33,7 @@ def _of_attention(name: str) -> bool:
     return _of_encoding(name) or (layer is not None and in_attention(layer.group(1)))
 
 
-#: By the value of the flag, whether the parameter of a name is trained.
+#: For each value of the flag, a function that says by its name whether a parameter is trained.
 PARTS: Dict[str, Callable[[str], bool]] = {
     "all": lambda name: True,
     "attention": _of_attention,
@@ -80,7 +80,7 @@ def check_parts(completed: Completed) -> None:
 
 
 def train_parts(model: nn.Module, cfg: Options) -> None:
-    """Exempt from training what ``--train-only`` leaves out of a model that was just built.
+    """Freeze the parameters of a new model that are not among those of ``--train-only``.
 
     Parameters that are added later, such as those of a classification head, are trained.
 

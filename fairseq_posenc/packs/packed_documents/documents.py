@@ -56,7 +56,7 @@ class Packed(NamedTuple):
 
     tokens: Tensor  # (B, S)
     groups: List[DocumentGroup]
-    back: Tensor  # index of each token in the flattened groups, (B·S); their length for padding
+    back: Tensor  # index of each token in the flattened groups, (B·S); at padding, their length
     filling: int  # the symbol of padding
 
     def texts(self, group: DocumentGroup) -> Tensor:

@@ -28,7 +28,7 @@ READS = ("position_separators",)
 _WHY_NOT = {
     "untie_cls": "[CLS] is the first token of a sample, and documents after the first have none",
     "funnel_stages": "[CLS] is not pooled, and documents after the first have none",
-    "memory_length": "a memory holds the tokens before a sample, of whatever document",
+    "memory_length": "a memory holds the tokens before a sample, of any document",
     "cuda_graphs": "the tokens in a cache change where a document begins",
 }
 

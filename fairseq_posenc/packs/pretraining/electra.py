@@ -115,7 +115,7 @@ def generator_settings(cfg: Options) -> Options:
 
 
 class ReplacedHead(nn.Module):
-    """Logit of a token having been replaced: dense, activation, projection (Eq. 2)."""
+    """Logit that a token was replaced: dense, activation, projection (Eq. 2)."""
 
     def __init__(self, embed_dim: int, activation_fn: str) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class ReplacedHead(nn.Module):
 def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
     """Draw a token (N,) from each softmax(logits), (N, V), without gradient (section 2).
 
-    If *repeatable*, as in validation, every call draws the same.
+    If *repeatable*, as in validation, every call draws the same tokens.
     """
     source = None
     if repeatable:

@@ -1,4 +1,4 @@
-"""The relation of two texts and the boundaries of spans: heads of pre-training and their losses.
+"""Heads of pre-training, for the relation of two texts and for span boundaries, and their losses.
 
 BERT, Devlin et al., arXiv 1810.04805, section 3.1; ALBERT, Lan et al., arXiv 1909.11942, section
 3.1; SpanBERT, Joshi et al. 2020, arXiv 1907.10529, section 3.2.
@@ -45,7 +45,7 @@ class ObjectiveHead(StateHead):
     def loss(
         self, output: Tensor, sample: Dict[str, Any], masked: Tensor
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
-        """What it adds to the loss summed over masked tokens, and sums for the log.
+        """What the head adds to the loss summed over masked tokens, and its sums for the log.
 
         *output* is what :meth:`read` returned.
         """
@@ -185,7 +185,7 @@ def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
 class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     """The mean loss of the masked tokens, plus the losses of span boundaries and of pairs.
 
-    The second is added with ``--span-boundary-objective``, the third if the samples are pairs.  The
+    Boundaries count with ``--span-boundary-objective``, pairs if the samples are pairs.  The
     log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of
     the boundaries; and ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of
     the pairs.  All losses are in bits, accuracies in percent; ``ppl`` is of the masked tokens.
@@ -200,8 +200,8 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
         """The sum of the losses, the number of masked tokens, and the logging output.
 
-        The losses of the masked tokens are summed, and the mean loss of the pairs is multiplied by
-        that number.  ``relation`` (B,) in *sample* is 0 for pairs as in the text and 1 for others.
+        The losses of the N masked tokens are summed, and the mean loss of the pairs is multiplied
+        by N.  ``relation`` (B,) in *sample* is 0 for pairs as in the text and 1 for others.
         """
         masked = sample["target"].ne(self.padding_idx)
         asked = {name: head.inputs(sample, masked) for name, head in self.heads.items()}
@@ -218,7 +218,7 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the losses and accuracies of one or more batches."""
-        metrics.log_derived(  # the first one logged counts; fairseq's is of the sum
+        metrics.log_derived(  # the first ppl logged counts; fairseq's is of the sum
             "ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg)
         )
         MaskedLMAccuracyCriterion.reduce_metrics(logging_outputs)

@@ -7,7 +7,7 @@ n times,
     I_1 = H + P,    I_{m+1} = Layer_L(Q = I_m, K = V = H),
 
 and I_{n+1} is what the head predicts masked tokens from.  (The paper says I_1 = P; the released
-code adds H, without which n = 1 would not be BERT for P = 0.)  Fine-tuning has the L layers alone.
+code adds H, without which n = 1 would not be BERT for P = 0.)  Fine-tuning uses the L layers only.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class MaskDecoderFlags:
 
 
 def check_mask_decoder(completed: Completed) -> None:
-    """Refuse attentions and flags that the queries of the decoder rule out."""
+    """Refuse attentions and flags that do not support the queries of the decoder."""
     cfg = completed.cfg
     if not cfg.mask_decoder_layers:
         return

@@ -89,7 +89,7 @@ class MaskedLMPairsTask(MaskedLMTask):
     """``masked_lm`` on running text or on pairs of texts, with dynamic or static masks.
 
     Blank lines are the ends of documents.  Samples and masks depend on ``--seed``, the epoch and
-    the data alone, so neither on the number of workers nor on where a training was resumed.
+    the data alone, not on the number of workers or on where a training was resumed.
     """
 
     @classmethod
@@ -220,7 +220,7 @@ def _unpacked(settings: Options) -> Optional[str]:
     return None if pairs == NONE else f"the two texts of --pairs {pairs} are read together; drop it"
 
 
-#: What the samples are, given the settings of the task.
+#: By the settings of the task: are samples pairs, and why can no document be computed alone?
 SAMPLES = Samples(lambda settings: str(option(settings, "pairs") or NONE) != NONE, _unpacked)
 
 
@@ -228,7 +228,7 @@ def _check(cfg: MaskedLMPairsConfig) -> None:
     refuse_unless_off(cfg, _UNSUPPORTED, f"--task {TASK} does not support it")
     check_masking(cfg)
     if cfg.pairs == NONE:
-        # the checkpoint of a model of pairs has them when it is validated on running text
+        # a checkpoint trained on pairs keeps these flags when it is validated on running text
         for name in ("unit", "separator_token", "mask_special_tokens"):
             value = option(cfg, name)
             if value not in (None, False):

@@ -49,8 +49,8 @@ class MaskingConfig(MaskedLMConfig):
     static_masks: int = field(
         default=0,
         metadata={
-            "help": "number of different masks of a sample, which epochs take in turn (BERT: 10); "
-            "0 for dynamic masking, a new one in every epoch",
+            "help": "number of different masks of a sample, which epochs use in turn (BERT: 10); "
+            "0 for dynamic masking, a new mask in every epoch",
             "at_least": 0,
         },
     )
@@ -58,7 +58,7 @@ class MaskingConfig(MaskedLMConfig):
         default=TOKENS,
         metadata={
             "help": "what is masked together: tokens, each alone; words, all pieces of a word; "
-            "spans, up to ten words as in SpanBERT; phrases, those of --phrases, and words"
+            "spans, up to ten words as in SpanBERT; phrases, those of --phrases, and other words"
         },
     )
     phrases: Optional[str] = field(
@@ -68,7 +68,7 @@ class MaskingConfig(MaskedLMConfig):
     span_boundary_objective: bool = field(
         default=False,
         metadata={
-            "help": "also predict the tokens of a span from the two around it (SpanBERT); needs "
+            "help": "also predict the tokens of a span from the tokens around it (SpanBERT); needs "
             "--masking spans"
         },
     )
@@ -134,8 +134,8 @@ class MaskedSamples(SizedDataset):
     """Samples of running text or pairs, with masks.
 
     Masks depend on the seed, the epoch and the number of the sample alone.  *samples* have
-    ``relations`` (N,) if they are pairs.  Epochs take *static* masks in turn, or a new one each if
-    that is 0; *shards* epochs read the data once.
+    ``relations`` (N,) if they are pairs.  Epochs use *static* masks in turn, or, if *static* is 0,
+    each a new mask; *shards* epochs read the data once.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class MaskedSamples(SizedDataset):
         return False
 
     def set_epoch(self, epoch: int, **unused: object) -> None:
-        """Choose the masks of an epoch, and with pairs the texts."""
+        """Choose the masks of an epoch and, if samples are pairs, their texts."""
         if self.static:
             epoch = (epoch - 1) // self.shards % self.static + 1
         self.masks.set_epoch(epoch)

@@ -35,7 +35,7 @@ Choice = Callable[[np.ndarray, float, np.random.Generator], Groups]
 
 
 class Words(NamedTuple):
-    """What symbols say of the words of a text."""
+    """Where words begin and go on, as the symbols of a dictionary say."""
 
     begins: np.ndarray  # (V,), whether a symbol is the first piece of a word
     goes_on: np.ndarray  # (V,), whether the next token is of the same word
@@ -115,7 +115,7 @@ def read_phrases(path: str, dictionary: Dictionary) -> Phrases:
     Phrases with unknown symbols are left out.
 
     Raises:
-        UsageError: there is no such file of text, or no phrase in it is of known symbols.
+        UsageError: there is no such file of text, or no phrase in it has known symbols only.
     """
     if not os.path.isfile(path):
         raise UsageError(f"--phrases {path}: no such file; give a text file, a phrase in each line")
@@ -168,7 +168,7 @@ class GeometricSpans:
         self.lengths, self.before = _cumulated(lengths), _cumulated(longer)
 
     def __call__(self, maskable: np.ndarray, share: float, draw: np.random.Generator) -> Groups:
-        """Choose spans; one that is longer than every free stretch is as long as the longest.
+        """Choose spans; one that is longer than every free stretch is shortened to the longest.
 
         The first and the last unit are never masked, because a span lies between two units.
         """
@@ -212,7 +212,7 @@ class UnitMasks:
     """Masks units of samples; all tokens of a group are masked, replaced or left alone together.
 
     Masks depend on the seed, the epoch and the number of the sample alone.  *cfg* has the seed, the
-    share to mask, and what becomes of it, as in fairseq's flags; *special* tokens are never masked.
+    share to mask, and the shares to replace or leave alone; *special* tokens are never masked.
     """
 
     def __init__(

@@ -70,8 +70,8 @@ class Documents:
     def blocks(self, unit: str, longest: int) -> Tuple[np.ndarray, np.ndarray]:
         """What pairs are made of: lines that follow each other in a document, at least two.
 
-        A ``segment`` is as many whole lines as fit into *longest* tokens, a ``sentence`` every two
-        neighbours.  Returns the first and the last line of each block, exclusive.
+        With *unit* ``segment``, a block is as many whole lines as fit into *longest* tokens; with
+        ``sentence``, any two neighbours.  Returns each block's first line and the one after it.
         """
         if unit == SENTENCE:
             first = np.flatnonzero(self.document[:-1] == self.document[1:])
@@ -181,8 +181,8 @@ class TextPairs(SizedDataset):
         """Lines of another document for every block.
 
         A text is about as long as the one that it replaces, so that the length of a pair does not
-        tell what it is.  Where a block is full, it is as long as fits.  A first line that does not
-        fit is drawn again.
+        show whether it is random.  Where a block is full, the text is as long as fits.  A first
+        line that does not fit is drawn again.
         """
         text, document = self.text, self.text.document[self.first]
         bounds = text.bounds[document], text.bounds[document + 1]
