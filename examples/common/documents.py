@@ -24,7 +24,7 @@ def plain(line: str) -> str:
 
 
 def lines_of(path: str, wikitext: bool) -> Iterator[str]:
-    """The lines, stripped; an empty one between two documents."""
+    """The lines that print the documents of a file, with an empty one between two documents."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             if path.endswith(".jsonl"):

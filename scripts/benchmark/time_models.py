@@ -8,7 +8,7 @@
 
 The first of --archs is the baseline.  Every round runs every model once, and a ratio compares runs
 of one round: a slow moment of the machine falls on all.  The table has medians of all rounds, and
-in brackets the quartiles of the ratios.  Jobs:
+the quartiles of the ratios.  Jobs:
 
 training, masked-lm, lm-training: forward and backward pass of the loss, with dropout, without
 optimiser; generation, lm-generation: beam search of exactly --length tokens (language models get
