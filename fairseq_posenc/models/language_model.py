@@ -1,8 +1,8 @@
 """Language models: fairseq's Transformer decoder with any position encoding.
 
-For ``--task language_modeling``: ``fairseq-train``, ``fairseq-eval-lm``, and prompts continued with
-``fairseq-interactive`` and ``fairseq-generate``.  The output layer and the segments of BERT are
-options; RoFormer, Su et al., arXiv 2104.09864, was released as a language model of that shape, too.
+They are for ``--task language_modeling`` in ``fairseq-train`` and ``fairseq-eval-lm``, and continue
+prompts in ``fairseq-interactive`` and ``fairseq-generate``.  BERT's output layer and segments are
+options: RoFormer (Su et al., arXiv 2104.09864) was also released as a language model with both.
 """
 
 import dataclasses
@@ -53,9 +53,9 @@ class LanguageModelFlags:
 
 
 def _own_fields() -> List[Field]:
-    """The flags of the installed ``transformer_lm``; those of the task stay interpolations.
+    """The flags of the installed ``transformer_lm``; flags of the task stay interpolations.
 
-    These may be None, because a task may have no such flag.
+    An interpolation may be None, because a task may have no such flag.
     """
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}

@@ -1,6 +1,6 @@
 """The positions of a stack: its encodings, the positions of a batch, and what layers get of them.
 
-All are worked out once a forward pass.
+They are computed once per forward pass.
 """
 
 import copy
@@ -29,7 +29,7 @@ class Assigned(NamedTuple):
     """Assigned positions of a batch."""
 
     rows: Tensor  # row of the input table for each token, (1|B, S), int64
-    bound: int  # a number above all of them
+    bound: int  # a number above all positions
     places: Optional[Places]  # positions in attention; None for 0, 1, 2, …
 
 
@@ -55,14 +55,14 @@ class AssignedPositions:
     def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        *tokens* (B, S) are without those in a memory; *counted* are 0, 1, 2, …, (1|B, S).
+        *tokens* (B, S) exclude those in a memory; *counted* (1|B, S) are positions from 0 on.
         """
         if self.rule is None:
             return None
         return self.assigned(*self.ruled(tokens), by_index=False)
 
     def ruled(self, tokens: Tensor) -> Tuple[Ruled, int]:
-        """Positions of *tokens* (B, S) by the rule, 0 at padding, and a number above them."""
+        """Positions of *tokens* (B, S) by the rule, 0 at padding, and a number above them all."""
         assert self.rule is not None
         real = tokens.ne(self.padding)
         ruled = self.rule.places(Tokens(tokens, real))
@@ -120,8 +120,8 @@ def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
 def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:
     """Positions of a sequence, (1|B, S), int64, counted from the first real token if necessary.
 
-    All rows share one set of positions without padding on the left, or if encodings are *relative*,
-    that is, depend on distances alone.  Padding has the position of a neighbour.
+    All rows share one set of positions if none has padding on the left, or if encodings are
+    *relative*, that is, depend on distances alone.  Padding has the position of a neighbour.
     """
     if padding.mask is None or relative or not padding.left:
         return torch.arange(length, device=device).unsqueeze(0)
@@ -145,7 +145,7 @@ class PositionedStack:
     strict_advice = ""
     #: the compositions of the layers, by name; the stack owns their modules
     encodings: Dict[str, PositionEncoding]
-    #: that of the first layer, the only one unless there is a pattern
+    #: the encoding of the first layer, and of all others unless there is a pattern
     encoding: PositionEncoding
     #: assigns positions, or None
     assigner: Optional[AssignedPositions]
