@@ -212,7 +212,7 @@ def _types(parameters: Mapping[str, Tensor]) -> Dict[str, Any]:
 
 
 def _leaders(parameters: Dict[str, Tensor]) -> Dict[str, str]:
-    """Map each name to the first name of the same memory."""
+    """Map each name to the first name whose tensor is in the same memory."""
     first: Dict[Any, str] = {}
     leaders = {}
     for key, value in parameters.items():
