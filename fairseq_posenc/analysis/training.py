@@ -78,7 +78,7 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
     drawn: List[str] = []
     for number, (label, runs) in enumerate(curves.items()):
-        # a name has one entry in the legend, its validation if there is one
+        # each name has one entry in the legend, for its validation curve if there is one
         valid, name = together([run.valid for run in runs]), label
         if valid:
             plot_runs(axes, valid, label=label, **curve_style(number))

@@ -42,7 +42,7 @@ from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
-#: In an exported model, what translating needs to know of it.
+#: The file of an exported model that says what translation needs to know about it.
 EXPORT_SETTINGS = "fairseq_posenc.json"
 ADVICE = "give a folder that `fairseq-posenc pack` wrote"
 #: Tasks whose data, and with them their dictionaries, are in a folder for each input.
@@ -53,7 +53,7 @@ class Head(NamedTuple):
     """The classification head of a model."""
 
     name: str  # the name in the model
-    labels: List[str]  # the classes by number; of a regression, names of the values
+    labels: List[str]  # the classes by number; for a regression, names of the values
     regression: bool = False  # whether it computes values
     # number of texts that it was trained on, or None if that is unknown
     inputs: Optional[int] = None
@@ -124,7 +124,7 @@ class ModelFolder(NamedTuple):
         """The checkpoint.
 
         Raises:
-            UsageError: it is missing, or it is not the one that was packed.
+            UsageError: it is missing, or it is not the file that was packed.
         """
         if self.checkpoint is None:
             raise UsageError(

@@ -62,7 +62,7 @@ def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Ten
 def batches_by_tokens(
     lengths: Sequence[int], limit: int, groups: Optional[Sequence[int]] = None
 ) -> List[List[int]]:
-    """Numbers of texts, those of similar length together.
+    """Batches of texts of similar length, each as the numbers of its texts.
 
     >>> batches_by_tokens([5, 2, 3, 9], 6)
     [[1, 2], [0], [3]]
