@@ -89,7 +89,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
         )
     target: Optional[Dictionary] = None
     if name == "encoder" and not settings.get("share_all_embeddings"):
-        target = Dictionary()  # of any symbols, since only their number is known
+        target = Dictionary()  # any symbols serve: only their number is known
         for number in range(len(target), len(state["decoder.embed_tokens.weight"])):
             target.add_symbol(f"symbol {number}")
     task = BareTask(Namespace(_name=TASKS[name]), dictionary, target)

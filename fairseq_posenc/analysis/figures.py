@@ -47,7 +47,7 @@ STYLE: Dict[str, Any] = {
 def import_pyplot(needed_by: str) -> Any:
     """``matplotlib.pyplot`` in the style of all figures, with a back-end that only writes files.
 
-    *needed_by* is the flag or argument that asks for a figure, for a message without matplotlib.
+    *needed_by* is the flag or argument that asks for a figure; errors without matplotlib name it.
     """
     import_extra("matplotlib", needed_by).use("Agg")
     pyplot = import_extra("matplotlib.pyplot", needed_by)

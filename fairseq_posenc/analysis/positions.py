@@ -81,7 +81,7 @@ def under(prefix: str, state: State) -> State:
 
 
 def read_sides(path: str) -> List[Side]:
-    """The stacks of a checkpoint, one entry for each of the encodings in their layers."""
+    """The stacks of a checkpoint, with one entry for each encoding in a stack's layers."""
     checkpoint, given, arch, _ = read_model(path)
     family = family_of(arch)
     if family is None:
@@ -139,7 +139,7 @@ def heat_maps(side: Side, length: int) -> List[Maps]:
 
 
 def learned_table(side: Side, length: int) -> List[Maps]:
-    """Cosine similarities of the vectors in a learned table, less their mean; empty without one."""
+    """Cosine similarities of a learned table's vectors, less their mean; empty without a table."""
     table = side.state.get("embed_positions.weight")
     if table is None:
         return []

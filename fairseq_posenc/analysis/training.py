@@ -15,7 +15,7 @@ METRICS = {  # name: axis title, with the unit
     "ppl": "perplexity",
     "bleu": "BLEU",
 }
-MINIMUM_UPDATES = 2  # points without which no curve is drawn
+MINIMUM_UPDATES = 2  # fewest points for which a curve is drawn
 SIMPLE_INNER = re.compile(r"epoch (\d+):\s+\d+ / \d+ (.*)")
 SIMPLE_STATS = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset \| (.*)")
 

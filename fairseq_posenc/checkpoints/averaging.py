@@ -111,7 +111,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """Settings that averaged checkpoints must share, the architecture first; none of training."""
+    """Settings that averaged checkpoints must share, the architecture first; not the training's."""
     saved = saved_settings(state)
     arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
     return {**arch, **settings_by_role(state, ("model", "free"))}

@@ -117,7 +117,7 @@ def check_entries(checkpoint: Mapping[str, Any], path: str) -> None:
 
 
 def remedy(path: str) -> str:
-    """What to do about a damaged checkpoint, naming the newest one beside it."""
+    """What to do about a damaged checkpoint, naming the newest other one in its folder."""
     beside = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "checkpoint*.pt"))
     newest = sorted((other for other in beside if other != path), key=os.path.getmtime)[-1:]
     named = "".join(f", such as {other}," for other in newest)

@@ -133,12 +133,12 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         for name in (*HEADS, BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):
-        saved.setdefault(BY_TASK, "single")  # before there was a choice
+        saved.setdefault(BY_TASK, "single")  # from before the flag existed
     return as_ours(saved)
 
 
 def as_ours(saved: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings of a masked language model, completed where it is fairseq's RoBERTa."""
+    """The settings of a masked language model, completed if it is fairseq's RoBERTa."""
     saved.setdefault("position_encoding", "learned")
     if saved.get("encoder_input_dim") is None:
         saved["encoder_input_dim"] = saved["encoder_embed_dim"]

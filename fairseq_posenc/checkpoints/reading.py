@@ -34,8 +34,8 @@ def load_file(
     may refer to, by the names it uses.
 
     Raises:
-        UsageError: the file is missing, no file of ``torch.save``, damaged, or contains an object
-            outside :data:`.restricted.FILE_GLOBALS`.
+        UsageError: the file is missing, is not a file of ``torch.save``, is damaged, or contains an
+            object outside :data:`.restricted.FILE_GLOBALS`.
     """
     path = os.fspath(path)
     try:
@@ -151,7 +151,7 @@ def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
 
 
 def _is_archive(path: str) -> bool:
-    """True for a zip archive, as PyTorch writes since 1.6; refuses what ``torch.save`` never wrote.
+    """True for a zip archive, PyTorch's format since 1.6; refuses what ``torch.save`` never wrote.
 
     A pipe is refused before it is opened, because opening would wait.
     """

@@ -1,4 +1,4 @@
-"""What fairseq does with checkpoints, with checks around it and one-line errors.
+"""fairseq's operations on checkpoints, with further checks and one-line errors.
 
 Functions here that take a function of fairseq return its replacement;
 :mod:`fairseq_posenc.extensions` installs them.

@@ -45,8 +45,8 @@ BROADCAST_GLOBALS = (
 
 ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
 
-# Reading a file of another NumPy version needs names that differ from the object's qualified name,
-# which PyTorch accepts since 2.6, the release that also added this function.
+# A file of another NumPy version names an object otherwise than by its qualified name.  PyTorch
+# allows such names since 2.6, the release that also added this function.
 _HAS_NAMED_SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 #: The functions with which PyTorch pickles tensors; PyTorch itself resolves storages, by name.
@@ -99,7 +99,7 @@ def _load_with_unpickler(path: str, allowed: Mapping[str, object]) -> Any:
     with open(path, "rb") as file:
         if _torch_load_takes(module):
             return torch.load(file, map_location="cpu", pickle_module=module)
-        # PyTorch 1.13 ignores the argument, so call the functions behind its torch.load with it
+        # PyTorch 1.13 ignores the argument, so pass it to the functions that its torch.load calls
         serialization: Any = torch.serialization
         if not zipfile.is_zipfile(file):
             file.seek(0)

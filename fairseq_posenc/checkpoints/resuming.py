@@ -203,7 +203,7 @@ def first_mismatch(error: BaseException) -> str:
 
 
 def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:
-    """Make the longest length so far the training length, in place, also in *settings*."""
+    """Make the longest length so far the training length, in place, in *model* and *settings*."""
     same = saved.get("position_encoding") == settings.position_encoding
     if not same or not _accepts_any_length(settings):
         return

@@ -103,7 +103,7 @@ def settings_by_role(
     saved, ours = saved_settings(checkpoint), plug_in_flags()
     complete = dict(saved)
     if needs_segments(saved):
-        complete["segments"] = "single"  # before there was a choice
+        complete["segments"] = "single"  # from before the flag existed
     declared = {name: metadata_of(name, ours) for name in {*ours, *complete}}
     if is_ours(saved):
         defaults = {name: flag.metadata["default"] for name, flag in ours.items()}
@@ -124,7 +124,7 @@ def settings_by_role(
 def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
     groups = checkpoint.get("cfg") or {}
     names = set(groups)
-    for group in groups:  # items() of OmegaConf 2.0 fails on the settings of a Namespace
+    for group in groups:  # items() of OmegaConf 2.0 fails if a group is a Namespace
         settings = groups[group]
         if group != "model" and isinstance(settings, Mapping):
             names.update(set(settings))

@@ -117,9 +117,9 @@ def analyse(args: argparse.Namespace) -> None:
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt --output attention.png
 
-    The figures of Table 3 of "Implementation and Experiments for GAU-based Model" (Liu, section
-    3.3) for q·k, softmax(q·k/√d) and ReLU²(q·k/√d), over all heads and sequences of a layer of an
-    encoder. Where the paper is silent:
+    Print the figures of Table 3 of "Implementation and Experiments for GAU-based Model" (Liu,
+    section 3.3) for q·k, softmax(q·k/√d) and ReLU²(q·k/√d), over all heads and sequences, for each
+    layer of an encoder. Where the paper is silent, they are computed as follows:
 
     rank: the mean of torch.linalg.matrix_rank in float64, over the length. A singular value counts
         if it exceeds --tolerance (length times float32's epsilon) times the largest of its matrix.

@@ -51,7 +51,7 @@ def command(
     """Decorator that makes a function a command, with the docstring as the text of ``--help``.
 
     Args:
-        name: as for :class:`Command`, like *summary* and *arguments*.
+        name: as in :class:`Command`; so are *summary* and *arguments*.
         more: what follows the docstring.
     """
 

@@ -1,7 +1,7 @@
 """``fairseq-posenc path``, ``list``, ``doctor``: where the plug-in is, what it has and lacks.
 
-Every rule of ``doctor`` was measured.  Each check imports only the package that it checks, so they
-also run where fairseq cannot be imported.
+Every rule of ``doctor`` was tried out.  Each check imports only the package that it checks, so the
+checks also run where fairseq cannot be imported.
 """
 
 import argparse

@@ -35,7 +35,7 @@ prepared_text = (
     argument(
         "--text-of",
         metavar="FOLDER",
-        help="instead of these flags: a packed model's folder, whose preparation is taken",
+        help="instead of these flags: a packed model's folder, whose preparation is used",
     ),
 )
 

@@ -161,8 +161,8 @@ def predict(args: argparse.Namespace) -> None:
         fairseq-posenc predict --model FOLDER --input test.tsv --header \\
             --columns sentence1,sentence2
 
-    Each line gives a line with the label, a tab and the probability of the label. A regression
-    gives the value. Lines without text, or with more than the model accepts, give an empty line.
+    Each line of the table gives the label, a tab and the label's probability, or the value of a
+    regression. A line without text, or with more than the model accepts, gives an empty line.
     """
     from fairseq_posenc.serving.model_folder import read_model_folder
 

@@ -26,7 +26,7 @@ def standard_output() -> IO[str]:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Say in one line that standard output cannot be written, and nothing if its reader is gone.
+    """Say in one line that standard output cannot be written; say nothing if its reader is gone.
 
     Characters that the locale's encoding lacks are printed as escapes of Python, ``\\xb2``.
 

@@ -65,8 +65,8 @@ LIMITS = ("max_source_positions", "max_target_positions")
 def take_limits(args: Namespace, names: Iterable[str]) -> None:
     """Take over limits of the tasks that the models of ``--path`` were trained on, in place.
 
-    ``fairseq-generate`` and ``fairseq-interactive`` make a task anew, whose defaults are 1,024
-    tokens, however many the model takes.  *names* are those of :data:`LIMITS` that were not given.
+    ``fairseq-generate`` and ``fairseq-interactive`` make a new task with limits of 1,024 tokens,
+    however many the model accepts.  *names* are those of :data:`LIMITS` that were not given.
     """
     paths = utils.split_paths(option(args, "path") or "")
     tasks = [task_of(read_checkpoint(path, lazy=True)) for path in paths if os.path.isfile(path)]

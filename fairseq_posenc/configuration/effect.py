@@ -108,9 +108,9 @@ def _values(name: str, cfg: Options) -> List[Any]:
 
 
 def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> Dict[str, Any]:
-    """The flags in *cfg*, before it is completed, that differ from defaults; refuses empty ones.
+    """The flags of an incomplete *cfg* that differ from their defaults; refuses empty values.
 
-    A value that equals the default is accepted anyway, since scripts may give it explicitly.
+    A value equal to its default does not count as given, since scripts may spell out defaults.
 
     *preset* holds settings that *cfg* may contain although nobody gave them.
     """
@@ -119,7 +119,7 @@ def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> 
         value = getattr(cfg, name, None)
         if value is None:
             continue
-        if "traceable" in metadata:  # declared by setting, so not fairseq's
+        if "traceable" in metadata:  # declared by ``setting``, so not one of fairseq's flags
             refuse_empty(name, value)
         if value != metadata.get("default") and value != preset.get(name):
             given[name] = value

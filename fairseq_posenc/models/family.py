@@ -154,10 +154,10 @@ class Family:
         self.configure(cfg, self, preset, settings)
 
     def complete_for_task(self, cfg: Options, task: FairseqTask) -> None:
-        """Complete and check the configuration of a model to build, unless that is done.
+        """Complete and check the configuration of a model to build, unless it is complete.
 
-        It is done for a command line, but not for a configuration of hydra, for settings from a
-        checkpoint that is older than some flags, or for settings that a program has changed.
+        One from a command line is complete.  One from hydra is not, nor one from a checkpoint that
+        is older than some flags, nor one that a program has changed.
         """
         arch = option(cfg, "_name", self.model)
         self._refuse_other_tasks(arch, task)
@@ -172,7 +172,7 @@ class Family:
                 setattr(cfg, f"{side}_layers", len(kept.split(",")))
 
     def finish(self, model: Any, cfg: Options) -> Any:
-        """Store its settings in a new *model*, and change it as flags of packs say."""
+        """Store *cfg* in a new *model*, and change the model as the flags of packs say."""
         model.completed_settings = cfg
         for change in CHANGES:
             change(model, cfg)

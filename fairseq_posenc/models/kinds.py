@@ -26,7 +26,7 @@ Entry = TypeVar("Entry")
 #: Names of the copies that fairseq 0.12.2 keeps of its layers' parameters.
 COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 #: Settings that further training does not take from a model: they follow from the encoding or the
-#: data, or concern one training; packs add theirs.
+#: data, or concern one training run; packs add theirs.
 FOLLOWING = [
     *("position_encoding", "rotary_original_length", "num_positions", "segments"),
     *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),

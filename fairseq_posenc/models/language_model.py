@@ -120,7 +120,7 @@ class LanguageModelDecoder(TransformerDecoder):
         size = embed_tokens.embedding_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         if self.embed_segments is not None:
-            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # as token embeddings
+            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # like token embeddings
 
     def build_output_projection(
         self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
@@ -128,7 +128,7 @@ class LanguageModelDecoder(TransformerDecoder):
         """Build the output layer that ``--lm-head`` selects."""
         super().build_output_projection(cfg, dictionary, embed_tokens)
         if cfg.lm_head == "roberta":
-            initialise(self.output_projection, cfg)  # before the weight becomes that of a head
+            initialise(self.output_projection, cfg)  # before the head below shares the weight
             size, weight = self.output_embed_dim, self.output_projection.weight
             self.output_projection = MaskedLMHead(
                 size, size, len(dictionary), cfg.activation_fn, weight

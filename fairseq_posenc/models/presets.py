@@ -90,8 +90,8 @@ def _bert(channels: int, heads: int, layers: int, ffn: Optional[int] = None) -> 
 
 _BERT_TINY, _BERT_BASE, _BERT_LARGE = _bert(128, 4, 2), _bert(768, 12, 12), _bert(1024, 16, 24)
 _UNTIED = {"untie_cls": True, **_BERT_BASE}
-#: ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): pre-norm, with no norm before the
-#: first attention; GeGLU; no biases; one layer in three attends to up to 8,192 tokens on each side
+#: ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): pre-norm, without a second norm
+#: at the start; GeGLU; no biases; one layer in three attends to up to 8,192 tokens on each side
 _MODERN: Dict[str, Any] = {
     **ROTARY,
     "rotary_base": "160000,10000*2",

@@ -175,7 +175,7 @@ class MaskedLMEncoder(RobertaEncoder):
             src_tokens: (B, T), starting with [CLS].
             features_only: stop before the head.
             return_all_hiddens: also return the states between layers.
-            masked_tokens: (B, T), True where logits are needed; default everywhere.
+            masked_tokens: (B, T), True where logits are needed; by default everywhere.
             by_token: as in :class:`.Requested`.
             predicting: as in :class:`.Requested`; by default True unless *features_only*.
             inputs: see :meth:`.SentenceEncoder.features`.

@@ -150,7 +150,7 @@ def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
         inputs, pairs = sample.get("net_input", {}), None
         reads_original = getattr(model, "reads_original", False)
         if getattr(model, "reads_pairs", False):
-            pairs = samples_are_pairs(task_settings(task))  # None where nothing is masked
+            pairs = samples_are_pairs(task_settings(task))  # None in tasks without masking
         if "src_tokens" in inputs and (reads_original or pairs is not None):
             encoder = model.encoder.sentence_encoder
             target = sample["target"]  # padding except at masked tokens

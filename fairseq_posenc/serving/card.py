@@ -42,7 +42,7 @@ def card(
     scores: Sequence[str],
     report: Any,
 ) -> str:
-    """The card of a model folder with a name.
+    """The card of a model folder that is called *name*.
 
     *about* is a sentence on the data, *scores* are the contents of files with scores, and *report*
     is the report of the export to CTranslate2; all three may be None or empty.

@@ -1,4 +1,4 @@
-"""Model folders from Python: fairseq's hub interfaces, prepared by the folder."""
+"""Model folders in Python: fairseq's hub interfaces, with the text preparation of the folder."""
 
 import functools
 import inspect
@@ -96,7 +96,7 @@ class SentenceHubInterface(RobertaHubInterface):
             topk: number of symbols.
 
         Returns:
-            for each symbol, the text with it in place, its probability, and its own text.
+            for each symbol, the text with the mask replaced, the probability, and its own text.
 
         Raises:
             UsageError: there is no mask, or more than one, the text is too long, or the model was
@@ -115,7 +115,7 @@ class SentenceHubInterface(RobertaHubInterface):
                 "one mask, and a number from 1 on"
             )
         before, after = spans
-        # in byte-level BPE, the symbol of a word holds the space before it; so does the mask
+        # in byte-level BPE, a word's symbol includes the space before it, and so does the mask
         start = before.rstrip() if self.folder.text.subwords == "transformers" else before
         parts = [self.bpe.encode(part).split() for part in (start, after)]
         numbers = self._numbers([[*parts[0], MASK, *parts[1]]], None)
@@ -132,7 +132,7 @@ class SentenceHubInterface(RobertaHubInterface):
 
         Args:
             head: the name of a classification head.
-            tokens: texts by number, (T,) or (B, T) with padding.
+            tokens: the token numbers of one text, (T,), or of several with padding, (B, T).
             return_logits: return what the head computes, which for a regression is its value.
 
         Raises:

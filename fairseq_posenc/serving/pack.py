@@ -55,7 +55,7 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
     """Write a model folder, complete or not at all.
 
     Args:
-        args: those of ``fairseq-posenc pack``.
+        args: the arguments of ``fairseq-posenc pack``.
         text: how the text was prepared, with the paths of subwords; languages may be None.
         export: exports the model of the folder as *args* say, or refuses a damaged one.
 
@@ -218,7 +218,7 @@ def check_subwords(
 
 
 def _texts(dictionary: str) -> List[List[str]]:
-    """Some texts of the data beside a dictionary, in symbols and without unknown ones."""
+    """Some texts of the data beside a dictionary, as symbols; none with unknown symbols."""
     folder, name = os.path.split(dictionary)
     side = name[len("dict") : -len("txt")]  # "." if there is only one side
     files = sorted(Path(folder).glob(f"*{side}idx"))

@@ -68,7 +68,7 @@ def predicted_lines(
         models: the hub interfaces of classifiers for one task, whose outputs are averaged.
         head: the head of the first model.
         lines: the lines of the table.
-        args: those of ``fairseq-posenc predict``.
+        args: the arguments of ``fairseq-posenc predict``.
     """
     source, before = iter(lines), int(args.header)
     columns = args.columns or ("1,2" if head.inputs == 2 else "1")

@@ -2,7 +2,7 @@
 
 ``MODEL_REGISTRY["posenc_lm"].from_pretrained(FOLDER)`` reads checkpoint, dictionaries, languages
 and the preparation of text from a model folder, without downloads.  The preparation is a ``bpe`` of
-fairseq, so its hub interfaces apply it.  As every training imports this, it imports others on use.
+fairseq, so its hub interfaces apply it.  Every training imports this file, so it defers imports.
 """
 
 import os
@@ -45,7 +45,7 @@ class ModelFolderBPE:
 
     def encode(self, text: str) -> str:
         """The symbols of a text of the source language, separated by spaces."""
-        symbols = self.preparation.source(text)  # dictionaries have no white space
+        symbols = self.preparation.source(text)  # no dictionary has white space
         return " ".join(symbol if symbol.split() == [symbol] else "<unk>" for symbol in symbols)
 
     def decode(self, symbols: str) -> str:

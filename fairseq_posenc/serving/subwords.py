@@ -58,7 +58,7 @@ def _merges(path: Optional[str]) -> Any:
 
 
 def _merged(merges: Any, piece: str) -> bool:
-    """True for a character, or what merges make of several."""
+    """True for a single character, or a piece that merges make."""
     made = merges.bpe_codes_reverse
     return len(piece) == 1 or piece in made or piece + "</w>" in made
 
@@ -95,7 +95,7 @@ def _marked(of_word: Split, makes: Callable[[str], bool]) -> Subwords:
 
     Args:
         of_word: the symbols of a word.
-        makes: whether text can be split into a symbol, without its mark.
+        makes: whether splitting can yield a symbol, which is given without its mark.
     """
 
     def join(symbols: List[str]) -> str:
@@ -190,5 +190,5 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
     "transformers": "tokenizer",
 }
 SUBWORDS = tuple(SUBWORD_FILES)
-#: The kinds that take a line as it is, with all its white space.
+#: The kinds that split a line as it is, with all its white space.
 RAW = ("transformers", "text8", "enwik8")

@@ -57,7 +57,7 @@ class Files(NamedTuple):
         return os.path.join(self.folder, name)
 
     def special(self) -> Dict[str, str]:
-        """The tokenizer's names of fairseq's special symbols.
+        """The tokenizer's names for fairseq's special symbols.
 
         A language model's tokenizer has an end of texts in place of [CLS] and [SEP].  Roles with
         the same name, such as the end and the beginning, are one symbol.
@@ -79,7 +79,7 @@ class Files(NamedTuple):
         return found
 
     def _others(self) -> List[str]:
-        """Special symbols without a role; transformers 5 writes them under another name."""
+        """Special symbols without a role; transformers 5 writes them under another key."""
         found: List[Any] = []
         for entry in ("additional_special_tokens", "extra_special_tokens"):
             tokens = self.settings.get(entry) or ()
@@ -171,7 +171,7 @@ def spelled(symbol: str) -> str:
 
 
 def ordinary_symbols(symbols: Sequence[str], special: Dict[str, str], source: str) -> List[int]:
-    """The numbers of all symbols but the special ones, which make the lines of dict.txt.
+    """The numbers of the ordinary symbols, whose names make the lines of dict.txt.
 
     Args:
         special: the tokenizer's name of each of fairseq's special symbols.

@@ -62,7 +62,7 @@ def translated(
 
     Args:
         beam: the search; if its longest translation exceeds the model's limit, that limit applies.
-        args: those of ``fairseq-posenc translate``.
+        args: the arguments of ``fairseq-posenc translate``.
     """
     longest = min(beam.max_length, engine.longest["target"] - 1)  # besides </s>
     beam, count = beam._replace(max_length=longest), 0

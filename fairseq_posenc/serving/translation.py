@@ -1,4 +1,4 @@
-"""Translation with fairseq's own beam search, and batches of texts by number."""
+"""Translation with fairseq's own beam search, and batches of texts of similar length."""
 
 from argparse import Namespace
 from typing import Any, Dict, List, Optional, Sequence
@@ -54,7 +54,7 @@ class FairseqEngine:
 
 
 def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Tensor:
-    """Tokens by number (T,), with </s> at the end on request."""
+    """The numbers (T,) of tokens, with </s> at the end on request."""
     numbers = [dictionary.index(token) for token in tokens]
     return torch.tensor(numbers + ([dictionary.eos()] if end else []), dtype=torch.long)
 

@@ -36,7 +36,7 @@ class Steps(nn.Module):
     """
 
     def cached_length(self, state: CacheState) -> Optional[int]:
-        """Number of tokens in the cache, or None if the layers hold it."""
+        """Number of tokens in the cache, or None if the layers hold the cache."""
         raise NotImplementedError
 
     def step(
@@ -176,7 +176,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         weights: Weights,
         earlier: Sequence[Tensor] = (),
     ) -> Tuple[Tensor, Optional[Tensor], List[Tensor]]:
-        """Apply the layers, the last norm and, if there is one, the last projection.
+        """Apply the layers, and the final norm and the final projection if there are any.
 
         Args:
             batch: the batch, with the input of the first layer for the new tokens, (B, T, C).
@@ -277,7 +277,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return states, aligned(bias.to(product_dtype(like)))
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt an older or differently encoded checkpoint, as in the base class."""
+        """Adapt a checkpoint that is older or has another encoding, as in the base class."""
         super().upgrade_state_dict_named(state_dict, name)
         if self.adaptive_softmax is not None and self.output_projection is None:
             # fairseq adds this weight wherever embeddings are tied

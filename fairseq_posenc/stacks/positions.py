@@ -217,7 +217,7 @@ class PositionedStack:
             counted = count_positions(remembered > 0, length, padding, tokens.device)
             assigned = self.assigner.of_batch(tokens, counted, self.training)
             if assigned is not None and assigned.places is not None and self.assigner.rule:
-                longest = assigned.places.bound  # by the rule, whatever the number of tokens
+                longest = assigned.places.bound  # the rule decides, not the number of tokens
         for encoding in self.encodings.values():
             if encoding.transform is not None and longest > encoding.transform.reach:
                 encoding.transform.exceeded(longest)
@@ -259,7 +259,7 @@ class PositionedStack:
         return prepared
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
+        """Adapt a checkpoint that is older or has another encoding, and log the differences."""
         super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
         adapt_positions(self, state_dict, name)
         adapt_heads(self, state_dict, name)

@@ -121,5 +121,5 @@ class SizedDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def size(self, index: int) -> int:
-        """Tokens of an example, compared with the longest input."""
+        """Tokens of an example, to be compared with the longest input allowed."""
         return int(self.sizes[index])
