@@ -1,6 +1,6 @@
 """Rank and sparsity of a checkpoint's attention matrices, layer by layer.
 
-`fairseq-posenc analyse --help` defines both figures. Table 3 of "Implementation and Experiments for
+`fairseq-posenc analyse --help` defines both terms. Table 3 of "Implementation and Experiments for
 GAU-based Model" (Liu, section 3.3) has, for a GAU with 128-channel keys at 512 tokens:
 
     matrix              rank / 512    sparsity
@@ -80,7 +80,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     dict_path = dict_path or find_dictionary(path, checkpoint, "--dict")
     dictionary = read_dictionary(dict_path, adds_mask=False)
     size = len(dictionary)
-    if size == rows - 1:  # of a masked language model
+    if size == rows - 1:  # a masked language model adds it
         dictionary.add_symbol("<mask>")
     if len(dictionary) != rows:
         raise UsageError(
@@ -89,7 +89,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
         )
     target: Optional[Dictionary] = None
     if name == "encoder" and not settings.get("share_all_embeddings"):
-        target = Dictionary()  # of any symbols, since only their number is known
+        target = Dictionary()  # any symbols serve: only their number is known
         for number in range(len(target), len(state["decoder.embed_tokens.weight"])):
             target.add_symbol(f"symbol {number}")
     task = BareTask(Namespace(_name=TASKS[name]), dictionary, target)
@@ -171,7 +171,7 @@ def rank_share(matrix: Tensor, tolerance: float) -> Tensor:
 
 
 def sparsity(matrix: Tensor, threshold: float) -> Tensor:
-    """Share of entries of (…, T, T) of at most *threshold* times the largest in their row."""
+    """Share of entries of (…, T, T) that are at most *threshold* times the largest in the row."""
     magnitude = matrix.abs()
     small = magnitude <= threshold * magnitude.amax(dim=-1, keepdim=True)
     return small.double().mean(dim=(-2, -1))
@@ -181,7 +181,7 @@ def analyse(model: Model, tokens: Tensor, tolerance: float, threshold: float) ->
     """Figures of every layer, averaged over heads and over the sequences *tokens* (B, T)."""
     every = [
         torch.stack((rank_share(m, tolerance), sparsity(m, threshold))).mean(dim=(2, 3))
-        for sequence in tokens.split(1)  # as all matrices of a layer are in memory at once
+        for sequence in tokens.split(1)  # one at a time: all matrices of a layer are in memory
         for m in matrices(model, sequence)
     ]
     return Figures(*torch.stack(every).view(len(tokens), -1, 2, 3).mean(dim=0).transpose(0, 1))

@@ -22,7 +22,7 @@ RESOLUTION = 300
 COLORS = ("#0072B2", "#000000", "#CC6677", "#332288", "#56B4E9", "#882255", "#999933")
 DASHES = ("-", "--", "-.", ":")
 MARKERS = "os^vD*<>ph"
-#: Lightness grows with the value, and the middle is grey.
+#: A colour map whose lightness grows with the value, and whose middle is grey.
 HEAT = "cividis"
 STYLE: Dict[str, Any] = {
     "axes.grid": True,
@@ -47,7 +47,7 @@ STYLE: Dict[str, Any] = {
 def import_pyplot(needed_by: str) -> Any:
     """``matplotlib.pyplot`` in the style of all figures, with a back-end that only writes files.
 
-    *needed_by* is the flag or argument that asks for a figure, for the message if it is missing.
+    *needed_by* is the flag or argument that asks for a figure; errors without matplotlib name it.
     """
     import_extra("matplotlib", needed_by).use("Agg")
     pyplot = import_extra("matplotlib.pyplot", needed_by)

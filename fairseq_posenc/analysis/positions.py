@@ -1,6 +1,6 @@
 """The positions of a checkpoint, learned or computed, in numbers and figures.
 
-Learned tables and logits without content are heat maps, and the decay of rotary logits is a curve.
+Learned tables and logits without content are drawn as heat maps, the decay of rotary as a curve.
 """
 
 from argparse import Namespace
@@ -44,7 +44,7 @@ class Maps(NamedTuple):
 
     title: str
     maps: Tensor  # (N, T, T)
-    columns: int  # number in the widest row
+    columns: int  # number of maps in the widest row
     first_head: Optional[int] = None  # from 0; None for a learned table
 
 
@@ -61,7 +61,7 @@ class Side(NamedTuple):
     """The layers of an encoder or decoder that have the same encoding."""
 
     stack: Stack  # the encoder or decoder
-    encoding: PositionEncoding  # that of these layers
+    encoding: PositionEncoding  # the encoding of these layers
     layers: List[int]  # their indices
     state: State  # parameters of the whole stack, by fairseq's names without the prefix
     cfg: Namespace  # the model's configuration
@@ -81,7 +81,7 @@ def under(prefix: str, state: State) -> State:
 
 
 def read_sides(path: str) -> List[Side]:
-    """The stacks of a checkpoint, one entry for each of the encodings in their layers."""
+    """The stacks of a checkpoint, with one entry for each encoding in a stack's layers."""
     checkpoint, given, arch, _ = read_model(path)
     family = family_of(arch)
     if family is None:
@@ -139,7 +139,7 @@ def heat_maps(side: Side, length: int) -> List[Maps]:
 
 
 def learned_table(side: Side, length: int) -> List[Maps]:
-    """Cosine similarities of the vectors in a learned table, less their mean; empty without one."""
+    """Cosine similarities of a learned table's vectors, less their mean; empty without a table."""
     table = side.state.get("embed_positions.weight")
     if table is None:
         return []
@@ -152,7 +152,7 @@ def learned_table(side: Side, length: int) -> List[Maps]:
 def layer_terms(side: Side, length: int) -> List[Maps]:
     """Logits of the first and the last layer where queries and keys are zero.
 
-    Transformer-XL's are its term v·(r W_kR); other terms with content have none.
+    Of Transformer-XL, the term v·(r W_kR) remains; other terms with content are 0.
     """
     stack, encoding = side.stack, side.encoding
     terms: Any = encoding.build_content_bias()
@@ -243,7 +243,7 @@ def draw_maps(figure: "SubFigure", row: Maps) -> None:
         across, down = "position (tokens)", "position (tokens)"
     else:
         # from the 1st to the 99th percentile, or a single extreme logit would hide all others
-        low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's takes 2^24 values
+        low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's: 2^24 values at most
         limits, label = heat_limits(low, high), "logit"
         across, down = "key position (tokens)", "query position (tokens)"
     for number, (ax, values) in enumerate(zip(axes, row.maps), 1):
@@ -296,7 +296,7 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
     """Draw what a checkpoint learned about positions.
 
     Args:
-        default_length: the number if *length* is None; fewer if the model has fewer.
+        default_length: the number of positions if *length* is None; fewer if the model has fewer.
     """
     sides, maps, decays = read_sides(checkpoint), [], []
     for side in sides:

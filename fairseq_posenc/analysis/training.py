@@ -15,7 +15,7 @@ METRICS = {  # name: axis title, with the unit
     "ppl": "perplexity",
     "bleu": "BLEU",
 }
-MINIMUM_UPDATES = 2  # points without which no curve is drawn
+MINIMUM_UPDATES = 2  # fewest points for which a curve is drawn
 SIMPLE_INNER = re.compile(r"epoch (\d+):\s+\d+ / \d+ (.*)")
 SIMPLE_STATS = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset \| (.*)")
 
@@ -78,7 +78,7 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
     drawn: List[str] = []
     for number, (label, runs) in enumerate(curves.items()):
-        # a name has one entry in the legend, its validation if there is one
+        # each name has one entry in the legend, for its validation curve if there is one
         valid, name = together([run.valid for run in runs]), label
         if valid:
             plot_runs(axes, valid, label=label, **curve_style(number))

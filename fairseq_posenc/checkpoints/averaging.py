@@ -111,7 +111,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """Settings that averaged checkpoints must share, the architecture first; none of training."""
+    """Settings that averaged checkpoints must share, the architecture first; not the training's."""
     saved = saved_settings(state)
     arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
     return {**arch, **settings_by_role(state, ("model", "free"))}
@@ -212,7 +212,7 @@ def _types(parameters: Mapping[str, Tensor]) -> Dict[str, Any]:
 
 
 def _leaders(parameters: Dict[str, Tensor]) -> Dict[str, str]:
-    """Map each name to the first name of the same memory."""
+    """Map each name to the first name whose tensor is in the same memory."""
     first: Dict[Any, str] = {}
     leaders = {}
     for key, value in parameters.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.stock import COUNTS, STOCK_RANGES
 
-#: A test of a value, and what passes it in words.
+#: A test of a value, and a description of the values that pass it.
 _Rule = Tuple[Callable[[Any], bool], str]
 
 
@@ -27,7 +27,7 @@ def _count(bounds: Mapping[str, Any]) -> _Rule:
 
     def passes(value: Any) -> bool:
         if isinstance(value, str):
-            return value.startswith("[")  # one number a layer, in fairseq's convolutional models
+            return value.startswith("[")  # one number per layer, in convolutional models
         return value is None or (isinstance(value, int) and at_least <= value <= at_most)
 
     return passes, f"a whole number from {at_least} to {at_most}"
@@ -56,7 +56,7 @@ _NUMBER = _type("a number or None", int, float, _NONE)
 _SUM = _type("a number", int, float, Tensor)  # several processes write their sums as tensors
 _TEXT = _type("text or None", str, _NONE)
 
-#: The rules by place, from a whole to its parts; what a file lacks is not checked.
+#: The rules by place, from a whole to its parts; entries that a file lacks are not checked.
 _RULES: Dict[str, _Rule] = {
     "args": (
         lambda args: args is None or _is_model(args),
@@ -99,7 +99,7 @@ _RULES: Dict[str, _Rule] = {
     "extra_state.fairseq_posenc.languages": _type("a list", list),
     "extra_state.fairseq_posenc.dictionaries": (_are_digests, "sizes and digests by name"),
 }
-#: The rules of the flags of our families, by their types; the last that fits holds.
+#: The rules for flags of our families, by the flag's type; the last rule that fits applies.
 _BY_TYPE: Dict[type, _Rule] = {
     int: _type("a whole number or None", int, _NONE),
     bool: _type("True or False, or None", int, _NONE),
@@ -117,7 +117,7 @@ def check_entries(checkpoint: Mapping[str, Any], path: str) -> None:
 
 
 def remedy(path: str) -> str:
-    """What to do about a damaged checkpoint, naming the newest one beside it."""
+    """What to do about a damaged checkpoint, naming the newest other one in its folder."""
     beside = glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "checkpoint*.pt"))
     newest = sorted((other for other in beside if other != path), key=os.path.getmtime)[-1:]
     named = "".join(f", such as {other}," for other in newest)

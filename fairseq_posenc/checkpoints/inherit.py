@@ -53,12 +53,12 @@ def is_fine_tuning(settings: Options) -> bool:
 
 
 def start_of(cfg: Options, suffix: str = "") -> Optional[Tuple[str, str]]:
-    """The flag that says where a run starts, and the checkpoint, in fairseq's order; or None.
+    """The flag that says where a run starts, and its checkpoint, or None; flags in fairseq's order.
 
-    The file need not exist, unless it is the run's own.
+    A file that a flag names need not exist.
 
-    *cfg* are the settings of checkpoints, or a parsed command line; *suffix* ends the names of
-    files, for one of several parts of a model.
+    *cfg* is fairseq's group ``checkpoint``, or a parsed command line; *suffix* ends the file names
+    of one of several parts of a model.
     """
     named = option(cfg, "restore_file") or LAST
     last = os.path.join(option(cfg, "save_dir") or "", LAST)
@@ -110,7 +110,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
 
 
 def no_such_file(flag: str, path: str) -> str:
-    """The message for a checkpoint that a flag names and that is not there."""
+    """The message for a checkpoint that a flag names and that does not exist."""
     return (
         f"{flag} {path}: no such file (the path is relative to the current folder, "
         f"{os.getcwd()}, and not to --save-dir)"
@@ -133,12 +133,12 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         for name in (*HEADS, BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):
-        saved.setdefault(BY_TASK, "single")  # before there was a choice
+        saved.setdefault(BY_TASK, "single")  # from before the flag existed
     return as_ours(saved)
 
 
 def as_ours(saved: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings of a masked language model, completed where it is fairseq's RoBERTa."""
+    """The settings of a masked language model, completed if it is fairseq's RoBERTa."""
     saved.setdefault("position_encoding", "learned")
     if saved.get("encoder_input_dim") is None:
         saved["encoder_input_dim"] = saved["encoder_embed_dim"]

@@ -44,7 +44,7 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
 
 
 def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
-    """Read a dict.txt as fairseq's tasks do; *adds_mask* appends ``<mask>`` unless it has it."""
+    """Read a dict.txt as fairseq's tasks do; *adds_mask* appends ``<mask>`` if it is absent."""
     try:
         dictionary = Dictionary.load(path)
     except Exception as error:  # fairseq raises this itself for a file that is not UTF-8
@@ -75,7 +75,7 @@ class Loaded(NamedTuple):
 
 
 class BareTask:
-    """The little of a task that building a model needs: dictionaries, without data."""
+    """What building a model needs of a task: the dictionaries, without data."""
 
     def __init__(self, cfg: Any, source: Dictionary, target: Optional[Dictionary] = None) -> None:
         self.cfg = cfg
@@ -105,7 +105,7 @@ REMEDY = "give the data folder that it was trained on"
 
 
 def named_labels(path: str, classes: int) -> List[str]:
-    """The first *classes* labels of a dictionary; none without a file; refuses fewer."""
+    """The first *classes* labels of a dictionary, which must have as many; none without a file."""
     if not os.path.isfile(path):
         return []
     dictionary = read_dictionary(path, adds_mask=False)
@@ -119,7 +119,7 @@ def named_labels(path: str, classes: int) -> List[str]:
 
 @contextlib.contextmanager
 def in_one_line(path: str, remedy: str) -> Iterator[None]:
-    """Name the checkpoint *path* where fairseq cannot load it with its data, and the *remedy*."""
+    """Raise an error with the *path* of a checkpoint and a *remedy* if fairseq cannot load it."""
     try:
         yield
     except DoesNotFit as error:
@@ -141,7 +141,7 @@ def load(
 ) -> Loaded:
     """Load a checkpoint, with *overrides* of its settings, such as ``data``.
 
-    *task* takes the place of the one that the file describes; *remedy* says what to do where data
+    *task* replaces the task that the file describes; *remedy* says what to do where data
     or settings do not fit.
     """
     device = checked_device(device)
@@ -156,7 +156,7 @@ def checked_device(device: Union[str, torch.device]) -> str:
     """The name of a device on which a model can compute."""
     try:
         name = str(torch.device(device))
-        torch.zeros(1, device=device).item()  # fails where there is no memory, as of "meta"
+        torch.zeros(1, device=device).item()  # fails without memory, as on "meta"
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         reason = str(error).split("\n")[0].split(" See ")[0]
         raise UsageError(f"device {device}: cannot be used here ({reason}); cpu works") from error

@@ -30,7 +30,7 @@ from fairseq_posenc.flags.settings import check_option, role_in
 Values = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 _TASK = "sentence_prediction"
-#: The settings that name the model; with another name, fairseq would build another one.
+#: The settings that name the model; with another name, fairseq would build another model.
 _NAMES = ("_name", "arch")
 #: Settings of a task that decide what the model reads and what its outputs mean.
 _OF_TASK = ("init_token", "separator_token", "regression_target", "pairs")
@@ -91,7 +91,7 @@ def apply_overrides(checkpoint: Values, overrides: Optional[Values], path: str) 
 
 
 def _apply_to_ours(model: Any, overrides: Values) -> None:
-    """Set and check *overrides* by name of a model of the plug-in, in place."""
+    """Set and check *overrides* in the settings of a model of the plug-in, in place."""
     flags = plug_in_flags()
     ours = {name: value for name, value in overrides.items() if name in flags}
     with open_dict(model):  # fairseq ignores flags newer than the checkpoint
@@ -116,10 +116,10 @@ def _apply_to_ours(model: Any, overrides: Values) -> None:
 
 
 def _rename(checkpoint: Values, overrides: Values) -> Dict[str, Any]:
-    """Give the model of a checkpoint, whose name is not registered, the name asked for, in place.
+    """If a model's name is not registered, give it the name in *overrides*, in place.
 
     Returns:
-        the other overrides; fairseq would give the name to the task and the loss, too.
+        the overrides without a name, which fairseq would also give to the task and the loss.
     """
     model: Any = checkpoint["cfg"].model
     twin = stock_twin(checkpoint)
@@ -136,7 +136,7 @@ def _change_task(checkpoint: Values, overrides: Values, path: str) -> bool:
     An imported classifier records the task ``masked_lm``, since it was not trained by fairseq.
 
     Returns:
-        whether it was replaced.
+        whether the task was replaced.
     """
     cfg = checkpoint["cfg"]
     if overrides.get("task") != _TASK or option(cfg.task, "_name") != "masked_lm":
@@ -203,7 +203,7 @@ def _check_head(checkpoint: Values, path: str) -> None:
 
 
 def _check_kept_layers(model: Options) -> None:
-    """Refuse layers to keep of one side alone, with which fairseq drops all those of the other."""
+    """Refuse layers to keep on one side alone: fairseq would drop all layers of the other side."""
     kept = {f"{side}_layers_to_keep": option(model, f"{side}_layers") for side in SIDES}
     if not any(option(model, name) for name in kept):
         return
@@ -231,7 +231,7 @@ def _saved_values(checkpoint: Values) -> Dict[str, Any]:
 
 
 def _converted(overrides: Values, saved: Values) -> Dict[str, Any]:
-    """Overrides; texts of numbers and truth values get the type of the saved value."""
+    """The overrides, where the text of a number or truth value gets the type of the saved value."""
     converted = {}
     for name, value in overrides.items():
         kind = type(saved.get(name))

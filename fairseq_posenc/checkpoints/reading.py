@@ -20,7 +20,7 @@ _CONSTANTS = ("version", "_float_tensor")
 _OF_FAIRSEQ = "give a file that fairseq-train wrote"
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
-#: By an entry of the file: what files that are no models hold, and what to do with them.
+#: The message that refuses a checkpoint of a part of a model, by an entry that such a file has.
 PARTIAL: Dict[str, str] = {}
 
 
@@ -29,13 +29,13 @@ def load_file(
 ) -> Any:
     """Load a file of ``torch.save`` on the CPU, with an allow-list whatever the PyTorch version.
 
-    The archive's checksums are verified, which PyTorch does not do, unless it is *lazy*: then
-    tensors are mapped into memory, where PyTorch can.  *stand_ins* are further objects that the
-    file may refer to, by the names it uses.
+    If *lazy*, tensors are mapped into memory where PyTorch supports it; else the checksums of the
+    archive are verified, which PyTorch does not do.  *stand_ins* are further objects that the file
+    may refer to, by the names it uses.
 
     Raises:
-        UsageError: the file is missing, no file of ``torch.save``, damaged, or contains an object
-            outside :data:`.restricted.FILE_GLOBALS`.
+        UsageError: the file is missing, is not a file of ``torch.save``, is damaged, or contains an
+            object outside :data:`.restricted.FILE_GLOBALS`.
     """
     path = os.fspath(path)
     try:
@@ -93,7 +93,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
 def write_checkpoint(state: Checkpoint, path: Path) -> None:
     """Write a checkpoint atomically, in place of one of the same name."""
     with replace_file(path) as partial, open(partial, "wb") as file:
-        torch.save(state, file)  # PyTorch would store the name in the file
+        torch.save(state, file)  # given a path, PyTorch stores its name in the file
 
 
 def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
@@ -113,8 +113,8 @@ def check_weights(
 ) -> None:
     """Refuse *weights* that are not finite, or that are saved as whole numbers and *ours* are not.
 
-    *weights* are those of the file, *saved*, before they are loaded, or those of the model, *ours*,
-    that has loaded them.
+    *weights* are either *saved*, the weights of the file, before they are loaded, or *ours*, the
+    weights of the model, after it has loaded them.
     """
     for name, value in weights.items():
         before, after = saved.get(name, value), ours.get(name, value)
@@ -151,9 +151,9 @@ def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
 
 
 def _is_archive(path: str) -> bool:
-    """True for a zip archive, as PyTorch writes since 1.6; refuses what ``torch.save`` never wrote.
+    """True for a zip archive, PyTorch's format since 1.6; refuses what ``torch.save`` never wrote.
 
-    A pipe is refused before it is opened, which would wait.
+    A pipe is refused before it is opened, because opening would wait.
     """
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise UsageError(f"{path}: is a pipe or a device, not a checkpoint; {_OF_FAIRSEQ}")

@@ -1,4 +1,4 @@
-"""What fairseq does with checkpoints, with checks around it and one-line errors.
+"""fairseq's operations on checkpoints, with further checks and one-line errors.
 
 Functions here that take a function of fairseq return its replacement;
 :mod:`fairseq_posenc.extensions` installs them.
@@ -50,8 +50,8 @@ class _Torch(types.ModuleType):
     """A stand-in for the module ``torch`` in ``fairseq.checkpoint_utils``, with another ``load``.
 
     Unpickling can execute arbitrary code.  PyTorch 2.6 and later refuse to do so by default, but
-    earlier versions do not, and fairseq main disables the check (pull request 5611).  With this,
-    all versions read the same checkpoints and reject others with the same message.
+    earlier versions do not, and fairseq main disables the check (pull request 5611).  With this
+    class, all versions read the same checkpoints and reject others with the same message.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -85,7 +85,7 @@ def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callab
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: object, **kwargs: object
     ) -> Any:
         if os.path.exists(path) and not os.path.isfile(path):
-            read_checkpoint(path)  # a folder, or a pipe, on which opening would wait
+            read_checkpoint(path)  # raises for a folder or a pipe; a pipe would block
         try:
             state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
         except UsageError:
@@ -177,8 +177,8 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
 def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
     """The checkpoint that training starts from, or None.
 
-    A file given by a flag must exist, except a ``--restore-file`` of fairseq's own models: an
-    absent one is fairseq's idiom for not resuming in a folder.
+    A file given by a flag must exist, except a ``--restore-file`` of fairseq's own models: users
+    of fairseq name an absent file there in order not to resume in a folder.
     """
     start = start_of(cfg, suffix or "")
     if start is None:
@@ -195,7 +195,7 @@ def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
 
 
 def _check_optimizer(path: str, keys: Iterable[str], ours: Iterable[str]) -> None:
-    """Refuse the optimiser's state of other parameters, which it identifies by index only."""
+    """Refuse an optimiser's state of other parameters: it identifies parameters by index only."""
     difference = position_difference(keys, ours)
     if difference is not None:
         raise UsageError(
@@ -210,8 +210,8 @@ def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
 
     Under ``fairseq-hydra-train`` that function passes a copy of the configuration to models with a
     dataclass, so derived settings (such as the length in training, which YaRN needs later) would be
-    missing from the checkpoint; the wrapper copies them back.  In models built for a checkpoint it
-    requires the position state to match, since only ``--model-overrides`` could change it.
+    missing from the checkpoint; the wrapper copies them back.  If a model is built for a
+    checkpoint, its position state must match, since only ``--model-overrides`` could change it.
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:

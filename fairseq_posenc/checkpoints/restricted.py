@@ -1,7 +1,7 @@
 """``torch.load`` with an allow-list, on every PyTorch.
 
 PyTorch 2.6 and later read files with ``weights_only`` and named safe globals.  Earlier versions get
-an unpickler of the same effect.
+an unpickler with the same effect.
 """
 
 import collections
@@ -45,11 +45,11 @@ BROADCAST_GLOBALS = (
 
 ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
 
-# Reading a file of another NumPy version needs names that differ from the object's qualified name,
-# which PyTorch accepts since 2.6, the release that also added this function.
+# A file of another NumPy version names an object otherwise than by its qualified name.  PyTorch
+# allows such names since 2.6, the release that also added this function.
 _HAS_NAMED_SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
-#: The functions with which PyTorch pickles tensors; it resolves the storages itself, by name.
+#: The functions with which PyTorch pickles tensors; PyTorch itself resolves storages, by name.
 _TENSOR_GLOBALS: Dict[str, object] = {
     "collections.OrderedDict": collections.OrderedDict,
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
@@ -64,7 +64,7 @@ def allow_fairseq_checkpoints() -> None:
     """Let ``torch.load`` with ``weights_only`` read fairseq's checkpoints, and nothing else.
 
     ``weights_only`` is the default since PyTorch 2.6, where stock fairseq's commands fail to load
-    any checkpoint.  Does nothing before PyTorch 2.4, which has no such allow-list.
+    any checkpoint.  Before PyTorch 2.4 this does nothing, as there is no such allow-list.
     """
     add = getattr(torch.serialization, "add_safe_globals", None)
     if add is not None:
@@ -99,7 +99,7 @@ def _load_with_unpickler(path: str, allowed: Mapping[str, object]) -> Any:
     with open(path, "rb") as file:
         if _torch_load_takes(module):
             return torch.load(file, map_location="cpu", pickle_module=module)
-        # PyTorch 1.13 ignores the argument, so call the functions behind its torch.load with it
+        # PyTorch 1.13 ignores the argument, so pass it to the functions that its torch.load calls
         serialization: Any = torch.serialization
         if not zipfile.is_zipfile(file):
             file.seek(0)
@@ -112,7 +112,7 @@ def _resolve(name: str) -> Optional[object]:
     """Find the object with a dotted name, or None if this installation has none."""
     module, _, attribute = name.rpartition(".")
     try:
-        if attribute == "_reconstruct":  # in numpy.core, deprecated, or numpy._core
+        if attribute == "_reconstruct":  # in numpy.core or numpy._core, by version
             return importlib.import_module("numpy").empty(0).__reduce__()[0]
         if attribute == "Int64DType":  # the name exists since NumPy 1.25, the class is older
             return type(importlib.import_module("numpy").dtype("int64"))

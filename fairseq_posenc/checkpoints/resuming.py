@@ -1,4 +1,4 @@
-"""Training from a checkpoint: what must agree with the checkpoint, and what training carries on.
+"""Training from a checkpoint: what must agree with it, and what further training takes from it.
 
 A model without a table of positions can be trained in stages of different lengths (RoFormer
 Table 4: 512, 1536, 256, 128, 1536, 512).  Its length in training is the longest of its stages,
@@ -92,7 +92,7 @@ def log_changes(path: str, changed: Changes) -> None:
 def check_same_kind(path: str, changed: Changes, cfg: Options) -> None:
     """Refuse to resume a run with another task, languages, samples, loss, optimiser or schedule.
 
-    fairseq continues with some of them, and stops with a traceback for others.
+    fairseq would continue after some of these changes, and stop with a traceback after others.
     """
     for flag, group, name, reset in FIXED:
         before, now = changed.get((group, name), (None, None))
@@ -156,7 +156,7 @@ def check_settings_of(
 def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``Trainer.load_checkpoint`` to say in one line why a training cannot start from a file.
 
-    Its assertions, and its other errors at unexpected content, are no defects.
+    Its assertions, and its other errors at unexpected content, are no defects of the program.
     """
 
     def wrapper(trainer: Trainer, path: str, *args: object, **kwargs: object) -> Any:
@@ -179,7 +179,7 @@ def explain_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _misfit(path: str, model: Options, cause: BaseException) -> UsageError:
-    """The error that says what does not fit the settings *model*; fairseq's error does not."""
+    """The error that says what does not fit the settings *model*; fairseq's does not say it."""
     if isinstance(cause, UsageError):
         return cause
     checkpoint = read_checkpoint(PathManager.get_local_path(path), lazy=True)
@@ -203,7 +203,7 @@ def first_mismatch(error: BaseException) -> str:
 
 
 def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:
-    """Make the longest length so far the training length, in place, also in *settings*."""
+    """Make the longest length so far the training length, in place, in *model* and *settings*."""
     same = saved.get("position_encoding") == settings.position_encoding
     if not same or not _accepts_any_length(settings):
         return
@@ -230,7 +230,7 @@ def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs:
     else:
         return epochs
     logger.info(
-        "%s: already trained for %d updates (%s), so nothing is changed; raise that to go on",
+        "%s: already trained for %d updates (%s), so nothing is changed; raise the limit to go on",
         *(trainer.cfg.checkpoint.save_dir, updates, limit),
     )
     # NaN <= --max-epoch is false, even if that flag is infinite

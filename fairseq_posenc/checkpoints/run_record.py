@@ -1,8 +1,8 @@
 """The record of a training run in its checkpoints: an identifier, and digests of dictionaries.
 
 fairseq records neither, so files of two trainings look alike, and so do two dictionaries of equal
-size.  The record is in ``extra_state``, which fairseq saves as it is; the identifier stays the same
-for as long as a run is resumed.
+size.  The record is in ``extra_state``, which fairseq saves as it is; a run that is resumed keeps
+its identifier.
 """
 
 import contextlib
@@ -43,10 +43,10 @@ def recorded(state_dict: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goes_on: bool) -> None:
-    """Continue the record of a checkpoint, or start another, and compare the dictionaries.
+    """Continue the record of a checkpoint, or start a new one, and compare the dictionaries.
 
-    If it *goes_on*, it has the optimiser's state; else it is a warm start, for which another
-    dictionary is no error.
+    A run that *goes_on* keeps the optimiser's state; any other run is a warm start, for which
+    another dictionary is no error.
     """
     record, earlier = _new_record(trainer.task), record_of(checkpoint)
     if goes_on:
@@ -101,7 +101,7 @@ def _dictionaries(task: FairseqTask) -> Dict[str, Record]:
     languages: Mapping[str, Any] = getattr(task, "dicts", None) or {}
     named = {f"{language}_dictionary": each for language, each in languages.items()}
     for name in () if named else ("source_dictionary", "target_dictionary"):
-        # where the task has none
+        # the task may have none
         with contextlib.suppress(NotImplementedError, AttributeError, KeyError):
             named[name] = getattr(task, name)
     digests = {}

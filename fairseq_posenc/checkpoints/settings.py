@@ -18,7 +18,7 @@ from fairseq_posenc.flags.options import SIDES, Options, modernised
 from fairseq_posenc.flags.settings import role_in
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
-#: The start of the names of the layers in fairseq's models; a translation model has those of two.
+#: The start of the names of layers in fairseq's models; for translation, of the encoder's layers.
 STACKS = {
     "transformer": "encoder.",
     "transformer_lm": "decoder.",
@@ -91,7 +91,7 @@ def settings_by_role(
     roles: Tuple[str, ...] = ("model",),
     options: Optional[Options] = None,
 ) -> Dict[str, Any]:
-    """The settings of a checkpoint's model that have one of *roles*; by default, what was trained.
+    """The settings of a checkpoint's model that have one of *roles*, by default the role "model".
 
     An architecture defined with argparse stores all flags of the run with the model's; flags
     that are also in another group (task, optimiser, paths) are left out.  Flags newer than the
@@ -103,7 +103,7 @@ def settings_by_role(
     saved, ours = saved_settings(checkpoint), plug_in_flags()
     complete = dict(saved)
     if needs_segments(saved):
-        complete["segments"] = "single"  # before there was a choice
+        complete["segments"] = "single"  # from before the flag existed
     declared = {name: metadata_of(name, ours) for name in {*ours, *complete}}
     if is_ours(saved):
         defaults = {name: flag.metadata["default"] for name, flag in ours.items()}
@@ -124,7 +124,7 @@ def settings_by_role(
 def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
     groups = checkpoint.get("cfg") or {}
     names = set(groups)
-    for group in groups:  # items() of OmegaConf 2.0 fails on the settings of a Namespace
+    for group in groups:  # items() of OmegaConf 2.0 fails if a group is a Namespace
         settings = groups[group]
         if group != "model" and isinstance(settings, Mapping):
             names.update(set(settings))
@@ -132,7 +132,7 @@ def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
 
 
 def differences(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Dict[Any, Tuple[Any, Any]]:
-    """Both values, by name, of each setting that both have, with different values."""
+    """The settings that both have with different values, by name, each with its two values."""
     common = [name for name in before if name in now]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 
@@ -143,13 +143,13 @@ def _registered(checkpoint: Mapping[str, Any]) -> bool:
 
 
 def stock_twin(checkpoint: Mapping[str, Any]) -> Optional[str]:
-    """fairseq's model with the parameters of a model that is registered elsewhere, if there is one.
+    """The model of fairseq that has the same parameters as a model that is registered elsewhere.
 
-    Most such models, as IndicTrans2's ``transformer_18_18``, are fairseq's own under another name,
-    but some compute something else with the same parameters: only a user can tell.
+    Most models that are registered elsewhere, such as IndicTrans2's ``transformer_18_18``, are
+    fairseq's under another name, but some compute something else: only a user can tell.
 
     Returns:
-        its name; None where the architecture is known here, or no model has such parameters.
+        its name; None if the architecture is known here, or no model has such parameters.
     """
     if _registered(checkpoint):
         return None

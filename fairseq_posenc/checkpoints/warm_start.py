@@ -5,9 +5,9 @@ and fairseq loads them strictly.  Position state and random features are an exce
 the model lacks are left out, entries that the checkpoint lacks keep their initial values, and both
 are logged.
 
-Key heads follow Ainslie et al. 2023, arXiv 2305.13245, section 2.1: the key projection of a group
-is the mean of its heads' key projections, the value projection likewise, and training goes on for a
-short while.  In the other direction each head is repeated for its group, which computes the same.
+Fewer key heads follow Ainslie et al. 2023, arXiv 2305.13245, section 2.1: the key projection of a
+group is the mean of its heads' key projections, the value projection likewise, and training goes on
+for a short while.  For more key heads, each existing head is repeated, which computes the same.
 """
 
 import logging
@@ -85,7 +85,7 @@ def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
 def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the position state in *state_dict* to *stack*, in place, and log every difference.
 
-    *name* is that of the stack in the state, such as ``encoder``.
+    *name* is the name of the stack in the state, such as ``encoder``.
 
     A difference is refused if *stack* is strict about positions.
     """
@@ -120,8 +120,8 @@ def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
     >>> regroup(torch.tensor([2.0, 6.0]), head_dim=1, kv_heads=4)
     tensor([2., 2., 6., 6.])
 
-    From (N·D, C) or (N·D), for N heads, to (G·D, C) or (G·D) for G = *kv_heads*, which is a divisor
-    or a multiple of N.
+    The shape (N·D, C) or (N·D), for N heads, becomes (G·D, C) or (G·D) for G = *kv_heads*, which
+    is a divisor or a multiple of N.
     """
     heads = x.view(-1, head_dim, *x.shape[1:])
     if len(heads) >= kv_heads:
@@ -134,7 +134,7 @@ def regroup(x: Tensor, head_dim: int, kv_heads: int) -> Tensor:
 def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the heads of keys and values in *state_dict* to *stack*, in place, and log the change.
 
-    A difference is refused if *stack* has to be as trained.
+    A difference is refused if *stack* is strict about positions.
     """
     grouped = {
         in_any_layer(f"{name}.{path}"): module
@@ -151,7 +151,7 @@ def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
         heads, rest = divmod(len(x), head_dim)
         divides = not rest and (heads % kv_heads == 0 or kv_heads % heads == 0)
         if heads == kv_heads or not divides or not _same_widths(module, state_dict, match[1]):
-            continue  # loading refuses another model altogether
+            continue  # fairseq refuses other sizes when it loads them
         if stack.strict_positions:
             raise UsageError(
                 f"--kv-heads {kv_heads}: the checkpoint has {heads} heads of keys in {key}; "
@@ -168,7 +168,7 @@ def adapt_heads(stack: Any, state_dict: State, name: str) -> None:
 
 
 def _same_widths(module: Any, state_dict: State, name: str) -> bool:
-    """True if the attention *name* has the inputs and the queries of *module*."""
+    """True if the attention *name* has the input and query sizes of *module*."""
     q, k = (state_dict.get(f"{name}.{part}_proj.weight") for part in "qk")
     if q is None or k is None or k.size(1) != module.k_proj.in_features:
         return False
@@ -181,7 +181,7 @@ def leave_out_pretraining(state: State, name: str, model: Any) -> None:
     A pre-trained model may have no head that predicts tokens: the new model's head then stays as
     initialised, with its projection tied to the embeddings of the checkpoint.
 
-    What *model* has itself is kept, and so are classification heads with
+    Modules that *model* itself has are kept, and so are classification heads with
     ``--load-checkpoint-heads``.
     """
     prefix = f"{name}." if name else ""

@@ -28,7 +28,7 @@ GROUPS = {
 
 
 def commands(name: Optional[str] = None) -> List[Command]:
-    """The command *name* alone, or all commands if there is no such one."""
+    """The command *name* alone, or all commands if none has that name."""
     groups = [group for group, names in GROUPS.items() if name in names]
     modules = [importlib.import_module(f"{__name__}.{group}") for group in groups or GROUPS]
     modules += [] if groups else load("commands")
@@ -37,7 +37,7 @@ def commands(name: Optional[str] = None) -> List[Command]:
 
 
 def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:
-    """The parser of the command line, or of the part that the command with a name needs."""
+    """The parser of the command line, or of the part that the command *name* needs."""
     parser = CommandParser(prog="fairseq-posenc", description="Position encodings for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq_posenc {__version__}")
     add_commands(parser, commands(name))
@@ -48,7 +48,7 @@ def parse(words: Sequence[str]) -> Tuple[Run, argparse.Namespace]:
     """The function of a command, and its arguments, which can be sent to another process."""
     args, unknown = get_parser(words[0] if words else None).parse_known_args(words)
     parser = vars(args).pop("parser")
-    if unknown:  # argparse would compare them with the flags that stand before the command
+    if unknown:  # the parser of all commands would compare them with its own flags
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return vars(args).pop("run"), args
 
@@ -79,5 +79,5 @@ def _in_one_line(
     if kind is not KeyboardInterrupt:
         sys.__excepthook__(kind, error, trace)
     else:
-        start = "\n" if sys.stderr.isatty() else ""  # behind ^C
+        start = "\n" if sys.stderr.isatty() else ""  # after ^C
         print(f"{start}fairseq-posenc: interrupted", file=sys.stderr)

@@ -35,9 +35,9 @@ def positions(args: argparse.Namespace) -> None:
     Content-free logits (TUPE, T5 bias, ALiBi, the positional part of BERT-A^d) are drawn as one
     heat map per head, with query positions down and key positions across, as in TUPE Figure 5. The
     heads of a row share one colour scale, from the 1st to the 99th percentile. Where several
-    encodings are summed, or [CLS] is untied, the sum is drawn last. For Transformer-XL, these
-    are its term v·(r W_kR) in the first and the last layer. A learned table is drawn as the cosine
-    similarities of its vectors, less their mean.
+    encodings are summed, or [CLS] is untied, the sum is drawn last. For Transformer-XL, the
+    term v·(r W_kR) is drawn for the first and the last layer. A learned table is drawn as the
+    cosine similarities of its vectors, less their mean.
 
     For rotary, the plot shows the long-term decay of RoFormer Figure 2: the bound of Eq. 29 by
     relative distance. Left: from the formula alone, 2/d Σ|S_i|. Right: with the weights of each
@@ -117,12 +117,12 @@ def analyse(args: argparse.Namespace) -> None:
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt
         fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt --output attention.png
 
-    The figures of Table 3 of "Implementation and Experiments for GAU-based Model" (Liu, section
-    3.3) for q·k, softmax(q·k/√d) and ReLU²(q·k/√d), over all heads and sequences of a layer of an
-    encoder. Where the paper is silent:
+    Print the figures of Table 3 of "Implementation and Experiments for GAU-based Model" (Liu,
+    section 3.3) for q·k, softmax(q·k/√d) and ReLU²(q·k/√d), over all heads and sequences, for each
+    layer of an encoder. Where the paper is silent, they are computed as follows:
 
-    rank: the mean of torch.linalg.matrix_rank in float64 over the length. A singular value counts
-        above --tolerance times the largest of its matrix (the length times float32's epsilon).
+    rank: the mean of torch.linalg.matrix_rank in float64, over the length. A singular value counts
+        if it exceeds --tolerance (length times float32's epsilon) times the largest of its matrix.
     sparsity: the share of entries at most --threshold times the largest of their row.
 
     Terms that an encoding adds to the logits are included; later factors, such as that of

@@ -10,7 +10,7 @@ from fairseq_posenc.cli.command import argument, command, load_plug_in, number, 
 
 
 def _counts(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags that number checkpoints; only one of them can be given."""
+    """Declare the flags that say how many checkpoints to average; only one can be given."""
     one = parser.add_mutually_exclusive_group()
     for which, name, what in (
         ("epoch", "last", "checkpoint<epoch>.pt"),

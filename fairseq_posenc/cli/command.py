@@ -29,7 +29,7 @@ class Command(NamedTuple):
 class CommandParser(OneLineParser):
     """The parser of a command, which can declare some arguments when it is used.
 
-    That is for arguments whose declaration needs slow imports; ``--help`` alone is without them.
+    This is for arguments whose declaration needs slow imports; ``--help`` alone does not show them.
     """
 
     #: Declares arguments, given the words of the command line after the command.
@@ -51,7 +51,7 @@ def command(
     """Decorator that makes a function a command, with the docstring as the text of ``--help``.
 
     Args:
-        name: as for :class:`Command`, like *summary* and *arguments*.
+        name: as in :class:`Command`; so are *summary* and *arguments*.
         more: what follows the docstring.
     """
 
@@ -124,7 +124,7 @@ def switch(name: str, help: str) -> Declare:
 def number(name: str, help: str, default: Any = None, kind: type = int, **options: Any) -> Declare:
     """A flag with a number, whose help ends with the default if there is one.
 
-    Among the *options* can be bounds, as of :func:`~fairseq_posenc.flags.settings.setting`.
+    The *options* may have bounds, like :func:`~fairseq_posenc.flags.settings.setting`.
     """
     shown = help if default is None else f"{help} ({default})".strip()
     bounds = {key: options.pop(key) for key in ("at_least", "below") if key in options}
@@ -153,7 +153,7 @@ def load_plug_in(folder: Optional[str] = None) -> None:
     """Import PyTorch and fairseq without their warnings, and register the plug-in.
 
     Args:
-        folder: the value of ``--user-dir``, imported besides.
+        folder: the value of ``--user-dir``, which is imported, too.
     """
     from fairseq_posenc import register
 

@@ -23,7 +23,7 @@ shows the flags that one of them takes, too."""
 
 
 def _conversion(out: str, what: str, way: str) -> Sequence[Declare]:
-    """The arguments of a command, such as *out*, which is *what*; and the flags of formats."""
+    """The arguments of a command, of which *out* has the help *what*; and the flags of formats."""
     return (
         argument("out_dir", metavar=out, help=what),
         switch(
@@ -38,7 +38,7 @@ def _conversion(out: str, what: str, way: str) -> Sequence[Declare]:
 
 
 def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) -> None:
-    """Declare the flags of formats; help shows those of the format that is among the words."""
+    """Declare the flags of formats; help shows those of the formats among *words*."""
     first = OneLineParser(add_help=False)
     _USER_DIR(first)
     load_plug_in(first.parse_known_args(words)[0].user_dir)
@@ -65,7 +65,7 @@ def _declare(parser: argparse.ArgumentParser, words: Sequence[str], way: str) ->
 
 
 def _options(args: argparse.Namespace) -> Dict[str, Any]:
-    """The values of the formats' flags, where these are given."""
+    """The values of those flags of formats that were given."""
     found = {}
     for flag in args.flags:
         value = getattr(args, flag.name)

@@ -1,7 +1,7 @@
 """``fairseq-posenc path``, ``list``, ``doctor``: where the plug-in is, what it has and lacks.
 
-Every rule of ``doctor`` was measured.  Each check imports only the package that it checks, so they
-also run where fairseq cannot be imported.
+Every rule of ``doctor`` was tried out.  Each check imports only the package that it checks, so the
+checks also run where fairseq cannot be imported.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def list_(args: argparse.Namespace) -> None:
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 FAIRSEQ_NEW = "pip install --no-build-isolation fairseq-fixed==0.12.3.1"
 FAIRSEQ_OLD = "pip install 'pip<24.1' && pip install fairseq==0.12.2"
-#: Requirements of fairseq that only its building and speech need.
+#: Requirements of fairseq that only building it, and speech tasks, need.
 UNUSED = ("cffi", "cython", "torchaudio")
 
 
@@ -163,8 +163,8 @@ def check_torch() -> Iterator[Finding]:
 def runs_on(arch: str, major: int, minor: int) -> bool:
     """True if a GPU of a compute capability runs code that was compiled for an architecture.
 
-    That is such as ``sm_70``, which later minor versions of the same generation run as well;
-    ``sm_90a`` for that GPU alone; or ``compute_90``, which is compiled when it is first used.
+    For example, ``sm_70`` code also runs on later minor versions of the same generation, ``sm_90a``
+    code on that GPU alone, and ``compute_90`` code on later GPUs, compiled when it is first used.
     """
     found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
     if not found:

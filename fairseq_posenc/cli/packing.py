@@ -35,13 +35,13 @@ prepared_text = (
     argument(
         "--text-of",
         metavar="FOLDER",
-        help="instead of these flags: a packed model's folder, whose preparation is taken",
+        help="instead of these flags: a packed model's folder, whose preparation is used",
     ),
 )
 
 
 def text_from(args: argparse.Namespace) -> Text:
-    """The preparation that the arguments say, with the path of the subwords."""
+    """The preparation that the arguments describe, with the path of the subwords."""
     given = Text(**{name: value for name, value in vars(args).items() if name in Text._fields})
     if args.text_of is not None:
         return _packed(args.text_of, given)
@@ -121,9 +121,9 @@ def _packed(folder: str, given: Text) -> Text:
 def pack(args: argparse.Namespace) -> None:
     """Write a model folder.
 
-    It has checkpoint, dictionaries, subwords, how text was prepared, a card, and on request the
-    model exported to CTranslate2. `fairseq-posenc translate` and `predict` read the folder, and
-    from Python fairseq_posenc.from_pretrained.
+    It has the checkpoint, dictionaries, subwords, the settings of text preparation, a card, and on
+    request the model exported to CTranslate2. `fairseq-posenc translate` and `predict` read the
+    folder, and in Python fairseq_posenc.from_pretrained does.
     """
     places = {"CHECKPOINT": args.checkpoint, "FOLDER": args.out_dir, "--data": args.data}
     for name, value in places.items():
@@ -160,7 +160,7 @@ def _export(args: argparse.Namespace, folder: ModelFolder) -> Optional["Report"]
     """Export the model of a folder, or at least check that it fits the dictionaries.
 
     Raises:
-        UsageError: the model cannot be loaded, or must be exported and cannot.
+        UsageError: the model cannot be loaded, or cannot be exported although it must be.
     """
     from fairseq_posenc.checkpoints.loader import load
     from fairseq_posenc.exchange.ctranslate2.export import CTranslate2Exporter

@@ -41,7 +41,7 @@ _STREAM = (
 
 @contextlib.contextmanager
 def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[int]]]:
-    """The lines of ``--input`` or standard input, and how many; completes ``--buffer``."""
+    """The lines of ``--input`` or standard input, and their number; sets ``--buffer``."""
     path = args.input
     typed = path is None and sys.stdin is not None and sys.stdin.isatty()
     args.buffer = args.buffer or (1 if typed else BUFFER)
@@ -55,7 +55,7 @@ def _opened(args: argparse.Namespace) -> Iterator[Tuple[Iterator[str], Optional[
 
 
 def _count(stream: IO[bytes]) -> Optional[int]:
-    """The number of lines that *stream* still has, or None where they can be read once only."""
+    """The number of lines that *stream* still has, or None if they can be read only once."""
     if not stream.seekable():
         return None
     start = stream.tell()
@@ -95,7 +95,7 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
     number("--lenpen", "length penalty (default: as in the folder)", kind=float),
     number("--n-best", "translations of each line", 1, at_least=1),
     switch("--scores", "write the score and a tab before each translation"),
-    switch("--prefix", "read after a tab in each line the text that its translation starts with"),
+    switch("--prefix", "each line has, after a tab, the text that its translation starts with"),
     number(
         "--max-length", "longest translation, in tokens (200, as for fairseq-generate)", at_least=1
     ),
@@ -107,7 +107,7 @@ def _write(args: argparse.Namespace, lines: Iterable[str], total: Optional[int])
     ),
 )
 def translate(args: argparse.Namespace) -> None:
-    """Translate a text, a line for each line, in order.
+    """Translate a text line by line, in order.
 
     With an exported model, neither PyTorch nor fairseq is loaded.
     """
@@ -161,8 +161,8 @@ def predict(args: argparse.Namespace) -> None:
         fairseq-posenc predict --model FOLDER --input test.tsv --header \\
             --columns sentence1,sentence2
 
-    Each line gives a line with the label, a tab and the probability of the label. A regression
-    gives the value. Lines without text, or with more than the model accepts, give an empty line.
+    Each line of the table gives the label, a tab and the label's probability, or the value of a
+    regression. A line without text, or with more than the model accepts, gives an empty line.
     """
     from fairseq_posenc.serving.model_folder import read_model_folder
 

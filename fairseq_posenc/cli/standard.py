@@ -1,4 +1,4 @@
-"""Standard input, output and error: UTF-8 in every locale, one line where they cannot be used."""
+"""Standard input, output and error: UTF-8 in every locale, one-line errors if they are unusable."""
 
 import contextlib
 import errno
@@ -26,9 +26,9 @@ def standard_output() -> IO[str]:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Say in one line that standard output cannot be written, and nothing if its reader is gone.
+    """Say in one line that standard output cannot be written; say nothing if its reader is gone.
 
-    What the encoding of the locale does not have is printed as in a string of Python, ``\\xb2``.
+    Characters that the locale's encoding lacks are printed as escapes of Python, ``\\xb2``.
 
     Raises:
         UsageError: the disk is full.
@@ -36,7 +36,7 @@ def printing() -> Iterator[None]:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    if sys.stderr is None:  # closed by the caller, where progress is said
+    if sys.stderr is None:  # closed by the caller; progress is written to it
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
     try:
         yield

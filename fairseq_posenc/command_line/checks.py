@@ -28,13 +28,13 @@ def checked(add_defaults: Callable[..., None]) -> Callable[..., None]:
     """Refuse sections that fairseq does not read, and a folder that another job has written.
 
     fairseq loads the ``common.user_dir`` after Hydra has composed the configuration, and then fills
-    in the defaults of all sections; that is when they are checked.
+    in the defaults of all sections; the sections are checked just before that.
     """
 
     def wrapper(cfg: Any) -> None:
         known = list(FairseqConfig.__dataclass_fields__)
         for section in cfg:
-            # fairseq-hydra-train itself adds the other one
+            # fairseq-hydra-train itself adds job_logging_cfg
             if section not in (*known, "job_logging_cfg"):
                 raise UsageError(f"+{section}: no section of fairseq{near(str(section), known)}")
         if cfg.get("task") is None:
@@ -65,8 +65,8 @@ LIMITS = ("max_source_positions", "max_target_positions")
 def take_limits(args: Namespace, names: Iterable[str]) -> None:
     """Take over limits of the tasks that the models of ``--path`` were trained on, in place.
 
-    ``fairseq-generate`` and ``fairseq-interactive`` make a task anew, whose defaults are 1,024
-    tokens, however many the model takes.  *names* are those of :data:`LIMITS` that were not given.
+    ``fairseq-generate`` and ``fairseq-interactive`` make a new task with limits of 1,024 tokens,
+    however many the model accepts.  *names* are those of :data:`LIMITS` that were not given.
     """
     paths = utils.split_paths(option(args, "path") or "")
     tasks = [task_of(read_checkpoint(path, lazy=True)) for path in paths if os.path.isfile(path)]

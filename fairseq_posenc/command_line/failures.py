@@ -11,7 +11,7 @@ _FOLDER = "give a folder written by fairseq-preprocess"
 
 
 #: Errors by type and a pattern of their texts, and the line that replaces each, in which the names
-#: of flags stand for their values, and ``said`` for the group of the pattern.
+#: of flags stand for their values, and ``said`` for the group in the pattern.
 _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
     (
         Exception,
@@ -59,7 +59,7 @@ _KNOWN: Tuple[Tuple[Type[BaseException], str, str], ...] = (
         "--distributed-world-size {distributed_world_size}: this machine has {said} GPUs, and "
         "each process needs one",
     ),
-    # with another flag that says where a training starts
+    # a second flag says where a training starts
     (Exception, r"(--finetune-from-model (?:can not|and) [^:\n]*)", "{said}"),
 )
 

@@ -15,7 +15,7 @@ from fairseq_posenc.models import FAMILIES, Family, family_of
 
 
 def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """The line that replaces an error of a parser of fairseq's; as :func:`one_line`."""
+    """The line that replaces an error of one of fairseq's parsers; see :func:`one_line`."""
     arch, ours = _value_of(("--arch", "-a"), words), [flag_of(name) for name in plug_in_flags()]
     unknown = message.partition("unrecognized arguments: ")[2].split()
     flags = [word.partition("=")[0] for word in unknown if word.startswith("--")]
@@ -83,7 +83,7 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
         parser.error = error
         try:
             parsed = parse_args_and_arch(parser, input_args, *args, **kwargs)
-        except SyntaxError as wrong:  # argparse itself reports other errors alone
+        except SyntaxError as wrong:  # argparse itself reports all other errors
             text = (wrong.text or "").strip()
             given = [f"{flag} " for flag, value in zip(words, words[1:]) if value.strip() == text]
             raise UsageError(
@@ -127,7 +127,7 @@ def _excepthook(flags: Mapping[str, Any]) -> Callable[..., None]:
 def fail_in_one_line(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:
     """Raise a known error in one line, where Hydra prints a traceback for every exception.
 
-    The wrapped function is the first that Hydra's ``run_and_report`` calls once it has caught one.
+    Hydra's ``run_and_report`` calls the wrapped function first when it has caught an exception.
     """
 
     def wrapper(name: str) -> bool:

@@ -1,11 +1,11 @@
 """Which settings have an effect on a model, and which have none, such as a rotary base with ALiBi.
 
-That follows from the declarations: a flag of a registry's entry needs that entry, and others name
-what they need (``needs`` of :func:`~fairseq_posenc.flags.settings.setting`).
+The declarations decide: a flag that an entry of a registry declares needs that entry, and others
+name what they need (``needs`` of :func:`~fairseq_posenc.flags.settings.setting`).
 
-An ablation over a flag without effect would compare identical models.  Only what a user gave is
-refused, and not a default; what a preset, a checkpoint or fine-tuning brings is left out of the
-configuration.
+An ablation over a flag without effect would compare identical models, so such a flag is refused if
+a user gave it with a value other than its default.  If it comes from a preset, a checkpoint or
+fine-tuning, it is left out of the configuration.
 """
 
 import dataclasses
@@ -36,14 +36,14 @@ def declared_by(family: type) -> Declared:
 
 
 def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
-    """True unless the flag *name* of *family* needs an encoding, attention or flag not chosen."""
+    """True unless the flag *name* of *family* needs an encoding, attention or flag not in use."""
     return unmet_needs(name, Namespace(**settings), declared_by(family)) is None
 
 
 def unused_settings(cfg: Options, declared: Declared) -> List[str]:
-    """The settings of a trained model that have no effect on it, and are not their defaults.
+    """The settings of a trained model that have no effect on it, and differ from their defaults.
 
-    fairseq's sizes of sub-layers are left out, since their defaults say no more than other values.
+    fairseq's sizes of sub-layers are left out: recording their defaults would be no clearer.
     """
     unused = []
     for name, metadata in declared.items():
@@ -70,7 +70,7 @@ def unmet_needs(name: str, cfg: Options, declared: Declared) -> Optional[Needs]:
 
 
 def lacks(unmet: Needs, cfg: Options) -> str:
-    """Name what a flag has no effect with, or without, such as ``with --attention local``."""
+    """Say what leaves a flag without effect, such as ``with --attention local``."""
     first = next(iter(unmet))  # the others are alternatives to it
     now = "+".join(map(str, _values(first, cfg)))
     return f"without {flag_of(first)}" if unmet[first] is None else f"with {flag_of(first)} {now}"
@@ -108,9 +108,9 @@ def _values(name: str, cfg: Options) -> List[Any]:
 
 
 def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> Dict[str, Any]:
-    """The flags in *cfg*, before it is completed, that differ from defaults; refuses empty ones.
+    """The flags of an incomplete *cfg* that differ from their defaults; refuses empty values.
 
-    A value that equals the default is accepted anyway, since scripts may give it explicitly.
+    A value equal to its default does not count as given, since scripts may spell out defaults.
 
     *preset* holds settings that *cfg* may contain although nobody gave them.
     """
@@ -119,7 +119,7 @@ def given_flags(cfg: Options, declared: Declared, preset: Mapping[str, Any]) -> 
         value = getattr(cfg, name, None)
         if value is None:
             continue
-        if "traceable" in metadata:  # declared by setting, so not fairseq's
+        if "traceable" in metadata:  # declared by ``setting``, so not one of fairseq's flags
             refuse_empty(name, value)
         if value != metadata.get("default") and value != preset.get(name):
             given[name] = value

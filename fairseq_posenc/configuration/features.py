@@ -18,7 +18,7 @@ class Completed(NamedTuple):
 
     cfg: Options  # flat configuration
     model: str  # the ``--arch`` of its family
-    stacks: List[Stack]  # its encoder and decoder, or the only one
+    stacks: List[Stack]  # its encoder and decoder, or its only stack
     settings: Options  # those of the task, or the parsed command line
     fresh: bool  # whether the model is to be trained, and not loaded from a checkpoint
     patterns: Mapping[str, Pattern]  # the encodings of the layers, by side
@@ -34,7 +34,7 @@ class Feature(NamedTuple):
 
     flags: type  # a dataclass whose fields are declared with ``setting``
     models: Sequence[str] = ()  # the ``--arch`` of the families that have the flags; all by default
-    # choices of these flags whose entries have flags of their own
+    # registries from which these flags choose, and whose entries have flags of their own
     registries: Sequence[Registry[Any]] = ()
     # sets what follows from the flags that were given, in place, before presets and defaults are
     # filled in
@@ -67,7 +67,7 @@ def register_feature(flags: type, **entries: Any) -> None:
 
 
 def features_of(models: Iterable[str]) -> List[Feature]:
-    """The features that one of *models* has."""
+    """The features that at least one of *models* has."""
     names = set(models)
     return [each for each in FEATURES if not each.models or not names.isdisjoint(each.models)]
 

@@ -7,7 +7,7 @@ encodings, attentions and layers add theirs.
 
 In the flat form every field starts as None, "not given", to distinguish a user's choice from a
 preset.  This also works under ``fairseq-hydra-train``, where fairseq fills in dataclass defaults
-before it applies presets, so that its own presets have no effect.
+before it applies presets, so that fairseq's own presets have no effect.
 """
 
 import argparse
@@ -100,7 +100,7 @@ class SideFlags:
 
 
 def _check_positions(completed: Completed) -> None:
-    """Refuse a rule for positions that a stack does not have, or whose positions nothing reads."""
+    """Refuse a rule for positions that a stack cannot follow, or whose positions nothing reads."""
     cfg = completed.cfg
     if cfg.position_ids is None:
         return
@@ -167,7 +167,7 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 
 
 def layer_flags(models: Iterable[str] = ()) -> List["dataclasses.Field[Any]"]:
-    """The flags of positions, attention and layers that all families have, and of *models*."""
+    """The flags of positions, attention and layers: of all families, and of *models* alone."""
     flags = list(_flags_of_features(features_of(models)))
     fixed = (KindFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags, ParameterFlags)
     for each in fixed:
@@ -225,6 +225,6 @@ def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
 
 
 def metadata_of(name: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The declaration of a model flag, one of the plug-in's, *ours*, or fairseq's own."""
+    """The declaration of a model flag: one of *ours*, the plug-in's flags, or fairseq's own."""
     flag = ours.get(name)
     return _stock_metadata(name) if flag is None else flag.metadata

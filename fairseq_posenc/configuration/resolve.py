@@ -32,7 +32,7 @@ def fill_missing(cfg: Options, preset: Mapping[str, Any]) -> None:
         cfg.update({name: value for name, value in preset.items() if cfg.get(name) is None})
 
 
-# set in every complete configuration, in those of old checkpoints too, and hardly ever by a user
+# every complete configuration sets these, also in old checkpoints; hardly any user gives them
 _COMPLETE = ("rotary_original_length", "min_params_to_wrap")
 
 
@@ -55,10 +55,10 @@ _DEFAULTS_FROM = {
 
 @contextlib.contextmanager
 def left_open(cfg: Options) -> Iterator[None]:
-    """A context after which sizes that follow another flag are open again, unless they were given.
+    """A context that ends by unsetting sizes whose default is another flag, unless they were given.
 
-    fairseq's ``options.get_args`` changes settings of a complete command line; what follows them is
-    therefore set by :func:`close` when the model is built.
+    fairseq's ``options.get_args`` changes settings of a complete command line; :func:`close`
+    therefore sets these sizes only when the model is built.
     """
     names = [name for name in _OWN_DEFAULTS_FROM if getattr(cfg, name, None) is None]
     yield
@@ -87,7 +87,7 @@ def configure(
     effect on the model get their defaults, so that checkpoints record what was built.
 
     *settings* are those of the task, or the parsed command line; *longest* is the length of the
-    longest text in training, in tokens, by default all that the stacks take.
+    longest text in training, in tokens, by default the most that a stack accepts.
     """
     flags, fresh, features = family.dataclass, not is_complete(cfg), features_of(family.models)
     declared = declared_by(flags)
@@ -136,7 +136,7 @@ def _fill_defaults(cfg: Options, declared: Declared) -> None:
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:
     """Replace former names and values of flags in *cfg*, in place; *notice* logs a line for each.
 
-    Files become what checkpoints keep of them (``stored`` of
+    The name of a file becomes what checkpoints keep of the file (``stored`` of
     :func:`~fairseq_posenc.flags.settings.setting`).
     """
     settings = {field.name: getattr(cfg, field.name, None) for field in dataclasses.fields(family)}

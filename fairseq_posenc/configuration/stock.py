@@ -1,12 +1,12 @@
 """Roles and ranges of fairseq's own model flags, and the settings that some of them need.
 
 Flags without a role here are part of the trained model; see :mod:`fairseq_posenc.flags.settings`.
-So is quantisation noise: after scalar noise, evaluation quantises all weights, and the noise of
-product quantisation makes the embeddings pass through another matrix.
+Quantisation noise is part of it, too: after scalar noise, evaluation quantises all weights, and the
+noise of product quantisation makes the embeddings pass through another matrix.
 
-fairseq accepts any number, and fails later or computes something else: a negative table of
-positions, a layer that is never found.  The ranges refuse what cannot be meant; upper bounds leave
-room for models far larger than any so far, and catch a wrong unit or a lost decimal point.
+fairseq accepts any number, and fails later or computes something else, for example with a table of
+negative size or a layer that does not exist.  The ranges refuse what cannot be meant; upper bounds
+are far above all models so far, and catch a wrong unit or a lost decimal point.
 """
 
 from typing import Dict
@@ -43,7 +43,7 @@ REPLACED: Dict[str, Needs] = {
     # the attention to the source has heads, too
     "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
 }
-#: Flags that recipes give to all their models; gated units warn of these instead of refusing them.
+#: Flags that recipes give to all their models, so with gated units they cause only a warning.
 SIZES = tuple(name for name in REPLACED if not name.startswith("scale_"))
 
 

@@ -61,13 +61,13 @@ class Family:
     inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
     # whether it is registered with its dataclass, like fairseq's newer models
     for_hydra: bool = True
-    criterion: Optional[str] = None  # the one that trains its models, where no other does
+    criterion: Optional[str] = None  # the only one that trains its models, or None
     like: Tuple[str, ...] = ()  # the ``--arch`` of another family whose features it has, too
 
     def __post_init__(self) -> None:
         self.presets = {self.model: {}, **self.presets}
-        self.completed: Dict[str, Any] = {}  # the last command line of this process
-        self.models = (self.model, *self.like)  # those whose features it has
+        self.completed: Dict[str, Any] = {}  # settings of the last command line of this process
+        self.models = (self.model, *self.like)  # the families whose features it has
         self._declare()
 
     def _declare(self) -> None:
@@ -141,7 +141,7 @@ class Family:
         """The flags that *cfg* has so far, under their present names."""
         with open_config(cfg):
             modernise(cfg, self.dataclass, notice)
-        complete = is_complete(cfg)  # a checkpoint's, in which nothing was given
+        complete = is_complete(cfg)  # from a checkpoint, in which no flag was given
         return {} if complete else given_flags(cfg, self.declared, preset)
 
     def _settings(self, cfg: Options, where: Any) -> Dict[str, Any]:
@@ -154,10 +154,10 @@ class Family:
         self.configure(cfg, self, preset, settings)
 
     def complete_for_task(self, cfg: Options, task: FairseqTask) -> None:
-        """Complete and check the configuration of a model to build, unless that is done.
+        """Complete and check the configuration of a model to build, unless it is complete.
 
-        A command line is complete.  A configuration of hydra is not, nor are settings from a
-        checkpoint that is older than some flags, nor those that a program has changed.
+        One from a command line is complete.  One from hydra is not, nor one from a checkpoint that
+        is older than some flags, nor one that a program has changed.
         """
         arch = option(cfg, "_name", self.model)
         self._refuse_other_tasks(arch, task)
@@ -172,14 +172,14 @@ class Family:
                 setattr(cfg, f"{side}_layers", len(kept.split(",")))
 
     def finish(self, model: Any, cfg: Options) -> Any:
-        """The *model* that was just built, with its settings, changed as flags of packs say."""
+        """Store *cfg* in a new *model*, and change the model as the flags of packs say."""
         model.completed_settings = cfg
         for change in CHANGES:
             change(model, cfg)
         return model
 
     def _refuse_other_tasks(self, arch: str, where: Any) -> None:
-        """Refuse the task, or that of the parsed command line, if it needs another family."""
+        """Refuse the task in *where*, a task or command line, if it needs another family."""
         task = _task_in(where)
         for other in FAMILIES.values():
             if other is not self and task in other.tasks and task not in self.tasks:
@@ -234,11 +234,11 @@ def _task_in(where: Any) -> Optional[str]:
 
 
 class PartlySaved:
-    """Mixin of models whose checkpoints can hold a part; it comes before fairseq's class."""
+    """Mixin of models whose checkpoints can lack parameters; a base before fairseq's class."""
 
     #: names of the parameters and buffers that checkpoints leave out
     left_out: FrozenSet[str] = frozenset()
-    #: refuses a state that was saved beside other parameters than those left out here
+    #: refuses a state that was trained with other left-out parameters than this model has
     check_state: Callable[[Mapping[str, Tensor]], None] = staticmethod(lambda state: None)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
@@ -249,7 +249,7 @@ class PartlySaved:
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Load a state; what checkpoints leave out stays as it is where the state lacks it."""
+        """Load a state; parameters that checkpoints leave out keep their values if it lacks any."""
         if self.left_out:
             self.check_state(state_dict)
             state_dict = {**super().state_dict(), **state_dict}  # type: ignore[misc]
@@ -274,7 +274,7 @@ def family_of(name: Optional[str]) -> Optional[Family]:
 
 
 def register_preset(name: str, base: str, **settings: Any) -> None:
-    """Register an architecture: *base* with other settings, from a user's own user-dir, too.
+    """Register an architecture: *base* with other settings.  A user's own user-dir may call this.
 
     Args:
         name: the new value of ``--arch``.

@@ -23,7 +23,7 @@ class HeadedModel(RobertaModel):
     def __init__(self, args: Options, encoder: nn.Module) -> None:
         super().__init__(args, encoder)
         self.token_heads = nn.ModuleDict()
-        self.state_heads: Dict[str, StateHead] = {}  # those that the task adds; they have modules
+        self.state_heads: Dict[str, StateHead] = {}  # heads that the task adds; each has a module
 
     def add_head(self, name: str) -> None:
         """Add a head that is registered under *name*."""
@@ -71,7 +71,7 @@ class HeadedModel(RobertaModel):
         return (self.token_heads if name in self.token_heads else self.classification_heads)[name]
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads, leave out those of pre-training, and do what fairseq does."""
+        """Adapt token heads, leave out heads of pre-training, and do what fairseq does."""
         leave_out_pretraining(state_dict, name, self)
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""

@@ -23,10 +23,10 @@ Settings = Dict[str, Any]
 Parameters = Dict[str, Tensor]
 Entry = TypeVar("Entry")
 
-#: Copies of its layers' parameters that fairseq 0.12.2 keeps.
+#: Names of the copies that fairseq 0.12.2 keeps of its layers' parameters.
 COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 #: Settings that further training does not take from a model: they follow from the encoding or the
-#: data, or concern one training; packs add theirs.
+#: data, or concern one training run; packs add theirs.
 FOLLOWING = [
     *("position_encoding", "rotary_original_length", "num_positions", "segments"),
     *("no_token_positional_embeddings", *(f"{side}_learned_pos" for side in SIDES)),
@@ -42,17 +42,17 @@ SENTENCE_HEAD = "sentence_classification_head"
 class Kind(NamedTuple):
     """A kind of model."""
 
-    name: str  # what it is, for messages and in exported models
+    name: str  # what such a model is called in messages and in exported models
     family: Family  # the flags of the model
     stock: str  # fairseq's model of the same structure
     tasks: Tuple[str, ...]  # the tasks that it is trained on, the usual one first
-    criterion: Tuple[str, str]  # the name of its loss, and that of the class
+    criterion: Tuple[str, str]  # the name of its loss, and the name of the loss's class
     stack: str  # start of the names of embeddings and layers
     head: str  # start of the names in the output layer
-    length: str  # the setting of the longest input
-    # the settings of the task for lengths, and those of the model with their values
+    length: str  # the setting for the length of the longest input
+    # each setting of the task for a length, with the setting of the model that has the same value
     lengths: Tuple[Tuple[str, str], ...]
-    # the names of the languages of an imported model, where the task has some
+    # the names of the languages of an imported model, if the task has languages
     languages: Tuple[str, ...] = ()
     adds_mask: bool = False  # whether the task appends ``<mask>`` to the symbols in dict.txt
 
@@ -125,7 +125,7 @@ MASKED = Kind(
 
 KINDS = (TRANSLATION, CAUSAL, MASKED)
 
-#: Names in a masked language model, and the starts of those of its output layers.
+#: Names of a masked language model's parameters, or their starts; HEADS: those of output layers.
 ENCODER, LM_HEAD, EMBEDDING = MASKED.stack, MASKED.head, MASKED.embedding
 SEGMENTS = ENCODER + "embed_segments.weight"
 TABLE = ENCODER + "embed_positions.weight"  # the table of learned positions

@@ -1,8 +1,8 @@
 """Language models: fairseq's Transformer decoder with any position encoding.
 
-For ``--task language_modeling``: ``fairseq-train``, ``fairseq-eval-lm``, and prompts continued with
-``fairseq-interactive`` and ``fairseq-generate``.  The output layer and the segments of BERT are
-options; RoFormer, Su et al., arXiv 2104.09864, was released as a language model of that shape, too.
+They are for ``--task language_modeling`` in ``fairseq-train`` and ``fairseq-eval-lm``, and continue
+prompts in ``fairseq-interactive`` and ``fairseq-generate``.  BERT's output layer and segments are
+options: RoFormer (Su et al., arXiv 2104.09864) was also released as a language model with both.
 """
 
 import dataclasses
@@ -53,9 +53,9 @@ class LanguageModelFlags:
 
 
 def _own_fields() -> List[Field]:
-    """The flags of the installed ``transformer_lm``; those of the task stay interpolations.
+    """The flags of the installed ``transformer_lm``; flags of the task stay interpolations.
 
-    These may be None, because a task may have no such flag.
+    An interpolation may be None, because a task may have no such flag.
     """
     stock = dataclasses.fields(TransformerLanguageModelConfig)
     references = {field.name: field for field in stock if str(field.default).startswith("${")}
@@ -120,7 +120,7 @@ class LanguageModelDecoder(TransformerDecoder):
         size = embed_tokens.embedding_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         if self.embed_segments is not None:
-            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # as token embeddings
+            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # like token embeddings
 
     def build_output_projection(
         self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
@@ -128,7 +128,7 @@ class LanguageModelDecoder(TransformerDecoder):
         """Build the output layer that ``--lm-head`` selects."""
         super().build_output_projection(cfg, dictionary, embed_tokens)
         if cfg.lm_head == "roberta":
-            initialise(self.output_projection, cfg)  # before the weight becomes that of a head
+            initialise(self.output_projection, cfg)  # before the head below shares the weight
             size, weight = self.output_embed_dim, self.output_projection.weight
             self.output_projection = MaskedLMHead(
                 size, size, len(dictionary), cfg.activation_fn, weight

@@ -1,7 +1,7 @@
 """Masked language models: fairseq's RoBERTa with any position encoding, and its presets.
 
-For ``--task masked_lm`` and what :func:`register_pretraining` adds, and for fine-tuning with
-``--task sentence_prediction``, ``sentence_ranking`` and what :func:`register_fine_tuning` adds.
+They are for ``--task masked_lm`` and the tasks of :func:`register_pretraining`, and for fine-tuning
+with ``--task sentence_prediction``, ``sentence_ranking`` and those of :func:`register_fine_tuning`.
 """
 
 import argparse
@@ -133,7 +133,7 @@ MASKED_LM: Family = Family(
 
 
 def register_pretraining(task: str, samples: Optional[Samples] = None) -> None:
-    """Let a task train masked language models on *samples*, by default as the usual flags say."""
+    """Let a task train masked language models on *samples*; by default, flags describe them."""
     if samples is not None:
         SAMPLES[task] = samples
     MASKED_LM.tasks += (task,)
@@ -147,7 +147,7 @@ def register_fine_tuning(task: str) -> None:
 
 @MASKED_LM.register
 class MaskedLMModel(PartlySaved, SentenceModel):
-    """RoBERTa with position encodings in its attention; arguments of its base class."""
+    """RoBERTa with position encodings in its attention; arguments are those of its base class."""
 
     family = MASKED_LM
 
@@ -177,8 +177,8 @@ class MaskedLMModel(PartlySaved, SentenceModel):
             model_name_or_path: the folder of the checkpoint, or a model folder.
             checkpoint_file: the checkpoint in that folder; not needed for a model folder.
             data_name_or_path: the folder of the dictionary; not read for a model folder.
-            bpe: how text is split, or None if it is not; a model folder brings its own.  Unlike in
-                RoBERTa, GPT-2's is no default: fairseq would download it.
+            bpe: how text is split, or None if it is not; a model folder has its own.  RoBERTa's
+                default, GPT-2's, is not the default here, because fairseq would download it.
             kwargs: further settings of fairseq.
         """
         kwargs.update(archive_map=cls.hub_models(), bpe=bpe, load_checkpoint_heads=True)
@@ -199,7 +199,7 @@ class MaskedLMModel(PartlySaved, SentenceModel):
                     "--untie-cls: without --init-token 0 the input has no [CLS]; give it"
                 )
             model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
-        if OmegaConf.is_config(args):  # omegaconf 2.0 raises for entries that an open one lacks
+        if OmegaConf.is_config(args):  # omegaconf 2.0 raises for absent entries of an open config
             OmegaConf.set_struct(args, True)
         if is_fine_tuning(settings):
             model.encoder.sentence_encoder.strict_positions = True

@@ -1,4 +1,4 @@
-"""The architectures: settings by the names that ``--arch`` takes, family by family."""
+"""The architectures of each family: the settings that each value of ``--arch`` stands for."""
 
 from typing import Any, Dict, Optional
 
@@ -54,7 +54,7 @@ TRANSLATION: Dict[str, Preset] = {
     "tupe_base": {**TUPE, **_BASE},
     "t5bias_base": {**_encoding("t5"), **_BASE},
     "alibi_base": {**_encoding("alibi"), **_BASE},
-    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
+    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; then Eq. 34 and Eq. 37
     "shaw_base": {**SHAW, "shaw_values": True, "shaw_max_distance": 16, **_BASE},
     "transformer_xl_base": {**XL, **_BASE},
     "deberta_base": {**DEBERTA, **_BASE},
@@ -90,8 +90,8 @@ def _bert(channels: int, heads: int, layers: int, ffn: Optional[int] = None) -> 
 
 _BERT_TINY, _BERT_BASE, _BERT_LARGE = _bert(128, 4, 2), _bert(768, 12, 12), _bert(1024, 16, 24)
 _UNTIED = {"untie_cls": True, **_BERT_BASE}
-#: ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): norms first, none of them twice
-#: at the start, GeGLU, no biases; one layer of three attends to up to 8,192 tokens on each side
+#: ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): pre-norm, without a second norm
+#: at the start; GeGLU; no biases; one layer in three attends to up to 8,192 tokens on each side
 _MODERN: Dict[str, Any] = {
     **ROTARY,
     "rotary_base": "160000,10000*2",
@@ -104,7 +104,7 @@ _MODERN: Dict[str, Any] = {
     "pooler_norm": True,
     "pooler_activation_fn": "gelu",
 }
-#: The released RoFormerV2 and GAU models.
+#: Settings of the released RoFormerV2 and GAU models.
 RELEASED = {"lm_head": "tied", "num_segments": 2, "activation_fn": "relu"}
 MASKED_LM: Dict[str, Preset] = {
     "roformer_masked_lm_tiny": {**ROTARY, **_BERT_TINY},
@@ -154,13 +154,13 @@ def _gpt(channels: int, heads: int, layers: int) -> Dict[str, Any]:
 
 
 # RoFormer 4.6.1 and 4.7 name the hyperparameters of GPT-3's 125 M and 1.3 B models, which are in
-# Brown et al., arXiv 2005.14165, Table 2.1.  It lists 24 heads of 128 for the larger one, which do
-# not fit 2,048 channels; 16 do.
+# Brown et al., arXiv 2005.14165, Table 2.1.  That table gives the larger model 24 heads of size
+# 128, which do not fit its 2,048 channels; 16 heads do.
 _GPT_TINY, _GPT_SMALL, _GPT_MEDIUM = _gpt(128, 4, 2), _gpt(768, 12, 12), _gpt(2048, 16, 24)
 # FoX, the variant of LLaMA's architecture without RoPE (Lin et al., arXiv 2503.02130, section 4.1):
-# norms first, RMS norms, SwiGLU, no biases but those of the gates.  What its Pro block adds is not
-# here: output gates and their norm, and keys and values mixed with those of the token before; its
-# norm of queries and keys is --qk-norm.
+# pre-norm, RMS norms, SwiGLU, no biases but those of the gates.  Of its Pro block, the norm of
+# queries and keys is available (--qk-norm); the output gates with their norm, and the mixture of
+# keys and values with those of the previous token, are not.
 _LLAMA = {"norm": "rms", "no_bias": True, "feed_forward": "swiglu", "decoder_ffn_embed_dim": 2048}
 
 
@@ -178,13 +178,13 @@ LANGUAGE_MODEL: Dict[str, Preset] = {
     "alibi_lm_small": {**_encoding("alibi"), **_GPT_SMALL},
     "shaw_lm_small": {**SHAW, **_GPT_SMALL},
     "transformer_xl_lm_small": {**XL, **_GPT_SMALL},
-    # LLaMA's blocks (Touvron et al., arXiv 2302.13971, section 2.2) with the grouped queries of its
-    # second version (arXiv 2307.09288, section 2.2), as `export hf-llama` writes them
+    # LLaMA's blocks (Touvron et al., arXiv 2302.13971, section 2.2) with the grouped queries of
+    # LLaMA 2 (arXiv 2307.09288, section 2.2), as `export hf-llama` writes them
     "llama_lm_tiny": {**_GPT_TINY, **_LLAMA, "decoder_ffn_embed_dim": 344, **_grouped(2)},
     "llama_lm_small": {**_GPT_SMALL, **_LLAMA, **_grouped(4)},
     "fox_lm": {**_GPT_SMALL, **_LLAMA, **_encoding("fox")},
     # Yang et al., arXiv 2501.18795: three layers of four have rotary and a sliding window, the
-    # fourth has no positions and sees the 65,536 tokens before
+    # fourth has no positions and attends to the 65,536 tokens before
     "rnope_swa_lm": {
         **_GPT_SMALL,
         **_LLAMA,
@@ -193,7 +193,7 @@ LANGUAGE_MODEL: Dict[str, Preset] = {
         "local_window": "512*3,65536",
     },
     # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; its baseline without rotary is
-    # --position-encoding learned, as in the code it cites
+    # --position-encoding learned, as in the code that RoFormer cites
     "performer_lm_enwik8": {**PERFORMER, **_GPT_SMALL},
     # 24 units as in GAU section 5.1, two per Transformer layer; pre-norm like the others
     "gau_lm_small": {**_GPT_SMALL, **GAU},

@@ -47,7 +47,7 @@ class SentenceEncoder(TransformerEncoder):
     """
 
     began = False  # whether the first layer is built
-    #: whether :meth:`features` goes by the tokens before any was masked
+    #: whether :meth:`features` needs the tokens as they were before masking
     reads_original = False
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
@@ -82,7 +82,7 @@ class SentenceEncoder(TransformerEncoder):
         return layer
 
     def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor] = None) -> Tensor:
-        """Token plus segment embeddings (B, T, E); without labels, segments by ``--segments``."""
+        """Token plus segment embeddings (B, T, E); labels that are None follow ``--segments``."""
         x = self.embed_tokens(src_tokens)
         if self.embed_segments is None:
             return x
@@ -108,8 +108,8 @@ class SentenceEncoder(TransformerEncoder):
         """Features of a batch of texts.
 
         *src_tokens* (B, T) start with [CLS]; *segment_labels* (B, T) follow ``--segments`` if None.
-        A batch has other entries, such as ``src_lengths``; if :attr:`reads_original`, one is
-        ``original``, (B, T), the tokens before any was masked.
+        *unused* are other entries of a batch, such as ``src_lengths``.  If :attr:`reads_original`,
+        a batch also has ``original`` (B, T), the tokens as they were before masking.
         """
         batch, _ = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
         return self.run_layers(batch, requested)
@@ -133,8 +133,8 @@ class MaskedLMEncoder(RobertaEncoder):
     def __init__(
         self, args: Options, dictionary: Dictionary, embed_tokens: Optional[nn.Embedding] = None
     ) -> None:
-        super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's own shares no embedding
-        # RoBERTa has no such flags, and its default is a learned table
+        super(RobertaEncoder, self).__init__(dictionary)  # RoBERTa's shares no embedding
+        # RoBERTa has neither of these two flags, and its default is a learned table
         tables = {each.input for each in all_encodings(args.position_encoding)} - {None}
         args.encoder_learned_pos = "learned" in tables
         args.no_token_positional_embeddings = not tables
@@ -175,7 +175,7 @@ class MaskedLMEncoder(RobertaEncoder):
             src_tokens: (B, T), starting with [CLS].
             features_only: stop before the head.
             return_all_hiddens: also return the states between layers.
-            masked_tokens: (B, T), True where logits are needed; default everywhere.
+            masked_tokens: (B, T), True where logits are needed; by default everywhere.
             by_token: as in :class:`.Requested`.
             predicting: as in :class:`.Requested`; by default True unless *features_only*.
             inputs: see :meth:`.SentenceEncoder.features`.
@@ -199,7 +199,7 @@ class MaskedLMEncoder(RobertaEncoder):
 
 
 class SentenceModel(HeadedModel):
-    """RoBERTa's forward, with segments and the heads of pre-training; arguments of its base."""
+    """RoBERTa with segments and the heads of pre-training; arguments are those of its base."""
 
     def forward(
         self,
@@ -212,9 +212,9 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
 
-        *segment_labels* (B, T) follow ``--segments`` if None; the head *classification_head_name*
-        is applied instead; for *inputs* see :meth:`MaskedLMEncoder.forward`, and :meth:`predict`
-        for logits of tokens.
+        *segment_labels* (B, T) follow ``--segments`` if None.  A head *classification_head_name*
+        replaces the language-model head.  For *inputs* see :meth:`MaskedLMEncoder.forward`, and
+        for logits of tokens also :meth:`predict`.
 
         Returns:
             logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
@@ -243,7 +243,7 @@ class SentenceModel(HeadedModel):
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, and the outputs of *heads*.
 
-        *heads* says, by the name of a head that :meth:`add_head` has added, what it reads beside
+        *heads* maps the name of a head that :meth:`add_head` added to what the head reads besides
         the states; other arguments are those of :meth:`MaskedLMEncoder.forward`.
         """
         if not heads:

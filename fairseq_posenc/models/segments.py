@@ -24,7 +24,7 @@ class Samples(NamedTuple):
     unpacked: Callable[[Options], Optional[str]]
 
 
-#: What the samples of a task are; ``--sample-break-mode`` says it for tasks that are not here.
+#: The samples of each task; ``--sample-break-mode`` decides for tasks that are not listed.
 SAMPLES: Dict[str, Samples] = {}
 
 
@@ -52,8 +52,8 @@ class SegmentFlags:
 def resolve_segments(cfg: Options, settings: Options) -> None:
     """Set ``segments`` in a complete configuration, in place, unless it was given.
 
-    Texts are pairs in the tasks for fine-tuning, where the task of pre-training makes pairs, and
-    where each sample is a line; other blocks hold running text, whose separators divide sentences.
+    Samples count as pairs in fine-tuning, if the task of pre-training makes pairs, or if each is a
+    line; any other sample is a block of running text, whose separators divide sentences.
     """
     several = cfg.num_segments > 1
     if cfg.segments is None:
@@ -94,8 +94,8 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
     >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
     tensor([[0, 0, 0, 0, 0, 1, 1]])
 
-    *tokens* are (B, T), padded on either side; so are the labels, int64, 0 for padding.  Texts
-    after the last of *num_segments* belong to it.
+    *tokens* (B, T) are padded on either side; the labels (B, T) are int64, 0 for padding.  Texts
+    beyond the number *num_segments* get the label of the last segment.
     """
     real, ends = tokens.ne(padding), tokens.eq(separator)
     begins = ends.roll(1, dims=1) & ~ends & real  # a token after a separator
@@ -110,7 +110,7 @@ def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
     >>> first_text_lengths(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2)
     tensor([[4]])
 
-    Of a single text it is the number of all tokens; see :func:`segment_labels`.
+    For a single text, this is the number of all its tokens; see :func:`segment_labels`.
     """
     first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
     return first.sum(dim=1, keepdim=True)
@@ -121,7 +121,7 @@ PATIENCE = 10
 
 
 class FirstBatches:
-    """Logs a message, their number at its ``%d``, if the first batches lack what a flag acts on."""
+    """Logs a message if the first batches lack what a flag acts on; its ``%d`` is their number."""
 
     def __init__(
         self, log: Callable[[str, int], None], message: str, batches: int = PATIENCE
@@ -138,10 +138,10 @@ class FirstBatches:
 
 
 def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a step of the task: give masked language models what follows from the original tokens.
+    """Wrap a step of the task: give masked language models what depends on the original tokens.
 
-    A separator can itself be masked, and a random token can be a separator.  Models that read pairs
-    get the segments, all 0 in blocks of running text; models that go by separators get the tokens.
+    A separator can itself be masked, and a random token can be a separator.  Models of pairs get
+    the segments, all 0 in blocks of running text; models that read separators get the tokens.
     """
 
     def wrapper(
@@ -150,7 +150,7 @@ def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
         inputs, pairs = sample.get("net_input", {}), None
         reads_original = getattr(model, "reads_original", False)
         if getattr(model, "reads_pairs", False):
-            pairs = samples_are_pairs(task_settings(task))  # None where nothing is masked
+            pairs = samples_are_pairs(task_settings(task))  # None in tasks without masking
         if "src_tokens" in inputs and (reads_original or pairs is not None):
             encoder = model.encoder.sentence_encoder
             target = sample["target"]  # padding except at masked tokens

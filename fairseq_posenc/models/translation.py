@@ -1,8 +1,8 @@
 """Translation: fairseq's encoder-decoder Transformer with any position encoding.
 
-``--task multilingual_translation``, where every language pair has an encoder and a decoder, which
-can be shared, has models of its own; ``--task translation_multi_simple_epoch`` trains a single one.
-Hypotheses of a sentence share the keys of its source, so fairseq's search tells how many there are.
+``--task multilingual_translation`` has an encoder and a decoder for every language pair, which can
+be shared; ``--task translation_multi_simple_epoch`` trains a single model.  All hypotheses of a
+sentence share the keys of its source, so fairseq's search tells the decoder how many there are.
 """
 
 from functools import partial
@@ -192,7 +192,7 @@ class MultilingualModel(MultilingualTransformerModel):
 
 
 def counting_hypotheses(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """Note the number of hypotheses of each sentence for as long as a generation takes."""
+    """Store the number of hypotheses per sentence in the ensemble while it generates."""
 
     def wrapper(generator: SequenceGenerator, *args: object, **kwargs: object) -> Any:
         ensemble: Any = generator.model
@@ -206,7 +206,7 @@ def counting_hypotheses(generate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def telling_hypotheses(forward_decoder: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the number of hypotheses into the cache: those of a sentence share its source's keys.
+    """Put the number of hypotheses per sentence, which share its source's keys, into the cache.
 
     fairseq would put it into the modules of models that have ``set_beam_size``, and leave it there.
     """

@@ -23,7 +23,7 @@ from fairseq_posenc.version import __version__
 #: Groups of fairseq's configuration that describe a training.
 _TRAINING = ("criterion", "optimizer", "lr_scheduler", "optimization")
 _BATCHES = ("max_tokens", "batch_size")
-#: The Hub's name of a task and the class that loads a model, by the end of its architecture.
+#: The end of an architecture's name, the Hub's name of its task, and the class that loads it.
 _TASKS = (
     ("ForCausalLM", "text-generation", "AutoModelForCausalLM"),
     ("LMHeadModel", "text-generation", "AutoModelForCausalLM"),
@@ -42,10 +42,10 @@ def card(
     scores: Sequence[str],
     report: Any,
 ) -> str:
-    """The card of a model folder with a name.
+    """The card of a model folder that is called *name*.
 
-    *about* is a sentence on the data, *scores* are the contents of files, and *report* is that of
-    the export to CTranslate2; they may be None or empty.
+    *about* is a sentence on the data, *scores* are the contents of files with scores, and *report*
+    is the report of the export to CTranslate2; all three may be None or empty.
     """
     text = folder.text
     parameters = sum({id(t): t.numel() for t in checkpoint["model"].values()}.values())
@@ -78,7 +78,7 @@ def write_card(
 ) -> None:
     """Write the card of an exported model, as the Hugging Face Hub reads it: metadata in front.
 
-    The license is left to the user: nothing that is exported says it.
+    The license is left to the user, because nothing that is exported states one.
 
     Args:
         folder: an existing folder with the config.json of the model.
@@ -119,7 +119,7 @@ def _written(start: Sequence[str], sections: Mapping[str, Optional[str]]) -> str
 
 
 def _trained(checkpoint: Checkpoint, scores: Sequence[str], export: List[str]) -> Dict[str, str]:
-    """The sections on the training and what came of it."""
+    """The sections on the flags, the training, the scores and the export."""
     history = checkpoint.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates")
     progress = "Number of updates unknown." if updates is None else f"After {updates:,} updates."
@@ -190,7 +190,7 @@ def _use(folder: ModelFolder, name: str) -> str:
 
 
 def _metadata(checkpoint: Checkpoint, task: str, options: Mapping[str, Any]) -> str:
-    """The lines of YAML in front, whose values are JSON, which is YAML as well."""
+    """The YAML at the start of a card; its values are written as JSON, which is valid YAML."""
     saved = task_of(checkpoint)
     given = [options.get(name) or option(saved, name) for name in ("source_lang", "target_lang")]
     languages = [name for name in given if name and name.isalpha() and len(name) in (2, 3)]

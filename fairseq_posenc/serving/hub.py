@@ -1,4 +1,4 @@
-"""Model folders from Python: fairseq's hub interfaces, prepared by the folder."""
+"""Model folders in Python: fairseq's hub interfaces, with the text preparation of the folder."""
 
 import functools
 import inspect
@@ -22,7 +22,7 @@ from fairseq_posenc.serving.translation import numbers_of
 
 
 class FolderTask(NamedTuple):
-    """The model folders of a task."""
+    """What is particular to the model folders of a task."""
 
     interface: Any = None  # a class derived from SentenceHubInterface, which is the default
     files: Tuple[str, ...] = ()  # files of the data that `pack` copies besides dictionaries
@@ -40,7 +40,7 @@ _DEFAULT = "gpt2"
 class SentenceHubInterface(RobertaHubInterface):
     """fairseq's interface to a masked language model or a classifier, for a model folder.
 
-    Texts and pairs are put together as the task of the folder does it in training.
+    It joins several texts as the folder's task joins them in training.
 
     Attributes:
         longest: the largest number of tokens that the model and the task accept.
@@ -55,7 +55,7 @@ class SentenceHubInterface(RobertaHubInterface):
         else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
             pairs = getattr(model, "reads_pairs", False)
             end = task.source_dictionary.eos()
-            # a setting of tasks of pre-training on pairs
+            # tasks that pre-train on pairs have this setting
             one = pairs and option(settings, "separator_token") is None
             self._first, self._separator = task.source_dictionary.bos(), None if one else end
         self.cuts = str(option(settings, "shorten_method")) == "truncate"
@@ -63,7 +63,7 @@ class SentenceHubInterface(RobertaHubInterface):
         self.longest = min(longest, option(settings, "max_positions", longest))
 
     def encode(self, sentence: str, *addl_sentences: str, no_separator: bool = False) -> Tensor:
-        """A text, a pair or more texts by number (T,), cut where the training cut them.
+        """The token numbers (T,) of one or more texts, truncated if training truncated them.
 
         Args:
             sentence: raw text.
@@ -96,7 +96,7 @@ class SentenceHubInterface(RobertaHubInterface):
             topk: number of symbols.
 
         Returns:
-            for each symbol, the text with it in place, its probability, and its own text.
+            for each symbol, the text with the mask replaced, the probability, and its own text.
 
         Raises:
             UsageError: there is no mask, or more than one, the text is too long, or the model was
@@ -115,7 +115,7 @@ class SentenceHubInterface(RobertaHubInterface):
                 "one mask, and a number from 1 on"
             )
         before, after = spans
-        # in byte-level BPE, the symbol of a word holds the space before it; so does the mask
+        # in byte-level BPE, a word's symbol includes the space before it, and so does the mask
         start = before.rstrip() if self.folder.text.subwords == "transformers" else before
         parts = [self.bpe.encode(part).split() for part in (start, after)]
         numbers = self._numbers([[*parts[0], MASK, *parts[1]]], None)
@@ -132,7 +132,7 @@ class SentenceHubInterface(RobertaHubInterface):
 
         Args:
             head: the name of a classification head.
-            tokens: texts by number, (T,) or (B, T) with padding.
+            tokens: the token numbers of one text, (T,), or of several with padding, (B, T).
             return_logits: return what the head computes, which for a regression is its value.
 
         Raises:
@@ -148,7 +148,7 @@ class SentenceHubInterface(RobertaHubInterface):
 
 
 def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> None:
-    """Refuse texts, by number (T,) each, that have more than the *longest* T of the model."""
+    """Refuse texts, each of token numbers (T,), that are longer than the model's *longest*."""
     for number, text in enumerate(texts):
         if len(text) > longest:
             raise UsageError(
@@ -163,9 +163,9 @@ def opened(
     checkpoint_file: str = "model.pt",
     **settings: Any,
 ) -> Dict[str, Any]:
-    """Load a model folder by fairseq's ``from_pretrained``, and return what that returns.
+    """Load a model folder by fairseq's ``from_pretrained``, and return its result.
 
-    A masked language model adds its ``interface``, a function of settings, task and model.
+    For a masked language model it also has ``interface``, a function of settings, task and model.
 
     Args:
         folder: the model folder.
@@ -203,7 +203,7 @@ def _check_head(folder: ModelFolder, model: Any) -> None:
 
 
 def folder_task(name: str) -> FolderTask:
-    """What is registered for the model folders of a task, by packs, too."""
+    """What packs and others have registered for the model folders of a task."""
     load("serving")
     return FOLDER_TASKS.get(name, FolderTask())
 

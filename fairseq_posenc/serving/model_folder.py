@@ -42,7 +42,7 @@ from fairseq_posenc.serving.subwords import SUBWORD_FILES, SUBWORDS
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
-#: In an exported model, what translating needs to know of it.
+#: The file of an exported model that says what translation needs to know about it.
 EXPORT_SETTINGS = "fairseq_posenc.json"
 ADVICE = "give a folder that `fairseq-posenc pack` wrote"
 #: Tasks whose data, and with them their dictionaries, are in a folder for each input.
@@ -53,7 +53,7 @@ class Head(NamedTuple):
     """The classification head of a model."""
 
     name: str  # the name in the model
-    labels: List[str]  # the classes by number; of a regression, names of the values
+    labels: List[str]  # the classes by number; for a regression, names of the values
     regression: bool = False  # whether it computes values
     # number of texts that it was trained on, or None if that is unknown
     inputs: Optional[int] = None
@@ -121,10 +121,10 @@ class ModelFolder(NamedTuple):
         return [os.path.join(name, "dict.txt") for name in names]
 
     def checked(self) -> str:
-        """The checkpoint.
+        """The checkpoint, after a comparison with its digest.
 
         Raises:
-            UsageError: it is missing, or it is not the one that was packed.
+            UsageError: it is missing, or it is not the file that was packed.
         """
         if self.checkpoint is None:
             raise UsageError(
@@ -135,7 +135,7 @@ class ModelFolder(NamedTuple):
         return self.checkpoint
 
     def with_digests(self) -> "ModelFolder":
-        """The same folder, with the digests of the files that it has now."""
+        """This folder, with the digests of the files that it has now."""
         every = (file for file in Path(self.path).rglob("*") if file.is_file())
         files = {file.relative_to(self.path).as_posix(): file for file in every}
         names = sorted(files.keys() - {SETTINGS, CARD})
@@ -208,7 +208,7 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     _check_pieces(folder, shown)
     folder.check(shown)
     _check_labels(folder, shown)
-    if entries.get("context") is not None:  # of version 0.2
+    if entries.get("context") is not None:  # written by version 0.2
         _say_once(
             f"{path}: was packed with --context, and sentences are translated alone; "
             "examples/document_translation translates documents"
@@ -254,7 +254,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < math.inf
 
 
-#: Whether a value of JSON is of a type.
+#: For each type, whether a value of JSON has it.
 _IS: Dict[Any, Callable[[Any], bool]] = {
     str: lambda value: type(value) is str,
     bool: lambda value: type(value) is bool,

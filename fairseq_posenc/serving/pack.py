@@ -46,8 +46,8 @@ _MARKS = {
     "sentencepiece": re.compile("\u2581"),
     "marked-pieces or marked-words": re.compile(f"{MARK}."),
 }
-#: The largest share of symbols that may not fit.  The subwords of a model were measured at 0 to
-#: 0.2 %; those of another text, or of another size, at 5 % or more.
+#: The largest share of symbols that may fail to fit.  Measured shares are 0 to 0.2 % for a model's
+#: own subwords, and 5 % or more for subwords of another text or another size.
 _STRANGE = 0.03
 
 
@@ -55,7 +55,7 @@ def pack(args: Namespace, text: Text, export: Callable[[Namespace, ModelFolder],
     """Write a model folder, complete or not at all.
 
     Args:
-        args: those of ``fairseq-posenc pack``.
+        args: the arguments of ``fairseq-posenc pack``.
         text: how the text was prepared, with the paths of subwords; languages may be None.
         export: exports the model of the folder as *args* say, or refuses a damaged one.
 
@@ -114,7 +114,7 @@ def check(path: str) -> int:
 
 
 def _complete(text: Text, data: str, task: str, state: Checkpoint) -> Text:
-    """The text settings of the folder, with languages as given, recorded, or told by the data."""
+    """The text settings of the folder, with languages as given, recorded or inferred from data."""
     saved, name = task_of(state), SUBWORD_FILES[text.subwords]
     source = text.source_lang or option(saved, "source_lang")
     target = text.target_lang or option(saved, "target_lang")
@@ -188,8 +188,8 @@ def check_subwords(
 ) -> None:
     """Refuse subwords that are not those of a model.
 
-    They are not if many symbols of its dictionary cannot come from them, or if they split its texts
-    into many symbols that the dictionary lacks.
+    They are refused if many symbols of the model's dictionary cannot come from them, or if they
+    split the model's texts into many symbols that the dictionary lacks.
 
     Args:
         kind: one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`, which made *subwords*.
@@ -218,9 +218,9 @@ def check_subwords(
 
 
 def _texts(dictionary: str) -> List[List[str]]:
-    """Some texts of the data beside a dictionary, in symbols and without unknown ones."""
+    """Some texts of the data beside a dictionary, as symbols; none with unknown symbols."""
     folder, name = os.path.split(dictionary)
-    side = name[len("dict") : -len("txt")]  # "." where there is only one
+    side = name[len("dict") : -len("txt")]  # "." if there is only one side
     files = sorted(Path(folder).glob(f"*{side}idx"))
     if not files:
         return []

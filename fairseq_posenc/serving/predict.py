@@ -1,4 +1,4 @@
-"""Classifying the lines of a table: text from its columns, a label and its probability out.
+"""Classifying the texts in columns of a table: each line gives a label and its probability.
 
 Several classifiers for one task average their logits (RoBERTa section 5.1).
 """
@@ -39,7 +39,7 @@ def common_head(folders: Sequence[ModelFolder]) -> Head:
 
 
 def places_of(columns: str, names: Optional[List[str]]) -> List[int]:
-    """The places from 0 of *columns*: numbers from 1, or some of the *names*, with commas."""
+    """The places from 0 of *columns*: numbers from 1 or some *names*, joined by commas."""
     places = []
     for column in columns.split(","):
         if names and column in names:
@@ -66,9 +66,9 @@ def predicted_lines(
 
     Args:
         models: the hub interfaces of classifiers for one task, whose outputs are averaged.
-        head: the head of the first.
+        head: the head of the first model.
         lines: the lines of the table.
-        args: those of ``fairseq-posenc predict``.
+        args: the arguments of ``fairseq-posenc predict``.
     """
     source, before = iter(lines), int(args.header)
     columns = args.columns or ("1,2" if head.inputs == 2 else "1")
@@ -101,7 +101,7 @@ def predicted_lines(
 
 
 def _line(logits: Tensor, head: Head, scores: bool) -> str:
-    """The columns of the outputs (N,) of a head."""
+    """The columns to write for the outputs (N,) of a head."""
     if head.regression:
         label, values = [], list(map(head.value, logits.tolist()))
         best = values[0]
@@ -115,11 +115,11 @@ def _line(logits: Tensor, head: Head, scores: bool) -> str:
 def averaged(
     models: Sequence[Any], encoded: Sequence[Sequence[Tensor]], max_tokens: int
 ) -> List[Optional[Tensor]]:
-    """The averaged outputs (N,) of several models for each example, or None where one is unread.
+    """The averaged outputs (N,) of several models for each example, or None if it was not read.
 
     Args:
         models: the hub interfaces.
-        encoded: the numbers (T,) of each example that each model reads, or none.
+        encoded: for each example, the token numbers (T,) for each model, or [] if it was not read.
         max_tokens: tokens in a batch.
     """
     outputs: Dict[int, List[Tensor]] = {place: [] for place, each in enumerate(encoded) if each}
@@ -137,7 +137,7 @@ def averaged(
 
 
 def _read(models: Sequence[Any], texts: Sequence[str]) -> Tuple[List[Tensor], str]:
-    """The numbers (T,) of an example that each model reads, or none, and what is to be said."""
+    """The token numbers (T,) of an example for each model, or [], and a remark for the user."""
     if not any(texts):
         return [], "it is empty; its prediction is left empty"
     encoded, remark = [], ""

@@ -15,14 +15,14 @@ TOKENIZERS = ("moses", "jieba", "none")
 class Text(NamedTuple):
     """The preparation of a model's text."""
 
-    source_lang: Optional[str] = None  # language of the source, or of all text where there is one
+    source_lang: Optional[str] = None  # language of the source, or the only language
     target_lang: Optional[str] = None  # language of the target
     tokenizer: str = "none"  # one of :data:`TOKENIZERS`
     dash_splits: bool = False  # whether Moses split hyphenated words
     subwords: str = "none"  # one of :data:`~fairseq_posenc.serving.subwords.SUBWORDS`
     subword_file: Optional[str] = None  # the file in the folder, or None
     lowercase: bool = False  # whether text was lower-cased
-    target_subword_file: Optional[str] = None  # the file for the target, where it is not the same
+    target_subword_file: Optional[str] = None  # the file for the target, if it is another
 
 
 class Preparation:
@@ -111,7 +111,7 @@ def words_of(
         tokenizer: moses; jieba; or none for words that are already separated by spaces.
         lang: the language, for Moses; English by default.
         dash_splits: split hyphenated words as ``rich @-@ text``.
-        lowercase: lower-case the text, for jieba after splitting: its words have capitals.
+        lowercase: lower-case the text; jieba splits first, because its word list has capitals.
     """
     if tokenizer == "jieba":
         cut = _jieba_words()
@@ -121,7 +121,7 @@ def words_of(
 
 
 def joiner_of(tokenizer: str, lang: str) -> Join:
-    """The function that restores plain text from words; only those of Moses have rules."""
+    """The function that restores plain text from words; only Moses has rules for that."""
     if tokenizer != "moses":
         return " ".join
     moses = import_extra("sacremoses", "the words of Moses").MosesDetokenizer(lang=lang)

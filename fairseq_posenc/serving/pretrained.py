@@ -1,8 +1,8 @@
 """fairseq's own ``from_pretrained`` reads model folders.
 
-``MODEL_REGISTRY["posenc_lm"].from_pretrained(FOLDER)`` takes checkpoint, dictionaries, languages
+``MODEL_REGISTRY["posenc_lm"].from_pretrained(FOLDER)`` reads checkpoint, dictionaries, languages
 and the preparation of text from a model folder, without downloads.  The preparation is a ``bpe`` of
-fairseq, so its hub interfaces apply it.  Every training imports this file: the rest on use.
+fairseq, so its hub interfaces apply it.  Every training imports this file, so it defers imports.
 """
 
 import os
@@ -45,7 +45,7 @@ class ModelFolderBPE:
 
     def encode(self, text: str) -> str:
         """The symbols of a text of the source language, separated by spaces."""
-        symbols = self.preparation.source(text)  # white space is in no dictionary
+        symbols = self.preparation.source(text)  # no dictionary has white space
         return " ".join(symbol if symbol.split() == [symbol] else "<unk>" for symbol in symbols)
 
     def decode(self, symbols: str) -> str:
@@ -70,7 +70,7 @@ def read_model_folders(from_pretrained: Callable[..., Any]) -> Callable[..., Any
         if os.path.isfile(os.path.join(path, SETTINGS)):
             folder = read_model_folder(path, "from_pretrained")
             return opened(folder, from_pretrained, checkpoint_file, **settings)
-        if settings.get("bpe") == "":  # not given to a masked language model
+        if settings.get("bpe") == "":  # the default of masked language models
             raise UsageError(
                 f"from_pretrained {path}: is no model folder, so how its text was split is "
                 "unknown; give the folder that `fairseq-posenc pack` wrote, or bpe= (subword_nmt "

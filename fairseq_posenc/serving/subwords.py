@@ -15,16 +15,16 @@ from fairseq_posenc.basics.packages import import_extra
 Split = Callable[[str], List[str]]
 Join = Callable[[List[str]], str]
 
-#: The beginning of all symbols of a Chinese word but its first, as in WordPiece.
+#: The beginning of all symbols of a Chinese word but the first, as in WordPiece.
 MARK = "##"
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-#: A Chinese character; letters and digits of other scripts together; any other sign.
+#: A Chinese character, or a run of letters and digits of other scripts, or any other sign.
 _PARTS = re.compile(f"[{_HAN}]|[^\\W_{_HAN}]+|\\S")
 _BESIDE_HAN = re.compile(f"(?<=[{_HAN}]) | (?=[{_HAN}])")
-#: The symbols that some kind of subwords marks.
+#: A symbol with the mark of some kind of subwords.
 _MARKED = re.compile(f".+@@$|\u2581|{MARK}.")
-#: The symbol of each byte that a kind knows.  Their numbers do not depend on the text, so that a
-#: model can read any text.
+#: By kind, the symbol of each byte that it knows.  The dictionary does not depend on the text, so
+#: that a model can read any text.
 BYTES: Dict[str, Dict[int, str]] = {
     "text8": {ord(" "): "_", **{byte: chr(byte) for byte in b"abcdefghijklmnopqrstuvwxyz"}},
     "enwik8": {b: chr(b) if 0x21 <= b <= 0x7E else f"<{b:02X}>" for b in range(256)},
@@ -37,7 +37,7 @@ class Subwords(NamedTuple):
     split: Split  # the symbols of a line of words
     join: Join  # the words of symbols, on one line
     mask: str = "<mask>"  # the spelling in text of the symbol ``<mask>``
-    makes: Callable[[str], bool] = lambda symbol: True  # whether text can be split into a symbol
+    makes: Callable[[str], bool] = lambda symbol: True  # whether splitting can yield a symbol
 
 
 def _none(path: Optional[str]) -> Subwords:
@@ -50,7 +50,7 @@ def _merges(path: Optional[str]) -> Any:
         with open(str(path), encoding="utf-8") as codes, contextlib.redirect_stderr(said):
             return module.BPE(codes)
     except (OSError, ValueError, SystemExit) as error:
-        reason = said.getvalue().partition("\n")[0] or error  # of SystemExit, what it printed
+        reason = said.getvalue().partition("\n")[0] or error  # for SystemExit, what it printed
         raise UsageError(
             f"{path}: cannot be read as merges of subword-nmt ({reason}); give the file that "
             "subword-nmt learned"
@@ -58,7 +58,7 @@ def _merges(path: Optional[str]) -> Any:
 
 
 def _merged(merges: Any, piece: str) -> bool:
-    """True for a character, or what merges make of several."""
+    """True for a single character, or a piece that merges make."""
     made = merges.bpe_codes_reverse
     return len(piece) == 1 or piece in made or piece + "</w>" in made
 
@@ -73,7 +73,7 @@ def _subword_nmt(path: Optional[str]) -> Subwords:
 
 
 def in_pieces(word: str, split: Callable[[str], str]) -> List[str]:
-    """The pieces of a word, all but the first with the mark: characters, signs, parts of others.
+    """The pieces of a word: characters of Chinese, signs, other parts; all but the first marked.
 
     Args:
         word: a word, possibly of several scripts.
@@ -91,11 +91,11 @@ def unmarked(line: str) -> str:
 
 
 def _marked(of_word: Split, makes: Callable[[str], bool]) -> Subwords:
-    """Words of Chinese text, whose symbols are marked but for the first.
+    """Subwords of Chinese text, where all symbols of a word but the first are marked.
 
     Args:
         of_word: the symbols of a word.
-        makes: whether text can be split into a symbol, without its mark.
+        makes: whether splitting can yield a symbol, which is given without its mark.
     """
 
     def join(symbols: List[str]) -> str:
@@ -116,7 +116,7 @@ def _marked_pieces(path: Optional[str]) -> Subwords:
 
 
 def _marked_words(path: Optional[str]) -> Subwords:
-    """The words of a list, and the characters of others."""
+    """The words of a list, and the characters of all other words."""
     from fairseq_posenc.serving.transformers_tokenizer import RESERVED
 
     known = set()
@@ -170,7 +170,7 @@ def _bytes(symbols: Dict[int, str]) -> Subwords:
     return Subwords(split, join, makes=numbers.__contains__)
 
 
-#: From the path of the file in a model folder, if there is one.
+#: Each makes its kind of subwords from the path of its file in a model folder, or from None.
 KINDS: Dict[str, Callable[[Optional[str]], Subwords]] = {
     "subword-nmt": _subword_nmt,
     "sentencepiece": _sentencepiece,
@@ -181,7 +181,7 @@ KINDS: Dict[str, Callable[[Optional[str]], Subwords]] = {
     "enwik8": lambda path: _bytes(BYTES["enwik8"]),
     "none": _none,
 }
-#: The name of the file in a model folder, of the kinds that have one.
+#: The name of each kind's file in a model folder; None for kinds without a file.
 SUBWORD_FILES: Dict[str, Optional[str]] = {
     **dict.fromkeys(KINDS),
     **dict.fromkeys(("subword-nmt", "marked-pieces"), "codes"),
@@ -190,5 +190,5 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
     "transformers": "tokenizer",
 }
 SUBWORDS = tuple(SUBWORD_FILES)
-#: The kinds that take a line as it is, with all its white space.
+#: The kinds that split a line as it is, with all its white space.
 RAW = ("transformers", "text8", "enwik8")

@@ -1,11 +1,11 @@
-"""Tokenizers of the ``transformers`` library: their symbols, and text to symbols as they make them.
+"""Tokenizers of the ``transformers`` library: their symbols, and how they split text into symbols.
 
 A folder of that library has the symbols in a ``vocab.txt`` or a ``tokenizer.json``, and their roles
-in a ``tokenizer_config.json``.  The tokens are those of that library with
-``split_special_tokens``: the name of a special one in a text, such as ``<s>``, is text like any
-other.  A tokenizer knows such a name as an added token, which is sought in the text first, and as
-an entry of its vocabulary.  Merges of BPE never lead to the entry; the other models take it as they
-take a word.  Only the special symbols get the names of fairseq.
+in a ``tokenizer_config.json``.  Text is split as that library does with ``split_special_tokens``:
+the name of a special symbol in a text, such as ``<s>``, is ordinary text.  A tokenizer knows such a
+name as an added token, which it looks for in the text first, and as an entry of its vocabulary.
+Merges of BPE never lead to that entry, but other models find it as they find any word.
+Only the special symbols get fairseq's names.
 
 Neither PyTorch nor fairseq is imported.
 """
@@ -38,7 +38,7 @@ JIEBA, BERT, _ROBERTA = "RoFormerTokenizer", "BertTokenizer", "RobertaTokenizer"
 #: The library's own rule: the tokenizer by ``model_type`` in config.json.
 _BY_MODEL = {"roformer": JIEBA, "roberta": _ROBERTA}
 _SPACE = "\u2423"
-#: What packages are needed for.
+#: What the packages are needed for, in messages.
 _FOR = "the tokens of transformers"
 _LAST = re.compile(r"(.+?)(\d+|.)", re.DOTALL)
 #: Names of the files that describe a tokenizer.
@@ -57,7 +57,7 @@ class Files(NamedTuple):
         return os.path.join(self.folder, name)
 
     def special(self) -> Dict[str, str]:
-        """The tokenizer's names of fairseq's special symbols.
+        """The tokenizer's names for fairseq's special symbols.
 
         A language model's tokenizer has an end of texts in place of [CLS] and [SEP].  Roles with
         the same name, such as the end and the beginning, are one symbol.
@@ -79,7 +79,7 @@ class Files(NamedTuple):
         return found
 
     def _others(self) -> List[str]:
-        """Special symbols without a role; transformers 5 writes them under another name."""
+        """Special symbols without a role; transformers 5 writes them under another key."""
         found: List[Any] = []
         for entry in ("additional_special_tokens", "extra_special_tokens"):
             tokens = self.settings.get(entry) or ()
@@ -171,7 +171,7 @@ def spelled(symbol: str) -> str:
 
 
 def ordinary_symbols(symbols: Sequence[str], special: Dict[str, str], source: str) -> List[int]:
-    """The numbers of all symbols but the special ones, which make the lines of dict.txt.
+    """The numbers of the ordinary symbols, whose names make the lines of dict.txt.
 
     Args:
         special: the tokenizer's name of each of fairseq's special symbols.
@@ -208,7 +208,7 @@ def ordinary_symbols(symbols: Sequence[str], special: Dict[str, str], source: st
 
 
 def dictionary(folder: str) -> str:
-    """The dict.txt of a folder's tokenizer, the same as that of its imported model."""
+    """The dict.txt of a folder's tokenizer, the same as an import of its model writes."""
     files = find_files(folder)
     symbols, source = read_symbols(files)
     ordinary = ordinary_symbols(symbols, files.special(), source)
@@ -218,8 +218,8 @@ def dictionary(folder: str) -> str:
 def as_text(content: Dict[str, Any], names: Iterable[str]) -> Dict[str, Any]:
     """A tokenizer.json whose vocabulary is not searched for *names*; its added tokens stay.
 
-    A step splits them in a text before their last character or number: ``</s`` and ``>``.  It could
-    split only a piece that holds a letter together with the sign at its end.
+    An added step splits a name in a text before its last character or number: ``</s`` and ``>``.
+    Other tokens could change only if a piece held a letter together with the sign after it.
     """
     if "merges" in content["model"]:
         return dict(content)

@@ -35,7 +35,7 @@ class Beam(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """The device and the numbers with which an engine computes."""
+    """The device, the threads and the type with which an engine computes."""
 
     device: str = "cpu"  # cpu or cuda
     threads: int = 0  # 0 for the engine's default
@@ -61,8 +61,8 @@ def translated(
     """The lines to write for *lines*, in their order.
 
     Args:
-        beam: the search; the model's own limit applies where its longest translation is longer.
-        args: those of ``fairseq-posenc translate``.
+        beam: the search; if its longest translation exceeds the model's limit, that limit applies.
+        args: the arguments of ``fairseq-posenc translate``.
     """
     longest = min(beam.max_length, engine.longest["target"] - 1)  # besides </s>
     beam, count = beam._replace(max_length=longest), 0

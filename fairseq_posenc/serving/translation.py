@@ -1,4 +1,4 @@
-"""Translation with fairseq's own beam search, and batches of texts by number."""
+"""Translation with fairseq's own beam search, and batches of texts of similar length."""
 
 from argparse import Namespace
 from typing import Any, Dict, List, Optional, Sequence
@@ -54,7 +54,7 @@ class FairseqEngine:
 
 
 def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Tensor:
-    """Tokens by number (T,), with </s> at the end on request."""
+    """The numbers (T,) of tokens, with </s> at the end on request."""
     numbers = [dictionary.index(token) for token in tokens]
     return torch.tensor(numbers + ([dictionary.eos()] if end else []), dtype=torch.long)
 
@@ -62,7 +62,7 @@ def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Ten
 def batches_by_tokens(
     lengths: Sequence[int], limit: int, groups: Optional[Sequence[int]] = None
 ) -> List[List[int]]:
-    """Numbers of texts, those of similar length together.
+    """Batches of texts of similar length, each as the numbers of its texts.
 
     >>> batches_by_tokens([5, 2, 3, 9], 6)
     [[1, 2], [0], [3]]

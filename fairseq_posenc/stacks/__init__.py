@@ -1,1 +1,1 @@
-"""Encoders and decoders, which work out positions once a forward pass."""
+"""Encoders and decoders, which compute positions once per forward pass."""

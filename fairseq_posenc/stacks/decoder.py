@@ -21,10 +21,10 @@ from fairseq_posenc.layers.transformer import wrap_layer
 from fairseq_posenc.stacks.positions import Assigned, PositionedStack, read_padding
 
 CacheState = Dict[str, Any]
-#: The layer whose attention to the source is returned, or None; the number of heads to average.
+#: The layer whose attention to the source is returned, and how many of its heads to average.
 Weights = Tuple[Optional[int], Optional[int]]
 EncoderOut = Optional[Dict[str, List[Tensor]]]
-#: Key, in the incremental state, of the padding of all tokens so far.
+#: The key under which the incremental state holds the padding of all tokens so far.
 _PADDING = "padding"
 
 
@@ -36,7 +36,7 @@ class Steps(nn.Module):
     """
 
     def cached_length(self, state: CacheState) -> Optional[int]:
-        """Number of tokens in the cache, or None if the layers hold it."""
+        """Number of tokens in the cache, or None if the layers hold the cache."""
         raise NotImplementedError
 
     def step(
@@ -52,7 +52,7 @@ class Steps(nn.Module):
     ) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
         """Compute a step, or return None to leave it to the layers.
 
-        *tokens* (B, S) are all so far, *seen* of them cached; *weights* as for ``apply_layers``.
+        *tokens* (B, S) are all so far; *seen* of them are cached; *weights*: see ``apply_layers``.
 
         Returns:
             states (B, 1, C) and weights (B, 1, S') or None.
@@ -60,7 +60,7 @@ class Steps(nn.Module):
         raise NotImplementedError
 
 
-#: Functions of a configuration and a decoder; return :class:`Steps`, or None without their flag.
+#: Each makes the :class:`Steps` of a decoder from its configuration, or None without its flag.
 STEPS: List[Callable[[Options, Layer], Optional[Steps]]] = []
 
 
@@ -100,7 +100,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Logits of the next tokens (B, T, V), or states (B, T, C) if *features_only*.
 
-        Other arguments and the dictionary are those of :meth:`extract_features_scriptable`;
+        Other arguments, and the dictionary returned, are as in :meth:`extract_features_scriptable`;
         *src_lengths* and *return_all_hiddens* are unused, as in fairseq.
         """
         x, extra = self.extract_features_scriptable(
@@ -121,9 +121,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Decoder states and, on request, attention weights over the source.
 
-        Weights require an explicit softmax, so in training they are returned only if
-        *alignment_layer* is given.  In evaluation those of the last layer are the default, as in
-        fairseq, unless generation disables them.
+        Attention weights require an explicit softmax, so in training they are returned only if
+        *alignment_layer* is given.  In evaluation the last layer returns them by default, as in
+        fairseq, unless generation disables that.
 
         Args:
             prev_output_tokens: all target tokens so far, (B, S).
@@ -133,8 +133,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             alignment_layer: layer whose attention over the source is returned, by default the last.
             alignment_heads: number of its heads to average, by default all.
             padding: the padding of *prev_output_tokens*, if known.
-            earlier: inputs of the layers for tokens before all of these, (B, M, C) each, to attend
-                to as well; only without a cache.
+            earlier: the input (B, M, C) of each layer for M tokens before *prev_output_tokens*,
+                which the layer attends to as well; only without a cache.
 
         Returns:
             states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``.
@@ -176,13 +176,13 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         weights: Weights,
         earlier: Sequence[Tensor] = (),
     ) -> Tuple[Tensor, Optional[Tensor], List[Tensor]]:
-        """Apply the layers, the last norm and, if there is one, the last projection.
+        """Apply the layers, and the final norm and the final projection if there are any.
 
         Args:
             batch: the batch, with the input of the first layer for the new tokens, (B, T, C).
             source: the result of :meth:`source_of`.
             weights: the layer whose attention over the source is returned unless generation
-                disables it, or None; the number of heads to average, by default all.
+                disables it, or None; and the number of its heads to average, by default all.
             earlier: as for :meth:`extract_features_scriptable`.
 
         Returns:
@@ -224,8 +224,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> Padding:
         """The padding of *tokens* (B, S), of which *seen* are in the cache.
 
-        Prompts may have padding, the single tokens of a beam search have none: the device is read
-        only at the first step and for several new tokens.
+        Prompts may have padding, but the single tokens of a beam search have none, so padding is
+        read from the device only at the first step and for several new tokens.
         """
         state: Any = incremental_state
         if _PADDING in state and tokens.size(1) == seen + 1:
@@ -247,7 +247,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         padding: Padding,
         assigned: Optional[Assigned],
     ) -> Tensor:
-        """Input of the first layer for the tokens not *seen*, (B, T, C)."""
+        """The input (B, T, C) of the first layer for all *tokens* but the first *seen*."""
         new_tokens = tokens[:, seen:]
         x = self.embed(new_tokens)
         if self.quant_noise is not None:
@@ -277,9 +277,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return states, aligned(bias.to(product_dtype(like)))
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt an older or differently encoded checkpoint, as in the base class."""
+        """Adapt a checkpoint that is older or has another encoding, as in the base class."""
         super().upgrade_state_dict_named(state_dict, name)
         if self.adaptive_softmax is not None and self.output_projection is None:
-            # fairseq adds it wherever embeddings are tied
+            # fairseq adds this weight wherever embeddings are tied
             state_dict.pop(f"{name}.output_projection.weight", None)
         return state_dict

@@ -20,19 +20,19 @@ from fairseq_posenc.stacks.positions import PositionedStack, read_padding
 class Requested(NamedTuple):
     """What is requested of the layers of an encoder."""
 
-    states: bool = False  # also the states between layers
-    # features of all tokens; if False, a stack may compute those of [CLS] alone
+    states: bool = False  # whether the states between layers are returned, too
+    # whether features of all tokens are needed; if not, a stack may compute only those of [CLS]
     by_token: bool = True
-    # features for predicting masked tokens, which a stack may compute differently
+    # whether the features are to predict masked tokens; a stack may compute these differently
     predicting: bool = False
 
 
 class Encoded(NamedTuple):
     """The outputs of an encoder."""
 
-    x: Tensor  # output of the last layer, normalised if the model has a last norm, (B, S, C)
-    # if requested, inputs of all layers, then the last output before the final norm, (S, B, C)
-    # each, as in fairseq
+    x: Tensor  # output of the last layer, normalised if the model has a final norm, (B, S, C)
+    # if requested, the input of each layer, then the output of the last one before the final norm,
+    # (S, B, C) each, as in fairseq
     states: List[Tensor]
 
 
@@ -72,12 +72,12 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """Encode a batch, with the arguments and the result of fairseq's encoder.
 
-        *src_tokens* (B, T) are padded on either side; *token_embeddings* (B, T, C) are used instead
-        of theirs; *return_all_hiddens* also returns the input of every layer and the last output.
+        *src_tokens* (B, T) are padded on either side; *token_embeddings* (B, T, C) replace their
+        embeddings; *return_all_hiddens* also returns the input of every layer and the last output.
 
         Returns:
-            lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none without padding,
-            encoder_embedding (B, T, C), encoder_states, src_lengths (B, 1), and empty ones.
+            lists by name: encoder_out (T, B, C), encoder_padding_mask (B, T) if there is padding,
+            encoder_embedding (B, T, C), encoder_states, src_lengths (B, 1), and two empty lists.
         """
         batch, embedding = self.begin(src_tokens, token_embeddings, padding)
         encoded = self.run_layers(batch, Requested(states=return_all_hiddens))
@@ -101,8 +101,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     ) -> Dict[str, List[Tensor]]:
         """The result of :meth:`forward` with row ``new_order[i]`` in place of row i.
 
-        A search calls this at every token, so it leaves out what no decoder reads: the embeddings
-        and the lengths.
+        A search calls this at every token, so the result lacks what no decoder reads: the
+        embeddings and the lengths.
         """
         read = {**encoder_out, "encoder_embedding": [], "src_lengths": []}
         return super().reorder_encoder_out(read, new_order)
@@ -141,7 +141,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         return Batch(x, x.size(1), padding, causal, assigned=places), embedding
 
     def run_layers(self, batch: Batch, requested: Requested) -> Encoded:
-        """Apply the layers and the last norm to a batch with the input of the first layer."""
+        """Apply the layers and the final norm to *batch*, which has the first layer's input."""
         x, prepared = batch.like, self.prepare(batch)
         states = [x.transpose(0, 1)] if requested.states else []
         for layer in self.layers:

@@ -1,6 +1,6 @@
 """The positions of a stack: its encodings, the positions of a batch, and what layers get of them.
 
-All are worked out once a forward pass.
+They are computed once per forward pass.
 """
 
 import copy
@@ -29,7 +29,7 @@ class Assigned(NamedTuple):
     """Assigned positions of a batch."""
 
     rows: Tensor  # row of the input table for each token, (1|B, S), int64
-    bound: int  # a number above all of them
+    bound: int  # a number above all positions
     places: Optional[Places]  # positions in attention; None for 0, 1, 2, …
 
 
@@ -55,14 +55,14 @@ class AssignedPositions:
     def of_batch(self, tokens: Tensor, counted: Tensor, training: bool) -> Optional[Assigned]:
         """The assigned positions of a batch, or None.
 
-        *tokens* (B, S) are without those in a memory; *counted* are 0, 1, 2, …, (1|B, S).
+        *tokens* (B, S) exclude those in a memory; *counted* (1|B, S) are positions from 0 on.
         """
         if self.rule is None:
             return None
         return self.assigned(*self.ruled(tokens), by_index=False)
 
     def ruled(self, tokens: Tensor) -> Tuple[Ruled, int]:
-        """Positions of *tokens* (B, S) by the rule, 0 at padding, and a number above them."""
+        """Positions of *tokens* (B, S) by the rule, 0 at padding, and a number above them all."""
         assert self.rule is not None
         real = tokens.ne(self.padding)
         ruled = self.rule.places(Tokens(tokens, real))
@@ -120,8 +120,8 @@ def read_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
 def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:
     """Positions of a sequence, (1|B, S), int64, counted from the first real token if necessary.
 
-    All rows share one set of positions without padding on the left, or if encodings are *relative*,
-    that is, depend on distances alone.  Padding has the position of a neighbour.
+    All rows share one set of positions if none has padding on the left, or if encodings are
+    *relative*, that is, depend on distances alone.  Padding has the position of a neighbour.
     """
     if padding.mask is None or relative or not padding.left:
         return torch.arange(length, device=device).unsqueeze(0)
@@ -145,7 +145,7 @@ class PositionedStack:
     strict_advice = ""
     #: the compositions of the layers, by name; the stack owns their modules
     encodings: Dict[str, PositionEncoding]
-    #: that of the first layer, the only one unless there is a pattern
+    #: the encoding of the first layer, and of all others unless there is a pattern
     encoding: PositionEncoding
     #: assigns positions, or None
     assigner: Optional[AssignedPositions]
@@ -217,7 +217,7 @@ class PositionedStack:
             counted = count_positions(remembered > 0, length, padding, tokens.device)
             assigned = self.assigner.of_batch(tokens, counted, self.training)
             if assigned is not None and assigned.places is not None and self.assigner.rule:
-                longest = assigned.places.bound  # by the rule, whatever the number of tokens
+                longest = assigned.places.bound  # the rule decides, not the number of tokens
         for encoding in self.encodings.values():
             if encoding.transform is not None and longest > encoding.transform.reach:
                 encoding.transform.exceeded(longest)
@@ -259,7 +259,7 @@ class PositionedStack:
         return prepared
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
+        """Adapt a checkpoint that is older or has another encoding, and log the differences."""
         super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
         adapt_positions(self, state_dict, name)
         adapt_heads(self, state_dict, name)

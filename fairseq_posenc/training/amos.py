@@ -67,7 +67,7 @@ class FairseqAmos(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """Not supported, as Amos has a schedule per tensor; fairseq asks before flattening them."""
+        """Raises, as Amos has a schedule per tensor; fairseq reads this before it flattens them."""
         raise UsageError(
             "--optimizer amos: has a schedule per tensor, and --fp16 would flatten all tensors "
             "into one; also give --fp16-no-flatten-grads (--ddp-backend fully_sharded is not "

@@ -60,11 +60,11 @@ class SummingCriterion(FairseqCriterion):
 
 
 def rows_of_all_workers(rows: Tensor) -> Tensor:
-    """The rows (N, K) of this worker, with space for those of the others.
+    """The rows (N, K) of this worker, with space for the rows of the other workers.
 
-    fairseq sums the logging outputs of workers, and zeroes that of a worker that had no batch left
-    and repeated another.  The sum therefore concatenates the rows, and a last column of ones marks
-    valid ones.
+    fairseq sums the logging outputs of workers, so the sum concatenates their rows.  It zeroes the
+    output of a worker that had no batch left and repeated one, so a last column of ones marks valid
+    rows.
 
     Returns:
         (workers, largest N, K + 1), float64, of which only this worker's entry is set.
@@ -121,5 +121,5 @@ class SizedDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def size(self, index: int) -> int:
-        """Tokens of an example, compared with the longest input."""
+        """Tokens of an example, to be compared with the longest input allowed."""
         return int(self.sizes[index])

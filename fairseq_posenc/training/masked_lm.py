@@ -17,8 +17,8 @@ from fairseq_posenc.training.base import Sums
 class Recorded:
     """Calls a model once for several losses, or with more inputs than a batch has.
 
-    fairseq's criterions call the model themselves and return the loss alone; given this in its
-    place, ``output`` is what the model returned.
+    fairseq's criterions call the model themselves and return the loss alone; if they are given this
+    object in place of the model, ``output`` is what the model returned.
     """
 
     def __init__(self, model: BaseFairseqModel, **inputs: object) -> None:
@@ -57,7 +57,7 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
         best = logits.argmax(dim=-1)
         targets = sample["target"].flatten()
         asked = targets.ne(self.padding_idx)
-        # if no token of a batch is selected, fairseq predicts all of them
+        # if no token of a batch is selected, fairseq predicts all tokens
         expected = targets if best.numel() == targets.numel() else targets[asked]
         counted = expected.ne(self.padding_idx)
         logging_output["ncorrect"] = (best.eq(expected) & counted).sum()
@@ -80,7 +80,7 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
 def reciprocal_ranks(logits: Tensor, targets: Tensor) -> Tensor:
     """1 / rank, (N,), float64, of *targets* (N,) among all symbols by their *logits* (N, V).
 
-    Of equal logits, each has the best rank.
+    Equal logits all get the best of their ranks.
     """
     right = logits.gather(1, targets.unsqueeze(1))
     return (logits.gt(right).sum(dim=1) + 1).double().reciprocal()

@@ -1,6 +1,6 @@
 """Loss and scores for fairseq's ``sentence_prediction`` task.
 
-The scores are those of GLUE (Wang et al. 2018), of whole sets of predictions, in percent.
+The scores are those of GLUE (Wang et al. 2018), over whole sets of predictions, in percent.
 """
 
 import math
@@ -30,7 +30,7 @@ from fairseq_posenc.training.masked_lm import Recorded
 class Score(NamedTuple):
     """A score and its requirements."""
 
-    # from predictions (N,), targets (N,) and the positive class to a fraction
+    # returns a fraction, given predictions (N,), targets (N,) and the positive class
     compute: Callable[[np.ndarray, np.ndarray, int], float]
     regression: bool  # whether predictions are numbers, not class indices
     module: Optional[str] = None  # the external module that computes it, if any
